@@ -14,8 +14,8 @@ from pathlib import Path
 from config.deployment import Config
 from jobs.commands.main import main
 from jobs.runtime.session import spark_session
-from observe.report.facts import collect
-from observe.report.page import html_of
+from observe.report.facts import collect_facts
+from observe.report.page import render_page
 from observe.report.questions import show_all
 from schemas.errors import ConfigurationError, WarehouseError
 from warehouse.warehouse import Warehouse
@@ -34,7 +34,7 @@ def write_page(warehouse: Warehouse, file: Path) -> None:
     """
     if not file.parent.is_dir():
         raise ConfigurationError(f"there is no folder {file.parent} for the page", advice="see --page")
-    page = html_of(collect(warehouse))
+    page = render_page(collect_facts(warehouse))
     try:
         file.write_text(page, encoding="utf-8")
     except OSError as error:

@@ -1,8 +1,7 @@
-"""Explains one batch from the tables that it wrote: what it read, held back, decided and wrote.
+"""Explains one batch from the tables: which rows it read, which wait, how conflicts were decided, what it wrote.
 
-Reads by delta-rs in this process, without Spark and without a lock. Tables in `_epochs` are read at the versions of the
-batch's epoch and of the one before; versions that maintenance has removed are left out. `jobs.explain` prints the
-result.
+Reads with delta-rs, without Spark and without a lock. The tables of an epoch are read at the versions of the batch's
+epoch and of the epoch before; versions that maintenance has removed are left out. `jobs.explain` prints the result.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ class ReadRange:
     Parameters
     ----------
     replicaset : str
-        Uuid.
+        Uuid of the replicaset.
     source : str
     first, last : (str, int)
-        File and byte offset of the range's two ends; a new replicaset begins at ("", 0).
+        (File, byte offset) of the start and of the end of the range; for a new replicaset it starts at ("", 0).
     instant : str or None
-        Label of the instant of a sharded cluster at which the batch ended.
+        Label of the instant (a marker that all replicasets of a sharded cluster have) at which the range ends.
 
     """
 
@@ -55,11 +54,11 @@ class WrittenFiles:
     ----------
     table : str
     before, version : int or None, int
-        Delta's versions; None for a new table.
+        Delta versions before and after the batch; `before` is None for a new table.
     added, removed : int or None
         Number of files; None if maintenance has removed one of the versions.
     rows : int or None
-        Rows of the added files, including rows that were in a removed file.
+        Number of rows in the added files, including unchanged rows of rewritten files; None as for `added`.
 
     """
 
@@ -82,17 +81,17 @@ class BatchExplanation:
     read : sequence of ReadRange
         Empty for a batch outside the stream, such as a backfill's.
     changes : sequence of mapping
-        Rows of `_changelog` by `source`, `space`, `type`, `state`: `rows`, `first_lsn`, `last_lsn`.
+        New rows of `_changelog`, grouped by `source`, `space`, `type`, `state`: `rows`, `first_lsn`, `last_lsn`.
     definitions : sequence of mapping
-        Spaces that were defined, changed or refused: `source`, `space`, `table_name`, `state`.
+        Spaces that were defined, changed or refused: `replicaset_id`, `space`, `table_name`, `state`.
     waiting : sequence of mapping
-        Rows of `_pending` by `source` and `reason`: `before` and `after` the batch.
+        Number of rows in `_pending` `before` and `after` the batch, grouped by `source` and `reason`.
     gaps : sequence of mapping
-        Gaps that were found, or that changed their state.
+        Gaps that were found, or whose state changed.
     decisions : sequence of mapping
-        Of `_conflicts`, by `space`, `kind`, `policy`, `sequence`: `rows`.
+        New rows of `_conflicts`, grouped by `space`, `kind`, `policy`, `sequence`: `rows`.
     set_aside : sequence of mapping
-        Of `_quarantine`, by `space`, `reason`, `is_in_table`: `rows`.
+        New rows of `_quarantine`, grouped by `space`, `reason`, `is_in_table`: `rows`.
     written : sequence of WrittenFiles
 
     """
@@ -109,14 +108,14 @@ class BatchExplanation:
 
     @property
     def copies(self) -> int:
-        """Rows that were read and dropped, since another member's copy of them had been read before."""
+        """Number of rows that were read and dropped, since another member's copy had been read before."""
         logged = sum(int(row["rows"]) for row in self.changes if row["source"] != "aggregator")
-        held = sum(int(row["after"]) - int(row["before"]) for row in self.waiting)
-        return max(int(self.epoch["rows"]) - logged - held, 0)
+        new_pending = sum(int(row["after"]) - int(row["before"]) for row in self.waiting)
+        return max(int(self.epoch["rows"]) - logged - new_pending, 0)
 
 
 def explain(place: Place, epoch: int) -> BatchExplanation:
-    """Return what an epoch's batch did.
+    """Return what the batch of an epoch did.
 
     Raises
     ------
@@ -124,7 +123,7 @@ def explain(place: Place, epoch: int) -> BatchExplanation:
         There is no such epoch.
 
     """
-    rows = {int(row["epoch"]): row for row in _answer(place, EPOCHS, _TWO_EPOCHS.format(epoch=epoch))}
+    rows = {int(row["epoch"]): row for row in _query(place, EPOCHS, _TWO_EPOCHS.format(epoch=epoch))}
     if epoch not in rows:
         raise ConfigurationError(
             f"there is no epoch {epoch}",
@@ -137,27 +136,28 @@ def explain(place: Place, epoch: int) -> BatchExplanation:
     return BatchExplanation(
         epoch={name: row[name] for name in ("epoch", "query_id", "batch_id", "committed_at", "rows")}
         | {"instant": row.get("instant")},
-        read=_ranges(row["start_offset"], row["end_offset"]),
-        changes=_answer(place, "_changelog", _CHANGES.format(epoch=epoch)),
-        definitions=_answer(place, "_schema", _DEFINITIONS.format(epoch=epoch)),
-        waiting=_waiting(place, before.get("_pending"), versions.get("_pending")),
-        gaps=_answer(place, "_gaps", _GAPS.format(epoch=epoch)),
-        decisions=_answer(place, "_conflicts", _DECISIONS.format(epoch=epoch)),
-        set_aside=_answer(place, "_quarantine", _SET_ASIDE.format(epoch=epoch)),
+        read=_read_ranges(row["start_offset"], row["end_offset"]),
+        changes=_query(place, "_changelog", _CHANGES.format(epoch=epoch)),
+        definitions=_query(place, "_schema", _DEFINITIONS.format(epoch=epoch)),
+        waiting=_pending_counts(place, before.get("_pending"), versions.get("_pending")),
+        gaps=_query(place, "_gaps", _GAPS.format(epoch=epoch)),
+        decisions=_query(place, "_conflicts", _DECISIONS.format(epoch=epoch)),
+        set_aside=_query(place, "_quarantine", _SET_ASIDE.format(epoch=epoch)),
         written=[
-            _written(place, table, before.get(table), version)
+            _written_files(place, table, before.get(table), version)
             for table, version in sorted(versions.items())
             if before.get(table) != version
         ],
     )
 
 
-def _answer(place: Place, table: str, query: str, version: int | None = None) -> list[dict[str, Any]]:
+def _query(place: Place, table: str, query: str, version: int | None = None) -> list[dict[str, Any]]:
     opened = place.open(table, version)
     return [] if opened is None else answer(opened, query)
 
 
-def _ranges(start: str | None, end: str | None) -> list[ReadRange]:
+def _read_ranges(start: str | None, end: str | None) -> list[ReadRange]:
+    """Return the ranges of logs between two offsets of Spark, as JSON."""
     if end is None:
         return []
     first = {} if start is None else from_text(start)
@@ -176,25 +176,26 @@ def _label(entry: Entry) -> str | None:
     return entry.instant.label if entry.instant is not None and entry.instant.is_at_point else None
 
 
-def _waiting(place: Place, before: int | None, after: int | None) -> list[dict[str, Any]]:
+def _pending_counts(place: Place, before: int | None, after: int | None) -> list[dict[str, Any]]:
+    """Return the number of pending rows at two versions of `_pending`, by source and reason."""
     counts: dict[tuple[str, str], dict[str, int]] = {}
     for moment, version in (("before", before), ("after", after)):
         try:
-            rows = [] if version is None else _answer(place, "_pending", _WAITING, version)
+            rows = [] if version is None else _query(place, "_pending", _WAITING, version)
         except DeltaError:  # maintenance has removed the version
             return []
         for row in rows:
-            found = counts.setdefault((row["source"], row["reason"]), {"before": 0, "after": 0})
-            found[moment] = int(row["rows"])
+            count = counts.setdefault((row["source"], row["reason"]), {"before": 0, "after": 0})
+            count[moment] = int(row["rows"])
     return [
-        {"source": source, "reason": reason, **found} for (source, reason), found in sorted(counts.items())
+        {"source": source, "reason": reason, **count} for (source, reason), count in sorted(counts.items())
     ]
 
 
-def _written(place: Place, table: str, before: int | None, version: int) -> WrittenFiles:
+def _written_files(place: Place, table: str, before: int | None, version: int) -> WrittenFiles:
     try:
-        old = {} if before is None else _files(place, table, before)
-        new = _files(place, table, version)
+        old = {} if before is None else _rows_by_file(place, table, before)
+        new = _rows_by_file(place, table, version)
     except DeltaError:
         return WrittenFiles(table, before, version, None, None, None)
     added = new.keys() - old.keys()
@@ -202,7 +203,7 @@ def _written(place: Place, table: str, before: int | None, version: int) -> Writ
     return WrittenFiles(table, before, version, len(added), removed, sum(new[path] for path in added))
 
 
-def _files(place: Place, table: str, version: int) -> dict[str, int]:
+def _rows_by_file(place: Place, table: str, version: int) -> dict[str, int]:
     """Return the number of rows of each file of a table at a version."""
     opened = place.open(table, version)
     if opened is None:

@@ -1,7 +1,7 @@
-"""The page's plots, as Vega-Lite JSON. No I/O.
+"""The plots of the report page, as Vega-Lite JSON. No I/O.
 
-Few sources or spaces are drawn as lines and stacked bars with a colour each; more than `COLOURS` of them as a heat map
-of time against name, which stays readable. Colours, fonts and light or dark mode come from the page's script. Format:
+Few sources or spaces are drawn as lines or stacked bars, each in its colour; more than `COLOURS` as a heat map of time
+and name, which stays readable. Colours, fonts and light or dark mode come from the page's script. Format:
 https://vega.github.io/vega-lite/docs/spec.html
 """
 
@@ -18,8 +18,13 @@ SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 """Identifies the version of the format; nothing is fetched from this URL."""
 
 COLOURS = 8
+"""Maximum number of sources or spaces in a plot that have a colour each."""
+
 BARS = 30
+"""Maximum number of bars in a plot."""
+
 BAR_HEIGHT = 18
+"""Height of a bar in pixels."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +34,12 @@ class Chart:
     Parameters
     ----------
     name : str
-        Id of its element on the page.
+        Id of the plot's HTML element.
     title : str
     note : str
-        How to read it.
+        Explanation under the title.
     spec : mapping
-        In Vega-Lite.
+        The Vega-Lite specification.
 
     """
 
@@ -45,7 +50,7 @@ class Chart:
 
 
 def pair_of(row: Row) -> str:
-    """Return winner and loser as text; a merged version is the last writer's."""
+    """Return winner and loser of a conflict as text, such as `1 over 2`."""
     winner, loser = row["winner"], row["loser"]
     if winner is None:
         return f"deleted over {loser}"
@@ -58,13 +63,13 @@ def charts(facts: PageFacts) -> Iterator[Chart]:
     rows, lag = facts.rows("rows_over_time"), facts.rows("lag_over_time")
     if rows:
         step = facts.buckets["rows_over_time"]
-        note = f"By the rows' own time in the log, UTC; a point represents {spoken(step)}."
+        note = f"By the rows' own time in the log, UTC; a point represents {duration_in_words(step)}."
         yield Chart("rows", "Rows of each source over time", note, _over_time(rows, step, "rows", "rows"))
     if lag:
         step = facts.buckets["lag_over_time"]
         note = (
             "How old the newest of a source's rows in a batch was when the batch was committed, by the time of the "
-            f"commit, UTC; the longest within {spoken(step)}. Logs that were read late show their age."
+            f"commit, UTC; the longest within {duration_in_words(step)}. Logs that were read late show their age."
         )
         yield Chart(
             "lag", "Lag of each source over time", note, _over_time(lag, step, "lag", "lag, s", line=True)
@@ -74,7 +79,7 @@ def charts(facts: PageFacts) -> Iterator[Chart]:
     over_time = facts.rows("conflicts_over_time")
     if over_time:
         step = facts.buckets["conflicts_over_time"]
-        note = f"By the time of the version that won, UTC; a point represents {spoken(step)}."
+        note = f"By the time of the version that won, UTC; a point represents {duration_in_words(step)}."
         shown = [{**row, "source": row["space"]} for row in over_time]
         spec = _over_time(shown, step, "conflicts", "conflicts", of="space")
         yield Chart("conflicts_over_time", "Conflicts over time", note, spec)
@@ -82,7 +87,7 @@ def charts(facts: PageFacts) -> Iterator[Chart]:
         yield _sizes(facts)
 
 
-def spoken(milliseconds: int) -> str:
+def duration_in_words(milliseconds: int) -> str:
     """Return a duration in words, such as `5 minutes`."""
     units = (
         ("day", 86_400_000),
@@ -101,7 +106,7 @@ def spoken(milliseconds: int) -> str:
 def _over_time(
     rows: Sequence[Row], step: int, value: str, title: str, *, of: str = "source", line: bool = False
 ) -> dict[str, Any]:
-    """Return a plot of one value over time per source: with a colour each, or as a heat map."""
+    """Return the specification of a plot of one value over time, with a colour for each source, or as a heat map."""
     values = [
         {
             "at": _moment(r["at"]),
@@ -111,7 +116,7 @@ def _over_time(
         }
         for r in rows
     ]
-    names = sorted({str(r["source"]) for r in rows}, key=_natural)
+    names = sorted({str(r["source"]) for r in rows}, key=_natural_order)
     axis = {"format": _format(step), "labelOverlap": True}
     x = {"field": "at", "type": "temporal", "scale": {"type": "utc"}, "title": None, "axis": axis}
     tooltip = [
@@ -142,7 +147,7 @@ def _over_time(
     if line:
         encoding = {"x": x, "y": y, "color": colour, "tooltip": tooltip}
         return _spec(values, {"type": "line", "point": True, "strokeWidth": 2}, encoding, 220)
-    # Vega-Lite does not stack bars with two time ends, so their heights are stacked first.
+    # Vega-Lite does not stack bars that have a start and an end time, so a transform stacks their heights.
     heap = {"stack": "value", "groupby": ["at"], "sort": [{"field": "of"}], "as": ["low", "high"]}
     heights = {"y": {**y, "field": "low"}, "y2": {"field": "high"}}
     encoding = {"x": x, "x2": {"field": "to"}, **heights, "color": colour, "tooltip": tooltip}
@@ -154,8 +159,8 @@ def _conflicts_by_space(rows: Sequence[Row]) -> Chart:
         {"space": r["space"], "pair": pair_of(r), "kind": r["kind"], "value": r["conflicts"]} for r in rows
     ]
     by_space: dict[str, int] = {}
-    for one in values:
-        by_space[one["space"]] = by_space.get(one["space"], 0) + one["value"]
+    for value in values:
+        by_space[value["space"]] = by_space.get(value["space"], 0) + value["value"]
     names = sorted(by_space, key=lambda name: (-by_space[name], name))[:BARS]
     shown = [one for one in values if one["space"] in names]
     pairs = len({one["pair"] for one in shown})
@@ -212,7 +217,7 @@ def _moment(at: datetime, later: int = 0) -> str:
 
 
 def _format(step: int) -> str:
-    """Return the time format for points at this distance in milliseconds."""
+    """Return the time format of an axis whose points have a duration of `step` milliseconds."""
     if step < 1000:
         return "%H:%M:%S.%L"
     if step < 60_000:
@@ -220,7 +225,7 @@ def _format(step: int) -> str:
     return "%m-%d %H:%M" if step < 24 * HOUR else "%Y-%m-%d"
 
 
-def _natural(name: str) -> tuple[str, int, str]:
+def _natural_order(name: str) -> tuple[str, int, str]:
     """Sort key that orders `source-10` after `source-9`."""
     head = name.rstrip("0123456789")
     digits = name[len(head) :]

@@ -24,7 +24,7 @@ from warehouse.warehouse import Warehouse
 Row = Mapping[str, Any]
 
 THREADS = 4
-"""Number of threads: queries wait for Spark or for files, not for cores."""
+"""Number of queries that run at the same time."""
 
 TABLES = (
     "_cluster",
@@ -41,7 +41,7 @@ TABLES = (
 )
 
 LATER_TABLES = ("_validations",)
-"""Tables that are created on their first use."""
+"""Tables that may not exist, since they are created on their first use."""
 
 POINTS = 90
 """Approximate number of points of a plot over time."""
@@ -56,7 +56,7 @@ STEPS = (
 
 
 @dataclass(frozen=True)
-class Size:
+class TableSize:
     """Size of a table at the page's epoch.
 
     Parameters
@@ -64,9 +64,9 @@ class Size:
     table : str
     version : int
     files, size : int
-        Data files of this version, and their bytes.
+        Number of data files, and their total bytes.
     rows : int or None
-        From the statistics of the files; None if a file has none.
+        Number of rows from the statistics of the files; None if a file has no statistics.
 
     """
 
@@ -86,17 +86,17 @@ class PageFacts:
     root, database : str
         Location of the warehouse, and its name in SQL.
     epoch : int or None
-        The newest epoch, whose versions were read; None before the first batch: then the current tables.
+        The newest epoch, at which the tables were read; None before the first batch.
     made_at : datetime
-        Time of the reading, in UTC.
+        Time at which the tables were read, in UTC.
     answers : mapping of str to sequence of mapping
-        Lower-case name of the query to its rows.
+        The rows of each query, by the name in `observe.report.queries` in lower case.
     buckets : mapping of str to int
         Duration of a point of the plots `rows_over_time`, `lag_over_time` and `conflicts_over_time`, in milliseconds.
-    sizes : sequence of Size
+    sizes : sequence of TableSize
         Empty if only Spark can open the warehouse.
     rid : ComparedRid or None
-        None in the same case.
+        The warehouse's RID; None if only Spark can open the warehouse.
 
     """
 
@@ -106,16 +106,16 @@ class PageFacts:
     made_at: datetime
     answers: Mapping[str, Sequence[Row]]
     buckets: Mapping[str, int] = field(default_factory=dict)
-    sizes: Sequence[Size] = ()
+    sizes: Sequence[TableSize] = ()
     rid: ComparedRid | None = None
 
     def rows(self, name: str) -> Sequence[Row]:
-        """Return the rows of a query."""
+        """Return the rows of a query; empty if it did not run."""
         return self.answers.get(name, ())
 
 
-def bucket_of(first: datetime | None, last: datetime | None, least: int = STEPS[0]) -> int:
-    """Return the duration of one point of a plot in milliseconds, so that there are about `POINTS` points.
+def point_milliseconds(first: datetime | None, last: datetime | None, least: int = STEPS[0]) -> int:
+    """Return the duration of one point of a plot in milliseconds, for which the plot has about `POINTS` points.
 
     Parameters
     ----------
@@ -126,28 +126,21 @@ def bucket_of(first: datetime | None, last: datetime | None, least: int = STEPS[
 
     """
     span = last - first if first is not None and last is not None else timedelta(0)
-    wanted = span / timedelta(milliseconds=1) / POINTS
-    return next((step for step in STEPS if step >= max(wanted, least)), STEPS[-1])
+    shortest = max(span / timedelta(milliseconds=1) / POINTS, least)
+    return next((step for step in STEPS if step >= shortest), STEPS[-1])
 
 
-def spanned(rows: Sequence[Row], first: str, last: str) -> tuple[datetime | None, datetime | None]:
+def time_range(rows: Sequence[Row], first: str, last: str) -> tuple[datetime | None, datetime | None]:
     """Return the minimum of one column and the maximum of another one."""
     firsts = [row[first] for row in rows if row[first] is not None]
     lasts = [row[last] for row in rows if row[last] is not None]
     return (min(firsts, default=None), max(lasts, default=None))
 
 
-def collect(warehouse: Warehouse) -> PageFacts:
-    """Return the facts of a warehouse.
-
-    Parameters
-    ----------
-    warehouse : Warehouse
-        A warehouse with `_epochs`.
-
-    """
-    ask = _Queries(warehouse)
-    first = ask.all(
+def collect_facts(warehouse: Warehouse) -> PageFacts:
+    """Return the content of the page; the warehouse must have the table `_epochs`."""
+    runner = _Queries(warehouse)
+    first = runner.run(
         "instances",
         "applier_map",
         "sources",
@@ -158,16 +151,18 @@ def collect(warehouse: Warehouse) -> PageFacts:
         "quarantine",
     )
     buckets = {
-        "rows_over_time": bucket_of(*spanned(first["sources"], "oldest", "newest")),
-        "lag_over_time": bucket_of(*spanned(first["epochs"], "first", "last")),
-        "conflicts_over_time": bucket_of(*spanned(first["conflicts"], "first", "last"), least=HOUR),
+        "rows_over_time": point_milliseconds(*time_range(first["sources"], "oldest", "newest")),
+        "lag_over_time": point_milliseconds(*time_range(first["epochs"], "first", "last")),
+        "conflicts_over_time": point_milliseconds(
+            *time_range(first["conflicts"], "first", "last"), least=HOUR
+        ),
     }
-    validated = ("validations",) if ask.has("validations") else ()
-    second = ask.all("pending", "spaces", "requests", *validated, **buckets)
+    validations = ("validations",) if runner.has("validations") else ()
+    second = runner.run("pending", "spaces", "requests", *validations, **buckets)
     place = place_of(warehouse.location, warehouse.database) if known(warehouse.root) else None
     side = None if place is None else side_of(place)
-    sizes = () if place is None else _sizes(place, ask.versions)
-    epoch = None if ask.epoch is None else ask.epoch.epoch
+    sizes = () if place is None else _sizes(place, runner.versions)
+    epoch = None if runner.epoch is None else runner.epoch.epoch
     answers = {**first, **second}
     return PageFacts(
         warehouse.root, warehouse.database, epoch, datetime.now(UTC), answers, buckets, sizes, side
@@ -183,43 +178,44 @@ class _Queries:
         self.versions: dict[str, int] = {} if self.epoch is None else dict(self.epoch.versions)
         self._frames = {
             name.removeprefix("_"): warehouse.read_own(name, self._version(name))
-            for name in (*TABLES, *(one for one in LATER_TABLES if warehouse.exists(one)))
+            for name in (*TABLES, *(later for later in LATER_TABLES if warehouse.exists(later)))
         }
 
     def has(self, name: str) -> bool:
-        """Whether a table exists, by its name without the leading underscore."""
+        """Return whether a table exists; `name` is without the leading underscore."""
         return name in self._frames
 
     def _version(self, table: str) -> int | None:
+        """Return the Delta version to read; None for the current one."""
         if self.epoch is None or table in NEVER_ROLLED_BACK:
             return None
         return self.versions.get(table, 0)
 
-    def all(self, *names: str, **buckets: int) -> dict[str, Sequence[Row]]:
-        """Return the rows of queries by name; `buckets` gives the duration of a point for those that need it."""
-        asked = [*((name, None) for name in names), *buckets.items()]
-        return dict(_in_threads(lambda one: (one[0], self._answer(*one)), asked))
+    def run(self, *names: str, **buckets: int) -> dict[str, Sequence[Row]]:
+        """Run queries, and return their rows by name; `buckets` are the names of plots with milliseconds per point."""
+        calls = [*((name, None) for name in names), *buckets.items()]
+        return dict(_in_threads(lambda call: (call[0], self._rows(*call)), calls))
 
-    def _answer(self, name: str, bucket: int | None) -> Sequence[Row]:
+    def _rows(self, name: str, bucket: int | None) -> Sequence[Row]:
         text: str = getattr(queries, name.upper()).replace("{bucket}", str(bucket))
         frames: dict[str, Any] = {
             table: frame for table, frame in self._frames.items() if f"{{{table}}}" in text
         }
-        return tuple(_plain(row.asDict()) for row in self._warehouse.session.sql(text, **frames).collect())
+        return tuple(_in_utc(row.asDict()) for row in self._warehouse.session.sql(text, **frames).collect())
 
 
-def _plain(row: Mapping[str, Any]) -> Row:
-    """Return a row with UTC as the time zone of its times, since the session uses UTC."""
+def _in_utc(row: Mapping[str, Any]) -> Row:
+    """Return a row with its times in UTC."""
     return {
         name: value.astimezone(UTC) if isinstance(value, datetime) else value for name, value in row.items()
     }
 
 
-def _sizes(place: Place, versions: Mapping[str, int]) -> tuple[Size, ...]:
-    def size(name: str) -> Size | None:
+def _sizes(place: Place, versions: Mapping[str, int]) -> tuple[TableSize, ...]:
+    def size(name: str) -> TableSize | None:
         try:
             table = place.open(name, versions.get(name))
-        except DeltaError:  # not one of our tables, or a version that maintenance has removed
+        except DeltaError:  # not a table of the aggregator, or a version that maintenance has removed
             return None
         if table is None:
             return None
@@ -228,10 +224,10 @@ def _sizes(place: Place, versions: Mapping[str, int]) -> tuple[Size, ...]:
         sizes = files.column(columns["size_bytes"]).to_pylist()
         counts = files.column(columns["num_records"]).to_pylist() if "num_records" in columns else [None]
         rows = None if None in counts else sum(counts)
-        return Size(name, table.version(), len(sizes), sum(sizes), rows)
+        return TableSize(name, table.version(), len(sizes), sum(sizes), rows)
 
-    found = _in_threads(size, place.tables())
-    return tuple(sorted((one for one in found if one is not None), key=lambda one: -one.size))
+    sizes = _in_threads(size, place.tables())
+    return tuple(sorted((one for one in sizes if one is not None), key=lambda one: -one.size))
 
 
 def _in_threads(work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:

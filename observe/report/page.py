@@ -1,8 +1,8 @@
-"""The report page: facts and plots in one HTML file that needs neither a network nor a server.
+"""Renders the report page: facts and plots in one HTML file that needs neither a network nor a server.
 
-Jinja2 fills the template and escapes values from logs, which are untrusted. The browser draws the plots with
-Vega-Embed, whose scripts vl-convert embeds into the page: no CDN, no Node, no build step, and the specifications are
-plain JSON. A Content-Security-Policy forbids all requests. The data comes from `observe.report.facts`, the plots from
+Jinja2 fills the template and escapes the values from logs, which are untrusted. The browser draws the plots with
+Vega-Embed, whose scripts vl-convert embeds into the page, so neither a CDN nor Node is needed. A
+Content-Security-Policy forbids all requests. The data comes from `observe.report.facts`, the plots from
 `observe.report.charts`.
 """
 
@@ -29,10 +29,11 @@ LONGEST = 300
 """Maximum number of characters of a shown value."""
 
 NOTHING = "—"
+"""Text of a missing value."""
 
 
-def html_of(facts: PageFacts) -> str:
-    """Return the HTML of the page."""
+def render_page(facts: PageFacts) -> str:
+    """Return the page as HTML."""
     environment = Environment(
         loader=PackageLoader("observe.report", ""),
         autoescape=True,
@@ -42,12 +43,12 @@ def html_of(facts: PageFacts) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        moment=moment,
-        number=number,
-        size=size_in_words,
-        tuple=tuple_in_short,
+        moment=time_text,
+        number=number_text,
+        size=size_text,
+        tuple=short_tuple_text,
         part=fields_text,
-        seconds=seconds,
+        seconds=duration_text,
     )
     own = files("observe.report")
     drawn = {chart.name: chart for chart in charts(facts)}
@@ -71,7 +72,7 @@ def html_of(facts: PageFacts) -> str:
 
 @cache
 def vega() -> str:
-    """Return the drawing scripts, escaped for embedding in the page."""
+    """Return the scripts that draw the plots, escaped for a `<script>` element."""
     return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")).replace(
         "</script", "<\\/script"
     )
@@ -141,17 +142,17 @@ def spaces(facts: PageFacts) -> Sequence[tuple[str, Sequence[Row]]]:
     return list(found.items())
 
 
-def moment(value: datetime | None) -> str:
+def time_text(value: datetime | None) -> str:
     """Return a time in UTC, to the second."""
     return NOTHING if value is None else value.strftime("%Y-%m-%d %H:%M:%S")
 
 
-def number(value: float | None) -> str:
-    """Return a number with separated thousands."""
+def number_text(value: float | None) -> str:
+    """Return a number as text, with a separator of thousands."""
     return NOTHING if value is None else f"{value:,}"
 
 
-def seconds(value: float | None) -> str:
+def duration_text(value: float | None) -> str:
     """Return a duration in its largest fitting unit."""
     if value is None:
         return NOTHING
@@ -161,7 +162,7 @@ def seconds(value: float | None) -> str:
     return f"{value:.1f} s"
 
 
-def size_in_words(value: float) -> str:
+def size_text(value: float) -> str:
     """Return a size in bytes in its largest fitting unit."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:
@@ -170,19 +171,19 @@ def size_in_words(value: float) -> str:
     return f"{value:.1f} TiB"
 
 
-def tuple_in_short(data: bytes | None) -> str:
+def short_tuple_text(data: bytes | None) -> str:
     """Return MessagePack as text, shortened if it is long."""
     text = NOTHING if data is None else tuple_text(bytes(data))
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
 def _visible(value: Any) -> Any:
-    """Return what stands in the page for a value: text without characters that do not show; scripts as they are."""
+    """Escape the unprintable characters of a text; return trusted markup and other values unchanged."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def fields_text(text: str | None) -> str:
-    """Return a format or a primary key of `_schema` in one line: `id unsigned, name string`."""
+    """Return a format or a primary key of `_schema` (JSON) as one line: `id unsigned, name string`."""
     parts = json.loads(text or "[]")
     return ", ".join(_field_text(part) for part in parts) or NOTHING
 

@@ -1,8 +1,8 @@
-"""The queries of the report page over the tables of one epoch.
+"""The SQL queries of the report page over the tables of one epoch.
 
-SQL as text; `{changelog}` means the table `_changelog` at the newest epoch's version. Each result is small however
-large the tables are: it is grouped, or limited by `LIMIT` with the total number in a column. `observe.report.facts`
-runs them.
+`{changelog}` stands for the table `_changelog` at the epoch's version. Each result is small even for large tables: it
+is grouped, or limited to `LIMIT` rows with the total number in the column `whole`. `observe.report.facts` runs the
+queries.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 from schemas.states import GapState, RowState
 
 LIMIT = 200
-"""Maximum rows of a table on the page; the page shows the total."""
+"""Maximum rows of a table on the page, which also shows the total number."""
 
 EXAMPLES = 2
-"""Number of shown conflicts per space and pair of replicasets."""
+"""Maximum number of shown conflicts per space and pair of replicasets."""
 
 INSTANCES = """
 WITH moved AS (
@@ -27,7 +27,7 @@ APPLIER_MAP = """
 SELECT replicaset_id, source, local_id, global_id, since_lsn FROM {applier_map}
 ORDER BY replicaset_id, source, local_id, since_lsn"""
 
-# Replicaset 0 is the aggregator itself, which no source has.
+# Replicaset 0 is the aggregator itself, which has no source.
 SOURCES = f"""
 SELECT source, replicaset_id, count(*) AS rows, count_if(state = '{RowState.ROLLED_BACK}') AS rolled_back,
        min(timestamp) FILTER (WHERE file LIKE '%.xlog') AS oldest,
@@ -38,7 +38,7 @@ ROWS_OVER_TIME = """
 SELECT source, timestamp_millis(unix_millis(timestamp) DIV {bucket} * {bucket}) AS at, count(*) AS rows
 FROM {changelog} WHERE replicaset_id > 0 AND file LIKE '%.xlog' AND timestamp IS NOT NULL
 GROUP BY ALL ORDER BY ALL"""
-"""`{bucket}`: milliseconds. Rows of snapshots have no time."""
+"""`{bucket}` is the duration of a point in milliseconds. Rows of snapshots have no time."""
 
 LAG_OVER_TIME = """
 WITH held AS (
@@ -48,7 +48,7 @@ WITH held AS (
 SELECT h.source, timestamp_millis(unix_millis(e.committed_at) DIV {bucket} * {bucket}) AS at,
        max(timestampdiff(MILLISECOND, h.newest, e.committed_at)) / 1000 AS lag
 FROM held h JOIN {epochs} e ON e.epoch = h.epoch GROUP BY ALL ORDER BY ALL"""
-"""Lag of a batch: age of the newest row of a source at the commit of the batch."""
+"""The lag of a batch is the age of a source's newest row when the batch was committed."""
 
 EPOCHS = """
 SELECT count(*) AS epochs, min(committed_at) AS first, max(committed_at) AS last, sum(rows) AS rows FROM {epochs}"""

@@ -1,4 +1,4 @@
-"""The printed report: SQL over the tables as a user would type it, with the first rows of each result.
+"""The printed report: SQL queries over the tables, as a user would type them, with the first rows of each result.
 
 The page has its own queries (`observe.report.queries`).
 """
@@ -16,48 +16,54 @@ from warehouse.catalog import register_tables
 from warehouse.warehouse import Warehouse
 
 ROWS = 6
-WIDTH = 40
-TYPED = 4
-BAR = 20
-"""Maximum rows, characters of a value, typed columns of a space, and characters of the longest bar."""
+"""Maximum rows of a result."""
 
-ASKED = ("_cluster", "_changelog", "_pending", "_gaps", "_quarantine", "_conflicts")
+WIDTH = 40
+"""Maximum characters of a value."""
+
+TYPED_COLUMNS = 4
+"""Maximum typed columns of a space."""
+
+BAR = 20
+"""Characters of the longest bar."""
+
+QUERIED_TABLES = ("_cluster", "_changelog", "_pending", "_gaps", "_quarantine", "_conflicts")
 """The aggregator's own tables in the queries."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """A query with the question that it answers."""
+    """An SQL query with a title."""
 
     title: str
     sql: str
 
 
-def general(database: str) -> Iterator[Question]:
-    """Yield the queries for every warehouse."""
+def general_questions(database: str) -> Iterator[Question]:
+    """Yield the queries that fit every warehouse."""
     yield Question(
         "Every instance of every replicaset: local ids collide, global ids do not",
         f"SELECT global_id, uuid, local_id, replicaset_id, lsn FROM {database}._cluster ORDER BY global_id",
     )
     yield Question(
-        "What the logs held, and what became of it",
+        "Rows of the logs, by their state",
         f"SELECT replicaset_id, state, count(*) AS rows, count(DISTINCT space) AS spaces, max(timestamp) AS newest "
         f"FROM {database}._changelog GROUP BY ALL ORDER BY ALL",
     )
     yield Question(
-        "What waits, is missing, or did not fit",
+        "Rows that wait, gaps in the logs, and rows in quarantine",
         f"SELECT (SELECT count(*) FROM {database}._pending) AS pending, "
         f"(SELECT count(*) FROM {database}._gaps WHERE state = '{GapState.OPEN}') AS gaps, "
         f"(SELECT count(*) FROM {database}._quarantine) AS quarantined",
     )
 
 
-def conflicts(database: str) -> Iterator[Question]:
+def conflict_questions(database: str) -> Iterator[Question]:
     """Yield the queries for a warehouse with conflicts between replicasets."""
     pair = "winner_replicaset_id AS winner, loser_replicaset_id AS loser"
     bar = f"repeat('#', cast(ceil({BAR} * count(*) / max(count(*)) OVER ()) AS int)) AS drawn"
     yield Question(
-        "Conflicts by space and pair of replicasets, and on what they were decided",
+        "Conflicts by space and pair of replicasets, and how they were decided",
         f"SELECT space, kind, policy, sequence, {pair}, count(*) AS conflicts, {bar} FROM {database}._conflicts "
         "GROUP BY space, kind, policy, sequence, winner_replicaset_id, loser_replicaset_id "
         "ORDER BY conflicts DESC, space, winner, loser",
@@ -70,8 +76,8 @@ def conflicts(database: str) -> Iterator[Question]:
     )
 
 
-def contested(database: str, table: str, columns: list[str]) -> Iterator[Question]:
-    """Yield the queries about a space that several replicasets have written.
+def contended_questions(database: str, table: str, columns: list[str]) -> Iterator[Question]:
+    """Yield the queries about the table of a space that several replicasets have written.
 
     Parameters
     ----------
@@ -79,13 +85,13 @@ def contested(database: str, table: str, columns: list[str]) -> Iterator[Questio
         The table's columns; the first typed ones are shown.
 
     """
-    typed = [column for column in columns if not column.startswith("_")][:TYPED]
+    typed = [column for column in columns if not column.startswith("_")][:TYPED_COLUMNS]
     shown = ", ".join(f"t.`{column}`" for column in typed)
-    wrote = f"t._key IN (SELECT key FROM {database}._conflicts WHERE space = '{table}')"
+    has_conflict = f"t._key IN (SELECT key FROM {database}._conflicts WHERE space = '{table}')"
     yield Question(
-        "A space that several replicasets wrote: one row a key, with the origin of the version that won",
+        "A space that several replicasets wrote: one row per key, with the origin of the version that won",
         f"SELECT {shown}, t._replicaset_id, t._global_id, t._lsn, t._timestamp FROM {database}.`{table}` t "
-        f"WHERE {wrote} ORDER BY ALL",
+        f"WHERE {has_conflict} ORDER BY ALL",
     )
     yield Question(
         "Who won which conflict",
@@ -96,8 +102,8 @@ def contested(database: str, table: str, columns: list[str]) -> Iterator[Questio
     )
 
 
-def most_contested(spark: SparkSession, database: str) -> str | None:
-    """Return the table with the most conflicts, None if there are no conflicts."""
+def most_contended(spark: SparkSession, database: str) -> str | None:
+    """Return the table with the most conflicts; None if there are no conflicts."""
     row = spark.sql(
         f"SELECT space FROM {database}._conflicts GROUP BY space ORDER BY count(*) DESC, space LIMIT 1"
     ).first()
@@ -116,20 +122,20 @@ def show_all(spark: SparkSession, warehouse: Warehouse, tables: Sequence[str]) -
     Parameters
     ----------
     tables : sequence of str
-        The tables of the warehouse.
+        All tables of the warehouse.
 
     """
     database = warehouse.database
-    register_tables(warehouse, ASKED)
-    for question in general(database):
+    register_tables(warehouse, QUERIED_TABLES)
+    for question in general_questions(database):
         show(spark, question)
-    table = most_contested(spark, database)
+    table = most_contended(spark, database)
     if table is not None:
         register_tables(warehouse, [table])
-        for question in conflicts(database):
+        for question in conflict_questions(database):
             show(spark, question)
         columns = spark.table(f"{database}.`{table}`").columns
-        for question in contested(database, table, columns):
+        for question in contended_questions(database, table, columns):
             show(spark, question)
     spaces = [name for name in tables if is_of_space(name)]
     print(f"{len(spaces)} tables of spaces in {warehouse.root}: {', '.join(spaces)}")

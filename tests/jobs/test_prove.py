@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from jobs.aggregate import aggregate
 from jobs.prove import peers_of, prove
 from observe.proof.space_proof import ProofLimits
-from observe.report.facts import collect
+from observe.report.facts import collect_facts
 from schemas.errors import ConfigurationError
 from tests.jobs.deployment import Deployment
 from tests.live.server import Tarantool
@@ -114,7 +114,7 @@ def test_one_changed_byte_is_named_with_both_tuples(
     stored = {row["table"]: row for row in deployment.rows("_validations")}
     assert (stored["orders"]["holds"], stored["orders"]["unexpected"]) == (False, 1)
     assert "state 1284" in stored["orders"]["examples"]
-    page = collect(deployment.opened(spark)).rows("validations")
+    page = collect_facts(deployment.opened(spark)).rows("validations")
     assert [(row["table"], row["holds"]) for row in page] == [("orders", False), ("pairs", True)]
 
 

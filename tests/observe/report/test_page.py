@@ -10,17 +10,17 @@ from typing import Any
 import msgpack
 import pytest
 
-from observe.report.charts import COLOURS, charts, pair_of, spoken
-from observe.report.facts import HOUR, POINTS, STEPS, PageFacts, Size, bucket_of
+from observe.report.charts import COLOURS, charts, duration_in_words, pair_of
+from observe.report.facts import HOUR, POINTS, STEPS, PageFacts, TableSize, point_milliseconds
 from observe.report.page import (
     LONGEST,
     collisions,
+    duration_text,
     fields_text,
-    html_of,
+    render_page,
     replicasets,
-    seconds,
+    short_tuple_text,
     summary,
-    tuple_in_short,
 )
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -49,7 +49,7 @@ def member(replicaset: int, local_id: int | None, global_id: int | None, **more:
     "span", [timedelta(0), timedelta(seconds=3), timedelta(hours=30), timedelta(days=4000)]
 )
 def test_a_plot_has_about_as_many_points_as_it_may(span: timedelta) -> None:
-    step = bucket_of(NOON, NOON + span)
+    step = point_milliseconds(NOON, NOON + span)
     points = span / timedelta(milliseconds=step)
     assert points <= POINTS
     shorter = [one for one in STEPS if one < step]
@@ -57,8 +57,8 @@ def test_a_plot_has_about_as_many_points_as_it_may(span: timedelta) -> None:
 
 
 def test_a_point_of_conflicts_is_at_least_an_hour() -> None:
-    assert bucket_of(NOON, NOON + timedelta(minutes=5), least=HOUR) == HOUR
-    assert bucket_of(None, None, least=HOUR) == HOUR
+    assert point_milliseconds(NOON, NOON + timedelta(minutes=5), least=HOUR) == HOUR
+    assert point_milliseconds(None, None, least=HOUR) == HOUR
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_point_of_conflicts_is_at_least_an_hour() -> None:
     [(HOUR, "1 hour"), (5 * 60_000, "5 minutes"), (200, "200 milliseconds"), (86_400_000, "1 day")],
 )
 def test_durations_are_written_in_words(length: int, words: str) -> None:
-    assert spoken(length) == words
+    assert duration_in_words(length) == words
 
 
 @pytest.mark.parametrize(("sources", "colour"), [(1, "of"), (COLOURS, "of"), (COLOURS + 1, "value")])
@@ -133,11 +133,11 @@ def test_the_summary_marks_what_needs_attention() -> None:
     ],
 )
 def test_tuples_are_text_whatever_they_hold(data: bytes | None, text: str) -> None:
-    assert tuple_in_short(data) == text
+    assert short_tuple_text(data) == text
 
 
 def test_a_long_tuple_is_cut_off() -> None:
-    assert tuple_in_short(msgpack.packb(["x" * 5000])).endswith("…")
+    assert short_tuple_text(msgpack.packb(["x" * 5000])).endswith("…")
 
 
 def test_formats_and_keys_are_one_line() -> None:
@@ -153,8 +153,8 @@ def test_formats_and_keys_are_one_line() -> None:
 @pytest.mark.parametrize(
     ("value", "text"), [(None, "—"), (1.25, "1.2 s"), (600, "10.0 min"), (864_000, "10.0 d")]
 )
-def test_seconds_are_shown_in_a_fitting_unit(value: float | None, text: str) -> None:
-    assert seconds(value) == text
+def test_durations_are_shown_in_a_fitting_unit(value: float | None, text: str) -> None:
+    assert duration_text(value) == text
 
 
 def test_text_of_logs_is_escaped() -> None:
@@ -170,7 +170,7 @@ def test_text_of_logs_is_escaped() -> None:
     }
     points = [{"source": evil, "at": NOON, "rows": 1}]
     whole = {"epochs": [], "quarantine": [{**row, "last_epoch": 0, "whole": 1}], "rows_over_time": points}
-    page = html_of(facts(**whole))
+    page = render_page(facts(**whole))
     assert "<img src=x" not in page
     assert page.count("</script>") == 3
     assert page.count("&lt;img src=x") == 3
@@ -178,7 +178,7 @@ def test_text_of_logs_is_escaped() -> None:
 
 def test_signs_that_do_not_show_are_escaped() -> None:
     row = {"reason": "x\0y\u202ez", "space": "a", "replicaset_id": 1, "rows": 1, "lsn": 1, "file": "f"}
-    page = html_of(facts(quarantine=[{**row, "first_epoch": 0, "last_epoch": 0, "whole": 1}]))
+    page = render_page(facts(quarantine=[{**row, "first_epoch": 0, "last_epoch": 0, "whole": 1}]))
     assert r"x\x00y\u202ez" in page
     assert "\0" not in page
     assert "\u202e" not in page
@@ -186,7 +186,7 @@ def test_signs_that_do_not_show_are_escaped() -> None:
 
 def test_thousands_are_separated_by_signs_that_show() -> None:
     row = {"reason": "a", "space": "a", "replicaset_id": 1, "rows": 1_234_567, "lsn": 1, "file": "f"}
-    page = html_of(facts(quarantine=[{**row, "first_epoch": 0, "last_epoch": 0, "whole": 1}]))
+    page = render_page(facts(quarantine=[{**row, "first_epoch": 0, "last_epoch": 0, "whole": 1}]))
     assert "<td>1,234,567</td>" in page
 
 
@@ -196,18 +196,18 @@ def test_findings_of_validation_and_proof_are_shown() -> None:
     good = {**result, "table": "calm", "holds": True, "examples": None, "error": None}
     shown = facts(validations=[bad, good])
     assert ("not as expected", 1, True) in summary(shown)
-    page = html_of(shown)
+    page = render_page(shown)
     assert "1 results of the newest runs hold, 1 do not." in page
     assert "key [5]: server &lt;b&gt;" in page
     assert "calm" not in page.partition('id="validation"')[2].partition("</section>")[0]
-    assert "Nothing was validated yet" in html_of(facts())
+    assert "Nothing was validated yet" in render_page(facts())
     assert "not as expected" not in {one[0] for one in summary(facts())}
 
 
 def test_a_warehouse_that_only_spark_opens_says_so() -> None:
-    page = html_of(facts())
+    page = render_page(facts())
     assert "Sizes are not known" in page
     assert "No batch is done yet" in page
     sized = facts()
-    page = html_of(PageFacts(**{**vars(sized), "sizes": (Size("accounts", 3, 2, 2048, None),)}))
+    page = render_page(PageFacts(**{**vars(sized), "sizes": (TableSize("accounts", 3, 2, 2048, None),)}))
     assert "2.0 KiB" in page
