@@ -63,7 +63,7 @@ def charts(facts: PageFacts) -> Iterator[Chart]:
     rows, lag = facts.rows("rows_over_time"), facts.rows("lag_over_time")
     if rows:
         step = facts.buckets["rows_over_time"]
-        note = f"By the rows' own time in the log, UTC; a point represents {duration_in_words(step)}."
+        note = f"By the times of the rows in the log, UTC; a point represents {duration_in_words(step)}."
         yield Chart("rows", "Rows of each source over time", note, _over_time(rows, step, "rows", "rows"))
     if lag:
         step = facts.buckets["lag_over_time"]
@@ -176,7 +176,11 @@ def _conflicts_by_space(rows: Sequence[Row]) -> Chart:
         "detail": {"field": "pair", "type": "nominal"},
         **({"color": colour} if pairs <= COLOURS else {}),
     }
-    note = f"The {BARS} spaces with the most." if len(by_space) > BARS else "All spaces that have any."
+    note = (
+        f"The {BARS} spaces with the most conflicts."
+        if len(by_space) > BARS
+        else "All spaces with conflicts."
+    )
     spec = _spec(shown, {"type": "bar"}, encoding, BAR_HEIGHT * len(names) + 10)
     return Chart("conflicts_by_space", "Conflicts by space and pair of replicasets", note, spec)
 
@@ -193,7 +197,7 @@ def _sizes(facts: PageFacts) -> Chart:
             {"field": "files", "type": "quantitative"},
         ],
     }
-    note = f"Data files at the cut; the {len(shown)} largest of {len(facts.sizes)} tables."
+    note = f"Data files at the newest epoch; the {len(shown)} largest of {len(facts.sizes)} tables."
     spec = _spec(values, {"type": "bar"}, encoding, BAR_HEIGHT * len(shown) + 10)
     return Chart("sizes", "Sizes of the tables", note, spec)
 

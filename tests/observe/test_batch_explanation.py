@@ -20,7 +20,8 @@ USERS, UNKNOWN = 600, 700
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     """Return a warehouse after three batches.
 
-    One replicaset; a second one, with a conflict and a tuple that does not fit; a row of a space that is not defined.
+    The first batch reads one replicaset; the second reads another one, with a conflict and a misfit; the third reads a
+    row of an undefined space.
     """
     folder = tmp_path_factory.mktemp("explained")
     a, b = Node(folder, "a1").define(USERS, "users"), Node(folder, "b1").define(USERS, "users")
@@ -41,7 +42,7 @@ def rows(found: BatchExplanation, kind: str) -> int:
     return sum(int(row["rows"]) for row in found.changes if row["type"] == kind and row["space"] == "users")
 
 
-def test_what_was_read_and_logged(place: Place) -> None:
+def test_read_ranges_and_logged_rows(place: Place) -> None:
     found = explain(place, 0)
     (read,) = found.read
     assert (read.source, read.first) == ("a1", ("00000000000000000000.xlog", 0))
@@ -51,7 +52,7 @@ def test_what_was_read_and_logged(place: Place) -> None:
     assert [*found.decisions, *found.set_aside, *found.waiting, *found.gaps] == []
 
 
-def test_what_was_decided_set_aside_and_written(place: Place) -> None:
+def test_decisions_quarantined_rows_and_written_files(place: Place) -> None:
     found = explain(place, 1)
     assert [one.source for one in found.read] == ["b1"]
     assert [(row["space"], row["kind"], row["rows"]) for row in found.decisions] == [("users", "key", 1)]
@@ -60,12 +61,12 @@ def test_what_was_decided_set_aside_and_written(place: Place) -> None:
     ]
     written = {one.table: one for one in found.written}
     assert (written["users"].before, written["users"].version) == (1, 2)
-    # The file of the two rows is written again with the third one, and with the winner.
+    # The file with the two rows is replaced by one with the third row and the winner.
     assert (written["users"].added, written["users"].removed, written["users"].rows) == (1, 1, 3)
     assert written["_conflicts"].rows == 1
 
 
-def test_what_waits(place: Place) -> None:
+def test_pending_rows(place: Place) -> None:
     found = explain(place, 2)
     assert [(row["source"], row["before"], row["after"]) for row in found.waiting] == [("a1", 0, 1)]
     assert found.copies == 0
@@ -76,7 +77,7 @@ def test_an_unknown_epoch_is_refused(place: Place) -> None:
         explain(place, 3)
 
 
-def test_it_prints_the_newest_batch_as_text_and_as_json(
+def test_the_command_prints_a_batch_as_text_and_as_json(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     show(place, None, as_json=True)

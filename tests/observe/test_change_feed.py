@@ -1,4 +1,4 @@
-"""The change feed, applied in order, gives the table at each epoch; it has no unchanged rows."""
+"""Applying the change feed in order gives the table at each epoch; the feed has no unchanged rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rows_at(place: Place, table: str, version: int) -> dict[bytes, tuple[Any, ..
     return {row["_key"]: tuple(row[name] for name in IMAGE) for row in rows_of(opened, ["_key", *IMAGE])}
 
 
-def fold(rows: dict[bytes, tuple[Any, ...]], changed: pa.Table) -> None:
+def apply_changes(rows: dict[bytes, tuple[Any, ...]], changed: pa.Table) -> None:
     """Apply a part of a feed, and check that each operation fits the current row."""
     for row in changed.select(["_key", *IMAGE, "_change_type"]).to_pylist():
         key, image, kind = row["_key"], tuple(row[name] for name in IMAGE), row["_change_type"]
@@ -62,7 +62,9 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 @pytest.mark.parametrize("table", ["accounts", "docs", "counters", "ledger", "types", "rekeyed", "to_trunc"])
 @pytest.mark.parametrize("range_rows", [7, 1_000_000])
-def test_the_feed_is_the_table_at_each_epoch(recorded: Place, table: str, range_rows: int) -> None:
+def test_applying_the_feed_gives_the_table_at_each_epoch(
+    recorded: Place, table: str, range_rows: int
+) -> None:
     epochs = recorded.open("_epochs")
     assert epochs is not None
     versions = {row["epoch"]: dict(row["versions"]).get(table) for row in rows_of(epochs)}
@@ -72,18 +74,18 @@ def test_the_feed_is_the_table_at_each_epoch(recorded: Place, table: str, range_
     for epoch, version in sorted(versions.items()):
         for part in parts:
             if part.epoch == epoch:
-                fold(rows, part.rows)
+                apply_changes(rows, part.rows)
         assert rows == ({} if version is None else rows_at(recorded, table, version))
 
 
 def test_a_consumer_continues_where_it_stopped(recorded: Place) -> None:
-    whole = [(part.epoch, part.rows.num_rows) for part in changes(recorded, "accounts")]
-    middle = whole[len(whole) // 2][0]
+    complete = [(part.epoch, part.rows.num_rows) for part in changes(recorded, "accounts")]
+    middle = complete[len(complete) // 2][0]
     first = [(part.epoch, part.rows.num_rows) for part in changes(recorded, "accounts", upto=middle)]
     second = [(part.epoch, part.rows.num_rows) for part in changes(recorded, "accounts", after=middle)]
     assert first
     assert second
-    assert first + second == whole
+    assert first + second == complete
 
 
 def test_an_unchanged_row_in_a_changed_file_is_left_out(tmp_path: Path) -> None:

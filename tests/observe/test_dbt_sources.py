@@ -46,7 +46,7 @@ def tables(text: str) -> dict[str, Any]:
 
 
 def test_the_text_is_the_golden_file(text: str) -> None:
-    """After an intended change, GOLDEN=1 pytest of this file writes the golden file."""
+    """After an intended change, run this file with GOLDEN=1 to write the golden file."""
     if os.environ.get("GOLDEN"):
         GOLDEN.write_text(text)
     assert text == GOLDEN.read_text()
@@ -84,7 +84,7 @@ def test_each_column_of_each_table_is_described() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "expected"),
     [
         ("long", "bigint"),
         ("decimal(20,0)", "decimal(20,0)"),
@@ -93,15 +93,15 @@ def test_each_column_of_each_table_is_described() -> None:
         ({"type": "struct", "fields": [{"name": "a", "type": "integer"}]}, "struct<a: int>"),
     ],
 )
-def test_types_are_those_of_sql(kind: Any, said: str) -> None:
-    assert sql_type(kind) == said
+def test_types_are_those_of_sql(kind: Any, expected: str) -> None:
+    assert sql_type(kind) == expected
 
 
 DBT = os.environ.get("DBT") or shutil.which("dbt")
 
 
 @pytest.mark.skipif(DBT is None, reason="no dbt on PATH, and none named by DBT")
-def test_dbt_takes_it(text: str, tmp_path: Path) -> None:
+def test_dbt_accepts_the_source(text: str, tmp_path: Path) -> None:
     """Tried with dbt-core 1.10.23 and dbt-duckdb 1.11.1."""
     (tmp_path / "models").mkdir()
     (tmp_path / "models/sources.yml").write_text(text)

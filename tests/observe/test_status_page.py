@@ -1,4 +1,4 @@
-"""The status page with clients that do not finish their requests: it answers others, and keeps few of them."""
+"""Clients that do not finish their requests: the status page still answers others, with a limited number of threads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from observe.metrics.stream_metrics import StreamMetrics
 from observe.status_page import MOST_REQUESTS, status_page
 from sources.iproto.address import Address
 
-HALF = b"GET /status HTTP/1.1\r\nHost:"
+UNFINISHED = b"GET /status HTTP/1.1\r\nHost:"
 
 
 @pytest.fixture
@@ -26,20 +26,20 @@ def port() -> Iterator[int]:
         yield port
 
 
-def half_requests(opened: ExitStack, port: int, count: int) -> list[socket.socket]:
+def send_unfinished_requests(opened: ExitStack, port: int, count: int) -> list[socket.socket]:
     clients = [opened.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(count)]
     for client in clients:
-        client.sendall(HALF)
+        client.sendall(UNFINISHED)
         client.settimeout(20)
     return clients
 
 
-def test_half_requests_neither_take_threads_without_end_nor_keep_others_out(
+def test_unfinished_requests_take_few_threads_and_do_not_block_others(
     port: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before = threading.active_count()
     with ExitStack() as opened:
-        clients = half_requests(opened, port, 3 * MOST_REQUESTS)
+        clients = send_unfinished_requests(opened, port, 3 * MOST_REQUESTS)
         for client in clients[:MOST_REQUESTS]:
             assert client.recv(100) == b""
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=20) as answer:
@@ -48,8 +48,10 @@ def test_half_requests_neither_take_threads_without_end_nor_keep_others_out(
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_a_request_that_stops_halfway_is_dropped(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unfinished_request_is_dropped_after_the_timeout(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("observe.status_page._RequestHandler.timeout", 0.2)
     with ExitStack() as opened:
-        (client,) = half_requests(opened, port, 1)
+        (client,) = send_unfinished_requests(opened, port, 1)
         assert client.recv(100) == b""

@@ -1,4 +1,4 @@
-"""Shows what bytes of any origin look like to people: on the report, in a proof, in a dry run."""
+"""The text of untrusted bytes, as in the report, in a proof and in a dry run."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from observe.tuple_text import tuple_text, visible
     ("data", "text"),
     [
         (msgpack.packb([1, "x"]), "[1, 'x']"),
-        (b"\x91" * 990 + b"\xc0", "91" * 990 + "c0"),  # unpacked, but not written: Python's recursion limit
+        (
+            b"\x91" * 990 + b"\xc0",
+            "91" * 990 + "c0",
+        ),  # can be decoded, but not shown: Python's recursion limit
         (b"\x81\x90\x01", "819001"),
         (b"\xc1", "c1"),
         (b"\x91\xa1\xff", r"['\udcff']"),
         (msgpack.packb("a\0\u202eb"), r"a\x00\u202eb"),
     ],
 )
-def test_every_tuple_has_a_text_that_shows(data: bytes, text: str) -> None:
+def test_every_tuple_has_a_printable_text(data: bytes, text: str) -> None:
     found = visible(tuple_text(data))
     assert found == text
     assert found.encode()

@@ -1,1 +1,1 @@
-"""Tests of what `aggregator doctor` finds."""
+"""Tests of the findings of `aggregator doctor`."""

@@ -1,4 +1,4 @@
-"""What the events say, without a batch and without a transport."""
+"""The content of the events, without a batch and without a transport."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ USERS = WrittenTable(
 
 
 @pytest.mark.parametrize(
-    ("uri", "named"),
+    ("uri", "name"),
     [
         ("/logs/a1", ("file", "/logs/a1")),
         ("file:///logs/a1", ("file", "/logs/a1")),
@@ -41,11 +41,11 @@ USERS = WrittenTable(
         ("gs://lake", ("gs://lake", "/")),
     ],
 )
-def test_datasets_are_named_as_openlineage_names_them(uri: str, named: tuple[str, str]) -> None:
-    assert dataset_name(uri) == named
+def test_datasets_are_named_as_openlineage_names_them(uri: str, name: tuple[str, str]) -> None:
+    assert dataset_name(uri) == name
 
 
-def test_a_relative_path_is_named_by_its_place_on_this_machine() -> None:
+def test_a_relative_path_becomes_absolute() -> None:
     assert dataset_name("logs") == ("file", str(Path("logs").absolute()))
 
 

@@ -1,1 +1,1 @@
-"""Tests of what `aggregator plan` says."""
+"""Tests of the changes that `aggregator plan` prints."""

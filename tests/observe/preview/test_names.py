@@ -1,4 +1,4 @@
-"""The names of planned changes: docs/operation.md lists each one, and no other."""
+"""docs/operation.md lists the names of all planned changes, and no others."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from observe.preview import changes
 
 DOCS = Path(__file__).parents[3] / "docs" / "operation.md"
 SETTINGS = {"policy_changed", "mask_changed", "setting_changed"}
-"""These three are chosen by the setting."""
+"""Names that are passed in a variable."""
 
 
 def names_in_code() -> set[str]:
-    """Return the names in the code that makes changes."""
+    """Return the names that are passed to `PlannedChange`."""
     found = {name for _, name, _ in changes._TABLES.values()} | SETTINGS
     for node in ast.walk(ast.parse(Path(changes.__file__).read_text())):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "PlannedChange":

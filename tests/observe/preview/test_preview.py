@@ -1,4 +1,4 @@
-"""`aggregator plan` predicts what a real run then does, and writes nothing."""
+"""`aggregator plan` predicts what the next run does, and writes nothing."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from warehouse.warehouse import Warehouse
 A, B = OWN_ROOT / "2.6.0" / "a1", OWN_ROOT / "2.6.0" / "b1"
 B_UUID = "b0000000-0000-4000-8000-000000000000"
 BUDGET = 30_000
-"""Bytes of log that a batch reads: some batches for a recording."""
+"""Bytes of logs that a batch reads, so that a recording takes several batches."""
 
 
-def made(config: Config) -> dict[str, tuple[str, ...]]:
+def columns_by_table(config: Config) -> dict[str, tuple[str, ...]]:
     """Return the columns of each existing table."""
     place = place_of(config.warehouse, config.database)
     opened = {name: place.open(name) for name in place.tables()}
@@ -45,7 +45,7 @@ def files(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def with_checkpoint(one: Deployment) -> None:
-    """Record the end of the last batch as Spark does."""
+    """Write a checkpoint with the end of the last batch, in Spark's format."""
     checkpoint = one.folder / "checkpoint"
     for name, text in (
         ("offsets", f"v1\n{{}}\n{to_text(one.offset)}"),
@@ -62,7 +62,7 @@ def state_of(config: Config) -> State:
 
 @dataclass
 class Case:
-    """A finished run, and a new configuration."""
+    """A finished run, and the configuration of the next run with the expected names of changes."""
 
     before: dict[str, Path] = field(default_factory=dict)
     batches: int | None = None
@@ -113,7 +113,7 @@ def test_a_run_does_what_the_plan_says(tmp_path: Path, name: str, budget: int | 
     if case.before and case.has_checkpoint:
         one.offset = first.offset
     config = one.config()
-    had, before = made(config), files(tmp_path)
+    old_tables, before = columns_by_table(config), files(tmp_path)
 
     preview = preview_of(config)
     changes = planned_changes(config, preview)
@@ -121,18 +121,18 @@ def test_a_run_does_what_the_plan_says(tmp_path: Path, name: str, budget: int | 
     assert files(tmp_path) == before
     assert case.expected <= {change.name for change in changes}
     start_and_run(one, budget)
-    has, after = made(config), state_of(config)
-    new = said(changes, "table_made") | set(preview.own_tables)
-    possible = set() if budget is None else said(changes, "table_possible")
-    assert new <= has.keys() - had.keys() <= new | possible
-    assert had.keys() - has.keys() == said(changes, "table_removed")
-    wider = {table for table in had.keys() & has.keys() if set(has[table]) - set(had[table])}
-    assert wider <= said(changes, "columns_added") | said(changes, "table_rewritten") | said(
-        changes, "table_masked"
-    )
+    new_tables, after = columns_by_table(config), state_of(config)
+    new = subjects(changes, "table_made") | set(preview.own_tables)
+    possible = set() if budget is None else subjects(changes, "table_possible")
+    assert new <= new_tables.keys() - old_tables.keys() <= new | possible
+    assert old_tables.keys() - new_tables.keys() == subjects(changes, "table_removed")
+    both = old_tables.keys() & new_tables.keys()
+    wider = {table for table in both if set(new_tables[table]) - set(old_tables[table])}
+    rewritten = subjects(changes, "table_rewritten") | subjects(changes, "table_masked")
+    assert wider <= subjects(changes, "columns_added") | rewritten
     if preview.plan is not None:
         planned = preview.plan.after
-        assert without_own(planned) == without_own(after)
+        assert ids_of_servers(planned) == ids_of_servers(after)
         assert {u: (dict(r.tables), dict(r.refused)) for u, r in planned.replicasets.items()} == {
             u: (dict(r.tables), dict(r.refused)) for u, r in after.replicasets.items()
         }
@@ -145,11 +145,11 @@ def start_and_run(one: Deployment, budget: int | None) -> None:
     one.run(budget)
 
 
-def said(changes: list[PlannedChange], name: str) -> set[str]:
+def subjects(changes: list[PlannedChange], name: str) -> set[str]:
     return {change.subject for change in changes if change.name == name}
 
 
-def without_own(state: State) -> dict[str, int]:
+def ids_of_servers(state: State) -> dict[str, int]:
     """Return the global ids of servers, without the aggregator's, whose uuid is random."""
     return {uuid: number for uuid, number in state.global_ids.items() if number != state.own_id}
 
@@ -173,13 +173,13 @@ def test_a_gap_and_a_lost_source_are_refused(tmp_path: Path) -> None:
     assert names == {"gap_found", "rows_wait", "source_not_followed"}
 
 
-def test_a_space_that_contradicts_another_is_refused_as_the_run_refuses_it(tmp_path: Path) -> None:
+def test_the_plan_and_the_run_refuse_contradicting_spaces(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"spaces": {"rename": {"accounts": "types"}}}
     one = Deployment(tmp_path, {"a1": A, "b1": B}, **settings)
     changes = planned_changes(one.config(), preview_of(one.config()))
     one.run()
     refused = [r.refused for r in state_of(one.config()).replicasets.values()]
-    assert said(changes, "space_refused") == {"types"}
+    assert subjects(changes, "space_refused") == {"types"}
     assert all(refused)
 
 

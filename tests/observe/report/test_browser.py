@@ -29,20 +29,22 @@ CHARTS = ("rows", "lag", "sizes", "conflicts_by_space", "conflicts_over_time")
 
 
 @dataclass
-class Opened:
-    """A page, and the results of opening it."""
+class OpenPage:
+    """An open page, with its console messages and the URLs that it requested."""
 
     page: Page
-    said: list[str] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+    urls: list[str] = field(default_factory=list)
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        made = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield made
-        made.close()
+        chromium = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
+        )
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture(scope="module", params=[1, 64])
@@ -57,28 +59,28 @@ def file(
 
 
 @pytest.fixture(params=["light", "dark"])
-def opened(request: pytest.FixtureRequest, browser: Browser, file: Path) -> Iterator[Opened]:
+def opened(request: pytest.FixtureRequest, browser: Browser, file: Path) -> Iterator[OpenPage]:
     context = browser.new_context(color_scheme=request.param, viewport={"width": 1200, "height": 900})
-    found = Opened(context.new_page())
-    found.page.on("console", lambda message: found.said.append(message.text))
-    found.page.on("pageerror", lambda error: found.said.append(str(error)))
-    found.page.on("request", lambda asked: found.asked.append(asked.url))
+    found = OpenPage(context.new_page())
+    found.page.on("console", lambda message: found.messages.append(message.text))
+    found.page.on("pageerror", lambda error: found.messages.append(str(error)))
+    found.page.on("request", lambda sent: found.urls.append(sent.url))
     found.page.goto(file.as_uri())
     found.page.wait_for_selector(f"html[data-drawn={request.param}]", timeout=60_000)
     yield found
     context.close()
 
 
-def brightness(page: Page, what: str) -> float:
-    colour = page.evaluate(f"getComputedStyle(document.body).{what}")
+def brightness(page: Page, css_property: str) -> float:
+    colour = page.evaluate(f"getComputedStyle(document.body).{css_property}")
     return sum(int(part) for part in re.findall(r"\d+", colour)[:3]) / 3
 
 
-def test_the_page_is_complete_in_light_and_dark(opened: Opened, file: Path) -> None:
+def test_the_page_is_complete_in_light_and_dark(opened: OpenPage, file: Path) -> None:
     page, sources = opened.page, int(file.stem)
-    assert opened.said == []
-    # Nothing but itself: pictures that stand in the page are no requests to anybody.
-    assert [url for url in opened.asked if not url.startswith("data:")] == [file.as_uri()]
+    assert opened.messages == []
+    # The page requests only itself; embedded images are no network requests.
+    assert [url for url in opened.urls if not url.startswith("data:")] == [file.as_uri()]
     assert [name for name in SECTIONS if page.locator(f"section#{name}").count() != 1] == []
     drawn = [name for name in CHARTS if page.locator(f"#chart-{name} svg .mark-group path").count() > 0]
     assert set(drawn) == set(CHARTS if sources > 1 else CHARTS[:3])
@@ -90,9 +92,9 @@ def test_the_page_is_complete_in_light_and_dark(opened: Opened, file: Path) -> N
     assert page.locator("#table-quarantine tbody tr").count() == sources
     assert page.locator("#table-pending tbody tr").count() == sources
     assert page.locator("details.space tbody tr").count() == 2
-    # What logs hold is shown as it is, and does nothing.
+    # A script in a value from a log is shown as text, and does not run.
     assert EVIL in page.locator("#table-quarantine").inner_text()
-    # Nothing is wider than the window, but what scrolls by itself.
+    # No part of the page is wider than the window.
     assert page.evaluate("document.documentElement.scrollWidth") <= 1200
     dark = page.get_attribute("html", "data-theme") == "dark"
     back, front = brightness(page, "backgroundColor"), brightness(page, "color")
@@ -101,7 +103,7 @@ def test_the_page_is_complete_in_light_and_dark(opened: Opened, file: Path) -> N
     assert labels == ("#9aa4b0" if dark else "#59636e")
 
 
-def test_the_button_changes_light_to_dark_and_back(opened: Opened) -> None:
+def test_the_button_changes_light_to_dark_and_back(opened: OpenPage) -> None:
     page = opened.page
     before = page.get_attribute("html", "data-drawn")
     after = "dark" if before == "light" else "light"
@@ -109,4 +111,4 @@ def test_the_button_changes_light_to_dark_and_back(opened: Opened) -> None:
         page.click("#theme")
         page.wait_for_selector(f"html[data-drawn={theme}]")
         assert page.locator("#chart-rows svg").count() == 1
-    assert opened.said == []
+    assert opened.messages == []

@@ -1,4 +1,4 @@
-"""The page for given facts, without Spark or a browser: buckets of time, kinds of plots, escaped text from logs."""
+"""Renders the page from facts, without Spark or a browser: durations of points, kinds of plots, escaped text."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def member(replicaset: int, local_id: int | None, global_id: int | None, **more:
 @pytest.mark.parametrize(
     "span", [timedelta(0), timedelta(seconds=3), timedelta(hours=30), timedelta(days=4000)]
 )
-def test_a_plot_has_about_as_many_points_as_it_may(span: timedelta) -> None:
+def test_a_plot_has_at_most_its_maximum_of_points(span: timedelta) -> None:
     step = point_milliseconds(NOON, NOON + span)
     points = span / timedelta(milliseconds=step)
     assert points <= POINTS
@@ -70,7 +70,7 @@ def test_durations_are_written_in_words(length: int, words: str) -> None:
 
 
 @pytest.mark.parametrize(("sources", "colour"), [(1, "of"), (COLOURS, "of"), (COLOURS + 1, "value")])
-def test_many_sources_are_a_heat_map(sources: int, colour: str) -> None:
+def test_many_sources_are_drawn_as_a_heat_map(sources: int, colour: str) -> None:
     rows = [{"source": f"s{number}", "at": NOON, "rows": 3} for number in range(sources)]
     (chart,) = charts(facts(rows_over_time=rows))
     assert chart.spec["encoding"]["color"]["field"] == colour
@@ -88,7 +88,7 @@ def test_sources_are_ordered_by_their_numbers() -> None:
     ("winner", "loser", "text"),
     [(1, 2, "1 over 2"), (-3, 2, "merged, last by 3 over 2"), (None, 2, "deleted over 2")],
 )
-def test_who_won_over_whom(winner: int | None, loser: int, text: str) -> None:
+def test_the_text_of_winner_and_loser(winner: int | None, loser: int, text: str) -> None:
     assert pair_of({"winner": winner, "loser": loser}) == text
 
 
@@ -100,7 +100,7 @@ def test_only_colliding_ids_are_listed() -> None:
     assert [one["id"] for one in replicasets(found)] == [1, 2]
 
 
-def test_maps_are_shown_where_an_id_meant_two_instances_or_a_source_differs() -> None:
+def test_applier_maps_are_shown_if_an_id_meant_two_instances_or_differs_by_source() -> None:
     entry = {"replicaset_id": 1, "source": None, "local_id": 1, "global_id": 2, "since_lsn": 5}
     again = {**entry, "global_id": 9, "since_lsn": 70}
     differs = {**entry, "local_id": 3, "source": "a2"}
@@ -110,7 +110,7 @@ def test_maps_are_shown_where_an_id_meant_two_instances_or_a_source_differs() ->
     assert one["maps"] == [entry, again, differs]
 
 
-def test_the_summary_marks_what_needs_attention() -> None:
+def test_the_summary_marks_numbers_that_need_attention() -> None:
     gap = {"state": "open", "whole": 1}
     found = {
         name: (count, alarm) for name, count, alarm in summary(facts(gaps=[gap, {**gap, "state": "filled"}]))
@@ -132,7 +132,7 @@ def test_the_summary_marks_what_needs_attention() -> None:
         (None, "—"),
     ],
 )
-def test_tuples_are_text_whatever_they_hold(data: bytes | None, text: str) -> None:
+def test_any_bytes_are_shown_as_text(data: bytes | None, text: str) -> None:
     assert short_tuple_text(data) == text
 
 
@@ -169,14 +169,14 @@ def test_text_of_logs_is_escaped() -> None:
         "first_epoch": 0,
     }
     points = [{"source": evil, "at": NOON, "rows": 1}]
-    whole = {"epochs": [], "quarantine": [{**row, "last_epoch": 0, "whole": 1}], "rows_over_time": points}
-    page = render_page(facts(**whole))
+    answers = {"epochs": [], "quarantine": [{**row, "last_epoch": 0, "whole": 1}], "rows_over_time": points}
+    page = render_page(facts(**answers))
     assert "<img src=x" not in page
     assert page.count("</script>") == 3
     assert page.count("&lt;img src=x") == 3
 
 
-def test_signs_that_do_not_show_are_escaped() -> None:
+def test_unprintable_characters_are_escaped() -> None:
     row = {"reason": "x\0y\u202ez", "space": "a", "replicaset_id": 1, "rows": 1, "lsn": 1, "file": "f"}
     page = render_page(facts(quarantine=[{**row, "first_epoch": 0, "last_epoch": 0, "whole": 1}]))
     assert r"x\x00y\u202ez" in page
@@ -184,13 +184,13 @@ def test_signs_that_do_not_show_are_escaped() -> None:
     assert "\u202e" not in page
 
 
-def test_thousands_are_separated_by_signs_that_show() -> None:
+def test_thousands_are_separated_by_commas() -> None:
     row = {"reason": "a", "space": "a", "replicaset_id": 1, "rows": 1_234_567, "lsn": 1, "file": "f"}
     page = render_page(facts(quarantine=[{**row, "first_epoch": 0, "last_epoch": 0, "whole": 1}]))
     assert "<td>1,234,567</td>" in page
 
 
-def test_findings_of_validation_and_proof_are_shown() -> None:
+def test_failed_results_of_validation_and_proof_are_shown() -> None:
     result = {"validated_at": NOON, "table": "orders", "expectation": "each key is as …", "unexpected": 1}
     bad = {**result, "holds": False, "examples": '["key [5]: server <b>"]', "error": None}
     good = {**result, "table": "calm", "holds": True, "examples": None, "error": None}

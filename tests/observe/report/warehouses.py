@@ -1,7 +1,7 @@
-"""Warehouses of any number of sources, written by delta-rs in the aggregator's own tables, without Spark.
+"""Writes the system tables of a warehouse with any number of sources, with delta-rs and without Spark.
 
-Each source is a replicaset of two instances whose replica ids are 1 and 2, as everywhere. Not here: tables of spaces
-with typed columns; the report looks at their sizes alone.
+Each source is a replicaset of two instances with the replica ids 1 and 2. There are no tables of spaces, since the
+report only needs their sizes.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from schemas.tables import SYSTEM_TABLES
 
-BEGAN = datetime(2026, 11, 20, 12, tzinfo=UTC)
+FIRST_TIME = datetime(2026, 11, 20, 12, tzinfo=UTC)
 BATCHES = 6
 EVIL = "<script>console.error('evil')</script>"
-"""A name that a log may hold, and that must stay text."""
+"""A name from a log that must not run as a script in the page."""
 
 
 def uuid(kind: str, number: int) -> str:
@@ -29,17 +29,19 @@ def uuid(kind: str, number: int) -> str:
 
 
 def write_warehouse(folder: Path, sources: int, database: str = "aggregator") -> None:
-    """Write all system tables of a warehouse with that many sources.
+    """Write all system tables of a warehouse.
 
     Parameters
     ----------
     folder : Path
-        The configuration's `warehouse`.
+        The key `warehouse` of the configuration.
+    sources : int
+        Number of sources.
 
     """
-    rows = {name: list(_rows(name, sources)) for name in SYSTEM_TABLES if name != "_epochs"}
+    rows = {name: list(_table_rows(name, sources)) for name in SYSTEM_TABLES if name != "_epochs"}
     root = folder / f"{database}.db"
-    versions = {name: _write(root, name, told) for name, told in rows.items()}
+    versions = {name: _write(root, name, table_rows) for name, table_rows in rows.items()}
     _write(root, "_epochs", [_epoch(number, versions) for number in range(BATCHES)])
 
 
@@ -54,7 +56,7 @@ def _epoch(number: int, versions: dict[str, int]) -> dict[str, Any]:
         "epoch": number,
         "query_id": "query",
         "batch_id": number,
-        "committed_at": BEGAN + timedelta(minutes=10 * number + 1),
+        "committed_at": FIRST_TIME + timedelta(minutes=10 * number + 1),
         "rows": 10,
         "vclock": "{}",
         "writers": "{}",
@@ -62,7 +64,7 @@ def _epoch(number: int, versions: dict[str, int]) -> dict[str, Any]:
     }
 
 
-def _rows(table: str, sources: int) -> Any:
+def _table_rows(table: str, sources: int) -> Any:
     for number in range(1, sources + 1):
         yield from globals().get(f"_of{table}", lambda _number: [])(number)
 
@@ -76,7 +78,7 @@ def _of_cluster(number: int) -> Any:
             "replicaset_id": number,
             "replicaset_uuid": uuid("b", number),
             "lsn": number,
-            "first_seen": BEGAN,
+            "first_seen": FIRST_TIME,
         }
 
 
@@ -113,7 +115,7 @@ def _of_changelog(number: int) -> Any:
                 "space": "accounts",
                 "file": "00000000000000000000.xlog",
                 "lsn": 3 * epoch + row + 1,
-                "timestamp": BEGAN + timedelta(minutes=10 * epoch, seconds=row),
+                "timestamp": FIRST_TIME + timedelta(minutes=10 * epoch, seconds=row),
             }
 
 
@@ -121,7 +123,7 @@ def _of_conflicts(number: int) -> Any:
     if number == 1:
         return
     for hour in range(3):
-        at = BEGAN + timedelta(hours=hour)
+        at = FIRST_TIME + timedelta(hours=hour)
         yield {
             "epoch": hour,
             "decided_at": at,
@@ -139,16 +141,23 @@ def _of_conflicts(number: int) -> Any:
 
 
 def _of_gaps(number: int) -> Any:
-    told = {
+    gap = {
         "replicaset_id": number,
         "source": f"source-{number}",
         "local_id": 1,
         "first_lsn": 5,
         "last_lsn": 7,
     }
-    yield {**told, "epoch": 1, "found_at": BEGAN, "kind": "missing", "state": "open", "file": "7.xlog"}
+    yield {**gap, "epoch": 1, "found_at": FIRST_TIME, "kind": "missing", "state": "open", "file": "7.xlog"}
     if number > 1:
-        yield {**told, "epoch": 2, "found_at": BEGAN, "kind": "missing", "state": "filled", "file": "7.xlog"}
+        yield {
+            **gap,
+            "epoch": 2,
+            "found_at": FIRST_TIME,
+            "kind": "missing",
+            "state": "filled",
+            "file": "7.xlog",
+        }
 
 
 def _of_quarantine(number: int) -> Any:
