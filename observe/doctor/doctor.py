@@ -48,17 +48,17 @@ class Deployment:
 def findings_of(deployment: Deployment) -> list[Finding]:
     """Return the findings of all checks, in the order in which a run would meet the problems."""
     config, subscribe = deployment.config, deployment.subscribe
-    found = check_machine(gather_machine(config, subscribe))
+    findings = check_machine(gather_machine(config, subscribe))
     if config is not None:
-        found += [*_functions(config), *_mask_key(config), *check_store(gather_store(config))]
-        if not any(one.name == "warehouse_unknown" for one in found):
-            found += _tables_and_sources(config)
+        findings += [*_check_functions(config), *_check_mask_key(config), *check_store(gather_store(config))]
+        if not any(finding.name == "warehouse_unknown" for finding in findings):
+            findings += _check_tables_and_sources(config)
     if subscribe is not None:
-        found += check_masters(gather_masters(subscribe, deployment.max_block_bytes))
-    return found
+        findings += check_masters(gather_masters(subscribe, deployment.max_block_bytes))
+    return findings
 
 
-def _functions(config: Config) -> Iterator[Finding]:
+def _check_functions(config: Config) -> Iterator[Finding]:
     policies = config.policies
     for space, policy in (("default", policies.default), *((n, policies.of(n)) for n in policies.spaces)):
         if policy.function is None:
@@ -72,7 +72,7 @@ def _functions(config: Config) -> Iterator[Finding]:
             yield ok("custom_function", f"policy {space}", f"{policy.function} can be imported")
 
 
-def _mask_key(config: Config) -> Iterator[Finding]:
+def _check_mask_key(config: Config) -> Iterator[Finding]:
     if not any("hash" in kinds.values() for kinds in config.spaces.masks.values()):
         return
     try:
@@ -88,9 +88,9 @@ def _mask_key(config: Config) -> Iterator[Finding]:
         yield ok("mask_key", "masks", "the key can be read")
 
 
-def _tables_and_sources(config: Config) -> list[Finding]:
+def _check_tables_and_sources(config: Config) -> list[Finding]:
     tables = gather_tables(config)
-    found = [*check_tables(tables, config.cluster.allocation)]
+    findings = [*check_tables(tables, config.cluster.allocation)]
     state, places, unfollowed = State(), list[StartPosition](), dict[str, str]()
     facts = [gather_source(source, config.max_block_bytes) for source in config.sources]
     try:
@@ -100,8 +100,9 @@ def _tables_and_sources(config: Config) -> list[Finding]:
             start = continues_at(warehouse, config.checkpoint) if tables.checkpoint_error is None else None
             places, unfollowed = start_positions(config, state, start or {})
     except FAILURES as error:
-        if not any(one.level is Level.FAIL for one in found) and all(one.error is None for one in facts):
-            found.append(fail("cannot_continue", "sources", str(error), "see the message"))
+        has_failed = any(finding.level is Level.FAIL for finding in findings)
+        if not has_failed and all(source.error is None for source in facts):
+            findings.append(fail("cannot_continue", "sources", str(error), "see the message"))
     is_snapshot = config.start == "snapshot"
     settled = state.start_vclocks()
-    return [*found, *check_sources(facts, settled, places, unfollowed, starts_with_snapshot=is_snapshot)]
+    return [*findings, *check_sources(facts, settled, places, unfollowed, starts_with_snapshot=is_snapshot)]

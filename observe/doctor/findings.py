@@ -61,19 +61,19 @@ def fail(name: str, subject: str, text: str, advice: str) -> Finding:
 
 def count_by_level(findings: Iterable[Finding]) -> dict[Level, int]:
     """Return the number of findings of each level."""
-    found = dict.fromkeys(Level, 0)
+    counts = dict.fromkeys(Level, 0)
     for finding in findings:
-        found[finding.level] += 1
-    return found
+        counts[finding.level] += 1
+    return counts
 
 
 def format_findings(findings: Sequence[Finding]) -> Iterator[tuple[Level, str]]:
     """Yield (level, line of text with the advice) for each finding."""
-    width = max((len(one.subject) for one in findings), default=0)
-    for one in findings:
-        name = "" if one.level is Level.OK else f" [{one.name}]"
-        advice = "" if one.advice is None else f" → {one.advice}"
-        yield one.level, f"{one.level:<4}  {one.subject:<{width}}  {one.text}{name}{advice}"
+    width = max((len(finding.subject) for finding in findings), default=0)
+    for finding in findings:
+        name = "" if finding.level is Level.OK else f" [{finding.name}]"
+        advice = "" if finding.advice is None else f" → {finding.advice}"
+        yield finding.level, f"{finding.level:<4}  {finding.subject:<{width}}  {finding.text}{name}{advice}"
 
 
 def as_json(findings: Sequence[Finding]) -> dict[str, Any]:

@@ -183,10 +183,6 @@ class KeyHistory:
 class KeyChangesReader:
     """Reads histories of keys from the tables of a warehouse at its newest epoch.
 
-    Parameters
-    ----------
-    place : Place
-
     Raises
     ------
     WarehouseError

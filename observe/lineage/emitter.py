@@ -41,13 +41,7 @@ RETRIES = 3
 
 
 class LineageEmitter:
-    """Sends events one after another in a separate thread.
-
-    Parameters
-    ----------
-    client : OpenLineageClient
-
-    """
+    """Sends events one after another in a separate thread."""
 
     def __init__(self, client: OpenLineageClient) -> None:
         self._client = client
@@ -168,15 +162,7 @@ class _BatchEvents:
 
 
 def written_tables(place: Place, database: str, versions: Mapping[str, int]) -> Iterator[WrittenTable]:
-    """Yield the tables with their columns at Delta versions; `versions` has them by table.
-
-    Parameters
-    ----------
-    place : Place
-    database : str
-    versions : mapping of str to int
-
-    """
+    """Yield the tables with their columns at Delta versions; `versions` has them by table."""
     from observe.lineage.events import WrittenTable
 
     for name, version in sorted(versions.items()):

@@ -65,15 +65,7 @@ _EFFECTS = {
 
 
 def planned_changes(config: Config, preview: Preview) -> list[PlannedChange]:
-    """Return what the next run will change, in the order in which it does so.
-
-    Parameters
-    ----------
-    config : Config
-    preview : Preview
-        From `pipeline.preview`.
-
-    """
+    """Return what the next run will change, in the order in which it does so."""
     changes = list(_refusals(config, preview))
     changes += _settings(config, preview)
     changes += _masks(preview)
@@ -260,6 +252,7 @@ def format_changes(changes: Iterable[PlannedChange]) -> Iterator[tuple[Sign, str
 
 def as_json(changes: Iterable[PlannedChange]) -> dict[str, Any]:
     """Return the changes as a JSON object."""
-    found = list(changes)
-    totals = {sign.name.lower(): sum(one.sign is sign for one in found) for sign in Sign}
-    return {"changes": [{**asdict(one), "sign": one.sign.name.lower()} for one in found], "totals": totals}
+    documents = [{**asdict(change), "sign": change.sign.name.lower()} for change in changes]
+    signs = [document["sign"] for document in documents]
+    totals = {name: signs.count(name) for name in (sign.name.lower() for sign in Sign)}
+    return {"changes": documents, "totals": totals}

@@ -50,7 +50,7 @@ def render_page(facts: PageFacts) -> str:
         part=fields_text,
         seconds=duration_text,
     )
-    own = files("observe.report")
+    resources = files("observe.report")
     drawn = {chart.name: chart for chart in charts(facts)}
     return environment.get_template("page.html").render(
         facts=facts,
@@ -64,8 +64,8 @@ def render_page(facts: PageFacts) -> str:
         pair_of=pair_of,
         charts=drawn,
         specs=[{"name": chart.name, "spec": chart.spec} for chart in drawn.values()],
-        style=Markup((own / "page.css").read_text("utf-8")),
-        script=Markup((own / "page.js").read_text("utf-8")),
+        style=Markup((resources / "page.css").read_text("utf-8")),
+        script=Markup((resources / "page.js").read_text("utf-8")),
         vega=Markup(vega()),
     )
 
@@ -100,8 +100,8 @@ def summary(facts: PageFacts) -> Sequence[tuple[str, int, bool]]:
 
 
 def replicasets(facts: PageFacts) -> Sequence[Mapping[str, Any]]:
-    """Return each replicaset with its sources, its instances and the maps that differ from `_cluster`."""
-    found: dict[int, dict[str, Any]] = {}
+    """Return each replicaset with its sources, its instances, and its applier maps that differ from `_cluster`."""
+    by_id: dict[int, dict[str, Any]] = {}
     for row in facts.rows("instances"):
         if not row["replicaset_id"]:  # the aggregator itself
             continue
@@ -112,21 +112,21 @@ def replicasets(facts: PageFacts) -> Sequence[Mapping[str, Any]]:
             "sources": [],
             "maps": [],
         }
-        one = found.setdefault(row["replicaset_id"], empty)
+        replicaset = by_id.setdefault(row["replicaset_id"], empty)
         if row["uuid"]:
-            one["instances"].append(row)
+            replicaset["instances"].append(row)
     for row in facts.rows("sources"):
-        if row["replicaset_id"] in found:
-            found[row["replicaset_id"]]["sources"].append(row["source"])
-    for one in found.values():
-        maps = [row for row in facts.rows("applier_map") if row["replicaset_id"] == one["id"]]
+        if row["replicaset_id"] in by_id:
+            by_id[row["replicaset_id"]]["sources"].append(row["source"])
+    for replicaset in by_id.values():
+        maps = [row for row in facts.rows("applier_map") if row["replicaset_id"] == replicaset["id"]]
         ids = [row["local_id"] for row in maps]
-        one["maps"] = [row for row in maps if row["source"] or ids.count(row["local_id"]) > 1]
-    return [found[key] for key in sorted(found)]
+        replicaset["maps"] = [row for row in maps if row["source"] or ids.count(row["local_id"]) > 1]
+    return [by_id[id_] for id_ in sorted(by_id)]
 
 
 def collisions(facts: PageFacts) -> Sequence[tuple[int, int]]:
-    """Return each local id that several instances have, and the number of these instances."""
+    """Return (replica id, number of instances) of each replica id that several instances have."""
     count: dict[int, int] = {}
     for row in facts.rows("instances"):
         if row["replicaset_id"] and row["uuid"] and row["local_id"] is not None:

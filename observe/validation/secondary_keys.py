@@ -66,7 +66,7 @@ class UniqueIndex:
 
 def unique_indexes(state: State) -> list[UniqueIndex]:
     """Return the unique secondary indexes of all spaces that have a table."""
-    found: dict[tuple[str, str], dict[int, Space]] = {}
+    by_index: dict[tuple[str, str], dict[int, Space]] = {}
     functional: set[tuple[str, str]] = set()
     for replicaset in state.replicasets.values():
         for space_id, rows in replicaset.spaces.items():
@@ -84,14 +84,14 @@ def unique_indexes(state: State) -> list[UniqueIndex]:
                     keyed_space = replace(space, primary_key=parts_of(index))
                 except TupleError as error:
                     log.error(
-                        "%s: index %d of replicaset %d is malformed: %s", table, number, replicaset.id, error
+                        "%s: malformed index %d of replicaset %d: %s", table, number, replicaset.id, error
                     )
                     continue
                 if options.get("unique", True):
-                    found.setdefault(names, {})[replicaset.id] = keyed_space
+                    by_index.setdefault(names, {})[replicaset.id] = keyed_space
                     if options.get("func"):
                         functional.add(names)
-    return [UniqueIndex(*names, spaces, names in functional) for names, spaces in sorted(found.items())]
+    return [UniqueIndex(*names, spaces, names in functional) for names, spaces in sorted(by_index.items())]
 
 
 def format_number_column(plan: TablePlan) -> Column:
@@ -184,12 +184,12 @@ def _with_bytes(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: bytes(value) if isinstance(value, bytearray) else value for name, value in row.items()}
 
 
-def index_check(spark: SparkSession, found: IndexConflicts) -> Check:
+def index_check(spark: SparkSession, conflicts: IndexConflicts) -> Check:
     """Return the check that no unique secondary index has new pairs of rows with equal keys."""
     import great_expectations.expectations as gxe
 
-    pairs = dict.fromkeys(found.checked, 0)
-    for row in found.rows:
+    pairs = dict.fromkeys(conflicts.checked, 0)
+    for row in conflicts.rows:
         pairs[row["space"], row["sequence"]] += 1
     rows = [{"table": table, "index": index, "pairs": count} for (table, index), count in pairs.items()]
     no_pairs = gxe.ExpectColumnValuesToBeInSet(
@@ -198,11 +198,13 @@ def index_check(spark: SparkSession, found: IndexConflicts) -> Check:
         description="no two rows of two replicasets break a unique index together",
     )
     frame = frame_of(spark, rows, _SCHEMA)
-    return Check(TABLE, frame, (no_pairs,), ("table", "index", "pairs"), {"pairs": partial(_examples, found)})
+    return Check(
+        TABLE, frame, (no_pairs,), ("table", "index", "pairs"), {"pairs": partial(_examples, conflicts)}
+    )
 
 
-def _examples(found: IndexConflicts) -> list[str]:
+def _examples(conflicts: IndexConflicts) -> list[str]:
     return [
         f"{row['space']}.{row['sequence']}: two rows with one key, {row['key'].hex()} lost"
-        for row in found.rows[:EXAMPLES]
+        for row in conflicts.rows[:EXAMPLES]
     ]

@@ -41,7 +41,7 @@ def read_user_suites(folder: Path, tables: Collection[str]) -> dict[str, list[An
 
     """
     files = sorted(file for file in folder.iterdir() if file.is_file() and not file.name.startswith("."))
-    found: dict[str, list[Any]] = {}
+    suites: dict[str, list[Any]] = {}
     for file in files:
         if file.suffix not in SUFFIXES:
             allowed = ", ".join(f"<table>{suffix}" for suffix in SUFFIXES)
@@ -54,8 +54,8 @@ def read_user_suites(folder: Path, tables: Collection[str]) -> dict[str, list[An
                 file=str(file),
                 advice="name the file like its table, or move it to another folder",
             )
-        found.setdefault(file.stem, []).extend(read_suite(file))
-    return found
+        suites.setdefault(file.stem, []).extend(read_suite(file))
+    return suites
 
 
 def read_suite(file: Path) -> list[Any]:

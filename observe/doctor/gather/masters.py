@@ -53,15 +53,7 @@ _SELECT_PRIVILEGE: dict[int, Any] = {
 
 
 def gather_masters(section: Subscribe, block: int) -> list[FollowedReplicaset]:
-    """Return the facts of all masters of the section `subscribe` and of their spools; masters are asked concurrently.
-
-    Parameters
-    ----------
-    section : Subscribe
-    block : int
-        The configuration's `max_block_bytes`.
-
-    """
+    """Return the facts of all masters and their spools; `block` is the configuration's `max_block_bytes`."""
     peers = asyncio.run(_ask_all(section, seconds(section.answer)))
     return [
         _with_spool(replicaset, facts, block)

@@ -79,13 +79,15 @@ def _probe_folder(folder: Path) -> tuple[str | None, str | None, str | None]:
 def _remote_store(root: str, checkpoint_error: str | None) -> StoreFacts:
     try:
         lease = object_lease(root, LOCK_NAME)
-        now, found = lease.now(), lease.read()
+        now, stored = lease.now(), lease.read()
     except UnsupportedError as error:
         return StoreFacts(root, condition_error=str(error), checkpoint_error=checkpoint_error)
     except OSError as error:
         return StoreFacts(root, write_error=str(error), checkpoint_error=checkpoint_error)
-    is_held = found is not None and '"free": true' not in found.text and now - found.modified < LEASE_SECONDS
-    holder = holder_of(found.text) if found is not None and is_held else None
+    is_held = (
+        stored is not None and '"free": true' not in stored.text and now - stored.modified < LEASE_SECONDS
+    )
+    holder = holder_of(stored.text) if stored is not None and is_held else None
     return StoreFacts(root, checkpoint_error=checkpoint_error, holder=holder)
 
 
@@ -178,13 +180,13 @@ def _missing_file(warehouse: EpochWarehouse, table: str, files: list[str]) -> st
 
 
 def _unknown_columns(warehouse: EpochWarehouse) -> dict[str, tuple[str, ...]]:
-    found = {}
+    unknown = {}
     for name, schema in SYSTEM_TABLES.items():
         if name != RID and warehouse.exists(name):
             new = sorted(set(columns_of(warehouse.opened(name)).names) - set(schema.names))
             if new:
-                found[name] = tuple(new)
-    return found
+                unknown[name] = tuple(new)
+    return unknown
 
 
 def _tables_ahead(
