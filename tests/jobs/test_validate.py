@@ -104,7 +104,7 @@ DAMAGED: dict[str, Callable[[DataFrame], DataFrame]] = {
     "_epochs": twice,
     "_conflicts": with_row("77L AS loser_global_id"),
     "_schema": having("name", "CAST(NULL AS STRING)"),
-    "_changelog": having("absent", "1"),
+    "_changelog": having("missing", "1"),
     "_schema_columns": having("found_type", "'string'"),
     "users": twice,
 }
