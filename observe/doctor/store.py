@@ -56,7 +56,7 @@ class TableFacts:
     ahead : tuple of str
         Tables with commits of an unfinished batch, after the newest epoch.
     rid : str or None
-        The RID (replication id of the warehouse, docs/rid.md) as text; None without one.
+        The RID (generation and role of the warehouse, docs/rid.md) as text; None without one.
     is_primary : bool
     crashed : bool
         Whether the last writer was killed.
