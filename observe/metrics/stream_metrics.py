@@ -12,7 +12,8 @@ Thread-safe, since Spark's listener, the job and the status page run in differen
 | `aggregator_lag_seconds{source, replicaset, origin}` | age of the newest committed row; `origin` is a global id |
 | `aggregator_behind_bytes{source}` | unread bytes of the source's log after the last batch |
 | `aggregator_source_stale{source}` | 1 if no row of a leader was read for the time `stale` of the configuration |
-| `aggregator_conflicts_total{space}`, `aggregator_quarantined_total{space}` | new rows of `_conflicts` and `_quarantine` |
+| `aggregator_conflicts_total{space}` | new rows of `_conflicts` |
+| `aggregator_quarantined_total{space}` | new rows of `_quarantine` |
 | `aggregator_misfits_total{space}` | the quarantined rows that are in their table, with a column that is NULL |
 | `aggregator_set_aside_total{space}` | the quarantined rows that are in no table |
 | `aggregator_gaps_open` | missing lsn ranges, and divergences |
