@@ -6,8 +6,11 @@ import ast
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
+from functools import cache
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -197,22 +200,35 @@ def test_what_is_forbidden_would_be_found(what: str, text: str) -> None:
 
 
 NAMED = re.compile(r"`((?:" + "|".join(house.ROOMS) + r")(?:\.\w+)+)`")
+NOT_HERE = {"airflow", "moto", "werkzeug", "addition", "bits", "doubled", "library", "product", "splice"}
+"""Packages of other environments, and modules that tests write."""
+
+EXAMPLES = {"tests/test_structure.py", "tests/schemas/test_compiled.py"}
+"""Their texts are examples of imports."""
+
+IMPORT = re.compile(r"^\s*(?:from|import) \w", re.MULTILINE)
+
 OTHER_NAMES = {"aggregator.allocation", "aggregator.json"}
 """Properties of tables and files that look like modules."""
 
 
+@cache
+def defined() -> dict[str, set[str]]:
+    """Return what each module of the project defines."""
+    return {name: one.names() for name, one in house.modules().items()}
+
+
+def exists(text: str) -> bool:
+    """Whether a dotted name is that of a module, or of something that a module defines."""
+    parts = text.split(".")
+    for size in range(len(parts), 0, -1):
+        module = ".".join(parts[:size])
+        if module in defined():
+            return size == len(parts) or parts[size] in defined()[module]
+    return False
+
+
 def test_texts_name_only_modules_that_exist() -> None:
-    found = house.modules()
-    defined = {name: one.names() for name, one in found.items()}
-
-    def exists(text: str) -> bool:
-        parts = text.split(".")
-        for size in range(len(parts), 0, -1):
-            module = ".".join(parts[:size])
-            if module in defined:
-                return size == len(parts) or parts[size] in defined[module]
-        return False
-
     texts = [file for file in tracked() if file.suffix in {".py", ".md"} and file.name != "CHANGELOG.md"]
     wrong = [
         f"{name(file)}: {text}"
@@ -221,6 +237,46 @@ def test_texts_name_only_modules_that_exist() -> None:
         if text not in OTHER_NAMES and not exists(text)
     ]
     assert wrong == []
+
+
+def missing_imports(source: str) -> Iterator[str]:
+    """Yield what code in the string literals of a module imports, and what does not exist."""
+    for node in ast.walk(ast.parse(source)):
+        if not (isinstance(node, ast.Constant) and isinstance(node.value, str) and IMPORT.search(node.value)):
+            continue
+        try:
+            code = ast.parse(textwrap.dedent(node.value))
+        except SyntaxError:  # prose, or a template
+            continue
+        for one in ast.walk(code):
+            if isinstance(one, ast.ImportFrom) and one.module in defined():
+                names = (f"{one.module}.{alias.name}" for alias in one.names)
+                yield from (name for name in names if not exists(name))
+            elif isinstance(one, ast.ImportFrom | ast.Import):
+                modules = [alias.name for alias in one.names] if isinstance(one, ast.Import) else [one.module]
+                tops = (str(module).partition(".")[0] for module in modules)
+                yield from (top for top in tops if find_spec(top) is None)
+
+
+def test_code_in_texts_imports_only_what_exists() -> None:
+    """Tests run it in processes of their own; types and imports are checked in modules alone."""
+    texts = {name(file): file.read_text() for file in MODULES if room_of(file) == "tests"}
+    found = {
+        file: {*missing_imports(text)} - NOT_HERE for file, text in texts.items() if file not in EXAMPLES
+    }
+    assert {file: names for file, names in found.items() if names} == {}
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("import sys\nfrom warehouse import cluster\n", 0),
+        ("import sys\nfrom no_such_package import cluster\n", 1),
+        ("from warehouse.cluster import nothing_like_this\n", 1),
+    ],
+)
+def test_a_missing_import_would_be_found(code: str, expected: int) -> None:
+    assert len([*missing_imports(f"CODE = {code!r}")]) == expected
 
 
 def test_no_entry_point_hides_a_package() -> None:

@@ -88,8 +88,9 @@ class Deployment:
 
         For tests of tables and commands: a stream takes seconds to start. A deployment is either run or written.
         """
-        with batch_writer(self.config(**changes)) as (_, writer):
-            while done := next_batch(writer, self.offset, self.batches):
+        config = self.config(**changes)
+        with batch_writer(config) as (_, writer):
+            while done := next_batch(writer, self.offset, self.batches, config.max_bytes_per_trigger):
                 self.offset, self.batches = done[0], self.batches + 1
 
     def forget_checkpoint(self) -> None:

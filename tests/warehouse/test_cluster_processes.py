@@ -26,7 +26,7 @@ from uuid import UUID
 from config.deployment import Config
 from jobs.runtime.session import spark_session
 from schemas.tables import SYSTEM_TABLES
-from tables import cluster
+from warehouse import cluster
 from warehouse.warehouse import Warehouse
 from udfs.remap.cluster_replace import Incoming
 

@@ -26,7 +26,7 @@ ANNOUNCE = """
 import sys
 from datetime import UTC, datetime
 from uuid import UUID
-from tables import cluster
+from warehouse import cluster
 from warehouse.warehouse import Warehouse
 from udfs.remap.cluster_replace import Incoming
 
