@@ -52,7 +52,7 @@ def measure(directory: Path, wire: Bytes) -> float:
     shutil.rmtree(directory, ignore_errors=True)
     with Spool(directory) as spool:
         spool.instance_uuid = UUID
-        spool.begin({})
+        spool.begin_at({})
         rows = RowStream({}, lambda chunk: spool.append(chunk.rows, chunk.vclock), "benchmark")
         began, at = time.process_time(), 0
         for end in range(READ_BYTES, wire.size + READ_BYTES, READ_BYTES):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from sources.backup.manifest import Archive, Manifest, Vclock
+from sources.backup.manifest import BackupArchive, BackupManifest, Vclock
 
 
 @dataclass(frozen=True)
@@ -34,38 +34,38 @@ class MissingLink:
     reason: str
 
     def __str__(self) -> str:
-        begin = "" if self.begin is None else f", which begins at {shown(self.begin)}"
+        begin = "" if self.begin is None else f", which begins at {format_vclock(self.begin)}"
         return f"replicaset {self.replicaset}: rows are missing before backup {self.backup}{begin}: {self.reason}"
 
 
 @dataclass(frozen=True)
-class Chain:
+class BackupChain:
     """The archives of one replicaset in a storage.
 
     Parameters
     ----------
     replicaset : str
         Its uuid.
-    archives : tuple of Archive
+    archives : tuple of BackupArchive
         The oldest first.
     missing : tuple of MissingLink
 
     """
 
     replicaset: str
-    archives: tuple[Archive, ...]
+    archives: tuple[BackupArchive, ...]
     missing: tuple[MissingLink, ...]
 
 
-def chains_of(manifests: Iterable[Manifest]) -> list[Chain]:
+def backup_chains(manifests: Iterable[BackupManifest]) -> list[BackupChain]:
     """Return the chain of each replicaset, by uuid."""
     by_id = {one.backup: one for one in manifests}
-    found: dict[str, list[Archive]] = {}
+    found: dict[str, list[BackupArchive]] = {}
     for one in by_id.values():
         for archive in one.archives:
             found.setdefault(archive.replicaset, []).append(archive)
     return [
-        Chain(
+        BackupChain(
             uuid,
             tuple(sorted(archives, key=_time)),
             tuple(_missing(sorted(archives, key=_time), by_id)),
@@ -74,16 +74,16 @@ def chains_of(manifests: Iterable[Manifest]) -> list[Chain]:
     ]
 
 
-def shown(vclock: Vclock) -> str:
+def format_vclock(vclock: Vclock) -> str:
     """Return a vclock as text."""
     return "{" + ", ".join(f"{id_}: {lsn}" for id_, lsn in sorted(vclock.items())) + "}"
 
 
-def _time(archive: Archive) -> tuple[str, str]:
+def _time(archive: BackupArchive) -> tuple[str, str]:
     return archive.created, archive.backup
 
 
-def _missing(archives: Iterable[Archive], by_id: Mapping[str, Manifest]) -> Iterable[MissingLink]:
+def _missing(archives: Iterable[BackupArchive], by_id: Mapping[str, BackupManifest]) -> Iterable[MissingLink]:
     own = {one.backup: one for one in archives}
     for archive in archives:
         if not archive.is_full:
@@ -92,7 +92,9 @@ def _missing(archives: Iterable[Archive], by_id: Mapping[str, Manifest]) -> Iter
                 yield MissingLink(archive.replicaset, archive.backup, archive.begin, reason)
 
 
-def _reason(archive: Archive, own: Mapping[str, Archive], by_id: Mapping[str, Manifest]) -> str | None:
+def _reason(
+    archive: BackupArchive, own: Mapping[str, BackupArchive], by_id: Mapping[str, BackupManifest]
+) -> str | None:
     """Return why an archive continues no other one; None if it continues one."""
     link, passed = by_id[archive.backup].previous, {archive.backup}
     while link is not None and link not in passed:
@@ -103,7 +105,7 @@ def _reason(archive: Archive, own: Mapping[str, Archive], by_id: Mapping[str, Ma
             before = own[link]
             if _known(before.end) == _known(archive.begin or {}):
                 return None
-            return f"backup {link} ends at {shown(before.end)}"
+            return f"backup {link} ends at {format_vclock(before.end)}"
         link = by_id[link].previous
     return "it continues no backup of the replicaset"
 

@@ -28,7 +28,7 @@ Vclock = Mapping[int, int]
 
 
 @dataclass(frozen=True)
-class Archive:
+class BackupArchive:
     """The archive of one replicaset in one backup.
 
     Parameters
@@ -64,7 +64,7 @@ class Archive:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class BackupManifest:
     """One backup of a cluster.
 
     Parameters
@@ -73,7 +73,7 @@ class Manifest:
         Its id.
     previous : str or None
         The id of the backup before it in its chain.
-    archives : tuple of Archive
+    archives : tuple of BackupArchive
         By uuid of the replicaset.
     failures : mapping of str to str
         Uuid of a replicaset whose backup failed, to the reason.
@@ -82,11 +82,11 @@ class Manifest:
 
     backup: str
     previous: str | None
-    archives: tuple[Archive, ...]
+    archives: tuple[BackupArchive, ...]
     failures: Mapping[str, str]
 
 
-def read_manifest(data: bytes, file: str) -> Manifest:
+def read_manifest(data: bytes, file: str) -> BackupManifest:
     """Return a manifest's content.
 
     Parameters
@@ -123,10 +123,10 @@ def read_manifest(data: bytes, file: str) -> Manifest:
         }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BackupError(f"not a manifest of a backup: {error!r}", file=file) from None
-    return Manifest(backup, previous, tuple(archives), failures)
+    return BackupManifest(backup, previous, tuple(archives), failures)
 
 
-def _archive(backup: str, created: str, replicaset: str, one: Mapping[str, Any]) -> Archive:
+def _archive(backup: str, created: str, replicaset: str, one: Mapping[str, Any]) -> BackupArchive:
     artifact = one["artifact"]
     kind = artifact["type"]
     if kind not in (FULL, INCREMENTAL):
@@ -135,7 +135,7 @@ def _archive(backup: str, created: str, replicaset: str, one: Mapping[str, Any])
     if path.startswith("/") or ".." in path.split("/"):
         raise ValueError(f"an archive outside of the storage: {path}")
     begin = one.get("vclock_begin")
-    return Archive(
+    return BackupArchive(
         backup,
         created,
         str(UUID(replicaset)),

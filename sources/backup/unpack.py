@@ -20,7 +20,7 @@ import pyarrow.fs as pafs
 import zstandard
 
 from schemas.errors import BackupError
-from sources.backup.manifest import DATA, MANIFESTS, Archive, Manifest, read_manifest
+from sources.backup.manifest import DATA, MANIFESTS, BackupArchive, BackupManifest, read_manifest
 from sources.xlog.reader.file_buffer import open_fs
 
 SUFFIXES = frozenset({".snap", ".xlog", ".vylog", ".run", ".index"})
@@ -33,7 +33,7 @@ DONE = ".unpacked"
 """Folders in a directory: files of archives that are still incomplete, and an empty file per complete archive."""
 
 
-class Storage:
+class BackupStorage:
     """A storage of backups.
 
     Parameters
@@ -47,7 +47,7 @@ class Storage:
         self.location = location
         self._fs, self._path = open_fs(location.rstrip("/"))
 
-    def manifests(self) -> list[Manifest]:
+    def manifests(self) -> list[BackupManifest]:
         """Return all manifests.
 
         Raises
@@ -71,7 +71,7 @@ class Storage:
                     found.append(read_manifest(stream.read(), info.base_name))
         return found
 
-    def opened(self, archive: Archive) -> Any:
+    def open_archive(self, archive: BackupArchive) -> Any:
         """Return the bytes of an archive as a stream.
 
         Raises
@@ -105,23 +105,23 @@ class _Hashed:
             pass
 
 
-def directory_of(into: Path, archive: Archive) -> Path:
+def archive_directory(into: Path, archive: BackupArchive) -> Path:
     """Return the directory for the archive's instance: one source."""
     return into / archive.replicaset / archive.instance
 
 
-def is_unpacked(into: Path, archive: Archive) -> bool:
+def is_unpacked(into: Path, archive: BackupArchive) -> bool:
     """Whether all files of an archive have been written."""
-    return (directory_of(into, archive) / DONE / archive.backup).exists()
+    return (archive_directory(into, archive) / DONE / archive.backup).exists()
 
 
-def unpack(storage: Storage, archive: Archive, into: Path) -> list[str]:
+def unpack(storage: BackupStorage, archive: BackupArchive, into: Path) -> list[str]:
     """Write the files of an archive, and return the names of those that are new or longer than before.
 
     Parameters
     ----------
-    storage : Storage
-    archive : Archive
+    storage : BackupStorage
+    archive : BackupArchive
     into : Path
         Each instance gets its own directory below.
 
@@ -131,7 +131,7 @@ def unpack(storage: Storage, archive: Archive, into: Path) -> list[str]:
         The archive is missing or damaged, or its checksum differs from the manifest's.
 
     """
-    directory = directory_of(into, archive)
+    directory = archive_directory(into, archive)
     aside = directory / ASIDE
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
@@ -145,9 +145,9 @@ def unpack(storage: Storage, archive: Archive, into: Path) -> list[str]:
     return changed
 
 
-def _written_aside(storage: Storage, archive: Archive, aside: Path) -> list[str]:
+def _written_aside(storage: BackupStorage, archive: BackupArchive, aside: Path) -> list[str]:
     names = []
-    with storage.opened(archive) as stream:
+    with storage.open_archive(archive) as stream:
         hashed = _Hashed(stream)
         source: Any = hashed
         try:
@@ -176,7 +176,7 @@ def _written_aside(storage: Storage, archive: Archive, aside: Path) -> list[str]
     return sorted(names, key=lambda name: PurePosixPath(name).name)
 
 
-def _file_of(member: tarfile.TarInfo, archive: Archive) -> str | None:
+def _file_of(member: tarfile.TarInfo, archive: BackupArchive) -> str | None:
     """Return the file name for an entry; None if it is not a file of an instance."""
     if member.isdir():
         return None

@@ -70,7 +70,7 @@ def parse_address(text: str) -> tuple[str | None, Address]:
 
 
 @dataclass(frozen=True)
-class Password:
+class PasswordSource:
     """The source of a password; the password is read at each use, and never shown.
 
     Parameters
@@ -99,13 +99,13 @@ class Password:
         if self.env is not None:
             if self.env not in os.environ:
                 raise ConfigurationError(f"the environment has no variable {self.env}", advice="set it")
-            return _not_empty(os.environ[self.env], variable=self.env)
+            return _require_password(os.environ[self.env], variable=self.env)
         if self.file is None:
             return ""
         try:
             with Path(self.file).open(encoding="utf-8") as file:
-                _check_rights(self.file, os.fstat(file.fileno()).st_mode)
-                return _not_empty(file.readline().removesuffix("\n"), file=self.file)
+                _check_file_mode(self.file, os.fstat(file.fileno()).st_mode)
+                return _require_password(file.readline().removesuffix("\n"), file=self.file)
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is not UTF-8"
             raise ConfigurationError(
@@ -113,7 +113,7 @@ class Password:
             ) from error
 
 
-def _not_empty(password: str, **where: str) -> str:
+def _require_password(password: str, **where: str) -> str:
     if not password:
         raise ConfigurationError(
             "the password is empty", advice="set one: an empty one protects nothing", **where
@@ -121,19 +121,19 @@ def _not_empty(password: str, **where: str) -> str:
     return password
 
 
-_warned: set[str] = set()
+_warned_paths: set[str] = set()
 
 
-def _check_rights(path: str, mode: int) -> None:
+def _check_file_mode(path: str, mode: int) -> None:
     if mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise ConfigurationError("others may change the password's file", file=path, advice="chmod 600")
-    if mode & (stat.S_IRGRP | stat.S_IROTH) and path not in _warned:
-        _warned.add(path)
+    if mode & (stat.S_IRGRP | stat.S_IROTH) and path not in _warned_paths:
+        _warned_paths.add(path)
         logger.warning("%s: others may read this password: chmod 600", path)
 
 
 @dataclass(frozen=True)
-class Tls:
+class TlsOptions:
     """How to use TLS with a server that supports it (Tarantool Enterprise, or a proxy).
 
     Parameters
@@ -181,13 +181,13 @@ class Peer:
     address : Address
     user : str or None
         None: guest.
-    password : Password
-    tls : Tls or None
+    password : PasswordSource
+    tls : TlsOptions or None
 
     """
 
     name: str
     address: Address
     user: str | None = None
-    password: Password = field(default_factory=Password)
-    tls: Tls | None = None
+    password: PasswordSource = field(default_factory=PasswordSource)
+    tls: TlsOptions | None = None

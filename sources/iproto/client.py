@@ -21,7 +21,7 @@ from sources.iproto.address import Peer
 from sources.iproto.greeting import Greeting, scramble
 from sources.iproto.inflow import Sink
 from sources.iproto.packet import Packet, encode_packet
-from sources.iproto.wire import Wire
+from sources.iproto.wire import WireProtocol
 
 
 class Connection:
@@ -31,7 +31,7 @@ class Connection:
     ----------
     peer : Peer
         The server.
-    wire : Wire
+    wire : WireProtocol
         The connection's bytes.
     greeting : Greeting
         The server's greeting.
@@ -40,7 +40,7 @@ class Connection:
 
     """
 
-    def __init__(self, peer: Peer, wire: Wire, greeting: Greeting, timeout: float) -> None:
+    def __init__(self, peer: Peer, wire: WireProtocol, greeting: Greeting, timeout: float) -> None:
         self.peer, self.wire, self.greeting = peer, wire, greeting
         self._timeout = timeout
         self._sync = 0
@@ -63,7 +63,7 @@ class Connection:
         """
         self._sync += 1
         transport = self.wire.transport
-        answer = self.wire.expect(sink, is_raw=is_raw)
+        answer = self.wire.expect_answer(sink, is_raw=is_raw)
         transport.write(encode_packet(command, self._sync, body))
         try:
             async with asyncio.timeout(self._timeout):  # wait_for may swallow a cancellation
@@ -75,29 +75,29 @@ class Connection:
 
     async def vote(self) -> messages.Ballot:
         """Return the server's ballot."""
-        return messages.ballot_of(await self.request(Command.VOTE), self.greeting.version)
+        return messages.parse_ballot(await self.request(Command.VOTE), self.greeting.version)
 
     async def select(self, space: SystemSpace, key: Sequence[Any] = ()) -> list[Any]:
         """Return tuples of a system space."""
-        return messages.tuples_in(await self.request(Command.SELECT, messages.select_body(space, key)))
+        return messages.select_tuples(await self.request(Command.SELECT, messages.select_body(space, key)))
 
     async def replicaset_uuid(self) -> str:
         """Return the uuid of the server's replicaset, from `_schema`."""
         for key in ("replicaset_uuid", "cluster"):  # 3.x, before
-            uuid = messages.replicaset_of(await self.select(SystemSpace.SCHEMA, (key,)))
+            uuid = messages.parse_replicaset_uuid(await self.select(SystemSpace.SCHEMA, (key,)))
             if uuid is not None:
                 return uuid
         raise PeerError("the server belongs to no replicaset yet", peer=self.peer.name)
 
     async def cluster(self) -> dict[int, str]:
         """Return {replica id: instance uuid}, from `_cluster`."""
-        return messages.cluster_of(await self.select(SystemSpace.CLUSTER))
+        return messages.parse_cluster(await self.select(SystemSpace.CLUSTER))
 
-    async def retained_from(self, instance_uuid: str) -> dict[int, int] | None:
+    async def retained_logs_vclock(self, instance_uuid: str) -> dict[int, int] | None:
         """Return the vclock from which the server keeps its logs for a subscriber; None: it keeps none."""
         if self.greeting.version < messages.KEEPS_LOGS_SINCE:
             return None
-        return messages.gc_consumer_vclock(await self.select(SystemSpace.GC_CONSUMERS, (instance_uuid,)))
+        return messages.parse_gc_consumer(await self.select(SystemSpace.GC_CONSUMERS, (instance_uuid,)))
 
     async def fetch_snapshot(self, sink: Sink, instance_uuid: str) -> Packet:
         """Begin FETCH_SNAPSHOT; its answer has the vclock of the read view, from which SUBSCRIBE continues.
@@ -161,18 +161,18 @@ async def connect(peer: Peer, timeout: float) -> Connection:
         Nothing listens there, or it is not a Tarantool, or the user is refused.
 
     """
-    wire: Wire | None = None
+    wire: WireProtocol | None = None
     try:
         async with asyncio.timeout(timeout):
             wire = await _open(peer)
             greeting = await wire.greeting
     except TimeoutError:
-        _abandon(wire)
+        _abort_if_open(wire)
         raise ConnectionLostError(f"no greeting in {timeout:g} seconds", peer=peer.name) from None
     except OSError as error:
         raise ConnectionLostError(f"cannot connect: {error}", peer=peer.name) from error
     except BaseException:
-        _abandon(wire)
+        _abort_if_open(wire)
         raise
     connection = Connection(peer, wire, greeting, timeout)
     if peer.user is not None:
@@ -185,19 +185,19 @@ async def connect(peer: Peer, timeout: float) -> Connection:
     return connection
 
 
-def _abandon(wire: Wire | None) -> None:
+def _abort_if_open(wire: WireProtocol | None) -> None:
     if wire is not None:
         wire.abort(ConnectionLostError("given up", peer=wire.peer))
 
 
-async def _open(peer: Peer) -> Wire:
+async def _open(peer: Peer) -> WireProtocol:
     loop = asyncio.get_running_loop()
     context = peer.tls.context() if peer.tls is not None else None
     name = peer.tls.server_name if peer.tls is not None else None
     address = peer.address
 
-    def wire() -> Wire:
-        return Wire(peer.name)
+    def wire() -> WireProtocol:
+        return WireProtocol(peer.name)
 
     if address.path is not None:
         name = name or ("localhost" if context else None)

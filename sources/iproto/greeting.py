@@ -93,6 +93,6 @@ def scramble(password: str, salt: bytes) -> bytes:
     return bytes(a ^ b for a, b in zip(once, mask, strict=True))
 
 
-def is_scramble_of(given: bytes, password: str, salt: bytes) -> bool:
+def scramble_matches(given: bytes, password: str, salt: bytes) -> bool:
     """Return whether a scramble was made from this password, in constant time."""
     return hmac.compare_digest(given, scramble(password, salt))

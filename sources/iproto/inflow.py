@@ -29,7 +29,7 @@ PACKET_ROOM = 64
 
 
 @dataclass(frozen=True)
-class Chunk:
+class TransactionChunk:
     """Whole transactions in the form of a log.
 
     Parameters
@@ -56,7 +56,7 @@ class Chunk:
         """The vclock of the chunk's origins after its last row."""
         top = np.zeros(VCLOCK_MAX, np.int64)
         np.maximum.at(top, self.replicas, self.lsns)
-        return sparse(top)
+        return array_to_vclock(top)
 
 
 class Sink(Protocol):
@@ -74,7 +74,7 @@ class Sink(Protocol):
         """
 
 
-def dense(vclock: Mapping[int, int]) -> Ints:
+def vclock_to_array(vclock: Mapping[int, int]) -> Ints:
     """Return a vclock as an array of 32 lsns, without component 0."""
     array = np.zeros(VCLOCK_MAX, np.int64)
     for id_, lsn in vclock.items():
@@ -82,12 +82,12 @@ def dense(vclock: Mapping[int, int]) -> Ints:
     return array
 
 
-def sparse(vclock: Ints) -> dict[int, int]:
+def array_to_vclock(vclock: Ints) -> dict[int, int]:
     """Return the components of an array that are not 0."""
     return {int(id_): int(vclock[id_]) for id_ in np.flatnonzero(vclock)}
 
 
-class _Buffers:
+class _KernelOutput:
     """The kernel's output, with the incomplete transaction at its end."""
 
     def __init__(self, limit: int, peer: str) -> None:
@@ -114,7 +114,7 @@ class _Buffers:
         size = min(max(2 * self.out.size, need), most)
         self.out = np.concatenate([self.out, np.empty(size - self.out.size, np.uint8)])
 
-    def needed(self, status: int) -> int:
+    def next_packet_bytes(self, status: int) -> int:
         """Return the bytes that the next packet takes; refuse a packet larger than any accepted transaction."""
         need = int(self.state[kernel.NEED])
         if status == kernel.MORE and need > self._limit + PACKET_ROOM:
@@ -137,7 +137,7 @@ class RowStream:
         Limit of a transaction's bytes in a log; a larger one is refused.
     wanted : int64[32], optional
         Treatment of rows by replica id (`kernels.wire`), read again for each row; None keeps all rows.
-    registered : callable, optional
+    on_registration : callable, optional
         Called with the rows of each transaction that changes `_cluster`, before later rows are checked, if some id is
         not wanted.
 
@@ -146,19 +146,19 @@ class RowStream:
     def __init__(
         self,
         vclock: Mapping[int, int],
-        emit: Callable[[Chunk], None],
+        emit: Callable[[TransactionChunk], None],
         peer: str,
         limit: int = BLOCK_LIMIT,
         wanted: Ints | None = None,
-        registered: Callable[[bytes], None] | None = None,
+        on_registration: Callable[[bytes], None] | None = None,
     ) -> None:
         self._wanted = np.full(VCLOCK_MAX, kernel.SENT, np.int64) if wanted is None else wanted
-        self._registered = registered
-        self.vclock = dense(vclock)
+        self._on_registration = on_registration
+        self.vclock = vclock_to_array(vclock)
         self.counts: Ints = np.zeros(VCLOCK_MAX, np.int64)
         self._emit, self._peer = emit, peer
-        self._buffers = _Buffers(limit, peer)
-        self._marks = np.empty((3, TRANSACTIONS), np.int64)
+        self._buffers = _KernelOutput(limit, peer)
+        self._transactions = np.empty((3, TRANSACTIONS), np.int64)
         self._times = np.empty(TRANSACTIONS, np.float64)
 
     @property
@@ -189,24 +189,24 @@ class RowStream:
         while True:
             status = walk_stream(
                 *(buffer, end, self.vclock, self.counts, state, self._buffers.out),
-                *(self._marks, self._times, self._wanted),
+                *(self._transactions, self._times, self._wanted),
             )
             count = int(state[kernel.COUNT])
             if count:
-                ends, replicas, lsns = self._marks[:, :count].copy()
+                ends, replicas, lsns = self._transactions[:, :count].copy()
                 times = self._times[:count].copy()
                 taken = self._buffers.take()
-                if status == kernel.REACHED and self._registered is not None:
-                    self._registered(taken[ends[-2] if count > 1 else 0 :].tobytes())
-                self._emit(Chunk(taken, ends, times, replicas, lsns))
+                if status == kernel.REACHED and self._on_registration is not None:
+                    self._on_registration(taken[ends[-2] if count > 1 else 0 :].tobytes())
+                self._emit(TransactionChunk(taken, ends, times, replicas, lsns))
             elif status == kernel.FULL:
                 self._buffers.grow()
             if status < 0:
-                raise self._damage(status)
+                raise self._protocol_error(status)
             if status not in (kernel.FULL, kernel.REACHED):
-                return int(state[kernel.AT]), self._buffers.needed(status), status == kernel.PACKET
+                return int(state[kernel.AT]), self._buffers.next_packet_bytes(status), status == kernel.PACKET
 
-    def _damage(self, status: int) -> ProtocolError:
+    def _protocol_error(self, status: int) -> ProtocolError:
         state = self._buffers.state
         if status in (kernel.GAP, kernel.CUT):
             replica = int(state[kernel.REPLICA])
@@ -218,7 +218,7 @@ class RowStream:
                 lsn=int(state[kernel.ROW_LSN]),
                 wanted=int(self.vclock[replica]) + 1,
             )
-        return _damage(status, self._peer)
+        return _protocol_error(status, self._peer)
 
 
 class SnapshotStream:
@@ -246,7 +246,7 @@ class SnapshotStream:
     ) -> None:
         self._emit, self._peer = emit, peer
         self._now = time.time() if now is None else now
-        self._buffers = _Buffers(limit, peer)
+        self._buffers = _KernelOutput(limit, peer)
 
     @property
     def rows(self) -> int:
@@ -271,12 +271,12 @@ class SnapshotStream:
             elif status == kernel.FULL:
                 self._buffers.grow()
             if status < 0:
-                raise _damage(status, self._peer)
+                raise _protocol_error(status, self._peer)
             if status != kernel.FULL:
-                return int(state[kernel.AT]), self._buffers.needed(status), status == kernel.PACKET
+                return int(state[kernel.AT]), self._buffers.next_packet_bytes(status), status == kernel.PACKET
 
 
-_REASONS = {
+_DAMAGE_TEXTS = {
     kernel.BAD_LENGTH: "a packet's length is expected and missing",
     kernel.BAD_HEADER: "a packet's header is not an xrow header",
     kernel.BAD_ID: "a row has no replica id of 1..31 or no lsn",
@@ -285,11 +285,11 @@ _REASONS = {
 }
 
 
-def _damage(status: int, peer: str) -> ProtocolError:
-    return ProtocolError(_REASONS[status], peer=peer)
+def _protocol_error(status: int, peer: str) -> ProtocolError:
+    return ProtocolError(_DAMAGE_TEXTS[status], peer=peer)
 
 
-def warm() -> None:
+def compile_kernels() -> None:
     """Compile the kernels, or load compiled ones, before a server waits for acknowledgements."""
     nothing = np.zeros(1, np.uint8)
     RowStream({}, lambda _: None, "").feed(nothing, 0, 0)

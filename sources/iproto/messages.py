@@ -64,7 +64,7 @@ class Ballot:
     is_loading: bool
 
 
-def wire_vclock(vclock: Mapping[int, int]) -> dict[int, int]:
+def vclock_to_send(vclock: Mapping[int, int]) -> dict[int, int]:
     """Return a vclock in the form to send: ids 1..31 with an lsn.
 
     Raises
@@ -144,7 +144,7 @@ class Subscription:
         body: dict[int, Any] = {
             MessageKey.REPLICASET_UUID: self.replicaset_uuid,
             MessageKey.INSTANCE_UUID: self.instance_uuid,
-            MessageKey.VCLOCK: wire_vclock(self.vclock),
+            MessageKey.VCLOCK: vclock_to_send(self.vclock),
             MessageKey.SERVER_VERSION: version_number(self.version),
             MessageKey.REPLICA_ANON: True,
         }
@@ -153,11 +153,11 @@ class Subscription:
         if self.origins:
             body[MessageKey.ORIGINS] = sorted(self.origins)
         if self.ids is not None:
-            body[MessageKey.ID_FILTER] = blacklist(self.ids)
+            body[MessageKey.ID_FILTER] = excluded_ids(self.ids)
         return body
 
 
-def blacklist(ids: Iterable[int]) -> list[int]:
+def excluded_ids(ids: Iterable[int]) -> list[int]:
     """Return the ids whose rows the server must not send, for a whitelist of replica ids (1..31)."""
     wanted = frozenset(ids)
     if not wanted <= frozenset(REPLICA_IDS):
@@ -168,15 +168,15 @@ def blacklist(ids: Iterable[int]) -> list[int]:
 def ack_body(vclock: Mapping[int, int], version: Version, *, to_relay: bool = False) -> dict[int, Any]:
     """Return the body of an acknowledgement: empty if a vclock would count for a quorum."""
     has_vclock = to_relay or version >= VCLOCK_ACKS_SINCE
-    return {MessageKey.VCLOCK: wire_vclock(vclock) if has_vclock else {}}
+    return {MessageKey.VCLOCK: vclock_to_send(vclock) if has_vclock else {}}
 
 
-def vclock_in(packet: Packet, key: int = MessageKey.VCLOCK) -> dict[int, int]:
+def answer_vclock(packet: Packet, key: int = MessageKey.VCLOCK) -> dict[int, int]:
     """Return the vclock of an answer, without component 0."""
-    return read_vclock(packet.body.get(key))
+    return parse_vclock_map(packet.body.get(key))
 
 
-def read_vclock(value: object) -> dict[int, int]:
+def parse_vclock_map(value: object) -> dict[int, int]:
     """Return a decoded vclock without component 0.
 
     Raises
@@ -188,13 +188,13 @@ def read_vclock(value: object) -> dict[int, int]:
         type(id_) is int and type(lsn) is int and 0 <= id_ < VCLOCK_MAX and 0 <= lsn < _LSN_END
         for id_, lsn in value.items()
     ):
-        raise ProtocolError(f"not a vclock: {shown(value)}")
+        raise ProtocolError(f"not a vclock: {printable(value)}")
     if sum(value.values()) >= _LSN_END:
-        raise ProtocolError(f"not a vclock, its sum is too large: {shown(value)}")
+        raise ProtocolError(f"not a vclock, its sum is too large: {printable(value)}")
     return {id_: lsn for id_, lsn in value.items() if id_ != 0}
 
 
-def read_uuid(value: object) -> str:
+def parse_uuid(value: object) -> str:
     """Return a uuid in its canonical form.
 
     Raises
@@ -207,17 +207,17 @@ def read_uuid(value: object) -> str:
             return str(UUID(value))
     except ValueError:
         pass
-    raise ProtocolError(f"not a uuid: {shown(value)}")
+    raise ProtocolError(f"not a uuid: {printable(value)}")
 
 
-def shown(value: object) -> str:
+def printable(value: object) -> str:
     """Return a peer's text for our messages: one line of bounded length."""
     text = value if isinstance(value, str) else repr(value)
     line = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text[:_SHOWN])
     return line if len(text) <= _SHOWN else f"{line}…"
 
 
-def read_id(value: object) -> int:
+def parse_replica_id(value: object) -> int:
     """Return a replica id of 1..31.
 
     Raises
@@ -226,11 +226,11 @@ def read_id(value: object) -> int:
         It is not a replica id.
     """
     if type(value) is not int or value not in REPLICA_IDS:
-        raise ProtocolError(f"not a replica id: {shown(value)}")
+        raise ProtocolError(f"not a replica id: {printable(value)}")
     return value
 
 
-def ballot_of(packet: Packet, version: Version) -> Ballot:
+def parse_ballot(packet: Packet, version: Version) -> Ballot:
     """Return the ballot of an answer to VOTE."""
     ballot = packet.body.get(MessageKey.BALLOT)
     if not isinstance(ballot, Mapping):
@@ -240,10 +240,10 @@ def ballot_of(packet: Packet, version: Version) -> Ballot:
     else:
         is_loading = bool(ballot.get(BallotKey.IS_LOADING))
     vclock, gc = ballot.get(BallotKey.VCLOCK), ballot.get(BallotKey.GC_VCLOCK)
-    return Ballot(read_vclock(vclock), read_vclock(gc), is_loading)
+    return Ballot(parse_vclock_map(vclock), parse_vclock_map(gc), is_loading)
 
 
-def tuples_in(packet: Packet) -> list[Any]:
+def select_tuples(packet: Packet) -> list[Any]:
     """Return the tuples of an answer to SELECT."""
     data = packet.body.get(MessageKey.DATA)
     if not isinstance(data, list):
@@ -251,7 +251,7 @@ def tuples_in(packet: Packet) -> list[Any]:
     return data
 
 
-def cluster_info_of(packets: Sequence[Packet]) -> dict[int, str] | None:
+def parse_cluster_info(packets: Sequence[Packet]) -> dict[int, str] | None:
     """Return the map that a relay sent; None if ours has the same checksum.
 
     Raises
@@ -265,15 +265,15 @@ def cluster_info_of(packets: Sequence[Packet]) -> dict[int, str] | None:
     length = packets[0].body.get(MessageKey.CLUSTER_LENGTH)
     if length == 0:
         return None
-    cluster = cluster_of(
+    cluster = parse_cluster(
         [p.body.get(MessageKey.REPLICA_ID), p.body.get(MessageKey.INSTANCE_UUID)] for p in packets
     )
     if len(cluster) != length:
-        raise ProtocolError(f"{len(cluster)} instances where {shown(length)} were announced")
+        raise ProtocolError(f"{len(cluster)} instances where {printable(length)} were announced")
     return cluster
 
 
-def cluster_of(tuples: Iterable[Any]) -> dict[int, str]:
+def parse_cluster(tuples: Iterable[Any]) -> dict[int, str]:
     """Return {replica id: instance uuid} of tuples of `_cluster`.
 
     Raises
@@ -284,15 +284,15 @@ def cluster_of(tuples: Iterable[Any]) -> dict[int, str]:
     cluster: dict[int, str] = {}
     for row in tuples:
         if not isinstance(row, list) or len(row) < 2:
-            raise ProtocolError(f"not a tuple of _cluster: {shown(row)}")
-        id_ = read_id(row[0])
+            raise ProtocolError(f"not a tuple of _cluster: {printable(row)}")
+        id_ = parse_replica_id(row[0])
         if id_ in cluster:
             raise ProtocolError(f"replica id {id_} comes twice")
-        cluster[id_] = read_uuid(row[1])
+        cluster[id_] = parse_uuid(row[1])
     return cluster
 
 
-def gc_consumer_vclock(tuples: Sequence[Any]) -> dict[int, int] | None:
+def parse_gc_consumer(tuples: Sequence[Any]) -> dict[int, int] | None:
     """Return the vclock in a tuple of `_gc_consumers`: logs after it are kept; None without a tuple.
 
     Raises
@@ -303,11 +303,11 @@ def gc_consumer_vclock(tuples: Sequence[Any]) -> dict[int, int] | None:
     if not tuples:
         return None
     if not isinstance(tuples[0], list) or len(tuples[0]) < 2:
-        raise ProtocolError(f"not a tuple of _gc_consumers: {shown(tuples[0])}")
-    return read_vclock(tuples[0][1])
+        raise ProtocolError(f"not a tuple of _gc_consumers: {printable(tuples[0])}")
+    return parse_vclock_map(tuples[0][1])
 
 
-def replicaset_of(tuples: Sequence[Any]) -> str | None:
+def parse_replicaset_uuid(tuples: Sequence[Any]) -> str | None:
     """Return the uuid in a tuple of `_schema`; None without a tuple.
 
     Raises
@@ -318,5 +318,5 @@ def replicaset_of(tuples: Sequence[Any]) -> str | None:
     if not tuples:
         return None
     if not isinstance(tuples[0], list) or len(tuples[0]) < 2:
-        raise ProtocolError(f"not a tuple of _schema: {shown(tuples[0])}")
-    return read_uuid(tuples[0][1])
+        raise ProtocolError(f"not a tuple of _schema: {printable(tuples[0])}")
+    return parse_uuid(tuples[0][1])

@@ -34,8 +34,8 @@ class Packet:
     sync: int = 0
     header: Mapping[int, Any] = field(default_factory=dict)
     body: Mapping[int, Any] = field(default_factory=dict)
-    raw: bytes = b""
-    """The undecoded body (`raw_packet`)."""
+    raw_body: bytes = b""
+    """The undecoded body (`decode_packet_header`)."""
 
     @property
     def error_code(self) -> int | None:
@@ -43,7 +43,7 @@ class Packet:
         return self.type & ~TYPE_ERROR if self.type & TYPE_ERROR else None
 
 
-def frame_at(
+def packet_bounds(
     data: bytes | memoryview, begin: int, end: int, limit: int = PACKET_LIMIT
 ) -> tuple[int, int] | None:
     """Return (begin, end) of the packet after the length at `begin`, or None if it is incomplete.
@@ -112,7 +112,7 @@ def decode_packet(data: bytes | memoryview) -> Packet:
     return Packet(kind, sync, header, body)
 
 
-def raw_packet(data: bytes | memoryview) -> Packet:
+def decode_packet_header(data: bytes | memoryview) -> Packet:
     """Decode the packet in a frame except its body; an error is decoded completely.
 
     Raises
@@ -130,7 +130,7 @@ def raw_packet(data: bytes | memoryview) -> Packet:
     kind = header.get(HeaderKey.TYPE, 0) if isinstance(header, dict) else None
     if not isinstance(kind, int) or kind & TYPE_ERROR:
         return decode_packet(data)
-    return Packet(kind, header.get(HeaderKey.SYNC, 0), header, raw=bytes(data[unpacker.tell() :]))
+    return Packet(kind, header.get(HeaderKey.SYNC, 0), header, raw_body=bytes(data[unpacker.tell() :]))
 
 
 def encode_packet(

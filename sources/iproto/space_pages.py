@@ -149,26 +149,31 @@ class SpacePages:
             Maximum number of tuples.
 
         """
-        key = [] if after is None else _decoded(after)
+        key = [] if after is None else _decode_key(after)
         return await self._select(ALL if after is None else GREATER, key, limit)
 
     async def checksum(self, after: bytes | None, limit: int) -> PageSum:
         """Return the checksum of that page; only after `prepare_checksums` has returned true."""
-        key = [] if after is None else _decoded(after)
+        key = [] if after is None else _decode_key(after)
         body: dict[int, Any] = {
             MessageKey.EXPRESSION: CHECKSUM,
             MessageKey.TUPLE: [self._space_id, key, limit],
         }
         packet = await self._connection.request(Command.EVAL, body, is_raw=True)
-        rows, checksum, size, *last = values_in(packet.raw)
-        return PageSum(_number(rows), _number(checksum), _number(size), last[0] if _number(rows) else None)
+        rows, checksum, size, *last = split_values(packet.raw_body)
+        return PageSum(
+            _decode_int(rows),
+            _decode_int(checksum),
+            _decode_int(size),
+            last[0] if _decode_int(rows) else None,
+        )
 
-    async def tuples_at(self, keys: Sequence[bytes]) -> list[bytes | None]:
+    async def tuples_by_key(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the tuple of each key, None if there is none."""
         found: list[bytes | None] = []
         for begin in range(0, len(keys), KEYS_AT_ONCE):
             some = keys[begin : begin + KEYS_AT_ONCE]
-            answers = await asyncio.gather(*(self._select(EQUAL, _decoded(key), 1) for key in some))
+            answers = await asyncio.gather(*(self._select(EQUAL, _decode_key(key), 1) for key in some))
             found += [rows[0] if rows else None for rows in answers]
         return found
 
@@ -181,7 +186,7 @@ class SpacePages:
             MessageKey.ITERATOR: iterator,
             MessageKey.KEY: key,
         }
-        return values_in((await self._connection.request(Command.SELECT, body, is_raw=True)).raw)
+        return split_values((await self._connection.request(Command.SELECT, body, is_raw=True)).raw_body)
 
 
 async def prepare_checksums(connection: Connection) -> bool:
@@ -196,12 +201,12 @@ async def prepare_checksums(connection: Connection) -> bool:
     return True
 
 
-def next_limit(rows: int, size: int) -> int:
+def next_page_limit(rows: int, size: int) -> int:
     """Return the limit for the next page, from the number of rows and bytes of this one."""
     return max(1, min(PAGE_ROWS, PAGE_BYTES * rows // size if size else PAGE_ROWS, 4 * rows + FIRST_ROWS))
 
 
-def values_in(body: bytes) -> list[bytes]:
+def split_values(body: bytes) -> list[bytes]:
     """Return each value of the array `IPROTO_DATA` of a body, undecoded.
 
     Raises
@@ -229,11 +234,11 @@ def values_in(body: bytes) -> list[bytes]:
     raise ProtocolError("an answer has no data")
 
 
-def _decoded(key: bytes) -> Any:
+def _decode_key(key: bytes) -> Any:
     return msgpack.unpackb(key, strict_map_key=False, unicode_errors="surrogateescape")
 
 
-def _number(value: bytes) -> int:
+def _decode_int(value: bytes) -> int:
     number = msgpack.unpackb(value)
     if not isinstance(number, int):
         raise ProtocolError("a page's checksum is no number")

@@ -34,7 +34,7 @@ class AdmittedConnection:
 
 
 @dataclass
-class Admission:
+class ConnectionLimiter:
     """Counts the open connections of one relay, and applies its limits.
 
     Parameters
@@ -44,12 +44,12 @@ class Admission:
     """
 
     limits: ClientLimits
-    refused: int = 0
+    refused_connections: int = 0
     """Connections that were closed because of a limit."""
     wrong_passwords: int = 0
     _entries: dict[AdmittedConnection, None] = field(default_factory=dict)
     _by_address: Counter[str] = field(default_factory=Counter)
-    _guessed: dict[str, float] = field(default_factory=dict)
+    _next_guess_at: dict[str, float] = field(default_factory=dict)
     """Address → the time of its next allowed guess."""
 
     @property
@@ -57,24 +57,24 @@ class Admission:
         """Number of open connections."""
         return len(self._entries)
 
-    def enter(self, address: str, close: Callable[[], None]) -> AdmittedConnection | None:
+    def admit(self, address: str, close: Callable[[], None]) -> AdmittedConnection | None:
         """Admit a connection; None if a limit is reached. The oldest connection may be closed to make room."""
         limits = self.limits
-        is_crowded = address != "" and self._by_address[address] >= limits.per_address
-        if is_crowded or self.count >= limits.connections:
-            self.refused += 1
+        is_address_full = address != "" and self._by_address[address] >= limits.per_address
+        if is_address_full or self.count >= limits.connections:
+            self.refused_connections += 1
             return None
         strangers = [entry for entry in self._entries if entry.is_stranger]
         if len(strangers) >= limits.strangers:
-            self.refused += 1
+            self.refused_connections += 1
             strangers[0].close()
-            self.leave(strangers[0])
+            self.remove(strangers[0])
         entry = AdmittedConnection(address, close)
         self._entries[entry] = None
         self._by_address[address] += 1
         return entry
 
-    def leave(self, entry: AdmittedConnection) -> None:
+    def remove(self, entry: AdmittedConnection) -> None:
         """Remove a closed connection; may be called twice."""
         if entry in self._entries:
             del self._entries[entry]
@@ -83,14 +83,14 @@ class Admission:
                 del self._by_address[entry.address]
 
     def wait_before_guess(self, address: str, now: float) -> float:
-        """Return the seconds to wait before a password is checked; count it as wrong until `password_was_right`."""
-        at = max(now, self._guessed.pop(address, now))
-        self._guessed[address] = at + self.limits.delay
-        if len(self._guessed) > ADDRESSES:
-            del self._guessed[next(iter(self._guessed))]
+        """Return the seconds to wait before a password is checked; count it as wrong until `record_right_password`."""
+        at = max(now, self._next_guess_at.pop(address, now))
+        self._next_guess_at[address] = at + self.limits.delay
+        if len(self._next_guess_at) > ADDRESSES:
+            del self._next_guess_at[next(iter(self._next_guess_at))]
         return at - now
 
-    def password_was_right(self, address: str) -> None:
+    def record_right_password(self, address: str) -> None:
         """Remove the delay, since the password was right."""
-        if address in self._guessed:
-            self._guessed[address] -= self.limits.delay
+        if address in self._next_guess_at:
+            self._next_guess_at[address] -= self.limits.delay

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sources.iproto.address import Address, Password, Tls
+from sources.iproto.address import Address, PasswordSource, TlsOptions
 from sources.xlog.format.block import BLOCK_LIMIT
 
 RELAY_VERSION = 1
@@ -58,7 +58,7 @@ class RelayOptions:
         User → the source of its password.
     guest : bool
         Whether subscribing without authentication is allowed.
-    tls : Tls or None
+    tls : TlsOptions or None
         The relay's certificate and key.
     max_block_bytes : int
         Longest accepted block of the spool: a transaction is in one block.
@@ -72,9 +72,9 @@ class RelayOptions:
     name: str
     directory: Path
     listen: Address
-    users: Mapping[str, Password] = field(default_factory=dict)
+    users: Mapping[str, PasswordSource] = field(default_factory=dict)
     guest: bool = False
-    tls: Tls | None = None
+    tls: TlsOptions | None = None
     max_block_bytes: int = BLOCK_LIMIT
     heartbeat: float = 1.0
     poll: float = 0.02

@@ -25,15 +25,15 @@ import numpy as np
 from schemas.cluster_checksum import checksum
 from schemas.errors import AggregatorError, ConnectionLostError, GapError, ProtocolError
 from schemas.iproto import TYPE_ERROR, VCLOCK_MAX, BallotKey, Command, HeaderKey, MessageKey, SystemSpace
-from sources.iproto.greeting import SCRAMBLE_SIZE, is_scramble_of
+from sources.iproto.greeting import SCRAMBLE_SIZE, scramble_matches
 from sources.iproto.kernels.wire import AS_NOP, LEFT_OUT, SENT
-from sources.iproto.messages import read_uuid, read_vclock, shown
+from sources.iproto.messages import parse_uuid, parse_vclock_map, printable
 from sources.iproto.packet import Packet, decode_packet, encode_packet, length_size
-from sources.relay.admission import Admission, AdmittedConnection
+from sources.relay.admission import AdmittedConnection, ConnectionLimiter
 from sources.relay.catalog import SpoolCatalog
 from sources.relay.options import RELAY_VERSION, RelayOptions
-from sources.relay.outflow import Framer, LogFrames, snapshot_frames
-from sources.spool.acks import subscribers
+from sources.relay.outflow import LogFrames, RowFramer, snapshot_frames
+from sources.spool.acks import acknowledged_subscribers
 from sources.spool.spool import ServerVersions
 from sources.xlog.format.arrays import Ints
 
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 ACCESS_DENIED, PASSWORD, UNKNOWN_REQUEST, LOADING, GAP, INVALID = 42, 47, 48, 116, 32, 20
 TIMED_OUT = 115
-STRANGER_LIMIT, REQUEST_LIMIT = 1 << 12, 1 << 16
+UNAUTHENTICATED_LIMIT, REQUEST_LIMIT = 1 << 12, 1 << 16
 """Largest packet before and after authentication, in bytes; as nested lists a packet takes 75 times as much memory."""
 METHOD = "chap-sha1"
 GUEST = "guest"
@@ -65,7 +65,7 @@ class RefusalError(Exception):
         self.code, self.message, self.is_last = code, message, is_last
 
 
-class Session:
+class RelaySession:
     """One connection.
 
     Parameters
@@ -73,10 +73,10 @@ class Session:
     options : RelayOptions
     catalog : SpoolCatalog
         The spool's.
-    admission : Admission
+    limiter : ConnectionLimiter
         The relay's.
     entry : AdmittedConnection
-        This connection's entry in `admission`.
+        This connection's entry in `limiter`.
     salt : bytes
         From the greeting that was sent.
     reader, writer
@@ -88,60 +88,60 @@ class Session:
         self,
         options: RelayOptions,
         catalog: SpoolCatalog,
-        admission: Admission,
+        limiter: ConnectionLimiter,
         entry: AdmittedConnection,
         salt: bytes,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
         self.peer = str(writer.get_extra_info("peername") or "a unix socket")
-        self._admission, self._entry = admission, entry
+        self._limiter, self._entry = limiter, entry
         self.subscriber: str | None = None
         """Instance uuid of the subscriber, after SUBSCRIBE."""
-        self.acked: dict[int, int] = {}
-        self.sent = 0
+        self.acknowledged: dict[int, int] = {}
+        self.sent_bytes = 0
         """Bytes."""
         self._options, self._catalog, self._salt = options, catalog, salt
         self._reader, self._writer = reader, writer
         self._user = GUEST
         self._guesses = 0
-        self._heard = self._began = time.monotonic()
+        self._last_received_at = self._started_at = time.monotonic()
 
     @property
-    def _is_known(self) -> bool:
+    def _is_authenticated(self) -> bool:
         return self._user != GUEST or self._options.guest
 
     async def run(self) -> None:
         """Answer requests until the connection ends."""
         while True:
-            packet = await self._request()
+            packet = await self._read_request()
             if packet is None:
                 return
             try:
                 await self._answer(packet)
             except RefusalError as refusal:
                 logger.info("%s: %s", self.peer, refusal)
-                await self._refuse(packet.sync, refusal)
+                await self._send_refusal(packet.sync, refusal)
                 if refusal.is_last:
                     return
             if packet.type == Command.SUBSCRIBE:
                 return
 
-    async def _request(self) -> Packet | None:
+    async def _read_request(self) -> Packet | None:
         """Return the next packet before SUBSCRIBE; None if the connection ends or the time is up."""
         seconds = self._options.silence
-        if not self._is_known:
-            seconds = self._began + self._options.limits.authenticate - time.monotonic()
+        if not self._is_authenticated:
+            seconds = self._started_at + self._options.limits.authenticate - time.monotonic()
         try:
             async with asyncio.timeout(max(0.0, seconds)):
-                return await self._packet()
+                return await self._read_packet()
         except TimeoutError:
             logger.info("%s: closed, it asked for nothing in time", self.peer)
             return None
 
-    async def _packet(self) -> Packet | None:
+    async def _read_packet(self) -> Packet | None:
         """Read one packet; its length is checked before its bytes are stored."""
-        limit = REQUEST_LIMIT if self._is_known else STRANGER_LIMIT
+        limit = REQUEST_LIMIT if self._is_authenticated else UNAUTHENTICATED_LIMIT
         try:
             head = await self._reader.readexactly(1)
             size = length_size(head[0])
@@ -171,37 +171,37 @@ class Session:
                 }
                 await self._send(encode_packet(0, packet.sync, body))
             case Command.SELECT:
-                self._check_rights()
+                self._check_access()
                 await self._send(encode_packet(0, packet.sync, {MessageKey.DATA: self._select(packet.body)}))
             case Command.FETCH_SNAPSHOT:
-                self._check_rights()
+                self._check_access()
                 await self._send_snapshot(packet)
             case Command.SUBSCRIBE:
-                self._check_rights()
+                self._check_access()
                 await self._subscribe(packet)
             case _:
-                raise RefusalError(UNKNOWN_REQUEST, f"Unknown request type {shown(packet.type)}")
+                raise RefusalError(UNKNOWN_REQUEST, f"Unknown request type {printable(packet.type)}")
 
     async def _authenticate(self, packet: Packet) -> None:
-        user, raw = _proof(packet)
+        user, raw = _parse_auth(packet)
         address, limits = self._entry.address, self._options.limits
-        wait = self._admission.wait_before_guess(address, time.monotonic())
+        wait = self._limiter.wait_before_guess(address, time.monotonic())
         if wait > limits.authenticate:
             raise RefusalError(PASSWORD, "too many passwords from this address", is_last=True)
         await asyncio.sleep(wait)
         password = self._options.users.get(user)
         # The answer is the same for a wrong name and a wrong password; the comparison runs in both
         # cases.
-        is_right = is_scramble_of(raw, "" if password is None else password.read(), self._salt)
+        is_right = scramble_matches(raw, "" if password is None else password.read(), self._salt)
         if not is_right or password is None:
             self._guesses += 1
-            self._admission.wrong_passwords += 1
+            self._limiter.wrong_passwords += 1
             reason = "Incorrect password supplied for user or no such user"
             raise RefusalError(PASSWORD, reason, is_last=self._guesses >= limits.guesses)
-        self._admission.password_was_right(address)
+        self._limiter.record_right_password(address)
         self._user, self._entry.is_stranger = user, False
 
-    def _check_rights(self) -> None:
+    def _check_access(self) -> None:
         if self._user == GUEST and not self._options.guest:
             raise RefusalError(ACCESS_DENIED, "Read access to universe '' is denied for user 'guest'")
         if self._catalog.replicaset_uuid is None:
@@ -226,7 +226,7 @@ class Session:
         elif space == SystemSpace.SCHEMA:
             rows = [["cluster", self._catalog.replicaset_uuid]]
         else:
-            name = shown(space)
+            name = printable(space)
             raise RefusalError(ACCESS_DENIED, f"Read access to space '{name}' is denied: this is a relay")
         return [row for row in rows if not key or row[0] == key[0]]
 
@@ -236,7 +236,10 @@ class Session:
         newest = self._catalog.snapshots[-1]
         vclock = {i: n for i, n in newest.meta.vclock.items() if i}
         versions = ServerVersions.of(newest.meta, newest.path.name)
-        answer: dict[int, Any] = {MessageKey.VCLOCK: vclock, MessageKey.SERVER_VERSIONS: _packed(versions)}
+        answer: dict[int, Any] = {
+            MessageKey.VCLOCK: vclock,
+            MessageKey.SERVER_VERSIONS: _encode_versions(versions),
+        }
         await self._send(encode_packet(0, packet.sync, answer))
         for data in snapshot_frames(newest.path, packet.sync, self._catalog.limit):
             await self._send(data)
@@ -245,30 +248,30 @@ class Session:
     async def _subscribe(self, packet: Packet) -> None:
         body = packet.body
         try:
-            vclock = read_vclock(body.get(MessageKey.VCLOCK))
-            subscriber = read_uuid(body.get(MessageKey.INSTANCE_UUID))
+            vclock = parse_vclock_map(body.get(MessageKey.VCLOCK))
+            subscriber = parse_uuid(body.get(MessageKey.INSTANCE_UUID))
             _check_filters(body)
         except ProtocolError as error:
             raise RefusalError(INVALID, f"Invalid MsgPack - request body: {error}") from None
         if not body.get(MessageKey.REPLICA_ANON):
             raise RefusalError(UNKNOWN_REQUEST, "only anonymous replicas are served: set replication_anon")
-        known = subscribers(self._options.directory)
+        known = acknowledged_subscribers(self._options.directory)
         if subscriber not in known and len(known) >= self._options.limits.subscribers:
             raise RefusalError(
                 ACCESS_DENIED, f"{len(known)} subscribers are remembered: use a uuid of theirs"
             )
         self.subscriber, self._entry.is_stranger = subscriber, False
         if MessageKey.CLUSTER_CRC32 in body:
-            await self._exchange(packet.sync, body[MessageKey.CLUSTER_CRC32])
-        logs = LogFrames(self._catalog, Framer(packet.sync, vclock), partial(_wanted, body))
+            await self._send_cluster(packet.sync, body[MessageKey.CLUSTER_CRC32])
+        logs = LogFrames(self._catalog, RowFramer(packet.sync, vclock), partial(_row_treatments, body))
         answer: dict[int, Any] = {
             MessageKey.VCLOCK: self._catalog.vclock,
             MessageKey.REPLICASET_UUID: self._catalog.replicaset_uuid,
-            MessageKey.SERVER_VERSIONS: _packed(logs.versions),
+            MessageKey.SERVER_VERSIONS: _encode_versions(logs.versions),
         }
         if self._catalog.replicaset_name is not None:
             answer[MessageKey.REPLICASET_NAME] = self._catalog.replicaset_name
-        acks = asyncio.create_task(self._listen())
+        acks = asyncio.create_task(self._read_acknowledgements())
         try:
             await self._send(encode_packet(0, packet.sync, answer, {HeaderKey.REPLICA_ID: 0}))
             logger.info("%s: %s subscribed from %s", self.peer, self.subscriber, vclock)
@@ -283,13 +286,13 @@ class Session:
         while not acks.done():
             is_idle = True
             try:
-                for data in logs.more():
+                for data in logs.unsent_packets():
                     is_idle = False
                     await self._send(data)
             except GapError as gap:
                 raise RefusalError(GAP, gap.reason) from None
             now = time.monotonic()
-            if now - self._heard > self._options.silence:
+            if now - self._last_received_at > self._options.silence:
                 raise RefusalError(TIMED_OUT, "timed out")
             if now - beat >= self._options.heartbeat and is_idle:
                 beat = now
@@ -297,19 +300,19 @@ class Session:
             if is_idle:
                 await asyncio.sleep(self._options.poll)
 
-    async def _listen(self) -> None:
+    async def _read_acknowledgements(self) -> None:
         """Read acknowledgements until the connection ends."""
-        while (packet := await self._packet()) is not None:
-            self._heard = time.monotonic()
+        while (packet := await self._read_packet()) is not None:
+            self._last_received_at = time.monotonic()
             try:
-                self.acked.update(read_vclock(packet.body.get(MessageKey.VCLOCK)))
+                self.acknowledged.update(parse_vclock_map(packet.body.get(MessageKey.VCLOCK)))
             except AggregatorError:
                 return
 
-    async def _exchange(self, sync: int, theirs: object) -> None:
+    async def _send_cluster(self, sync: int, subscriber_checksum: object) -> None:
         """Send the owners of ids, unless the subscriber's checksum shows that it has them."""
         cluster = dict(sorted(self._catalog.cluster.items()))
-        if theirs == checksum(cluster):
+        if subscriber_checksum == checksum(cluster):
             cluster = {}
         length: dict[int, Any] = {MessageKey.CLUSTER_LENGTH: len(cluster)}
         if not cluster:
@@ -319,13 +322,13 @@ class Session:
             await self._send(encode_packet(Command.CLUSTER_INFO, sync, body))
             length = {}
 
-    async def _refuse(self, sync: int, refusal: RefusalError) -> None:
+    async def _send_refusal(self, sync: int, refusal: RefusalError) -> None:
         body: dict[int, Any] = {MessageKey.ERROR_24: refusal.message}
         await self._send(encode_packet(TYPE_ERROR | refusal.code, sync, body))
 
     async def _send(self, data: bytes) -> None:
         """Send; a client that does not read for the time of `silence` is dropped once the buffer is full."""
-        self.sent += len(data)
+        self.sent_bytes += len(data)
         self._writer.write(data)
         try:
             async with asyncio.timeout(self._options.silence):
@@ -337,7 +340,7 @@ class Session:
             ) from None
 
 
-def _proof(packet: Packet) -> tuple[str, bytes]:
+def _parse_auth(packet: Packet) -> tuple[str, bytes]:
     """Return the user and the scramble of an AUTH."""
     user, proof = packet.body.get(MessageKey.USER_NAME), packet.body.get(MessageKey.TUPLE)
     if isinstance(user, str) and isinstance(proof, list) and len(proof) == 2 and proof[0] == METHOD:
@@ -357,16 +360,16 @@ def _check_filters(body: Mapping[int, Any]) -> None:
         raise ProtocolError("the filter is not a list of replica ids")
 
 
-def _wanted(body: Mapping[int, Any], holders: Mapping[int, str]) -> Ints:
+def _row_treatments(body: Mapping[int, Any], owners: Mapping[int, str]) -> Ints:
     """Return the treatment of each id's rows for a given {replica id: instance uuid}."""
     wanted = np.full(VCLOCK_MAX, SENT, np.int64)
     if origins := body.get(MessageKey.ORIGINS):
         wanted[:] = AS_NOP
-        wanted[[id_ for id_, uuid in holders.items() if uuid in origins]] = SENT
+        wanted[[id_ for id_, uuid in owners.items() if uuid in origins]] = SENT
     for id_ in body.get(MessageKey.ID_FILTER) or ():
         wanted[id_] = LEFT_OUT
     return wanted
 
 
-def _packed(versions: ServerVersions) -> list[Any]:
+def _encode_versions(versions: ServerVersions) -> list[Any]:
     return [versions.version, dict(versions.by_origin)]

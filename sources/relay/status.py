@@ -20,18 +20,18 @@ def status_of(relay: Relay) -> dict[str, Any]:
         "name": relay.options.name,
         "listen": str(relay.options.listen),
         "error": None if relay.error is None else str(relay.error),
-        "connections": relay.admission.count,
-        "refused_connections": relay.admission.refused,
-        "wrong_passwords": relay.admission.wrong_passwords,
+        "connections": relay.limiter.count,
+        "refused_connections": relay.limiter.refused_connections,
+        "wrong_passwords": relay.limiter.wrong_passwords,
         "acknowledgement_error": relay.ack_error,
         "vclock": {str(i): lsn for i, lsn in sorted(relay.catalog.vclock.items())},
         "subscribers": [
             {
                 "instance": session.subscriber,
                 "peer": session.peer,
-                "sent_bytes": session.sent,
-                "acknowledged": {str(i): lsn for i, lsn in sorted(session.acked.items())},
-                "lag_rows": distance(relay.catalog.vclock, session.acked),
+                "sent_bytes": session.sent_bytes,
+                "acknowledged": {str(i): lsn for i, lsn in sorted(session.acknowledged.items())},
+                "lag_rows": distance(relay.catalog.vclock, session.acknowledged),
             }
             for session in relay.sessions
             if session.subscriber is not None

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.errors import AggregatorError
-from sources.spool.options import Keep
+from sources.spool.options import SpoolRetention
 from sources.xlog.format.vclock import vclock_of
 from sources.xlog.format.writer import force_directory
 
@@ -33,7 +33,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,80}")
 
 
 @dataclass(frozen=True)
-class Ack:
+class ReaderAck:
     """The vclock that one reader has passed.
 
     Parameters
@@ -71,14 +71,14 @@ def write_ack(spool: Path, reader: str, vclock: Mapping[int, int]) -> None:
         raise ValueError(f"{reader!r} is not a reader's name; allowed: letters, digits, _ . -, up to 80")
     folder = spool / FOLDER
     folder.mkdir(exist_ok=True)
-    made = folder / f".{reader}.{os.getpid()}"
+    temporary = folder / f".{reader}.{os.getpid()}"
     text = json.dumps({"vclock": {str(i): n for i, n in sorted(vclock.items()) if i}}) + "\n"
     try:
-        _write_durably(made, text.encode())
-        made.rename(folder / f"{reader}.json")
+        _write_durably(temporary, text.encode())
+        temporary.rename(folder / f"{reader}.json")
     except OSError:
         with contextlib.suppress(OSError):
-            made.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         raise
     force_directory(folder)
 
@@ -103,47 +103,47 @@ def _write_durably(path: Path, data: bytes) -> None:
         os.close(file)
 
 
-def read_acks(spool: Path) -> dict[str, Ack]:
+def read_acks(spool: Path) -> dict[str, ReaderAck]:
     """Return the readers' acknowledgements by name; an unreadable file has an `error`."""
     acks = {}
     for path in sorted((spool / FOLDER).glob("[!.]*.json")):
         try:
             modified = path.stat().st_mtime
-            acks[path.stem] = _read(path, modified)
+            acks[path.stem] = _read_ack(path, modified)
         except FileNotFoundError:
             continue
         except OSError as error:
-            acks[path.stem] = Ack(path.stem, {}, modified, str(error))
+            acks[path.stem] = ReaderAck(path.stem, {}, modified, str(error))
     return acks
 
 
-def remove_expired(spool: Path, keep: Keep, now: float) -> dict[str, Ack]:
+def remove_expired(spool: Path, keep: SpoolRetention, now: float) -> dict[str, ReaderAck]:
     """Return the readers' acknowledgements, and remove those of a relay's subscribers that are gone.
 
     Each subscriber has a uuid and so its own file: without this the number of files would grow for ever.
     """
     acks = read_acks(spool)
-    gone = {
+    expired = {
         name
         for name, ack in acks.items()
         if name.startswith(SUBSCRIBER) and name not in keep.readers and now - ack.modified >= keep.forget
     }
-    for name in gone:
+    for name in expired:
         (spool / FOLDER / f"{name}.json").unlink(missing_ok=True)
-    return {name: ack for name, ack in acks.items() if name not in gone}
+    return {name: ack for name, ack in acks.items() if name not in expired}
 
 
-def subscribers(spool: Path) -> set[str]:
+def acknowledged_subscribers(spool: Path) -> set[str]:
     """Return the uuids of a relay's subscribers that have an acknowledgement."""
     return {path.stem.removeprefix(SUBSCRIBER) for path in (spool / FOLDER).glob(f"{SUBSCRIBER}*.json")}
 
 
-def _read(path: Path, modified: float) -> Ack:
+def _read_ack(path: Path, modified: float) -> ReaderAck:
     try:
         with path.open("rb") as file:
             text = file.read(ACK_LIMIT + 1)
         if len(text) > ACK_LIMIT:
             raise ValueError(f"more than {ACK_LIMIT} bytes")
-        return Ack(path.stem, vclock_of(json.loads(text)["vclock"]), modified)
+        return ReaderAck(path.stem, vclock_of(json.loads(text)["vclock"]), modified)
     except (ValueError, KeyError, TypeError, RecursionError, AttributeError, AggregatorError) as error:
-        return Ack(path.stem, {}, modified, f"not an acknowledgement: {type(error).__name__}: {error}")
+        return ReaderAck(path.stem, {}, modified, f"not an acknowledgement: {type(error).__name__}: {error}")

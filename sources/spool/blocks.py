@@ -80,17 +80,17 @@ class BlockReader:
             count, end, status = walk_blocks(data, 0, data.size, stop, self._limit, True, blocks)
             if status < 0:
                 raise damage(Status(int(status)), self.path.name, self.position + int(end))
-            found = [self._rows(data, blocks[:, k]) for k in range(count)]
+            blocks_read = [self._block_rows(data, blocks[:, k]) for k in range(count)]
             self.position += int(end)
             self.is_closed = status == Status.EOF
-            if found or data.size < self._size or stop < data.size:
+            if blocks_read or data.size < self._size or stop < data.size:
                 self._size = READ_BYTES
-                return found
+                return blocks_read
             if not self.is_closed:
                 self._size *= 2
         return []
 
-    def _rows(self, data: Bytes, block: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Bytes:
+    def _block_rows(self, data: Bytes, block: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Bytes:
         begin, end = int(block[BLOCK_BEGIN]), int(block[BLOCK_END])
         if not block[BLOCK_ZSTD]:
             return data[begin:end]

@@ -12,7 +12,7 @@ from sources.xlog.format.writer import Fsync
 
 
 @dataclass(frozen=True)
-class Keep:
+class SpoolRetention:
     """How long files of a spool are kept.
 
     Parameters

@@ -25,7 +25,7 @@ from schemas.errors import SpoolBrokenError, SpoolError, SpoolFullError
 from sources.spool import state as spool_state
 from sources.spool.acks import LOCK
 from sources.spool.options import SpoolOptions
-from sources.spool.state import SpoolState, Tail, file_name
+from sources.spool.state import LogTail, SpoolState, file_name
 from sources.xlog.format.arrays import Bytes
 from sources.xlog.format.block import EOF_MARKER, beyond_limit
 from sources.xlog.format.meta import (
@@ -69,7 +69,7 @@ class ServerVersions:
 
 
 @dataclass(frozen=True)
-class SyncPoint:
+class FlushPoint:
     """A part of a log that is written and not yet flushed to the disk.
 
     Parameters
@@ -80,7 +80,7 @@ class SyncPoint:
         End of the part, in bytes.
     vclock : mapping
         The vclock up to that end.
-    repairs : int
+    truncations : int
         How often the spool had been truncated at that time.
 
     """
@@ -88,9 +88,9 @@ class SyncPoint:
     path: Path
     position: int
     vclock: Mapping[int, int]
-    repairs: int
+    truncations: int
 
-    def force(self) -> None:
+    def flush(self) -> None:
         """Flush it to the disk, in any thread; opens the file, so that no other fsync takes the error."""
         file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -129,23 +129,23 @@ class Spool:
         self._instance_uuid: str | None = None
         self._lock = -1
         self._writer: XlogWriter | None = None
-        self._tail: Tail | None = None
-        self._has_hole = False
+        self._tail: LogTail | None = None
+        self._has_gap = False
         self._unwritten: list[tuple[Bytes, dict[int, int], ServerVersions]] = []
-        self._uncertain: tuple[Path, int] | None = None
+        self._log_to_truncate: tuple[Path, int] | None = None
         """A log to truncate, and its length in bytes afterwards, before anything is written or read."""
-        self.repairs = 0
+        self.truncations = 0
         """How often the spool was truncated: rows above `vclock` must be fetched again before any other is appended."""
 
     def __enter__(self) -> Spool:
-        spool_state.check_own(self.directory)
+        spool_state.refuse_foreign_directory(self.directory)
         self.directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-        self._lock = _locked(self.directory / LOCK)
+        self._lock = _lock_file(self.directory / LOCK)
         try:
             self._unwritten.clear()
             self._repair()
-            spool_state.clean(self.directory)
-            self._take(spool_state.read_state(self.directory, self.options.max_block_bytes))
+            spool_state.remove_incomplete_files(self.directory)
+            self._restore_state(spool_state.read_state(self.directory, self.options.max_block_bytes))
         except BaseException:
             self._unlock()
             raise
@@ -157,7 +157,7 @@ class Spool:
         finally:
             self._unlock()
 
-    def let_go(self) -> None:
+    def abandon(self) -> None:
         """Leave the spool at once, like a killed process: nothing is written."""
         if self._writer is not None:
             self._writer.abandon()
@@ -189,7 +189,7 @@ class Spool:
         """Whether rows wait for free disk space."""
         return bool(self._unwritten)
 
-    def begin(self, vclock: Mapping[int, int]) -> None:
+    def begin_at(self, vclock: Mapping[int, int]) -> None:
         """Begin an empty spool at a vclock without a snapshot: rows above it come next."""
         if self.vclock is not None:
             raise SpoolError("the spool is not empty", spool=str(self.directory))
@@ -240,60 +240,60 @@ class Spool:
                 del self._unwritten[0]
                 self._rotate()
         except OSError as error:
-            raise self._failed(error) from error
+            raise self._write_error(error) from error
 
-    def sync_point(self) -> SyncPoint | None:
+    def flush_point(self) -> FlushPoint | None:
         """Return the part to flush to the disk before it is acknowledged; None: all is flushed."""
         writer = self._writer
         if writer is None or self.durable == self.vclock:
             return None
-        return SyncPoint(writer.path, writer.position, self.vclock or {}, self.repairs)
+        return FlushPoint(writer.path, writer.position, self.vclock or {}, self.truncations)
 
-    def synced(self, point: SyncPoint) -> None:
+    def record_flush(self, point: FlushPoint) -> None:
         """Record that a part was flushed to the disk."""
         writer = self._writer
-        if writer is not None and writer.path == point.path and self.repairs == point.repairs:
+        if writer is not None and writer.path == point.path and self.truncations == point.truncations:
             writer.durable, self.durable = point.position, dict(point.vclock)
 
-    def failed(self, error: OSError) -> SpoolError:
+    def record_flush_failure(self, error: OSError) -> SpoolError:
         """Record that a part could not be flushed to the disk; return the error to raise."""
         if self._writer is not None:
             self._writer.is_sound = False
-        return self._failed(error)
+        return self._write_error(error)
 
     def snapshot(self, vclock: Mapping[int, int]) -> XlogWriter:
-        """Return the writer of a snapshot; call `adopt` when it is closed.
+        """Return the writer of a snapshot; call `continue_from` when it is closed.
 
         A snapshot with the same vclock (an older one without rows after it) is only replaced then.
         """
         path, options = self.directory / file_name(shared(vclock), ".snap"), self.options
-        meta = self._meta("SNAP", shared(vclock), self.versions)
+        meta = self._new_meta("SNAP", shared(vclock), self.versions)
         return XlogWriter(path, meta, options.fsync, options.compress, replace=True)
 
-    def adopt(self, vclock: Mapping[int, int]) -> None:
+    def continue_from(self, vclock: Mapping[int, int]) -> None:
         """Continue from a complete snapshot: rows above `vclock` come next, possibly after a gap."""
         self.close()
         before, self.vclock = self.vclock, shared(vclock)
         if before is not None and not not_beyond(before, self.vclock):
             raise SpoolError(f"a snapshot at {self.vclock} is behind the spool at {before}")
-        self._has_hole = before is not None and distance(self.vclock, before) > 0
+        self._has_gap = before is not None and distance(self.vclock, before) > 0
         self.durable = self.vclock
 
-    def set_aside(self, name: str) -> Path:
+    def move_files_to(self, name: str) -> Path:
         """Move all files into a folder of the spool and begin empty; return the folder."""
         self.close()
         folder = self.directory / name
         folder.mkdir()
         for suffix in (".xlog", ".snap"):
-            for file in spool_state.files_of(self.directory, suffix):
+            for file in spool_state.spool_files(self.directory, suffix):
                 file.path.rename(folder / file.path.name)
         force_directory(folder)
         force_directory(self.directory)
         self._unwritten.clear()
-        self.vclock, self.durable, self._tail, self._has_hole = None, None, None, False
+        self.vclock, self.durable, self._tail, self._has_gap = None, None, None, False
         return folder
 
-    def forget(self) -> None:
+    def drop_unwritten(self) -> None:
         """Drop rows that wait for free space; they will be fetched again."""
         self._unwritten.clear()
 
@@ -314,17 +314,17 @@ class Spool:
             return
         self._writer, self.durable = None, self.vclock
 
-    def _take(self, state: SpoolState) -> None:
+    def _restore_state(self, state: SpoolState) -> None:
         self.vclock = None if state.vclock is None else dict(state.vclock)
-        self._tail, self._has_hole = state.tail, state.has_hole
+        self._tail, self._has_gap = state.tail, state.has_gap
         self._instance_uuid, self.replicaset_uuid = state.instance_uuid, state.replicaset_uuid
         tail = state.tail
-        if tail is not None and not tail.is_closed and not state.has_hole:
+        if tail is not None and not tail.is_closed and not state.has_gap:
             options = self.options
             self._writer = XlogWriter.resume(tail.path, tail.position, options.fsync, options.compress)
         if self.options.fsync is not Fsync.NEVER:
             if tail is not None and self._writer is None:
-                SyncPoint(tail.path, tail.position, {}, 0).force()
+                FlushPoint(tail.path, tail.position, {}, 0).flush()
             force_directory(self.directory)
         self.durable = self.vclock
 
@@ -332,32 +332,32 @@ class Spool:
         if self._writer is not None:
             if self._has_versions(versions):
                 return self._writer
-            self._end_log()
+            self._end_log_of_other_version()
         vclock, options = self.vclock or {}, self.options
         path = self.directory / file_name(vclock, ".xlog")
         previous = self._tail.meta.vclock if self._tail is not None else None
         is_again = self._tail is not None and self._tail.path == path
         if self._tail is not None and is_again:
             previous = self._tail.meta.prev_vclock
-        if self._has_hole:
+        if self._has_gap:
             # Not the previous log: new rows do not continue from it, and a reader must see that.
             previous = vclock
         if self._tail is not None and is_again and self._has_versions(versions):
             # A closed log without a row: its end marker is overwritten, as a restarted server does.
             self._writer = XlogWriter.resume(path, self._tail.meta.length, options.fsync, options.compress)
         else:
-            meta = self._meta("XLOG", vclock, versions, previous)
+            meta = self._new_meta("XLOG", vclock, versions, previous)
             # An existing file of this name can only be a log without rows.
             self._writer = XlogWriter(path, meta, options.fsync, options.compress, replace=True)
-            self._tail = Tail(path, replace(meta, length=self._writer.position), 0, is_closed=False)
-        self._has_hole = False
+            self._tail = LogTail(path, replace(meta, length=self._writer.position), 0, is_closed=False)
+        self._has_gap = False
         return self._writer
 
     def _has_versions(self, versions: ServerVersions) -> bool:
         """Whether the last log's header names these versions."""
         return self._tail is not None and ServerVersions.of(self._tail.meta, self._tail.path.name) == versions
 
-    def _end_log(self) -> None:
+    def _end_log_of_other_version(self) -> None:
         """Close the open log before rows of other server versions; a log without rows is replaced."""
         writer, tail = self._writer, self._tail
         if writer is not None and tail is not None and writer.position <= tail.meta.length:
@@ -376,7 +376,7 @@ class Spool:
             self._writer.close()
             self._writer, self.durable = None, self.vclock
 
-    def _meta(
+    def _new_meta(
         self,
         kind: str,
         vclock: Mapping[int, int],
@@ -390,7 +390,7 @@ class Spool:
             other[REPLICASET_KEY] = self.replicaset_uuid
         return Meta(kind, "0.13", self._instance_uuid, vclock, previous, other)
 
-    def _failed(self, error: OSError) -> SpoolError:
+    def _write_error(self, error: OSError) -> SpoolError:
         writer = self._writer
         if error.errno in NO_ROOM and (writer is None or writer.is_sound):
             return SpoolFullError(
@@ -407,33 +407,33 @@ class Spool:
     def _truncate(self) -> None:
         """Truncate the open log to its durable part."""
         self._unwritten.clear()
-        self.repairs += 1
+        self.truncations += 1
         writer, self._writer = self._writer, None
         if writer is None:
             return
         writer.abandon()
-        self._uncertain = writer.path, writer.durable
+        self._log_to_truncate = writer.path, writer.durable
         self.vclock = self.durable
         with contextlib.suppress(SpoolBrokenError):  # tried again before the next write
             self._repair()
 
     def _repair(self) -> None:
         """End a log at its last durable byte after a failed write."""
-        if self._uncertain is None:
+        if self._log_to_truncate is None:
             return
-        path, position = self._uncertain
+        path, position = self._log_to_truncate
         try:
-            _end_at(path, position)
+            _truncate_log(path, position)
         except FileNotFoundError:
             pass
         except OSError as error:
             raise SpoolBrokenError(f"a log cannot be cut back: {error}", file=str(path)) from error
-        self._uncertain = None
+        self._log_to_truncate = None
         if self._tail is not None and self._tail.path == path:
             self._tail = replace(self._tail, position=position, is_closed=True)
 
 
-def _end_at(path: Path, position: int) -> None:
+def _truncate_log(path: Path, position: int) -> None:
     file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.ftruncate(file, position)
@@ -446,7 +446,7 @@ def _end_at(path: Path, position: int) -> None:
         os.close(file)
 
 
-def _locked(path: Path) -> int:
+def _lock_file(path: Path) -> int:
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

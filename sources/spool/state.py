@@ -54,7 +54,7 @@ class SpoolFile:
 
 
 @dataclass(frozen=True)
-class Tail:
+class LogTail:
     """The last log.
 
     Parameters
@@ -82,9 +82,9 @@ class SpoolState:
     ----------
     vclock : mapping or None
         The spool's; None if it is empty.
-    tail : Tail or None
+    tail : LogTail or None
         The last log.
-    has_hole : bool
+    has_gap : bool
         Whether rows are missing between the last log and `vclock`, because a newer snapshot follows the log.
     instance_uuid, replicaset_uuid : str or None
         From the headers.
@@ -92,8 +92,8 @@ class SpoolState:
     """
 
     vclock: Mapping[int, int] | None = None
-    tail: Tail | None = None
-    has_hole: bool = False
+    tail: LogTail | None = None
+    has_gap: bool = False
     instance_uuid: str | None = None
     replicaset_uuid: str | None = None
 
@@ -103,7 +103,7 @@ def file_name(vclock: Mapping[int, int], suffix: str) -> str:
     return f"{sum(vclock.values()):020}{suffix}"
 
 
-def files_of(directory: Path, suffix: str, known: dict[Path, Meta] | None = None) -> list[SpoolFile]:
+def spool_files(directory: Path, suffix: str, known: dict[Path, Meta] | None = None) -> list[SpoolFile]:
     """Return the files of a kind (`.snap`, `.xlog`) in log order.
 
     Parameters
@@ -126,7 +126,7 @@ def files_of(directory: Path, suffix: str, known: dict[Path, Meta] | None = None
     return found
 
 
-def check_own(directory: Path) -> None:
+def refuse_foreign_directory(directory: Path) -> None:
     """Refuse a directory that has logs but is not a spool, before anything in it is changed.
 
     A spool has a `lock`, or (a copy of one) names the replicaset in each header; it never has a `.vylog`.
@@ -140,14 +140,16 @@ def check_own(directory: Path) -> None:
     if not directory.is_dir():
         return
     suffixes = {path.name.removesuffix(INPROGRESS).rpartition(".")[2] for path in directory.iterdir()}
-    foreign = "vylog" in suffixes
+    is_foreign = "vylog" in suffixes
     if suffixes & {"xlog", "snap"} and not (directory / LOCK).is_file():
         try:
-            files = [*files_of(directory, ".snap"), *files_of(directory, ".xlog")]
-            foreign = foreign or not files or any(REPLICASET_KEY not in file.meta.other for file in files)
+            files = [*spool_files(directory, ".snap"), *spool_files(directory, ".xlog")]
+            is_foreign = (
+                is_foreign or not files or any(REPLICASET_KEY not in file.meta.other for file in files)
+            )
         except XlogError:
-            foreign = True
-    if foreign:
+            is_foreign = True
+    if is_foreign:
         raise SpoolError(
             "the directory holds logs that are not a spool's: nothing in it was changed",
             spool=str(directory),
@@ -155,7 +157,7 @@ def check_own(directory: Path) -> None:
         )
 
 
-def clean(directory: Path) -> None:
+def remove_incomplete_files(directory: Path) -> None:
     """Remove files that were incomplete when the daemon was killed or the power failed."""
     for path in directory.glob(f"*{INPROGRESS}"):
         logger.warning("%s: removed, it was never finished", path)
@@ -187,22 +189,22 @@ def read_state(directory: Path, limit: int = BLOCK_LIMIT) -> SpoolState:
 
     """
     try:
-        snapshots, logs = files_of(directory, ".snap"), files_of(directory, ".xlog")
+        snapshots, logs = spool_files(directory, ".snap"), spool_files(directory, ".xlog")
     except XlogError as error:
         raise SpoolError(f"the spool is damaged: {error}", spool=str(directory)) from error
     if not snapshots and not logs:
         return SpoolState()
     newest = (logs or snapshots)[-1].meta
-    whose = newest.instance_uuid, newest.other.get(REPLICASET_KEY)
+    uuids = newest.instance_uuid, newest.other.get(REPLICASET_KEY)
     if not logs:
-        return SpoolState(shared(snapshots[-1].meta.vclock), None, False, *whose)
+        return SpoolState(shared(snapshots[-1].meta.vclock), None, False, *uuids)
     tail, reached = read_tail(logs[-1].path, logs[-1].meta, limit)
     if snapshots and distance(snapshots[-1].meta.vclock, reached) > 0:
-        return SpoolState(shared(snapshots[-1].meta.vclock), tail, True, *whose)
-    return SpoolState(reached, tail, False, *whose)
+        return SpoolState(shared(snapshots[-1].meta.vclock), tail, True, *uuids)
+    return SpoolState(reached, tail, False, *uuids)
 
 
-def read_tail(path: Path, meta: Meta, limit: int = BLOCK_LIMIT) -> tuple[Tail, dict[int, int]]:
+def read_tail(path: Path, meta: Meta, limit: int = BLOCK_LIMIT) -> tuple[LogTail, dict[int, int]]:
     """Return where a log's complete blocks end, and the vclock after them."""
     top = np.zeros(32, np.int64)
     end = None
@@ -215,9 +217,9 @@ def read_tail(path: Path, meta: Meta, limit: int = BLOCK_LIMIT) -> tuple[Tail, d
         end = int(error.fields["offset"])
         logger.warning("%s: cut off at %d: %s", path, end, error)
         top = _lsns_before(path, end, limit)
-    position, has_marker = (end, False) if end is not None else _whole_end(path, meta, limit)
+    position, has_marker = (end, False) if end is not None else _end_of_complete_blocks(path, meta, limit)
     reached = joined(meta.vclock, {id_: int(lsn) for id_, lsn in enumerate(top) if id_ and lsn})
-    return Tail(path, meta, position, has_marker), shared(reached)
+    return LogTail(path, meta, position, has_marker), shared(reached)
 
 
 def _lsns_before(path: Path, end: int, limit: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -228,7 +230,7 @@ def _lsns_before(path: Path, end: int, limit: int) -> np.ndarray[tuple[int], np.
     return top
 
 
-def _whole_end(path: Path, meta: Meta, limit: int) -> tuple[int, bool]:
+def _end_of_complete_blocks(path: Path, meta: Meta, limit: int) -> tuple[int, bool]:
     size = path.stat().st_size
     with path.open("rb") as file:
         file.seek(max(meta.length, size - len(EOF_MARKER)))

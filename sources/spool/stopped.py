@@ -45,18 +45,18 @@ class StoppedSpool:
 
 def stopped_spools(directories: Iterable[Path]) -> list[StoppedSpool]:
     """Return the directories that are spools without a daemon."""
-    found = (_stopped(directory) for directory in directories)
+    found = (_stopped_spool(directory) for directory in directories)
     return [one for one in found if one is not None]
 
 
-def _stopped(directory: Path) -> StoppedSpool | None:
+def _stopped_spool(directory: Path) -> StoppedSpool | None:
     try:
         if _is_locked(directory / LOCK):
             return None
-        files = [*spool_state.files_of(directory, ".snap"), *spool_state.files_of(directory, ".xlog")]
+        files = [*spool_state.spool_files(directory, ".snap"), *spool_state.spool_files(directory, ".xlog")]
     except (OSError, AggregatorError):  # not a spool, or one that the job itself reports as damaged
         return None
-    newest = max(files, key=_place, default=None)
+    newest = max(files, key=_log_order, default=None)
     uuid = None if newest is None else newest.meta.instance_uuid
     if newest is None or uuid is None:
         return None
@@ -65,7 +65,7 @@ def _stopped(directory: Path) -> StoppedSpool | None:
     return StoppedSpool(str(directory), uuid, newest.modified, keeps)
 
 
-def _place(file: SpoolFile) -> tuple[str, str]:
+def _log_order(file: SpoolFile) -> tuple[str, str]:
     return file.path.stem, file.path.suffix
 
 

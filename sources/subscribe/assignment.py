@@ -14,7 +14,7 @@ Assignment = Mapping[str, frozenset[int]]
 """Peer → the replica ids that it feeds; a peer without ids is not in it."""
 
 
-class Orphans(StrEnum):
+class OrphanPolicy(StrEnum):
     """Which peer feeds an instance that is not connected itself: the last peer, or peers in turn."""
 
     LAST = "last"
@@ -25,7 +25,7 @@ def assign(
     peers: Sequence[str],
     owners: Mapping[int, str],
     current: Assignment | None = None,
-    orphans: Orphans = Orphans.LAST,
+    orphans: OrphanPolicy = OrphanPolicy.LAST,
     able: Mapping[str, Collection[int]] | None = None,
 ) -> dict[str, frozenset[int]]:
     """Give each replica id to one peer.
@@ -41,7 +41,7 @@ def assign(
         {replica id: instance uuid}: every id to assign.
     current : Assignment, optional
         The current assignment.
-    orphans : Orphans
+    orphans : OrphanPolicy
         What happens to ids without a connected peer of their own.
     able : mapping, optional
         Peer → ids that it can feed: it has the logs, and is not behind. By default all can feed all.
@@ -66,7 +66,9 @@ def assign(
             rest.append((id_, fit))
     for id_, fit in rest:
         chosen = (
-            fit[-1] if orphans is Orphans.LAST else min(fit, key=lambda p: (len(result[p]), order.index(p)))
+            fit[-1]
+            if orphans is OrphanPolicy.LAST
+            else min(fit, key=lambda p: (len(result[p]), order.index(p)))
         )
         result[chosen].add(id_)
     return {peer: frozenset(ids) for peer, ids in result.items() if ids}

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from schemas.errors import ConnectionLostError, SpoolError
 from sources.iproto.client import connect
 from sources.iproto.inflow import SnapshotStream
-from sources.iproto.messages import vclock_in
-from sources.spool.room import NO_ROOM, Room
+from sources.iproto.messages import answer_vclock
+from sources.spool.room import NO_ROOM, DiskSpace
 from sources.spool.spool import ServerVersions, Spool
 from sources.subscribe.feed import versions_in
-from sources.subscribe.link import Link
+from sources.subscribe.link import PeerLink
 from sources.xlog.format.arrays import Bytes
 from sources.xlog.format.writer import XlogWriter
 
@@ -30,7 +30,7 @@ LOOK_SECONDS = 0.05
 class _Target:
     """Writes a snapshot's rows; buffers those that come before the file is open."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: DiskSpace) -> None:
         self._room = room
         self._early: list[Bytes] = []
         self._writer: XlogWriter | None = None
@@ -51,14 +51,14 @@ class _Target:
             raise _named(error, self._writer, self._room) from error
 
 
-def _named(error: OSError, writer: XlogWriter, room: Room) -> SpoolError:
+def _named(error: OSError, writer: XlogWriter, room: DiskSpace) -> SpoolError:
     """Return the error of a snapshot that cannot be written."""
     if error.errno in NO_ROOM:
-        return room.refusal(writer.position, error.strerror or "no room")
+        return room.full_error(writer.position, error.strerror or "no room")
     return SpoolError(f"the snapshot cannot be written: {error}", file=str(writer.path))
 
 
-async def fetch_snapshot(link: Link, spool: Spool, room: Room) -> Mapping[int, int]:
+async def fetch_snapshot(link: PeerLink, spool: Spool, room: DiskSpace) -> Mapping[int, int]:
     """Write a server's snapshot into a spool and return the vclock from which its rows continue.
 
     Raises
@@ -78,7 +78,7 @@ async def fetch_snapshot(link: Link, spool: Spool, room: Room) -> Mapping[int, i
     connection = await connect(link.peer, link.timing.answer)
     try:
         answer = await connection.fetch_snapshot(rows, spool.instance_uuid or "")
-        first = vclock_in(answer)
+        first = answer_vclock(answer)
         own = ServerVersions(".".join(map(str, connection.greeting.version)))
         spool.versions = versions_in(answer) or own
         writer = spool.snapshot(first)
@@ -88,7 +88,10 @@ async def fetch_snapshot(link: Link, spool: Spool, room: Room) -> Mapping[int, i
             while not end.done():
                 await asyncio.wait([end], timeout=LOOK_SECONDS)
                 room.check(writer.position)
-                if asyncio.get_running_loop().time() - connection.wire.heard > 4 * link.timing.answer:
+                if (
+                    asyncio.get_running_loop().time() - connection.wire.last_received_at
+                    > 4 * link.timing.answer
+                ):
                     raise ConnectionLostError("the snapshot stopped", peer=link.name)
             end.result()
             writer.close()
@@ -101,6 +104,6 @@ async def fetch_snapshot(link: Link, spool: Spool, room: Room) -> Mapping[int, i
             raise
     finally:
         connection.close()
-    spool.adopt(first)
+    spool.continue_from(first)
     logger.info("%s: snapshot of %d rows at %s", link.name, rows.rows, dict(first))
     return first

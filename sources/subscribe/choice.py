@@ -1,6 +1,6 @@
 """Decides which streams should run with which ids, from the peers' last answers and the spool's vclock.
 
-`Choice` remembers conditions that must last for a while before it acts on them. It sends nothing and starts nothing
+`FeedChooser` remembers conditions that must last for a while before it acts on them. It sends nothing and starts nothing
 (`replicaset` does); the rules themselves are in `assignment` and `start`.
 """
 
@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 from sources.iproto.messages import REPLICA_IDS, Ballot
 from sources.subscribe.assignment import assign, choose_leader
-from sources.subscribe.link import Link
+from sources.subscribe.link import PeerLink
 from sources.subscribe.options import FeedMode, ReplicasetOptions
 from sources.subscribe.start import fitness, rewound
 from sources.xlog.format.vclock import Vclock
 
-Wanted = Mapping[str, frozenset[int] | None]
+IdsByPeer = Mapping[str, frozenset[int] | None]
 """Peer's instance uuid → the ids that it feeds; None: all ids, later ones too."""
 
 
@@ -26,7 +26,7 @@ class FeedDecision:
 
     Parameters
     ----------
-    wanted : Wanted
+    wanted : IdsByPeer
     is_gap : bool
         Whether no peer has some of the missing rows any more.
     settled : frozenset of int
@@ -35,17 +35,17 @@ class FeedDecision:
 
     """
 
-    wanted: Wanted
+    wanted: IdsByPeer
     is_gap: bool = False
     settled: frozenset[int] = frozenset()
 
 
-def rows_of(link: Link) -> int:
+def rows_of(link: PeerLink) -> int:
     """Return how many rows a peer has, over all instances."""
     return sum(link.ballot.vclock.values()) if link.ballot is not None else -1
 
 
-def format_assignment(wanted: Wanted, ready: Mapping[str, Link]) -> str:
+def format_assignment(wanted: IdsByPeer, ready: Mapping[str, PeerLink]) -> str:
     """Return an assignment as text for the log."""
     return ", ".join(
         f"{ready[uuid].name}: {'all' if ids is None else sorted(ids)}" for uuid, ids in sorted(wanted.items())
@@ -53,7 +53,7 @@ def format_assignment(wanted: Wanted, ready: Mapping[str, Link]) -> str:
 
 
 @dataclass
-class Choice:
+class FeedChooser:
     """Decides for one replicaset.
 
     Parameters
@@ -71,10 +71,10 @@ class Choice:
 
     def decide(
         self,
-        ready: Mapping[str, Link],
+        ready: Mapping[str, PeerLink],
         vclock: Vclock,
         gapped: Mapping[str, Vclock],
-        current: Wanted,
+        current: IdsByPeer,
         now: float,
     ) -> FeedDecision:
         """Return the streams that should run.
@@ -87,7 +87,7 @@ class Choice:
             The vclock of the spool.
         gapped : mapping
             Peers that answered that they lack the logs, with the spool's vclock at that time.
-        current : Wanted
+        current : IdsByPeer
             The streams that run now.
         now : float
             Seconds of a monotonic clock.
@@ -145,14 +145,14 @@ class Choice:
         }
         return able, gone, settled
 
-    def is_covered(self, current: Wanted) -> bool:
+    def is_covered(self, current: IdsByPeer) -> bool:
         """Return whether each instance is fed by a peer; if not, rows of others may overtake the missing ones."""
         if self.options.feed is FeedMode.LEADER:
             return True
         fed = {i for ids in current.values() if ids is not None for i in ids}
         return fed >= self.owners.keys()
 
-    def rewound(self, ready: Mapping[str, Link], vclock: Vclock, now: float) -> dict[int, int]:
+    def rewound(self, ready: Mapping[str, PeerLink], vclock: Vclock, now: float) -> dict[int, int]:
         """Return instances that lost rows and did not fetch them from their peers for a while."""
         ballots = {uuid: link.ballot for uuid, link in ready.items() if link.ballot is not None}
         had = {uuid: ready[uuid].had for uuid in ballots}
@@ -165,14 +165,14 @@ class Choice:
             if now - self._rewound_since[i] >= self.options.timing.patience
         }
 
-    def _owners(self, ready: Mapping[str, Link], vclock: Vclock) -> dict[int, str]:
+    def _owners(self, ready: Mapping[str, PeerLink], vclock: Vclock) -> dict[int, str]:
         """Return the instance of each id; it is empty for an id known from vclocks only (an expelled instance)."""
         best = max(ready.values(), key=rows_of)
         owners = {i: "" for link in ready.values() for i in (link.ballot.vclock if link.ballot else ())}
         owners |= dict.fromkeys(vclock, "") | dict(best.cluster)
         return {i: uuid for i, uuid in owners.items() if i in REPLICA_IDS}
 
-    def _is_stuck(self, leader: str, ready: Mapping[str, Link], now: float) -> bool:
+    def _is_stuck(self, leader: str, ready: Mapping[str, PeerLink], now: float) -> bool:
         """Return whether the leader has long been at the same lsn of an id although another peer has more rows."""
         ballot = ready[leader].ballot if leader in ready else None
         if ballot is None:

@@ -15,8 +15,8 @@ from schemas.errors import AggregatorError
 from sources.iproto import inflow
 from sources.spool import state as spool_state
 from sources.spool.acks import remove_expired
-from sources.spool.options import Keep
-from sources.spool.removal import removable, remove
+from sources.spool.options import SpoolRetention
+from sources.spool.removal import removable_files, remove_files
 from sources.subscribe.backoff import Backoff
 from sources.subscribe.replicaset import FollowedReplicaset
 
@@ -25,9 +25,11 @@ logger = logging.getLogger(__name__)
 REMOVE_SECONDS = 5.0
 
 
-def follow(replicasets: Sequence[FollowedReplicaset], keep: Keep) -> list[Coroutine[Any, Any, None]]:
+def follow(
+    replicasets: Sequence[FollowedReplicaset], keep: SpoolRetention
+) -> list[Coroutine[Any, Any, None]]:
     """Return the tasks to run: one per replicaset, and one that removes files."""
-    inflow.warm()
+    inflow.compile_kernels()
     return [*(_run_restarting(replicaset) for replicaset in replicasets), _tidy(replicasets, keep)]
 
 
@@ -59,14 +61,14 @@ def _first(error: Exception) -> Exception:
 def _report(replicaset: FollowedReplicaset, error: Exception) -> None:
     """Log a replicaset's error and keep it for the status; an unexpected error with its traceback."""
     is_foreseen = isinstance(error, AggregatorError | OSError)
-    shown = str(error) if is_foreseen else f"{type(error).__name__}: {error}"
-    found = error if isinstance(error, AggregatorError) else AggregatorError(shown)
+    printable = str(error) if is_foreseen else f"{type(error).__name__}: {error}"
+    found = error if isinstance(error, AggregatorError) else AggregatorError(printable)
     if str(found) != str(replicaset.error):
         logger.error("%s: %s", replicaset.options.name, found, exc_info=None if is_foreseen else error)
     replicaset.error = found
 
 
-async def _tidy(replicasets: Sequence[FollowedReplicaset], keep: Keep) -> None:
+async def _tidy(replicasets: Sequence[FollowedReplicaset], keep: SpoolRetention) -> None:
     while True:
         await asyncio.sleep(REMOVE_SECONDS)
         for replicaset in replicasets:
@@ -76,10 +78,10 @@ async def _tidy(replicasets: Sequence[FollowedReplicaset], keep: Keep) -> None:
                 logger.error("%s: files are not removed: %s", replicaset.options.name, error)
 
 
-def tidy(replicaset: FollowedReplicaset, keep: Keep) -> None:
+def tidy(replicaset: FollowedReplicaset, keep: SpoolRetention) -> None:
     """Remove files that every reader of a spool has passed."""
     directory, now = replicaset.options.directory, time.time()
-    snapshots, logs = spool_state.files_of(directory, ".snap"), spool_state.files_of(directory, ".xlog")
+    snapshots, logs = spool_state.spool_files(directory, ".snap"), spool_state.spool_files(directory, ".xlog")
     acks = remove_expired(directory, keep, now)
     bad = {name: ack.error for name, ack in acks.items() if ack.error is not None}
     for name in bad.keys() - replicaset.bad_acks.keys():
@@ -90,4 +92,4 @@ def tidy(replicaset: FollowedReplicaset, keep: Keep) -> None:
             bad[name],
         )
     replicaset.bad_acks = bad
-    remove(removable(snapshots, logs, acks, keep, now))
+    remove_files(removable_files(snapshots, logs, acks, keep, now))

@@ -20,25 +20,25 @@ from schemas.errors import (
 )
 from schemas.iproto import MessageKey
 from sources.iproto.client import Connection, connect
-from sources.iproto.inflow import Chunk, RowStream
-from sources.iproto.messages import Ballot, Subscription, cluster_info_of
+from sources.iproto.inflow import RowStream, TransactionChunk
+from sources.iproto.messages import Ballot, Subscription, parse_cluster_info
 from sources.iproto.packet import Packet
 from sources.spool.spool import ServerVersions
 from sources.subscribe.history import PeerHistory, prove
-from sources.subscribe.link import Link
-from sources.subscribe.merge import Queue
+from sources.subscribe.link import PeerLink
+from sources.subscribe.merge import StreamQueue
 from sources.subscribe.options import Timing
 from sources.subscribe.start import fitness, start_vclock
-from sources.subscribe.whitelist import Whitelist
+from sources.subscribe.whitelist import OriginWhitelist
 from sources.xlog.format.block import BLOCK_LIMIT
 
 
-class Feed:
+class PeerFeed:
     """A running subscription; made by `begin`.
 
     Parameters
     ----------
-    link : Link
+    link : PeerLink
         The peer.
     ids : frozenset of int or None
         The ids whose rows it carries; None: all.
@@ -50,10 +50,10 @@ class Feed:
     """
 
     def __init__(
-        self, link: Link, ids: frozenset[int] | None, rows: RowStream, connection: Connection
+        self, link: PeerLink, ids: frozenset[int] | None, rows: RowStream, connection: Connection
     ) -> None:
         self.link, self.ids, self.rows = link, ids, rows
-        self.queue = Queue(ids, {})
+        self.queue = StreamQueue(ids, {})
         self.versions = ServerVersions(".".join(map(str, connection.greeting.version)))
         """Versions of the servers whose rows come: the peer's own, or those that a relay reports for its spool."""
         self._connection = connection
@@ -82,14 +82,17 @@ class Feed:
     def is_silent(self) -> bool:
         """Whether the stream has been silent for longer than a server ever is, while it was not paused."""
         loop = asyncio.get_running_loop()
-        return not self._is_held and loop.time() - self._connection.wire.heard > self.link.timing.answer
+        return (
+            not self._is_held
+            and loop.time() - self._connection.wire.last_received_at > self.link.timing.answer
+        )
 
     def hold(self, held: bool) -> None:
         """Pause or resume reading; acknowledgements are sent in both states."""
         if held != self._is_held:
             self._is_held = held
-            self._connection.wire.heard = asyncio.get_running_loop().time()
-            self._connection.wire.hold(held)
+            self._connection.wire.last_received_at = asyncio.get_running_loop().time()
+            self._connection.wire.set_paused(held)
 
     def acknowledge(self, vclock: Mapping[int, int]) -> None:
         """Send the server the spool's vclock."""
@@ -101,22 +104,22 @@ class Feed:
 
 
 async def begin(
-    link: Link,
+    link: PeerLink,
     ids: frozenset[int] | None,
     check: frozenset[int],
     vclock: Mapping[int, int],
     instance_uuid: str,
     timing: Timing,
-    whitelist: Whitelist,
-    emit: Callable[[Feed, Chunk], None],
+    whitelist: OriginWhitelist,
+    emit: Callable[[PeerFeed, TransactionChunk], None],
     history: PeerHistory,
     limit: int = BLOCK_LIMIT,
-) -> Feed:
+) -> PeerFeed:
     """Subscribe to a peer.
 
     Parameters
     ----------
-    link : Link
+    link : PeerLink
         The peer.
     ids : frozenset of int or None
         The wanted ids; None: all.
@@ -127,7 +130,7 @@ async def begin(
     instance_uuid : str
         The subscriber's.
     timing : Timing
-    whitelist : Whitelist
+    whitelist : OriginWhitelist
         Filter by instance; a relay applies it itself.
     emit : callable
         Called with the feed and each chunk of whole transactions.
@@ -144,10 +147,10 @@ async def begin(
         The server refused, or the connection broke.
 
     """
-    feed: Feed
-    early: list[Chunk] = []
+    feed: PeerFeed
+    early: list[TransactionChunk] = []
 
-    def take(chunk: Chunk) -> None:
+    def take(chunk: TransactionChunk) -> None:
         # The first rows may come in the same read as the answer, before the caller has the feed.
         if started:
             emit(feed, chunk)
@@ -177,11 +180,11 @@ async def begin(
         replicaset = answer.body.get(MessageKey.REPLICASET_UUID)
         if replicaset is not None and replicaset != link.replicaset_uuid:
             raise PeerError(f"the server is of replicaset {replicaset}", peer=link.name)
-        link.cluster = cluster_info_of(connection.wire.cluster_info) or link.cluster
+        link.cluster = parse_cluster_info(connection.wire.cluster_info) or link.cluster
     except BaseException:
         connection.close()
         raise
-    feed = Feed(link, ids, rows, connection)
+    feed = PeerFeed(link, ids, rows, connection)
     feed.queue.received.update(vclock)
     feed.versions = versions_in(answer) or feed.versions
     started = True
@@ -191,7 +194,7 @@ async def begin(
 
 
 async def _check_history(
-    link: Link,
+    link: PeerLink,
     ballot: Ballot,
     ids: frozenset[int],
     vclock: Mapping[int, int],
@@ -226,7 +229,7 @@ def versions_in(answer: Packet) -> ServerVersions | None:
         raise ProtocolError(f"a relay's versions of servers are not {{id: version}}: {sent!r}") from None
 
 
-def _check(link: Link, ballot: Ballot, ids: frozenset[int], vclock: Mapping[int, int]) -> None:
+def _check(link: PeerLink, ballot: Ballot, ids: frozenset[int], vclock: Mapping[int, int]) -> None:
     """Refuse a start to which the server would answer with an error, or not at all."""
     fit = fitness(ballot, vclock, ids)
     if fit.gone:

@@ -27,9 +27,9 @@ import numpy as np
 from schemas.errors import ConnectionLostError, RewindError
 from schemas.iproto import HeaderKey, RequestType
 from sources.iproto.client import Connection
-from sources.iproto.inflow import Chunk, RowStream
+from sources.iproto.inflow import RowStream, TransactionChunk
 from sources.iproto.messages import Ballot, Subscription
-from sources.subscribe.link import Link
+from sources.subscribe.link import PeerLink
 
 FILE = "history.json"
 MARKS = 3
@@ -64,7 +64,7 @@ class HistoryMark:
     at: float = 0.0
 
 
-def marks_in(chunk: Chunk, at: float) -> Iterator[HistoryMark]:
+def marks_in(chunk: TransactionChunk, at: float) -> Iterator[HistoryMark]:
     """Yield the last row of each origin in a chunk."""
     for id_ in np.unique(chunk.replicas):
         number = int(np.flatnonzero(chunk.replicas == id_)[-1])
@@ -139,7 +139,7 @@ class PeerHistory:
         self._marks, self._is_saved = {}, True
         self._path.unlink(missing_ok=True)
 
-    def remember(self, peer: str, chunk: Chunk, at: float) -> None:
+    def remember(self, peer: str, chunk: TransactionChunk, at: float) -> None:
         """Remember the last rows of a chunk that a peer gave."""
         for mark in marks_in(chunk, at):
             self._add(peer, mark)
@@ -173,7 +173,7 @@ class PeerHistory:
 
 async def prove(
     connection: Connection,
-    link: Link,
+    link: PeerLink,
     instance_uuid: str,
     marks: Mapping[int, list[HistoryMark]],
     ballot: Ballot,
@@ -185,7 +185,7 @@ async def prove(
     ----------
     connection : Connection
         To the peer; nothing else uses it afterwards.
-    link : Link
+    link : PeerLink
         The peer.
     instance_uuid : str
         The subscriber's.
@@ -208,7 +208,7 @@ async def prove(
     found: dict[tuple[int, int], str] = {}
     reached = dict.fromkeys(marks, 0)
 
-    def take(chunk: Chunk) -> None:
+    def take(chunk: TransactionChunk) -> None:
         ends = {mark.lsn for kept in marks.values() for mark in kept}
         for number in np.flatnonzero(np.isin(chunk.lsns, list(ends))):
             begin = int(chunk.ends[number - 1]) if number else 0
@@ -233,7 +233,10 @@ async def prove(
         if end.done() and not done.done():
             end.result()
             raise ConnectionLostError("the stream ended", peer=link.name)
-        if not done.done() and asyncio.get_running_loop().time() - connection.wire.heard > link.timing.answer:
+        if (
+            not done.done()
+            and asyncio.get_running_loop().time() - connection.wire.last_received_at > link.timing.answer
+        ):
             raise ConnectionLostError("the stream fell silent", peer=link.name)
     for id_, kept in marks.items():
         for mark in kept:

@@ -28,7 +28,7 @@ KEPT_SECONDS = 5.0
 """Seconds between two requests for the vclock from which a peer keeps logs for this daemon."""
 
 
-class Link:
+class PeerLink:
     """The state of one peer.
 
     Parameters
@@ -48,7 +48,7 @@ class Link:
         peer: Peer,
         timing: Timing,
         spool: Spool,
-        changed: Callable[[Link, float], None],
+        changed: Callable[[PeerLink, float], None],
     ) -> None:
         self.peer = peer
         self.uuid: str | None = None
@@ -132,7 +132,7 @@ class Link:
         if uuid is not None and now >= self._next_kept:
             self._next_kept = now + KEPT_SECONDS
             try:
-                self.kept = await connection.retained_from(uuid)
+                self.kept = await connection.retained_logs_vclock(uuid)
             except ServerError:  # a server whose schema was not upgraded has no such space
                 self.kept = None
 

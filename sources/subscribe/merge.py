@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from schemas.compiled import kernel
-from sources.iproto.inflow import Chunk
+from sources.iproto.inflow import TransactionChunk
 from sources.xlog.format.arrays import Bytes, Int, Ints
 from sources.xlog.format.block import beyond_limit
 from sources.xlog.format.kernels.native import address_of, copy_bytes
@@ -27,7 +27,7 @@ NEVER = float("-inf")
 
 
 @dataclass
-class Queue:
+class StreamQueue:
     """The rows of one stream that wait for other streams.
 
     Parameters
@@ -43,12 +43,12 @@ class Queue:
     received: dict[int, int]
     size: int = 0
     """Bytes in the queue."""
-    _chunks: deque[Chunk] = field(default_factory=deque)
+    _chunks: deque[TransactionChunk] = field(default_factory=deque)
     _newest: float = NEVER
     _complete: float = NEVER
     _asked: deque[tuple[float, Mapping[int, int]]] = field(default_factory=deque)
 
-    def add(self, chunk: Chunk, latest: float = float("inf")) -> float:
+    def add(self, chunk: TransactionChunk, latest: float = float("inf")) -> float:
         """Add a chunk of the stream; return by how many seconds its newest row is later than `latest`.
 
         A row with a time later than `latest` is merged as if it had that time, since times of a stream never decrease:
@@ -58,7 +58,7 @@ class Queue:
         times = np.maximum.accumulate(np.maximum(np.minimum(chunk.times, latest), self._newest))
         self._newest = float(times[-1])
         self.received.update(chunk.vclock)
-        self._chunks.append(Chunk(chunk.rows, chunk.ends, times, chunk.replicas, chunk.lsns))
+        self._chunks.append(TransactionChunk(chunk.rows, chunk.ends, times, chunk.replicas, chunk.lsns))
         self.size += chunk.rows.size
         return ahead
 
@@ -72,7 +72,7 @@ class Queue:
             self._complete = max(self._complete, self._asked.popleft()[0])
         return max(self._newest, self._complete)
 
-    def take(self, before: float) -> list[Chunk]:
+    def take(self, before: float) -> list[TransactionChunk]:
         """Remove and return the transactions up to a time."""
         taken = []
         while self._chunks:
@@ -95,12 +95,12 @@ class Queue:
         return all(self.received.get(i, 0) >= vclock.get(i, 0) for i in ids)
 
 
-def _split(chunk: Chunk, count: int) -> tuple[Chunk, Chunk]:
+def _split(chunk: TransactionChunk, count: int) -> tuple[TransactionChunk, TransactionChunk]:
     at = int(chunk.ends[count - 1])
-    head = Chunk(
+    head = TransactionChunk(
         chunk.rows[:at], chunk.ends[:count], chunk.times[:count], chunk.replicas[:count], chunk.lsns[:count]
     )
-    rest = Chunk(
+    rest = TransactionChunk(
         chunk.rows[at:],
         chunk.ends[count:] - at,
         chunk.times[count:],
@@ -110,7 +110,7 @@ def _split(chunk: Chunk, count: int) -> tuple[Chunk, Chunk]:
     return head, rest
 
 
-def split_by_size(chunk: Chunk, limit: int) -> list[Chunk]:
+def split_by_size(chunk: TransactionChunk, limit: int) -> list[TransactionChunk]:
     """Return a chunk in parts of at most some bytes each, split between transactions.
 
     Raises
@@ -130,12 +130,12 @@ def split_by_size(chunk: Chunk, limit: int) -> list[Chunk]:
     return [*found, chunk] if chunk.rows.size else found
 
 
-def merge_by_time(queues: Collection[Queue]) -> Chunk | None:
+def merge_by_time(queues: Collection[StreamQueue]) -> TransactionChunk | None:
     """Return the complete transactions of all streams, by time; equal times in the order of the streams.
 
     Parameters
     ----------
-    queues : collection of Queue
+    queues : collection of StreamQueue
         The queues of all streams that carry rows.
 
     """
@@ -155,7 +155,7 @@ def merge_by_time(queues: Collection[Queue]) -> Chunk | None:
     _gather(source, ends, order, out, new_ends)
     replicas = np.concatenate([chunk.replicas for chunk in chunks])[order]
     lsns = np.concatenate([chunk.lsns for chunk in chunks])[order]
-    return Chunk(out, new_ends, times[order], replicas, lsns)
+    return TransactionChunk(out, new_ends, times[order], replicas, lsns)
 
 
 @kernel

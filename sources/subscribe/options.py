@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sources.iproto.address import Peer
 from sources.spool.options import SpoolOptions
-from sources.subscribe.assignment import Orphans
+from sources.subscribe.assignment import OrphanPolicy
 from sources.xlog.format.vclock import Vclock
 
 
@@ -52,7 +52,7 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Start:
+class SpoolStart:
     """Where an empty spool begins.
 
     Parameters
@@ -80,7 +80,7 @@ class ReplicasetOptions:
         The spool.
     peers : tuple of Peer
     feed : FeedMode
-    orphans : Orphans
+    orphans : OrphanPolicy
     origins : frozenset of str
         Uuids of the instances whose rows are wanted; empty: all.
     accept_rewind : bool
@@ -96,7 +96,7 @@ class ReplicasetOptions:
     directory: Path
     peers: tuple[Peer, ...]
     feed: FeedMode = FeedMode.LEADER
-    orphans: Orphans = Orphans.LAST
+    orphans: OrphanPolicy = OrphanPolicy.LAST
     origins: frozenset[str] = frozenset()
     accept_rewind: bool = False
     hold_bytes: int = 64 << 20

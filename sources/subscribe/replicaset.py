@@ -29,19 +29,19 @@ from schemas.errors import (
     TransactionLimitError,
 )
 from schemas.iproto import VCLOCK_MAX
-from sources.iproto.inflow import Chunk
-from sources.spool.room import Room
+from sources.iproto.inflow import TransactionChunk
+from sources.spool.room import DiskSpace
 from sources.spool.spool import ServerVersions, Spool
 from sources.subscribe import choice
 from sources.subscribe.backoff import Backoff
 from sources.subscribe.bootstrap import fetch_snapshot
-from sources.subscribe.choice import Choice, FeedDecision
-from sources.subscribe.feed import Feed, begin
+from sources.subscribe.choice import FeedChooser, FeedDecision
+from sources.subscribe.feed import PeerFeed, begin
 from sources.subscribe.history import PeerHistory
-from sources.subscribe.link import Link
+from sources.subscribe.link import PeerLink
 from sources.subscribe.merge import merge_by_time, split_by_size
-from sources.subscribe.options import ReplicasetOptions, Start
-from sources.subscribe.whitelist import Whitelist
+from sources.subscribe.options import ReplicasetOptions, SpoolStart
+from sources.subscribe.whitelist import OriginWhitelist
 from sources.xlog.format.vclock import Vclock
 
 
@@ -66,13 +66,13 @@ class FeedProgress:
     times: dict[int, float] = field(default_factory=dict)
     """Time stamp of the last written row of each id, seconds since 1970 UTC."""
 
-    def record_peers(self, links: Iterable[Link]) -> None:
+    def record_peers(self, links: Iterable[PeerLink]) -> None:
         """Update the newest vclock from the peers' answers."""
         for link in links:
             for id_, lsn in (link.ballot.vclock if link.ballot is not None else {}).items():
                 self.known[id_] = max(lsn, self.known.get(id_, 0))
 
-    def record_written(self, chunk: Chunk) -> None:
+    def record_written(self, chunk: TransactionChunk) -> None:
         """Count a chunk that was written."""
         self.written += int(chunk.lsns.size)
         newest = np.full(VCLOCK_MAX, -1.0)
@@ -102,19 +102,21 @@ class FollowedReplicaset:
     Parameters
     ----------
     options : ReplicasetOptions
-    start : Start, optional
+    start : SpoolStart, optional
         Where an empty spool begins instead of at a snapshot.
 
     """
 
-    def __init__(self, options: ReplicasetOptions, start: Start | None = None) -> None:
+    def __init__(self, options: ReplicasetOptions, start: SpoolStart | None = None) -> None:
         self.options = options
         self.spool = Spool(options.directory, options.spool)
-        self._room = Room(options.directory, options.spool.room_bytes)
-        self.links = [Link(peer, options.timing, self.spool, self._on_peer_event) for peer in options.peers]
-        self.feeds: dict[str, Feed] = {}
+        self._room = DiskSpace(options.directory, options.spool.room_bytes)
+        self.links = [
+            PeerLink(peer, options.timing, self.spool, self._on_peer_event) for peer in options.peers
+        ]
+        self.feeds: dict[str, PeerFeed] = {}
         """Peer's instance uuid → its stream."""
-        self.choice = Choice(options)
+        self.choice = FeedChooser(options)
         self.progress = FeedProgress()
         self.error: AggregatorError | None = None
         """Why nothing is received."""
@@ -127,30 +129,30 @@ class FollowedReplicaset:
         self._backoff = Backoff(options.timing.poll, options.timing.longest)
         self._start = start
         self._history = PeerHistory(options.directory)
-        self._whitelist = Whitelist(options.origins)
+        self._whitelist = OriginWhitelist(options.origins)
         self._foreign: dict[str, tuple[int, RewindError]] = {}
         """Peers whose log is not the one that rows were received from, with the connection that showed it."""
         self._gapped: dict[str, dict[int, int]] = {}
         self._changed = asyncio.Event()
         self._broken: AggregatorError | None = None
         """Why the spool cannot be written: it must be opened again, and rows fetched again."""
-        self._repairs = 0
+        self._truncations = 0
         """How often the spool had been cut when this run began."""
 
     async def run(self) -> None:
         """Follow until cancelled; may be called again after a failure."""
-        self.choice, self._gapped, self._foreign = Choice(self.options), {}, {}
+        self.choice, self._gapped, self._foreign = FeedChooser(self.options), {}, {}
         for link in self.links:
             link.ballot = None
         self._broken = None
         with self.spool:
-            self._repairs = self.spool.repairs
+            self._truncations = self.spool.truncations
             self._history.load()
             if self.spool.instance_uuid is None:
                 self.spool.instance_uuid = str(uuid4())
             if self.spool.vclock is None and self._start is not None:
                 self.spool.replicaset_uuid = self._start.replicaset_uuid
-                self.spool.begin(self._start.vclock)
+                self.spool.begin_at(self._start.vclock)
             try:
                 async with asyncio.TaskGroup() as tasks:
                     for link in self.links:
@@ -197,16 +199,16 @@ class FollowedReplicaset:
         while True:
             await asyncio.sleep(self.options.timing.acknowledge)
             self._remember()
-            point = self.spool.sync_point()
+            point = self.spool.flush_point()
             if point is None:
                 continue
             try:
-                await asyncio.to_thread(point.force)
+                await asyncio.to_thread(point.flush)
             except FileNotFoundError:  # set aside meanwhile
                 continue
             except OSError as error:
-                raise self.spool.failed(error) from error
-            self.spool.synced(point)
+                raise self.spool.record_flush_failure(error) from error
+            self.spool.record_flush(point)
 
     def _remember(self) -> None:
         with contextlib.suppress(OSError):  # the spool itself reports what is wrong with its disk
@@ -215,7 +217,7 @@ class FollowedReplicaset:
     def _held(self) -> Mapping[int, int]:
         return self.spool.vclock or {}
 
-    def _on_peer_event(self, link: Link, moment: float) -> None:
+    def _on_peer_event(self, link: PeerLink, moment: float) -> None:
         """Record that a peer connected, disconnected or answered a VOTE."""
         feed = self.feeds.get(link.uuid or "")
         if feed is not None and feed.link is link and link.ballot is not None:
@@ -251,9 +253,9 @@ class FollowedReplicaset:
     def _current(self) -> dict[str, frozenset[int] | None]:
         return {uuid: feed.ids for uuid, feed in self.feeds.items()}
 
-    def _ready(self) -> dict[str, Link]:
+    def _ready(self) -> dict[str, PeerLink]:
         """Return the connected peers, by instance uuid."""
-        ready: dict[str, Link] = {}
+        ready: dict[str, PeerLink] = {}
         for link in self.links:
             if link.ballot is None or link.uuid is None:
                 continue
@@ -267,7 +269,7 @@ class FollowedReplicaset:
             ready[link.uuid] = link
         return ready
 
-    def _with_our_history(self, ready: Mapping[str, Link]) -> Mapping[str, Link]:
+    def _with_our_history(self, ready: Mapping[str, PeerLink]) -> Mapping[str, PeerLink]:
         """Return the peers whose log is the known one; if there is none, refuse, or begin a new spool."""
         for link in self.links:
             if link.uuid in self._foreign and self._foreign[link.uuid][0] != link.connects:
@@ -279,7 +281,7 @@ class FollowedReplicaset:
         self._begin_new_spool()
         return {}
 
-    def _check_one_replicaset(self, link: Link, uuid: str | None, whose: str) -> None:
+    def _check_one_replicaset(self, link: PeerLink, uuid: str | None, whose: str) -> None:
         if link.replicaset_uuid != uuid:
             raise PeerError(
                 f"replicaset {link.replicaset_uuid}, not {uuid} as {whose}",
@@ -304,14 +306,14 @@ class FollowedReplicaset:
             feed.link.lost(feed.lasted)
             self._close({uuid})
 
-    async def _bootstrap(self, ready: Mapping[str, Link]) -> None:
+    async def _bootstrap(self, ready: Mapping[str, PeerLink]) -> None:
         link = max(ready.values(), key=choice.rows_of)
         self.spool.replicaset_uuid = link.replicaset_uuid
         await fetch_snapshot(link, self.spool, self._room)
         self._gapped.clear()
         self.progress.snapshots += 1
 
-    def _is_rewound(self, ready: Mapping[str, Link]) -> bool:
+    def _is_rewound(self, ready: Mapping[str, PeerLink]) -> bool:
         """Refuse instances that lost rows, or begin a new spool; return whether it began one."""
         found = self.choice.rewound(ready, self.spool.vclock or {}, time.monotonic())
         if not found:
@@ -332,14 +334,14 @@ class FollowedReplicaset:
 
     def _begin_new_spool(self) -> None:
         """Set the spool aside and begin an empty one."""
-        folder = self.spool.set_aside(f"rewound-{time.time_ns()}")
+        folder = self.spool.move_files_to(f"rewound-{time.time_ns()}")
         self._history.forget()
-        self.choice, self._foreign = Choice(self.options), {}
+        self.choice, self._foreign = FeedChooser(self.options), {}
         for link in self.links:  # their answers were compared with the old spool
             link.ballot = None
         logger.warning("%s: began again; the old spool is in %s", self.options.name, folder)
 
-    async def _apply(self, decided: FeedDecision, ready: Mapping[str, Link]) -> None:
+    async def _apply(self, decided: FeedDecision, ready: Mapping[str, PeerLink]) -> None:
         """Close streams that are not wanted, then begin missing ones, so that no row is fetched twice."""
         current, wanted = self._current(), decided.wanted
         changed = {uuid for uuid in current if uuid not in wanted or wanted[uuid] != current[uuid]}
@@ -353,7 +355,7 @@ class FollowedReplicaset:
             )
         self._flush()
 
-    async def _begin(self, link: Link, ids: frozenset[int] | None, settled: frozenset[int]) -> None:
+    async def _begin(self, link: PeerLink, ids: frozenset[int] | None, settled: frozenset[int]) -> None:
         if link.uuid is None or self.spool.instance_uuid is None:
             return
         self.spool.replicaset_uuid = link.replicaset_uuid
@@ -390,7 +392,7 @@ class FollowedReplicaset:
             self.progress.repeated += feed.rows.repeated
             feed.close()
 
-    def _on_chunk(self, feed: Feed, chunk: Chunk) -> None:
+    def _on_chunk(self, feed: PeerFeed, chunk: TransactionChunk) -> None:
         if feed.link.uuid is not None:
             self._history.remember(feed.link.uuid, chunk, time.monotonic())
         ahead = feed.queue.add(chunk, time.time() + self.options.timing.clock_skew)
@@ -404,7 +406,7 @@ class FollowedReplicaset:
 
     def _flush(self) -> None:
         """Write complete rows; pause streams with too many waiting rows, or all streams if there is no room."""
-        if self.spool.repairs != self._repairs:
+        if self.spool.truncations != self._truncations:
             # Streams still run from the rows before the spool was cut, until the tasks of this run
             # are cancelled.
             return
@@ -417,7 +419,7 @@ class FollowedReplicaset:
         for feed in self.feeds.values():
             feed.hold(self.spool.is_full or feed.queue.size > self.options.hold_bytes)
 
-    def _write(self, chunk: Chunk) -> None:
+    def _write(self, chunk: TransactionChunk) -> None:
         try:
             parts = split_by_size(chunk, self.spool.options.max_block_bytes)
         except TransactionLimitError as error:
@@ -439,7 +441,7 @@ class FollowedReplicaset:
             self._changed.set()
 
 
-def versions_of(feeds: Collection[Feed]) -> ServerVersions:
+def versions_of(feeds: Collection[PeerFeed]) -> ServerVersions:
     """Return the versions of the servers whose rows the streams carry.
 
     A row is computed by the rules of the server that gave it; if several peers feed, by those of the peer that gives

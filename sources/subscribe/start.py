@@ -14,7 +14,7 @@ from sources.xlog.format.vclock import Vclock
 
 
 @dataclass(frozen=True)
-class Fitness:
+class PeerFitness:
     """Which of the wanted ids a peer can feed.
 
     Parameters
@@ -33,11 +33,11 @@ class Fitness:
     behind: Mapping[int, int]
 
 
-def fitness(ballot: Ballot, start: Vclock, ids: Collection[int]) -> Fitness:
+def fitness(ballot: Ballot, start: Vclock, ids: Collection[int]) -> PeerFitness:
     """Return which ids a peer can feed from `start` on."""
     gone = {i: ballot.gc_vclock[i] for i in ids if ballot.gc_vclock.get(i, 0) > start.get(i, 0)}
     behind = {i: ballot.vclock.get(i, 0) for i in ids if ballot.vclock.get(i, 0) < start.get(i, 0)}
-    return Fitness(frozenset(ids) - gone.keys() - behind.keys(), gone, behind)
+    return PeerFitness(frozenset(ids) - gone.keys() - behind.keys(), gone, behind)
 
 
 def start_vclock(ballot: Ballot, start: Vclock, ids: Collection[int] | None) -> dict[int, int]:

@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from schemas.errors import AggregatorError
 from sources.spool import state as spool_state
-from sources.subscribe.link import Link
+from sources.subscribe.link import PeerLink
 from sources.subscribe.replicaset import FollowedReplicaset
 
 
@@ -65,7 +65,7 @@ def status_of(replicaset: FollowedReplicaset) -> dict[str, Any]:
     }
 
 
-def _kept_rows(link: Link) -> int | None:
+def _kept_rows(link: PeerLink) -> int | None:
     """Return how many rows a server keeps in its logs for this daemon; None: it keeps none, or it is not known."""
     if link.kept is None or link.ballot is None:
         return None
@@ -78,7 +78,9 @@ def _keys(values: Any) -> dict[str, Any]:
 
 def _files(replicaset: FollowedReplicaset) -> dict[str, int]:
     try:
-        found = [f for s in (".snap", ".xlog") for f in spool_state.files_of(replicaset.options.directory, s)]
+        found = [
+            f for s in (".snap", ".xlog") for f in spool_state.spool_files(replicaset.options.directory, s)
+        ]
     except (OSError, AggregatorError):
         return {}
     return {file.path.name: file.size for file in found}
@@ -130,8 +132,8 @@ class DaemonMetrics:
                 if peer["kept_rows"] is not None:
                     kept.add_metric([status["name"], peer["address"]], peer["kept_rows"])
             for peer, ids in status["assignment"].items():
-                shown = ids if isinstance(ids, str) else ",".join(map(str, ids))
-                assigned.add_metric([status["name"], peer, shown], 1)
+                printable = ids if isinstance(ids, str) else ",".join(map(str, ids))
+                assigned.add_metric([status["name"], peer, printable], 1)
         yield from (lsn, connected, kept, assigned)
         yield from self._totals(found)
 

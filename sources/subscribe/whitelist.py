@@ -23,7 +23,7 @@ from sources.xlog.format.arrays import Ints
 from sources.xlog.stream.origins import registration
 
 
-class Whitelist:
+class OriginWhitelist:
     """The instances whose rows are kept, and their replica ids so far.
 
     Parameters
@@ -37,7 +37,7 @@ class Whitelist:
         self.origins = frozenset(origins)
         self.wanted: Ints = np.full(VCLOCK_MAX, SENT, np.int64)
         """State of each replica id, `SENT` or `AS_NOP`; updated in place."""
-        self._holders: dict[int, str] = {}
+        self._owners: dict[int, str] = {}
 
     def load(self, directory: Path, cluster: Mapping[int, str]) -> None:
         """Read the owners of ids at the end of a spool; a spool that begins without a snapshot may lack them.
@@ -54,7 +54,7 @@ class Whitelist:
             return
         catalog = SpoolCatalog(directory)
         catalog.refresh()
-        self._holders = {**cluster, **catalog.holders}
+        self._owners = {**cluster, **catalog.last_owners}
         self._apply()
 
     def registered(self, rows: bytes) -> None:
@@ -62,12 +62,12 @@ class Whitelist:
         for row in _rows_of_cluster(rows):
             found = registration(row)
             if found is not None:
-                self._holders[found.replica_id] = found.instance_uuid
+                self._owners[found.replica_id] = found.instance_uuid
         self._apply()
 
     def _apply(self) -> None:
         self.wanted[:] = AS_NOP
-        self.wanted[[id_ for id_, uuid in self._holders.items() if uuid in self.origins]] = SENT
+        self.wanted[[id_ for id_, uuid in self._owners.items() if uuid in self.origins]] = SENT
 
 
 def _rows_of_cluster(rows: bytes) -> list[dict[str, Any]]:

@@ -10,9 +10,9 @@ import pytest
 
 from jobs.unpack import unpack_all
 from schemas.errors import BackupError
-from sources.backup.chain import chains_of
+from sources.backup.chain import backup_chains
 from sources.backup.manifest import read_manifest
-from sources.backup.unpack import ASIDE, Storage, unpack
+from sources.backup.unpack import ASIDE, BackupStorage, unpack
 from tests.sources.backup.storage import INSTANCE, REPLICASET, archived, put
 
 SNAP, LOG, NEXT = (f"{number:020}.{kind}" for number, kind in ((5, "snap"), (5, "xlog"), (9, "xlog")))
@@ -82,7 +82,7 @@ def test_a_missing_backup_is_a_gap_by_name(
 
 def test_a_backup_that_begins_elsewhere_is_a_gap(storage: Path) -> None:
     put(storage, "B3", "B2", {NEXT: b"x"}, {1: 13, 2: 3}, {1: 20})
-    (chain,) = chains_of(Storage(str(storage)).manifests())
+    (chain,) = backup_chains(BackupStorage(str(storage)).manifests())
     assert [one.reason for one in chain.missing] == ["backup B2 ends at {1: 12, 2: 3}"]
 
 
@@ -91,7 +91,7 @@ def test_a_backup_in_which_the_replicaset_failed_is_skipped(
 ) -> None:
     put(storage, "B2", "B1", None, None, {})
     put(storage, "B3", "B2", {NEXT: b"x"}, {1: 9}, {1: 20})
-    (chain,) = chains_of(Storage(str(storage)).manifests())
+    (chain,) = backup_chains(BackupStorage(str(storage)).manifests())
     assert chain.missing == ()
     unpack_all(str(storage), tmp_path / "into")
     assert f"backup B2 has nothing of replicaset {REPLICASET}: timeout" in capsys.readouterr().err
@@ -114,29 +114,29 @@ def test_a_damaged_archive_leaves_nothing(storage: Path, tmp_path: Path, where: 
     archive = next((storage / "data").glob("B2-*"))
     data = bytearray(archive.read_bytes())
     archive.write_bytes(bytes(data[:-20]) if where == "end" else b"\0\0" + bytes(data[2:]))
-    opened = Storage(str(storage))
-    (chain,) = chains_of(opened.manifests())
+    open_archive = BackupStorage(str(storage))
+    (chain,) = backup_chains(open_archive.manifests())
     with pytest.raises(BackupError, match="B2"):
-        unpack(opened, chain.archives[1], tmp_path / "into")
+        unpack(open_archive, chain.archives[1], tmp_path / "into")
     assert written(tmp_path / "into") == {}
     assert not (tmp_path / "into" / REPLICASET / INSTANCE / ASIDE).exists()
 
 
 def test_other_bytes_than_the_manifest_says_are_refused(storage: Path, tmp_path: Path) -> None:
     next((storage / "data").glob("B1-*")).write_bytes(archived({SNAP: b"snapshoT"}))
-    opened = Storage(str(storage))
-    (chain,) = chains_of(opened.manifests())
+    open_archive = BackupStorage(str(storage))
+    (chain,) = backup_chains(open_archive.manifests())
     with pytest.raises(BackupError, match="SHA-256"):
-        unpack(opened, chain.archives[0], tmp_path / "into")
+        unpack(open_archive, chain.archives[0], tmp_path / "into")
     assert written(tmp_path / "into") == {}
 
 
 def test_an_entry_outside_of_the_directory_is_refused(tmp_path: Path) -> None:
     put(tmp_path / "storage", "B1", None, {"../out.snap": b"snapshot"}, None, {1: 9})
-    opened = Storage(str(tmp_path / "storage"))
-    (chain,) = chains_of(opened.manifests())
+    open_archive = BackupStorage(str(tmp_path / "storage"))
+    (chain,) = backup_chains(open_archive.manifests())
     with pytest.raises(BackupError, match="unexpected entry"):
-        unpack(opened, chain.archives[0], tmp_path / "into")
+        unpack(open_archive, chain.archives[0], tmp_path / "into")
     assert not list(tmp_path.rglob("out.snap"))
 
 
@@ -157,4 +157,4 @@ def test_a_file_that_is_not_a_manifest_is_refused(data: bytes, message: str) -> 
 
 def test_a_folder_without_manifests_is_no_storage(tmp_path: Path) -> None:
     with pytest.raises(BackupError, match="no folder `manifests`"):
-        Storage(os.fspath(tmp_path)).manifests()
+        BackupStorage(os.fspath(tmp_path)).manifests()

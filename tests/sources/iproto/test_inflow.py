@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from schemas.errors import ProtocolError, StreamGapError, TransactionLimitError
 from schemas.iproto import RequestType
 from sources.iproto import inflow
-from sources.iproto.inflow import Chunk, RowStream, SnapshotStream, sparse
+from sources.iproto.inflow import RowStream, SnapshotStream, TransactionChunk, array_to_vclock
 from sources.xlog.format.block import BLOCK_LIMIT
 from sources.xlog.format.kernels.row import walk_row
 from tests.sources.iproto.streams import (
@@ -33,7 +33,7 @@ class Taken:
     """The output of a stream."""
 
     def __init__(self, vclock: dict[int, int] | None = None, limit: int = BLOCK_LIMIT) -> None:
-        self.chunks: list[Chunk] = []
+        self.chunks: list[TransactionChunk] = []
         self.rows = RowStream(vclock or {}, self.chunks.append, "peer", limit)
 
     def feed(self, data: bytes, cuts: Sequence[int] = ()) -> None:
@@ -76,7 +76,7 @@ def test_any_cut_gives_the_rows_of_the_log(transactions: list[list[Row]], data: 
     ends = [len(in_the_log(t)) for t in transactions]
     assert [int(size) for c in taken.chunks for size in np.diff(c.ends, prepend=0)] == ends
     assert [t for c in taken.chunks for t in c.times.tolist()] == [t[-1].time for t in transactions]
-    assert sparse(taken.rows.vclock) == {
+    assert array_to_vclock(taken.rows.vclock) == {
         r: max(x.lsn for x in rows if x.replica == r) for r in {x.replica for x in rows}
     }
     assert sum(taken.rows.counts) == len(rows)
@@ -92,7 +92,7 @@ def test_a_stream_that_is_cut_and_restarted_gives_each_row_once(
     cut = data.draw(st.integers(0, len(wire)))
     first = Taken()
     first.feed(wire[:cut])
-    again = Taken(sparse(first.rows.vclock))
+    again = Taken(array_to_vclock(first.rows.vclock))
     again.feed(wire)
     assert first.log + again.log == in_the_log(row for rows in transactions for row in rows)
     assert again.rows.repeated == sum(first.rows.counts)
@@ -102,7 +102,7 @@ def test_a_transaction_that_has_not_ended_is_kept_back() -> None:
     rows = transaction(1, 1, 3)
     taken = Taken()
     taken.feed(stream([rows[:2]]))
-    assert (taken.log, sparse(taken.rows.vclock)) == (b"", {})
+    assert (taken.log, array_to_vclock(taken.rows.vclock)) == (b"", {})
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_rows_before_a_missing_lsn_are_passed_on() -> None:
 def test_a_packet_that_is_no_row_stops_the_stream() -> None:
     error = framed(msgpack.packb({0: 0x8020, 1: 2, 5: 1}) + msgpack.packb({0x31: "Missing .xlog file"}))
     wire = stream([transaction(1, 1, 1)]) + error
-    chunks: list[Chunk] = []
+    chunks: list[TransactionChunk] = []
     at, _, is_packet = RowStream({}, chunks.append, "p").feed(np.frombuffer(wire, np.uint8), 0, len(wire))
     assert is_packet
     assert wire[at:] == error
@@ -319,7 +319,7 @@ def test_a_log_reader_accepts_every_row_that_passes(
     wire = bytearray(stream(transactions))
     for _ in range(data.draw(st.integers(0, 4)) if wire else 0):
         wire[data.draw(st.integers(0, len(wire) - 1))] = data.draw(st.integers(0, 255))
-    chunks: list[Chunk] = []
+    chunks: list[TransactionChunk] = []
     rows = RowStream({}, chunks.append, "p")
     with contextlib.suppress(ProtocolError):
         rows.feed(np.frombuffer(bytes(wire) or b"\0", np.uint8), 0, len(wire))

@@ -14,7 +14,7 @@ import pytest
 from observe.proof.sorted_versions import hash_tuples
 from sources.iproto.address import Address, Password, Peer
 from sources.iproto.client import Connection, connect
-from sources.iproto.space_pages import SpacePages, next_limit, prepare_checksums, values_in
+from sources.iproto.space_pages import SpacePages, next_page_limit, prepare_checksums, split_values
 from tests.live.server import Tarantool
 
 SPACE = 600
@@ -35,7 +35,7 @@ def asked(
     """Return the result of a function with a connection to a server."""
 
     async def run() -> Result:
-        password = Password() if user is None else Password(env="PASSWORD_OF_READER")
+        password = PasswordSource() if user is None else PasswordSource(env="PASSWORD_OF_READER")
         connection = await connect(Peer("server", Address(path=server.socket), user, password), 20)
         try:
             return await work(connection)
@@ -107,7 +107,7 @@ def test_a_user_who_may_only_read_gets_pages_and_no_checksums(
 def test_single_keys_are_answered_in_their_order(tarantool: Tarantool) -> None:
     tarantool.eval(FILL)
     keys = [msgpack.packb([f"k{i % 7}", i]) for i in (5, 9999, 1, *range(1, 300))]
-    found = asked(tarantool, lambda connection: SpacePages(connection, SPACE).tuples_at(keys))
+    found = asked(tarantool, lambda connection: SpacePages(connection, SPACE).tuples_by_key(keys))
     assert found[1] is None
     assert [msgpack.unpackb(one)[0] for one in found if one is not None] == [5, 1, *range(1, 300)]
 
@@ -121,12 +121,12 @@ def test_a_page_may_be_larger_than_other_answers(tarantool: Tarantool) -> None:
 
 
 def test_pages_of_large_tuples_have_few_of_them() -> None:
-    assert next_limit(50, 50 * 100) == 250
-    assert next_limit(1000, 1000 * 100) == 1000
-    assert next_limit(1000, 1000 * 10_000) == 104
-    assert next_limit(1, 50_000_000) == 1
+    assert next_page_limit(50, 50 * 100) == 250
+    assert next_page_limit(1000, 1000 * 100) == 1000
+    assert next_page_limit(1000, 1000 * 10_000) == 104
+    assert next_page_limit(1, 50_000_000) == 1
 
 
 def test_values_of_an_answer_are_not_decoded() -> None:
     rows = [[1, "a"], [2, {"b": [3]}]]
-    assert values_in(msgpack.packb({0x31: [], 0x30: rows})) == [msgpack.packb(row) for row in rows]
+    assert split_values(msgpack.packb({0x31: [], 0x30: rows})) == [msgpack.packb(row) for row in rows]

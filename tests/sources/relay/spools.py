@@ -39,7 +39,7 @@ def write_spool(directory: Path, rows: int = 0, size: int = 100, members: tuple[
                 writer.write([system_row(0, 272, ["cluster", REPLICASET])])
                 for number, values in enumerate(members or ([1, A1],), 1):
                     writer.write([system_row(number, 320, values)])
-            spool.adopt({1: START})
+            spool.continue_from({1: START})
         append(spool, rows, size)
 
 

@@ -14,20 +14,20 @@ import pytest
 
 from schemas.errors import ConfigurationError
 from schemas.iproto import SystemSpace
-from sources.iproto.address import Password
+from sources.iproto.address import PasswordSource
 from sources.iproto.greeting import scramble
 from sources.iproto.messages import auth_body, select_body
 from sources.iproto.packet import encode_packet
 from sources.relay import server
-from sources.relay.admission import Admission
+from sources.relay.admission import ConnectionLimiter
 from sources.relay.options import ClientLimits
-from sources.relay.session import STRANGER_LIMIT
+from sources.relay.session import UNAUTHENTICATED_LIMIT
 from sources.spool import acks
 from sources.spool.acks import read_acks
 from tests.sources.relay.spools import A1, DAEMON, START, Client, relaying, write_spool
 
 PING, AUTH, SELECT, SUBSCRIBE = 0x40, 0x07, 0x01, 0x42
-USERS: dict[str, Any] = {"users": {"central": Password(env="RELAY_PASSWORD")}, "guest": False}
+USERS: dict[str, Any] = {"users": {"central": PasswordSource(env="RELAY_PASSWORD")}, "guest": False}
 ME = "00000000-0000-4000-8000-0000000000{:02x}"
 
 
@@ -63,7 +63,7 @@ def subscription(number: int) -> dict[int, Any]:
     return {0x25: A1, 0x24: ME.format(number), 0x26: {1: START}, 0x06: 0x020600, 0x50: True}
 
 
-@pytest.mark.parametrize("length", [STRANGER_LIMIT + 1, 24 << 20, 1 << 30, 2**32 - 1])
+@pytest.mark.parametrize("length", [UNAUTHENTICATED_LIMIT + 1, 24 << 20, 1 << 30, 2**32 - 1])
 def test_a_strangers_packet_is_refused_by_its_length(spool: Path, length: int) -> None:
     async def test() -> None:
         async with relaying(spool, **USERS) as relay, Client(relay) as evil, Client(relay) as good:
@@ -84,7 +84,7 @@ def test_a_client_that_does_not_authenticate_in_time_is_closed(spool: Path, sent
             await evil.greet()
             evil.writer.write(sent)
             assert await evil.is_closed()
-            await until(lambda: relay.admission.count == 0)
+            await until(lambda: relay.limiter.count == 0)
 
     run(test())
 
@@ -132,7 +132,7 @@ def test_connections_are_bounded_in_all_and_by_address(spool: Path) -> None:
             others = [await opened(relay, "127.0.0.3") for _ in range(3)]
             assert [greeted for _, greeted in others] == [True, True, False]
             await near[0][0].__aexit__()
-            await until(lambda: relay.admission.count == 4)
+            await until(lambda: relay.limiter.count == 4)
             again, greeted = await opened(relay, "127.0.0.3")
             assert greeted
             for client, _ in [*near, *others, (again, True)]:
@@ -181,21 +181,21 @@ def test_three_wrong_passwords_close_the_connection(spool: Path) -> None:
             for _ in range(3):
                 assert (await evil.ask(AUTH, proof(evil, "wrong"))).error_code == 47
             assert await evil.is_closed()
-            assert relay.admission.wrong_passwords == 3
+            assert relay.limiter.wrong_passwords == 3
 
     run(test())
 
 
 def test_guesses_from_an_address_wait_for_each_other() -> None:
-    admission = Admission(ClientLimits(delay=1.0))
+    admission = ConnectionLimiter(ClientLimits(delay=1.0))
     assert [admission.wait_before_guess("a", 10.0) for _ in range(4)] == [0, 1, 2, 3]
     assert admission.wait_before_guess("b", 10.0) == 0
     assert admission.wait_before_guess("a", 12.5) == 1.5
-    admission.password_was_right("b")
+    admission.record_right_password("b")
     assert admission.wait_before_guess("b", 10.0) == 0
     for number in range(10_000):
         admission.wait_before_guess(str(number), 0.0)
-    assert len(admission._guessed) < 5000
+    assert len(admission._next_guess_at) < 5000
 
 
 ODD_PROOFS: list[Any] = [
@@ -392,7 +392,7 @@ def test_an_odd_system_row_is_left_out(tmp_path: Path) -> None:
 def test_an_empty_password_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("RELAY_PASSWORD", "")
     (tmp_path / "empty").write_text("\nsecond line")
-    for password in (Password(env="RELAY_PASSWORD"), Password(file=str(tmp_path / "empty"))):
+    for password in (PasswordSource(env="RELAY_PASSWORD"), PasswordSource(file=str(tmp_path / "empty"))):
         with pytest.raises(ConfigurationError, match="empty"):
             password.read()
 
@@ -403,12 +403,12 @@ def test_a_password_file_that_others_can_write_is_refused(
     path = tmp_path / "password"
     path.write_text("secret\n")
     path.chmod(0o600)
-    assert Password(file=str(path)).read() == "secret"
+    assert PasswordSource(file=str(path)).read() == "secret"
     assert caplog.records == []
     path.chmod(0o644)
     for _ in range(3):
-        assert Password(file=str(path)).read() == "secret"
+        assert PasswordSource(file=str(path)).read() == "secret"
     assert len(caplog.records) == 1
     path.chmod(0o622)
     with pytest.raises(ConfigurationError, match="change"):
-        Password(file=str(path)).read()
+        PasswordSource(file=str(path)).read()

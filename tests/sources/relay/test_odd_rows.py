@@ -9,7 +9,7 @@ import pytest
 from schemas.errors import ProtocolError
 from schemas.iproto import HeaderKey, RequestType
 from sources.iproto.packet import decode_packet
-from sources.relay.outflow import Framer
+from sources.relay.outflow import RowFramer
 
 BODY: bytes = msgpack.packb({0x10: 512, 0x21: [1]})
 
@@ -21,7 +21,7 @@ def row(**further: int) -> bytes:
 
 
 def frames_of(data: bytes, *, snapshot: bool = False) -> bytes:
-    return b"".join(Framer(3, {}).frames(np.frombuffer(data, np.uint8), snapshot=snapshot))
+    return b"".join(RowFramer(3, {}).packets(np.frombuffer(data, np.uint8), is_snapshot=snapshot))
 
 
 @pytest.mark.parametrize("keys", range(12))

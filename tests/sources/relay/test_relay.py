@@ -14,10 +14,10 @@ import pytest
 
 from schemas.cluster_checksum import checksum
 from schemas.errors import AccessError, IprotoError
-from sources.iproto.address import Address, Password, Peer
+from sources.iproto.address import Address, PasswordSource, Peer
 from sources.iproto.client import Connection, connect
 from sources.iproto.inflow import RowStream
-from sources.iproto.messages import Subscription, cluster_info_of
+from sources.iproto.messages import Subscription, parse_cluster_info
 from sources.relay.options import RelayOptions
 from sources.relay.server import Relay
 from sources.spool.acks import read_acks
@@ -133,7 +133,9 @@ def test_a_real_tarantool_follows(masters: Mesh, tmp_path: Path) -> None:
             await_until(lambda: tuples_of(replica) == tuples_of(masters[1]), "the replica")
             upstream = replica.eval("return box.info.replication_anon and box.info.status")
             assert upstream == "running"
-            await_until(lambda: any(session.acked for session in relay.sessions), "its acknowledgement")
+            await_until(
+                lambda: any(session.acknowledged for session in relay.sessions), "its acknowledgement"
+            )
             assert tuples_of(replica)[0] == [0, "x"]
 
 
@@ -145,7 +147,7 @@ async def closed(connection: Connection) -> None:
 
 def ask(address: str, user: str | None = None, password: str = "") -> None:
     async def connected() -> None:
-        peer = Peer("relay", Address(path=address), user, Password(env=password or None))
+        peer = Peer("relay", Address(path=address), user, PasswordSource(env=password or None))
         await closed(await connect(peer, 5.0))
         await asyncio.sleep(0.02)
 
@@ -160,7 +162,9 @@ def test_a_user_without_rights_is_refused(
     socket = tmp_path / "closed.sock"
     with (
         chain(masters, tmp_path) as _,
-        serving(tmp_path / "region", socket, guest=False, users={"central": Password(env="RIGHT_PASSWORD")}),
+        serving(
+            tmp_path / "region", socket, guest=False, users={"central": PasswordSource(env="RIGHT_PASSWORD")}
+        ),
     ):
         ask(str(socket), "central", "RIGHT_PASSWORD")
         for user, password in (("central", "WRONG_PASSWORD"), ("nobody", "RIGHT_PASSWORD")):
@@ -191,7 +195,7 @@ def test_cluster_information_is_exchanged_once(masters: Mesh, tmp_path: Path) ->
             await connection.subscribe(Subscription(uuid, ME, start, (2, 6, 0), cluster_crc32=crc), rows)
             packets = connection.wire.cluster_info
             await closed(connection)
-            return [dict(packet.body) for packet in packets], cluster_info_of(packets)
+            return [dict(packet.body) for packet in packets], parse_cluster_info(packets)
 
         assert asyncio.run(told(checksum(cluster))) == ([{0x72: 0}], None)
         bodies, learned = asyncio.run(told(0))

@@ -38,7 +38,7 @@ def begin(spool: Spool, versions: ServerVersions = OLD) -> None:
     with spool.snapshot({1: 1}) as writer:
         writer.write([row(SystemSpace.SCHEMA, ["cluster", REPLICASET], 1)])
         writer.write([row(SystemSpace.CLUSTER, [i, instance(i)], 1 + i) for i in (1, 2)])
-    spool.adopt({1: 1})
+    spool.continue_from({1: 1})
 
 
 def append(spool: Spool, versions: ServerVersions) -> None:
@@ -50,7 +50,7 @@ def append(spool: Spool, versions: ServerVersions) -> None:
 def logs(directory: Path) -> list[tuple[ServerVersions, bytes]]:
     """Return the versions in the headers, and the rows of each, with consecutive logs of one version joined."""
     found: list[tuple[ServerVersions, bytes]] = []
-    for file in spool_state.files_of(directory, ".xlog"):
+    for file in spool_state.spool_files(directory, ".xlog"):
         with BlockReader(file.path) as reader:
             rows = b""
             while blocks := reader.read():
@@ -77,5 +77,5 @@ def test_a_spool_behind_a_relay_names_the_servers(tmp_path: Path) -> None:
                 await_until(lambda: central.spool.vclock == region.vclock, "what came")
     assert logs(tmp_path / "central") == logs(tmp_path / "region")
     assert [versions for versions, _ in logs(tmp_path / "central")] == [OLD, BOTH, NEW, OLD]
-    (snapshot,) = spool_state.files_of(tmp_path / "central", ".snap")
+    (snapshot,) = spool_state.spool_files(tmp_path / "central", ".snap")
     assert ServerVersions.of(snapshot.meta, snapshot.path.name) == NEW

@@ -33,7 +33,7 @@ class Written:
         with self.spool.snapshot(vclock) as writer:
             writer.write([system_row(0, SystemSpace.SCHEMA, ["cluster", REPLICASET])])
             writer.write([system_row(i, SystemSpace.CLUSTER, [i, uuid]) for i, uuid in members.items()])
-        self.spool.adopt(vclock)
+        self.spool.continue_from(vclock)
 
     def put(self, origin: int, count: int = 1) -> None:
         for _ in range(count):

@@ -62,7 +62,7 @@ class Life:
         self.spool.instance_uuid, self.spool.replicaset_uuid = UUID, REPLICASET
         if self.spool.vclock is None:
             self.spool.snapshot({1: START}).close()
-            self.spool.adopt({1: START})
+            self.spool.continue_from({1: START})
         self._acknowledge()
 
     def _fill(self, end: int) -> bool:
@@ -83,13 +83,13 @@ class Life:
         return (self.spool.vclock or {})[1] >= end and not self.spool.is_full
 
     def _force(self) -> None:
-        point = self.spool.sync_point()
+        point = self.spool.flush_point()
         if point is not None:
             try:
-                point.force()
+                point.flush()
             except OSError as error:
-                raise self.spool.failed(error) from error
-            self.spool.synced(point)
+                raise self.spool.record_flush_failure(error) from error
+            self.spool.record_flush(point)
 
     def _acknowledge(self) -> None:
         if self.spool.durable is not None:
@@ -113,7 +113,7 @@ def check(life: Life) -> None:
     for ack in read_acks(life.directory).values():
         assert ack.error is None
         assert ack.vclock.get(1, 0) <= max(reached, START)
-    for file in spool_state.files_of(life.directory, ".xlog"):
+    for file in spool_state.spool_files(life.directory, ".xlog"):
         for _ in reader.read_headers(spool_state._FILES, str(file.path)):
             pass
 
@@ -137,7 +137,7 @@ def test_every_step_fails_once(tmp_path: Path, fault: Fault, fsync: Fsync) -> No
                 life.lead()
             except Stop:
                 patch.undo()
-                life.spool.let_go()
+                life.spool.abandon()
                 if fault is not Fault.KILL:
                     disk.cut_power()
         again = Life(directory, fsync)
@@ -186,7 +186,7 @@ def test_nothing_is_written_after_a_failed_fsync(
         with spool:
             spool.instance_uuid = UUID
             if spool.vclock is None:
-                spool.begin({})
+                spool.begin_at({})
             monkeypatch.setattr(os, "fsync", failing)
             while (have := (spool.vclock or {}).get(1, 0)) < 30:
                 try:
@@ -200,14 +200,14 @@ def test_nothing_is_written_after_a_failed_fsync(
 def test_only_flushed_rows_are_durable(tmp_path: Path) -> None:
     with Spool(tmp_path, SpoolOptions(compress=False)) as spool:
         spool.instance_uuid = UUID
-        spool.begin({})
+        spool.begin_at({})
         spool.append(rows(1, 1, 5), {1: 5})
         assert (spool.vclock, spool.durable) == ({1: 5}, {})
-        point = spool.sync_point()
+        point = spool.flush_point()
         assert point is not None
         spool.append(rows(1, 6, 5), {1: 10})
-        point.force()
-        spool.synced(point)
+        point.flush()
+        spool.record_flush(point)
         assert (spool.vclock, spool.durable) == ({1: 10}, {1: 5})
     assert spool.durable == {1: 10}
 
@@ -217,7 +217,7 @@ def test_a_log_without_its_header_is_removed(tmp_path: Path, left: bytes) -> Non
     """A power failure leaves such a file if nothing is ever flushed."""
     with Spool(tmp_path, SpoolOptions(compress=False)) as spool:
         spool.instance_uuid = UUID
-        spool.begin({})
+        spool.begin_at({})
         spool.append(rows(1, 1, 5), {1: 5})
     (tmp_path / "00000000000000000005.xlog").write_bytes(left)
     with Spool(tmp_path, SpoolOptions(compress=False)) as spool:
@@ -243,7 +243,7 @@ def test_a_tarantools_own_directory_is_refused_untouched(tmp_path: Path, extra: 
 def test_a_copy_of_a_spool_is_one(tmp_path: Path) -> None:
     with Spool(tmp_path) as spool:
         spool.instance_uuid, spool.replicaset_uuid = UUID, REPLICASET
-        spool.begin({})
+        spool.begin_at({})
         spool.append(np.asarray(rows(1, 1, 5)), {1: 5})
     (tmp_path / "lock").unlink()
     with Spool(tmp_path) as spool:
@@ -254,7 +254,7 @@ def test_a_snapshot_replaces_one_of_the_same_state_only_when_it_is_whole(tmp_pat
     with Spool(tmp_path) as spool:
         spool.instance_uuid = UUID
         spool.snapshot({1: 5}).close()
-        spool.adopt({1: 5})
+        spool.continue_from({1: 5})
         old = (tmp_path / "00000000000000000005.snap").read_bytes()
         writer = spool.snapshot({1: 5})
         assert (tmp_path / "00000000000000000005.snap").read_bytes() == old
@@ -269,16 +269,16 @@ def test_a_reader_of_removed_rows_reads_that_log_again(tmp_path: Path) -> None:
     sources = f'[{{"name": "a", "path": "{directory}"}}]'
     with Spool(directory, SpoolOptions(compress=False)) as spool:
         spool.instance_uuid, spool.replicaset_uuid = UUID, REPLICASET
-        spool.begin({})
+        spool.begin_at({})
         spool.append(rows(1, 1, 10), {1: 10})
-        point = spool.sync_point()
+        point = spool.flush_point()
         assert point is not None
-        point.force()
-        spool.synced(point)
+        point.flush()
+        spool.record_flush(point)
         spool.append(rows(1, 11, 10), {1: 20})
         follower = Follower(parse_options({"sources": sources, "gaps": "report", "start": "history"}))
         read = follower.latest(follower.latest({}))
-        spool.failed(OSError(errno.EIO, "Input/output error"))
+        spool.record_flush_failure(OSError(errno.EIO, "Input/output error"))
         for again in (follower, Follower(follower.options)):
             found = again.latest(read)[REPLICASET]
             assert (found.file, found.position, found.restart) == ("00000000000000000000.xlog", 0, True)

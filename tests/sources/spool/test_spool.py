@@ -15,10 +15,10 @@ from pyarrow.fs import LocalFileSystem
 
 from schemas.errors import SpoolError, SpoolFullError, TransactionLimitError, XlogError, XlogMetaError
 from sources.spool import state as spool_state
-from sources.spool.acks import Ack, read_acks, write_ack
+from sources.spool.acks import ReaderAck, read_acks, write_ack
 from sources.spool.blocks import BlockReader
-from sources.spool.options import Keep, SpoolOptions
-from sources.spool.removal import removable
+from sources.spool.options import SpoolOptions, SpoolRetention
+from sources.spool.removal import removable_files
 from sources.spool.spool import ServerVersions, Spool
 from sources.spool.state import read_state, read_tail
 from sources.xlog.directory.directory import Directory
@@ -48,7 +48,7 @@ def fill(directory: Path, blocks: int, **options: Any) -> None:
     with opened(directory, **options) as spool:
         spool.instance_uuid = UUID
         if spool.vclock is None:
-            spool.begin({})
+            spool.begin_at({})
         first = (spool.vclock or {}).get(1, 0) + 1
         for k in range(blocks):
             spool.append(rows(1, first + 10 * k, 10), {1: first + 10 * k + 9})
@@ -77,7 +77,7 @@ def test_logs_are_closed_by_size_and_continued(tmp_path: Path) -> None:
     assert state.vclock == {1: 200}
     assert len(names(tmp_path)) > 3
     assert read_all(tmp_path) == rows(1, 1, 200).tobytes()
-    metas = [file.meta for file in spool_state.files_of(tmp_path, ".xlog")]
+    metas = [file.meta for file in spool_state.spool_files(tmp_path, ".xlog")]
     assert all(after.prev_vclock == before.vclock for before, after in pairwise(metas))
 
 
@@ -130,7 +130,7 @@ def test_a_full_disk_loses_nothing_and_the_spool_continues(
     monkeypatch.setattr(os, "write", write)
     with opened(tmp_path, compress=False) as spool:
         spool.instance_uuid = UUID
-        spool.begin({})
+        spool.begin_at({})
         spool.append(rows(1, 1, 10), {1: 10})
         room[0] = 100
         with pytest.raises(SpoolFullError):
@@ -149,9 +149,9 @@ def test_a_gap_shows_in_the_headers(tmp_path: Path) -> None:
     fill(tmp_path, 1)
     with opened(tmp_path) as spool:
         spool.snapshot({1: 50}).close()
-        spool.adopt({1: 50})
+        spool.continue_from({1: 50})
         spool.append(rows(1, 51, 5), {1: 55})
-    metas = [file.meta for file in spool_state.files_of(tmp_path, ".xlog")]
+    metas = [file.meta for file in spool_state.spool_files(tmp_path, ".xlog")]
     assert [(dict(m.vclock), m.prev_vclock) for m in metas] == [({}, None), ({1: 50}, {1: 50})]
     assert read_state(tmp_path).vclock == {1: 55}
 
@@ -160,7 +160,7 @@ OLD, NEW = ServerVersions("2.6.0"), ServerVersions("3.9.0")
 
 
 def headers(directory: Path) -> list[dict[str, str]]:
-    return [dict(file.meta.other) for file in spool_state.files_of(directory, ".xlog")]
+    return [dict(file.meta.other) for file in spool_state.spool_files(directory, ".xlog")]
 
 
 def appended(spool: Spool, versions: ServerVersions, blocks: int = 1) -> None:
@@ -173,7 +173,7 @@ def appended(spool: Spool, versions: ServerVersions, blocks: int = 1) -> None:
 def test_a_log_has_rows_of_one_version_of_the_server(tmp_path: Path) -> None:
     both = ServerVersions("3.9.0", {1: "2.6.0", 2: "2.11.8"})
     with opened(tmp_path) as spool:
-        spool.begin({})
+        spool.begin_at({})
         for versions in (OLD, OLD, NEW, both, both, NEW):
             appended(spool, versions)
     assert headers(tmp_path) == [
@@ -182,7 +182,7 @@ def test_a_log_has_rows_of_one_version_of_the_server(tmp_path: Path) -> None:
         {"Version": "3.9.0", PEER_VERSIONS_KEY: "{1: 2.6.0, 2: 2.11.8}"},
         {"Version": "3.9.0"},
     ]
-    files = spool_state.files_of(tmp_path, ".xlog")
+    files = spool_state.spool_files(tmp_path, ".xlog")
     assert [dict(file.meta.vclock) for file in files] == [{}, {1: 20}, {1: 30}, {1: 50}]
     assert all(after.meta.prev_vclock == before.meta.vclock for before, after in pairwise(files))
     assert all(read_tail(file.path, file.meta)[0].is_closed for file in files)
@@ -195,12 +195,12 @@ def test_a_log_of_before_a_kill_continues_with_rows_of_its_version_only(
     tmp_path: Path, versions: ServerVersions
 ) -> None:
     with opened(tmp_path) as spool:
-        spool.begin({})
+        spool.begin_at({})
         appended(spool, OLD)
         spool._writer = None
     with opened(tmp_path) as spool:
         appended(spool, versions)
-    files = spool_state.files_of(tmp_path, ".xlog")
+    files = spool_state.spool_files(tmp_path, ".xlog")
     found = [(dict(file.meta.vclock), file.meta.other["Version"]) for file in files]
     assert found == [({}, "2.6.0"), *([({1: 10}, "3.9.0")] if versions == NEW else [])]
     assert all(read_tail(file.path, file.meta)[0].is_closed for file in files)
@@ -213,7 +213,7 @@ def test_a_log_without_rows_is_replaced_for_another_version(
     tmp_path: Path, is_closed: bool, at_first: bool
 ) -> None:
     with opened(tmp_path) as spool:
-        spool.begin({})
+        spool.begin_at({})
         if not at_first:
             appended(spool, OLD)
             spool.close()
@@ -222,16 +222,16 @@ def test_a_log_without_rows_is_replaced_for_another_version(
         if not is_closed:
             spool._writer = None
     directory, known = Directory(Source("a1", str(tmp_path))), dict[Path, Meta]()
-    before = [file.meta.length for file in spool_state.files_of(tmp_path, ".xlog", known)]
+    before = [file.meta.length for file in spool_state.spool_files(tmp_path, ".xlog", known)]
     assert [file.header for file in directory.listing().logs] == before  # what followers and relays remember
     with opened(tmp_path) as spool:
         if spool.vclock is None:
-            spool.begin({})
+            spool.begin_at({})
         appended(spool, ServerVersions("3.9.0", {2: "2.11.8"}))
     assert [one["Version"] for one in headers(tmp_path)] == ["2.6.0"] * (not at_first) + ["3.9.0"]
     assert read_all(tmp_path) == rows(1, 1, 10 if at_first else 20).tobytes()
     assert list(tmp_path.glob("*.inprogress")) == []
-    metas = [file.meta for file in spool_state.files_of(tmp_path, ".xlog", known)]
+    metas = [file.meta for file in spool_state.spool_files(tmp_path, ".xlog", known)]
     assert [file.header for file in directory.listing().logs] == [meta.length for meta in metas]
     assert metas[-1].prev_vclock == (None if at_first else {})
 
@@ -246,7 +246,7 @@ def test_rows_that_wait_for_room_keep_the_version(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(os, "write", write)
     with opened(tmp_path) as spool:
-        spool.begin({})
+        spool.begin_at({})
         appended(spool, OLD)
         is_full[0] = True
         with pytest.raises(SpoolFullError):
@@ -274,13 +274,13 @@ def test_one_limit_holds_for_what_is_written_and_what_is_read(tmp_path: Path, co
     row = np.frombuffer(encode_row(3, body, timestamp=1.5, replica_id=1, lsn=1), np.uint8)
     with opened(tmp_path, compress=compress, max_block_bytes=row.size - 1) as spool:
         spool.instance_uuid = UUID
-        spool.begin({})
+        spool.begin_at({})
         with pytest.raises(TransactionLimitError, match="max_block_bytes"):
             spool.append(row, {1: 1})
         assert (spool.vclock, spool.is_full, names(tmp_path)) == ({}, False, [])
     with opened(tmp_path, compress=compress, max_block_bytes=row.size) as spool:
         spool.instance_uuid = UUID
-        spool.begin({})
+        spool.begin_at({})
         spool.append(row, {1: 1})
     assert read_state(tmp_path, row.size).vclock == {1: 1}
     (path,) = (tmp_path / name for name in names(tmp_path))
@@ -312,19 +312,19 @@ def test_an_unfinished_snapshot_is_removed(tmp_path: Path) -> None:
 def test_a_snapshot_behind_the_spool_is_refused(tmp_path: Path) -> None:
     fill(tmp_path, 2)
     with opened(tmp_path) as spool, pytest.raises(SpoolError, match="behind"):
-        spool.adopt({1: 5})
+        spool.continue_from({1: 5})
 
 
-def gone(directory: Path, keep: Keep, now: float = 0.0) -> list[str]:
-    snapshots, logs = spool_state.files_of(directory, ".snap"), spool_state.files_of(directory, ".xlog")
-    return [path.name for path in removable(snapshots, logs, read_acks(directory), keep, now)]
+def gone(directory: Path, keep: SpoolRetention, now: float = 0.0) -> list[str]:
+    snapshots, logs = spool_state.spool_files(directory, ".snap"), spool_state.spool_files(directory, ".xlog")
+    return [path.name for path in removable_files(snapshots, logs, read_acks(directory), keep, now)]
 
 
 def test_files_are_removed_when_every_reader_has_passed_them(tmp_path: Path) -> None:
     fill(tmp_path, 6, rotate_bytes=1, compress=False)
     logs = names(tmp_path)
     assert len(logs) == 6
-    wanted = Keep(readers=frozenset({"aggregator"}))
+    wanted = SpoolRetention(readers=frozenset({"aggregator"}))
     assert gone(tmp_path, wanted) == []
     write_ack(tmp_path, "aggregator", {1: 35})
     assert gone(tmp_path, wanted) == logs[:3]
@@ -340,31 +340,31 @@ def test_limits_apply_only_without_readers(tmp_path: Path) -> None:
     fill(tmp_path, 6, rotate_bytes=1, compress=False)
     logs = names(tmp_path)
     sizes = [(tmp_path / name).stat().st_size for name in logs]
-    assert gone(tmp_path, Keep()) == []
-    assert gone(tmp_path, Keep(size=sum(sizes[2:]))) == logs[:2]
-    assert gone(tmp_path, Keep(size=sum(sizes[2:]) - 1)) == logs[:3]
-    assert gone(tmp_path, Keep(age=10.0), now=2e10) == logs[:-1]
+    assert gone(tmp_path, SpoolRetention()) == []
+    assert gone(tmp_path, SpoolRetention(size=sum(sizes[2:]))) == logs[:2]
+    assert gone(tmp_path, SpoolRetention(size=sum(sizes[2:]) - 1)) == logs[:3]
+    assert gone(tmp_path, SpoolRetention(age=10.0), now=2e10) == logs[:-1]
     write_ack(tmp_path, "slow", {})
     now = read_acks(tmp_path)["slow"].modified
-    assert gone(tmp_path, Keep(size=1, age=10.0), now) == []
+    assert gone(tmp_path, SpoolRetention(size=1, age=10.0), now) == []
 
 
 def test_a_snapshot_is_removed_with_the_logs_that_continue_it(tmp_path: Path) -> None:
     with opened(tmp_path, rotate_bytes=1, compress=False) as spool:
         spool.instance_uuid = UUID
         spool.snapshot({1: 10}).close()
-        spool.adopt({1: 10})
+        spool.continue_from({1: 10})
         for k in range(3):
             spool.append(rows(1, 11 + 10 * k, 10), {1: 20 + 10 * k})
     write_ack(tmp_path, "r", {1: 30})
-    keep = Keep(readers=frozenset({"r"}))
+    keep = SpoolRetention(readers=frozenset({"r"}))
     assert gone(tmp_path, keep) == ["00000000000000000010.snap", *names(tmp_path)[:2]]
-    assert gone(tmp_path, Keep(readers=frozenset({"r"}), snapshot=True)) == []
+    assert gone(tmp_path, SpoolRetention(readers=frozenset({"r"}), snapshot=True)) == []
 
 
 def test_acknowledgements_are_checked(tmp_path: Path) -> None:
     write_ack(tmp_path, "a", {0: 7, 2: 5})
-    assert read_acks(tmp_path) == {"a": Ack("a", {2: 5}, read_acks(tmp_path)["a"].modified)}
+    assert read_acks(tmp_path) == {"a": ReaderAck("a", {2: 5}, read_acks(tmp_path)["a"].modified)}
     with pytest.raises(ValueError, match="reader"):
         write_ack(tmp_path, "../a", {})
 
@@ -392,10 +392,10 @@ def test_a_bad_acknowledgement_is_reported_and_keeps_files_for_a_while(tmp_path:
     acks = read_acks(tmp_path)
     assert acks["aggregator"].error is None
     assert "acknowledgement" in (acks["bad"].error or "")
-    now, keep = acks["bad"].modified, Keep()
+    now, keep = acks["bad"].modified, SpoolRetention()
     assert gone(tmp_path, keep, now) == []
     assert (
         gone(tmp_path, keep, now + keep.forget + 1) == []
     )  # nobody counts any more, and there are no limits
-    named = Keep(readers=frozenset({"aggregator"}))
+    named = SpoolRetention(readers=frozenset({"aggregator"}))
     assert gone(tmp_path, named, now + named.forget + 1) == logs[:3]

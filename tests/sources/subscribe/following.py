@@ -14,7 +14,7 @@ from typing import Any
 
 from sources.iproto import inflow
 from sources.iproto.address import Peer, parse_address
-from sources.subscribe.options import ReplicasetOptions, Start, Timing
+from sources.subscribe.options import ReplicasetOptions, SpoolStart, Timing
 from sources.subscribe.replicaset import FollowedReplicaset
 from tests.live.server import Tarantool
 
@@ -43,9 +43,9 @@ def options(directory: Path, *addresses: str, **other: Any) -> ReplicasetOptions
 
 
 @contextmanager
-def following(how: ReplicasetOptions, start: Start | None = None) -> Iterator[FollowedReplicaset]:
+def following(how: ReplicasetOptions, start: SpoolStart | None = None) -> Iterator[FollowedReplicaset]:
     """Follow while the block runs; errors of the daemon are raised at its end."""
-    inflow.warm()
+    inflow.compile_kernels()
     loop = asyncio.new_event_loop()
     replicaset = FollowedReplicaset(how, start)
     failed: list[BaseException] = []

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sources.iproto.messages import Ballot
-from sources.subscribe.assignment import Orphans, assign, choose_leader
+from sources.subscribe.assignment import OrphanPolicy, assign, choose_leader
 from sources.subscribe.start import fitness, rewound, start_vclock
 
 A, B, C = "a", "b", "c"
@@ -27,7 +27,7 @@ def test_orphans_go_to_the_last_peer_by_id() -> None:
 
 def test_orphans_go_round() -> None:
     owners = OWNERS | {7: "d", 8: "e", 9: "f", 10: "g"}
-    given_ = assign([A, B, C], owners, orphans=Orphans.ROUND_ROBIN)
+    given_ = assign([A, B, C], owners, orphans=OrphanPolicy.ROUND_ROBIN)
     assert given_ == {A: ids(1, 7, 10), B: ids(2, 8), C: ids(3, 9)}
 
 
@@ -65,9 +65,9 @@ owners = st.dictionaries(st.integers(1, 31), st.sampled_from("abcdefghxyz"), max
 )
 
 
-@given(peers, owners, peers, st.sampled_from(list(Orphans)))
+@given(peers, owners, peers, st.sampled_from(list(OrphanPolicy)))
 def test_every_id_once_its_own_to_its_own_and_least_moves(
-    connected: list[str], owned: dict[int, str], before_: list[str], orphans: Orphans
+    connected: list[str], owned: dict[int, str], before_: list[str], orphans: OrphanPolicy
 ) -> None:
     before = assign(before_, owned, orphans=orphans)
     after = assign(connected, owned, before, orphans)

@@ -14,7 +14,7 @@ import pytest
 from schemas.errors import RewindError
 from sources.iproto.kernels import wire as kernel
 from sources.spool.spool import Spool
-from sources.subscribe.options import FeedMode, Start
+from sources.subscribe.options import FeedMode, SpoolStart
 from sources.subscribe.replicaset import FollowedReplicaset
 from sources.subscribe.status import status_of
 from tests.live.mesh import REPLICASET, SPACE, Mesh, instance, mesh
@@ -211,7 +211,7 @@ def test_a_lost_spool_begins_at_a_given_vclock_without_a_snapshot(masters: Mesh,
     await_until(lambda: masters.vclock(1) == masters.vclock(2))
     settled = masters.vclock(1)
     write(masters, 3, 200, 30)
-    with following(how, Start(REPLICASET, settled)) as replicaset:
+    with following(how, SpoolStart(REPLICASET, settled)) as replicaset:
         await_all(masters, replicaset)
         assert replicaset.progress.snapshots == 0
     rows, faults, _ = read_spool(masters[1], tmp_path / "spool")
@@ -225,10 +225,10 @@ def test_a_spool_of_another_replicaset_is_refused(masters: Mesh, tmp_path: Path,
     if kept:
         with Spool(tmp_path / "spool") as spool:
             spool.instance_uuid, spool.replicaset_uuid = other, other
-            spool.begin({1: 1})
+            spool.begin_at({1: 1})
             spool.append(np.empty(0, np.uint8), {1: 1})
     how = options(tmp_path / "spool", *addresses(masters))
-    with following(how, None if kept else Start(other, {1: 1})) as replicaset:
+    with following(how, None if kept else SpoolStart(other, {1: 1})) as replicaset:
         await_until(lambda: replicaset.error is not None, "the refusal")
         assert f"not {other} as the spool" in str(replicaset.error)
         assert replicaset.feeds == {}

@@ -18,13 +18,13 @@ import pytest
 
 from schemas.errors import SpoolError
 from sources.iproto.greeting import Greeting, format_greeting
-from sources.iproto.inflow import Chunk
+from sources.iproto.inflow import TransactionChunk
 from sources.iproto.packet import encode_packet
-from sources.spool.options import Keep
+from sources.spool.options import SpoolRetention
 from sources.spool.spool import Spool
 from sources.subscribe.backoff import Backoff
 from sources.subscribe.daemon import follow
-from sources.subscribe.feed import Feed
+from sources.subscribe.feed import PeerFeed
 from sources.subscribe.replicaset import FollowedReplicaset
 from sources.subscribe.status import status_of
 from tests.live.mesh import mesh
@@ -46,7 +46,7 @@ def run(replicasets: list[FollowedReplicaset], test: Callable[[], Coroutine[Any,
     """Run the daemon of some replicasets while a test runs; none of its tasks may end by itself."""
 
     async def both() -> None:
-        tasks = [asyncio.create_task(each) for each in follow(replicasets, Keep())]
+        tasks = [asyncio.create_task(each) for each in follow(replicasets, SpoolRetention())]
         try:
             await test()
             assert not any(task.done() for task in tasks)
@@ -160,8 +160,8 @@ def test_rows_that_arrive_after_a_failed_fsync_are_fetched_again(
 ) -> None:
     """The spool is truncated; a stream that continues from the removed rows must not write before it is closed."""
     spool, waits, fails = tmp_path / "spool", threading.Event(), threading.Event()
-    arrived: list[tuple[Feed, Chunk]] = []
-    fsync, took, failed = os.fsync, FollowedReplicaset._on_chunk, Spool.failed
+    arrived: list[tuple[PeerFeed, TransactionChunk]] = []
+    fsync, took, failed = os.fsync, FollowedReplicaset._on_chunk, Spool.record_flush_failure
 
     def failing(file: int) -> None:
         if fails.is_set() and str(Path(f"/proc/self/fd/{file}").readlink()).endswith(".xlog"):
@@ -173,7 +173,7 @@ def test_rows_that_arrive_after_a_failed_fsync_are_fetched_again(
             raise OSError(errno.EIO, "Input/output error")
         fsync(file)
 
-    def kept_back(self: FollowedReplicaset, feed: Feed, chunk: Chunk) -> None:
+    def kept_back(self: FollowedReplicaset, feed: PeerFeed, chunk: TransactionChunk) -> None:
         if waits.is_set():
             arrived.append((feed, chunk))
         else:
@@ -192,7 +192,7 @@ def test_rows_that_arrive_after_a_failed_fsync_are_fetched_again(
 
         monkeypatch.setattr(os, "fsync", failing)
         monkeypatch.setattr(FollowedReplicaset, "_on_chunk", kept_back)
-        monkeypatch.setattr(Spool, "failed", then_arrive)
+        monkeypatch.setattr(Spool, "record_flush_failure", then_arrive)
 
         async def test() -> None:
             write(masters, 1, 0, 20)

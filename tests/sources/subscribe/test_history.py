@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from schemas.errors import RewindError
-from sources.iproto.inflow import Chunk
+from sources.iproto.inflow import TransactionChunk
 from sources.iproto.messages import Ballot
 from sources.subscribe.history import MARKS, PeerHistory
 from sources.xlog.format.encode import encode_body, encode_row
@@ -104,7 +104,7 @@ def test_a_master_that_is_started_again_is_the_same(tmp_path: Path) -> None:
         check(masters, tmp_path / "spool")
 
 
-def chunk(*rows: tuple[int, int, bytes]) -> Chunk:
+def chunk(*rows: tuple[int, int, bytes]) -> TransactionChunk:
     """Return transactions of one row each: replica id, lsn, tuple."""
     encoded = [
         encode_row(3, encode_body(space_id=512, tuple_=tuple_), replica_id=i, lsn=lsn, timestamp=1.5)
@@ -112,7 +112,9 @@ def chunk(*rows: tuple[int, int, bytes]) -> Chunk:
     ]
     ends = np.cumsum([len(row) for row in encoded])
     ids, lsns = (np.array([row[k] for row in rows], np.int64) for k in (0, 1))
-    return Chunk(np.frombuffer(b"".join(encoded), np.uint8), ends, np.full(len(rows), 1.5), ids, lsns)
+    return TransactionChunk(
+        np.frombuffer(b"".join(encoded), np.uint8), ends, np.full(len(rows), 1.5), ids, lsns
+    )
 
 
 def test_the_last_rows_of_each_origin_are_remembered(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from sources.iproto.address import Peer, parse_address
 from sources.iproto.client import connect
 from sources.iproto.inflow import SnapshotStream
-from sources.iproto.messages import Ballot, vclock_in
+from sources.iproto.messages import Ballot, answer_vclock
 from sources.subscribe.status import DaemonMetrics, status_of
 from tests.live.mesh import Mesh, mesh
 from tests.live.server import release_here
@@ -50,7 +50,7 @@ async def between(masters: Mesh, uuid: str) -> tuple[dict[int, int], Ballot]:
     connection = await connect(Peer("master", parse_address(address)[1]), 5.0)
     ballot = await connection.vote()
     connection.close()
-    return vclock_in(answer), ballot
+    return answer_vclock(answer), ballot
 
 
 def test_logs_behind_the_snapshot_are_kept_until_the_stream_begins(masters: Mesh) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from config.deployment import load, load_live
 from schemas.errors import TransactionLimitError
-from sources.iproto.inflow import Chunk
+from sources.iproto.inflow import TransactionChunk
 from sources.spool.acks import read_acks
 from sources.spool.options import SpoolOptions
 from sources.spool.spool import Spool
@@ -79,11 +79,11 @@ def test_a_relay_reads_no_larger_blocks(tmp_path: Path) -> None:
             assert "max_block_bytes" in str(relay.error)
 
 
-def chunk(*sizes: int) -> Chunk:
+def chunk(*sizes: int) -> TransactionChunk:
     ends = np.cumsum(np.array(sizes, np.int64))
     lsns = np.arange(1, len(sizes) + 1, dtype=np.int64)
     rows = np.arange(ends[-1], dtype=np.int64).astype(np.uint8)
-    return Chunk(rows, ends, lsns.astype(np.float64), np.ones(len(sizes), np.int64), lsns)
+    return TransactionChunk(rows, ends, lsns.astype(np.float64), np.ones(len(sizes), np.int64), lsns)
 
 
 @pytest.mark.parametrize("limit", [5, 6, 9, 10, 14, 15, 100])

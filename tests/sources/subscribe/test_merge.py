@@ -6,16 +6,16 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sources.iproto.inflow import Chunk
-from sources.subscribe.merge import Queue, merge_by_time
+from sources.iproto.inflow import TransactionChunk
+from sources.subscribe.merge import StreamQueue, merge_by_time
 
 Transaction = tuple[float, int, int, bytes]
 """Time, replica id, lsn, bytes."""
 
 
-def chunk(transactions: list[Transaction]) -> Chunk:
+def chunk(transactions: list[Transaction]) -> TransactionChunk:
     rows = b"".join(t[3] for t in transactions)
-    return Chunk(
+    return TransactionChunk(
         np.frombuffer(rows, np.uint8),
         np.cumsum([len(t[3]) for t in transactions]).astype(np.int64),
         np.array([t[0] for t in transactions]),
@@ -24,7 +24,7 @@ def chunk(transactions: list[Transaction]) -> Chunk:
     )
 
 
-def taken(found: Chunk | None) -> list[Transaction]:
+def taken(found: TransactionChunk | None) -> list[Transaction]:
     if found is None:
         return []
     begins = [0, *found.ends[:-1].tolist()]
@@ -36,8 +36,8 @@ def taken(found: Chunk | None) -> list[Transaction]:
     ]
 
 
-def queue(*ids: int) -> Queue:
-    return Queue(frozenset(ids), {})
+def queue(*ids: int) -> StreamQueue:
+    return StreamQueue(frozenset(ids), {})
 
 
 def test_a_single_stream_never_waits() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from schemas.errors import SpoolFullError
 from sources.spool.options import SpoolOptions
-from sources.spool.room import Room
+from sources.spool.room import DiskSpace
 from sources.subscribe.status import status_of
 from tests.live.mesh import mesh
 from tests.sources.subscribe.following import await_until, following, options
@@ -34,14 +34,14 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_the_newest_snapshot_says_what_the_next_one_needs(small: Path) -> None:
-    room = Room(small, SIZE // 4)
+    room = DiskSpace(small, SIZE // 4)
     room.check()
     (small / "00000000000000000005.xlog").touch()
     with pytest.raises(SpoolFullError, match="after 4096 bytes: no space"):
-        raise room.refusal(4096, "no space")
+        raise room.full_error(4096, "no space")
     room.check()
     with pytest.raises(SpoolFullError):
-        raise room.refusal(SIZE, "no space")
+        raise room.full_error(SIZE, "no space")
     with pytest.raises(SpoolFullError, match="bytes are free"):
         room.check()
     room.check(written=SIZE)

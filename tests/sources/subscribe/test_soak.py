@@ -110,7 +110,7 @@ def forked(how: ReplicasetOptions) -> int:
 def test_a_daemon_that_is_killed_a_hundred_times(tmp_path: Path) -> None:
     chance = random.Random(SEED)
     spool = tmp_path / "spool"
-    inflow.warm()
+    inflow.compile_kernels()
     with mesh(tmp_path, 2) as masters:
         addresses = [f"unix/:{server.socket}" for server in masters.members.values()]
         how = options(spool, *addresses, feed=FeedMode.OWN_PEER, spool=SpoolOptions(rotate_bytes=200_000))
