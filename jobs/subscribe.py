@@ -28,7 +28,7 @@ from observe.status_page import status_page
 from schemas.errors import ConfigurationError
 from sources.spool.options import SpoolRetention
 from sources.spool.state import read_state
-from sources.subscribe.daemon import follow
+from sources.subscribe.daemon import daemon_tasks
 from sources.subscribe.options import SpoolStart
 from sources.subscribe.replicaset import FollowedReplicaset
 from sources.subscribe.status import DaemonMetrics, status_of
@@ -106,7 +106,7 @@ def subscribe(config: Live, file: str, *, accept_rewind: bool = False, verbose: 
 
 
 async def _until_stopped(replicasets: list[FollowedReplicaset], keep: SpoolRetention) -> None:
-    await stopped([asyncio.create_task(each) for each in follow(replicasets, keep)])
+    await stopped([asyncio.create_task(each) for each in daemon_tasks(replicasets, keep)])
 
 
 if __name__ == "__main__":

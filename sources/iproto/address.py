@@ -1,8 +1,11 @@
-"""The address of a server, and the user and password to connect with.
+"""Addresses of servers, and what is needed to connect to one: user, password, TLS.
+
+An address has one of these forms:
 
     host:port    [::1]:port    unix/:/path    user@host:port
 
-A password is never part of an address: it comes from the environment or a file. No I/O except reading that file.
+A password is never part of an address: it comes from an environment variable or a file. The only I/O of this module
+reads that file and the TLS files.
 """
 
 from __future__ import annotations
@@ -25,16 +28,16 @@ _UNIX = re.compile(r"unix/:(?P<path>/.+)")
 
 @dataclass(frozen=True)
 class Address:
-    """A TCP port or a unix socket.
+    """Where a server listens: a TCP port or a unix socket.
 
     Parameters
     ----------
     host : str or None
-        None for a unix socket.
+        Host name or IP address; None for a unix socket.
     port : int
         0 for a unix socket.
     path : str or None
-        The unix socket's.
+        Path of the unix socket; None for TCP.
 
     """
 
@@ -49,12 +52,12 @@ class Address:
 
 
 def parse_address(text: str) -> tuple[str | None, Address]:
-    """Return (user or None, address).
+    """Parse an address with an optional user, such as `guest@host:3301`; return (user or None, address).
 
     Raises
     ------
     ValueError
-        The text has another form; the error lists the allowed ones.
+        The text has none of the allowed forms, or contains a password; the message lists the forms.
 
     """
     user, at, rest = text.rpartition("@")
@@ -71,7 +74,7 @@ def parse_address(text: str) -> tuple[str | None, Address]:
 
 @dataclass(frozen=True)
 class PasswordSource:
-    """The source of a password; the password is read at each use, and never shown.
+    """Where to read a password: an environment variable or a file. It is read at each use, and never shown.
 
     Parameters
     ----------
@@ -86,14 +89,14 @@ class PasswordSource:
     file: str | None = None
 
     def read(self) -> str:
-        """Return the password; empty if no source is named.
+        """Return the password, or an empty text if neither a variable nor a file is named.
 
-        A file that others can write is refused; one that others can read causes one warning.
+        A file that other users may read causes one warning.
 
         Raises
         ------
         ConfigurationError
-            The variable or the file is missing, or empty.
+            The variable or the file is missing or empty, or other users may write the file.
 
         """
         if self.env is not None:
@@ -134,16 +137,16 @@ def _check_file_mode(path: str, mode: int) -> None:
 
 @dataclass(frozen=True)
 class TlsOptions:
-    """How to use TLS with a server that supports it (Tarantool Enterprise, or a proxy).
+    """TLS files and the expected server name, for a server that supports TLS (Tarantool Enterprise, or a proxy).
 
     Parameters
     ----------
     ca_file : str or None
-        Certificates to check the server's with; None: the system's.
+        CA certificates that verify the server's certificate; None: those of the system.
     cert_file, key_file : str or None
-        The client's own, if the server requires one.
+        The client's certificate and private key, if the server requires them.
     server_name : str or None
-        The name in the server's certificate, if it is not the host of the address.
+        The name in the server's certificate, if it differs from the host of the address.
 
     """
 
@@ -152,8 +155,8 @@ class TlsOptions:
     key_file: str | None = None
     server_name: str | None = None
 
-    def context(self) -> ssl.SSLContext:
-        """Return a context that checks the server's certificate.
+    def client_context(self) -> ssl.SSLContext:
+        """Return a client's SSL context, which verifies the server's certificate.
 
         Raises
         ------
@@ -172,15 +175,15 @@ class TlsOptions:
 
 @dataclass(frozen=True)
 class Peer:
-    """One server of the configuration.
+    """One server to connect to, as configured.
 
     Parameters
     ----------
     name : str
-        Shown in messages: the address.
+        Name in messages: the address as text.
     address : Address
     user : str or None
-        None: guest.
+        None: the user `guest`, without authentication.
     password : PasswordSource
     tls : TlsOptions or None
 

@@ -1,8 +1,8 @@
-"""One connection to one server: the asyncio driver of the protocol.
+"""One connection to one server: sends requests, returns answers, and begins streams of rows.
 
-`connect` reads the greeting and authenticates. Requests are answered in order; after `subscribe` the connection carries
-rows only, and takes acknowledgements, which a timer sends even if no rows are read: a server disconnects a subscriber
-that is silent for four of its `replication_timeout`.
+`connect` reads the greeting and authenticates. Requests are answered in order. After `subscribe` the server sends only
+rows, and the connection sends only acknowledgements. The caller sends them regularly, even if it reads no rows: a
+server disconnects a subscriber that is silent for four times its `replication_timeout`.
 
 `packet`, `messages` and `inflow` decode bytes; `sources.subscribe` decides which requests are sent.
 """
@@ -25,18 +25,18 @@ from sources.iproto.wire import WireProtocol
 
 
 class Connection:
-    """An authenticated connection; made by `connect`.
+    """An authenticated connection to a server; `connect` creates it.
 
     Parameters
     ----------
     peer : Peer
         The server.
     wire : WireProtocol
-        The connection's bytes.
+        The protocol object that receives the connection's bytes.
     greeting : Greeting
         The server's greeting.
     timeout : float
-        Seconds to wait for an answer.
+        Longest wait for an answer, in seconds.
 
     """
 
@@ -53,12 +53,23 @@ class Connection:
         *,
         is_raw: bool = False,
     ) -> Packet:
-        """Send a request and return its answer; with a sink, a stream follows. A raw answer may have any length.
+        """Send a request and return its answer.
+
+        Parameters
+        ----------
+        command : Command
+        body : mapping, optional
+            The request's body.
+        sink : Sink, optional
+            Receives the stream that follows the answer.
+        is_raw : bool
+            Whether the answer's body stays undecoded (`Packet.raw_body`); such an answer may be up to `PACKET_LIMIT`
+            bytes long.
 
         Raises
         ------
         IprotoError
-            The server refused, or the connection broke.
+            The server refused, did not answer in time, or the connection broke.
 
         """
         self._sync += 1
@@ -74,16 +85,16 @@ class Connection:
             raise error from None
 
     async def vote(self) -> messages.Ballot:
-        """Return the server's ballot."""
+        """Send VOTE and return the server's ballot: its vclock, its oldest log, whether it is loading."""
         return messages.parse_ballot(await self.request(Command.VOTE), self.greeting.version)
 
     async def select(self, space: SystemSpace, key: Sequence[Any] = ()) -> list[Any]:
-        """Return tuples of a system space."""
+        """Return the tuples of a system space with this primary key; all tuples for an empty key."""
         return messages.select_tuples(await self.request(Command.SELECT, messages.select_body(space, key)))
 
     async def replicaset_uuid(self) -> str:
         """Return the uuid of the server's replicaset, from `_schema`."""
-        for key in ("replicaset_uuid", "cluster"):  # 3.x, before
+        for key in ("replicaset_uuid", "cluster"):  # the key in 3.x, and in versions before
             uuid = messages.parse_replicaset_uuid(await self.select(SystemSpace.SCHEMA, (key,)))
             if uuid is not None:
                 return uuid
@@ -94,29 +105,30 @@ class Connection:
         return messages.parse_cluster(await self.select(SystemSpace.CLUSTER))
 
     async def retained_logs_vclock(self, instance_uuid: str) -> dict[int, int] | None:
-        """Return the vclock from which the server keeps its logs for a subscriber; None: it keeps none."""
+        """Return the vclock after which the server retains its logs for a subscriber; None if it retains none."""
         if self.greeting.version < messages.KEEPS_LOGS_SINCE:
             return None
         return messages.parse_gc_consumer(await self.select(SystemSpace.GC_CONSUMERS, (instance_uuid,)))
 
     async def fetch_snapshot(self, sink: Sink, instance_uuid: str) -> Packet:
-        """Begin FETCH_SNAPSHOT; its answer has the vclock of the read view, from which SUBSCRIBE continues.
+        """Send FETCH_SNAPSHOT and return its answer, which has the vclock from which SUBSCRIBE continues.
 
-        `wire.end_of_stream` is done when all rows are in the sink. The uuid must be the one that subscribes later.
+        The snapshot's rows go to the sink; then the future `wire.end_of_stream` is done. The uuid must be the one that
+        subscribes later.
         """
         self._check_version()
         body = messages.fetch_snapshot_body(instance_uuid, self.greeting.version)
         return await self.request(Command.FETCH_SNAPSHOT, body, sink)
 
     async def subscribe(self, subscription: messages.Subscription, sink: Sink) -> Packet:
-        """Begin SUBSCRIBE; its rows go to the sink until the connection ends."""
+        """Send SUBSCRIBE and return its answer; rows go to the sink until the connection ends."""
         self._check_version()
         if subscription.cluster_crc32 is not None:
             self.wire.allow_cluster_info()
         return await self.request(Command.SUBSCRIBE, subscription.body(), sink)
 
     async def is_relay(self) -> bool:
-        """Return whether the server is our own relay, which supports more than Tarantool's protocol."""
+        """Return whether the server is a relay (`sources.relay`), which supports extensions of Tarantool's protocol."""
         try:
             answer = await self.request(Command.ID, {MessageKey.VERSION: 1, MessageKey.FEATURES: []})
         except ConnectionLostError:
@@ -126,14 +138,17 @@ class Connection:
         return MessageKey.RELAY_VERSION in answer.body
 
     def acknowledge(self, vclock: Mapping[int, int], *, to_relay: bool = False) -> None:
-        """Send a heartbeat with our vclock, or an empty one if the vclock could do harm."""
+        """Acknowledge rows up to a vclock; see `messages.ack_body` for servers to which an empty vclock is sent.
+
+        A closed connection is ignored.
+        """
         with contextlib.suppress(ConnectionLostError):
             body = messages.ack_body(vclock, self.greeting.version, to_relay=to_relay)
             self.wire.transport.write(encode_packet(0, 0, body))
 
     def close(self) -> None:
         """Close the connection."""
-        self.wire.abort(ConnectionLostError("closed by us", peer=self.peer.name))
+        self.wire.abort(ConnectionLostError("closed by this program", peer=self.peer.name))
 
     def _check_version(self) -> None:
         if self.greeting.version < messages.ANONYMOUS_SINCE:
@@ -146,25 +161,25 @@ class Connection:
 
 
 async def connect(peer: Peer, timeout: float) -> Connection:
-    """Return a greeted and authenticated connection.
+    """Connect to a server, read its greeting, authenticate if the peer has a user, and return the connection.
 
     Parameters
     ----------
     peer : Peer
         The server.
     timeout : float
-        Seconds for each step.
+        Longest wait for the greeting, and later for each answer, in seconds.
 
     Raises
     ------
     IprotoError
-        Nothing listens there, or it is not a Tarantool, or the user is refused.
+        Nothing listens at the address, the service is not a Tarantool, or the server refuses the user.
 
     """
     wire: WireProtocol | None = None
     try:
         async with asyncio.timeout(timeout):
-            wire = await _open(peer)
+            wire = await _open_wire(peer)
             greeting = await wire.greeting
     except TimeoutError:
         _abort_if_open(wire)
@@ -187,12 +202,12 @@ async def connect(peer: Peer, timeout: float) -> Connection:
 
 def _abort_if_open(wire: WireProtocol | None) -> None:
     if wire is not None:
-        wire.abort(ConnectionLostError("given up", peer=wire.peer))
+        wire.abort(ConnectionLostError("connecting was given up", peer=wire.peer))
 
 
-async def _open(peer: Peer) -> WireProtocol:
+async def _open_wire(peer: Peer) -> WireProtocol:
     loop = asyncio.get_running_loop()
-    context = peer.tls.context() if peer.tls is not None else None
+    context = peer.tls.client_context() if peer.tls is not None else None
     name = peer.tls.server_name if peer.tls is not None else None
     address = peer.address
 

@@ -1,7 +1,7 @@
-"""Bodies of an anonymous replica's requests and answers, as dictionaries and dataclasses.
+"""Builds the bodies of an anonymous replica's requests, and parses the bodies of the answers.
 
 No request can register a replica: there is no JOIN and no REGISTER. Differences between server versions are described
-at each request. Source: `xrow_encode_*` and `xrow_decode_*` in Tarantool's `src/box/xrow.c`, and observation of 2.6.0.
+at each function. Source: `xrow_encode_*` and `xrow_decode_*` in Tarantool's `src/box/xrow.c`, and observation of 2.6.0.
 `packet` does the framing; `sources.subscribe` decides which vclock to send.
 """
 
@@ -22,10 +22,11 @@ ANONYMOUS_SINCE: Version = (2, 4, 1)
 """First version with ID_FILTER; anonymous replicas themselves came in 2.3.1."""
 
 VCLOCK_ACKS_SINCE: Version = (2, 10, 0)
-"""Before this version an anonymous replica's acks count for `replication_synchro_quorum`: they must stay empty."""
+"""Before this version an anonymous replica's acknowledgements count for `replication_synchro_quorum`, so they must
+stay empty."""
 
 KEEPS_LOGS_SINCE: Version = (3, 3, 0)
-"""From this version on a server keeps its logs for an anonymous replica, by its uuid (`_gc_consumers`)."""
+"""From this version on a server retains its logs for an anonymous replica, by its uuid (`_gc_consumers`)."""
 
 BALLOT_IS_RO_SINCE: Version = (2, 7, 3)
 
@@ -33,27 +34,27 @@ REPLICA_IDS = range(1, VCLOCK_MAX)
 
 _LSN_END = 1 << 63
 _SHOWN = 500
-"""Longest peer text in a message, in characters."""
+"""Longest text of a peer that is shown in our messages, in characters."""
 
 LSN_BEYOND = 1 << 60
-"""Component of a start vclock that excludes all rows of an id, whatever the server has."""
+"""An lsn in a start vclock that excludes all rows of a replica id, however many the server has."""
 
 
 def version_number(version: Version) -> int:
-    """Return a version as one number, as in the protocol."""
+    """Return a version as one number: one byte each for major, minor and patch, as in the protocol."""
     return version[0] << 16 | version[1] << 8 | version[2]
 
 
 @dataclass(frozen=True)
 class Ballot:
-    """A server's answer to VOTE, which needs no login.
+    """A server's answer to VOTE, a request that needs no authentication.
 
     Parameters
     ----------
     vclock : mapping
-        The server's position, without component 0.
+        The server's vclock, without component 0.
     gc_vclock : mapping
-        The position where its oldest log begins.
+        The vclock at which its oldest log begins.
     is_loading : bool
         Whether it cannot feed a replica yet.
 
@@ -65,12 +66,13 @@ class Ballot:
 
 
 def vclock_to_send(vclock: Mapping[int, int]) -> dict[int, int]:
-    """Return a vclock in the form to send: ids 1..31 with an lsn.
+    """Return a vclock as it is sent: sorted, without component 0 and without zeros.
 
     Raises
     ------
     ProtocolError
-        An id is 32 or more: servers before 3.3 write beyond the end of an array for it.
+        An id is 32 or more, for which servers before 3.3 write beyond the end of an array; or an lsn has more than 63
+        bits.
 
     """
     if any(not 0 <= id_ < VCLOCK_MAX or not 0 <= lsn < 1 << 63 for id_, lsn in vclock.items()):
@@ -85,7 +87,7 @@ def auth_body(user: str, scramble: bytes) -> dict[int, Any]:
 
 
 def select_body(space: SystemSpace, key: Sequence[Any] = ()) -> dict[int, Any]:
-    """Return the body of a SELECT of a system space by its primary key, or of all of it."""
+    """Return the body of a SELECT from a system space by its primary key; an empty key selects all tuples."""
     return {
         MessageKey.SPACE_ID: int(space),
         MessageKey.INDEX_ID: 0,
@@ -97,35 +99,37 @@ def select_body(space: SystemSpace, key: Sequence[Any] = ()) -> dict[int, Any]:
 
 
 def fetch_snapshot_body(instance_uuid: str, version: Version) -> dict[int, Any]:
-    """Return the body of FETCH_SNAPSHOT.
+    """Return the body of FETCH_SNAPSHOT: the subscriber's uuid from 3.3 on, before that an empty map.
 
-    From 3.3 on the uuid registers the daemon as a consumer of logs: the server keeps logs after the snapshot until
-    SUBSCRIBE. Before that, the body is empty: 2.6 ignores it, from 2.11.4 on it is obligatory. With a SERVER_VERSION in
-    it the server would send other kinds of rows. Source: `box_process_fetch_snapshot` in `src/box/box.cc` of 3.3.
+    From 3.3 on the uuid registers the daemon as a consumer of logs: the server retains logs after the snapshot until
+    SUBSCRIBE. 2.6 ignores the body; from 2.11.4 on a body is obligatory. If the body had a SERVER_VERSION, the server
+    would send other kinds of rows. Source: `box_process_fetch_snapshot` in `src/box/box.cc` of 3.3.
     """
     return {MessageKey.INSTANCE_UUID: instance_uuid} if version >= KEEPS_LOGS_SINCE else {}
 
 
 @dataclass(frozen=True)
 class Subscription:
-    """The request to subscribe.
+    """The parameters of a SUBSCRIBE request.
 
     Parameters
     ----------
     replicaset_uuid, instance_uuid : str
-        The server's replicaset; the subscriber's uuid, never nil, never the server's own.
+        Uuid of the server's replicaset, and of the subscriber; the latter is neither nil nor the server's own.
     vclock : mapping
-        Rows above it are wanted. It must have ids that are filtered as well (`LSN_BEYOND` or higher than the server's
-        gc vclock); otherwise the server may require logs that no subscriber needs.
+        The server sends the rows above it. It must also have an lsn for each excluded id (`LSN_BEYOND`, or one higher
+        than in the server's gc vclock); otherwise the server may require logs that no subscriber needs.
     version : (int, int, int)
-        The server's own, from its greeting. It is always sent, and at least 1.7.4, since an older subscriber's position
-        counts as its acknowledgement.
+        The server's version, from its greeting; it is sent back as the subscriber's version. It must be at least 1.7.4:
+        a server takes the start vclock of an older subscriber as its acknowledgement.
     ids : collection of int, optional
-        Whitelist of replica ids; None takes all.
+        Replica ids whose rows are sent; None: all.
     cluster_crc32 : int, optional
-        For a relay only: checksum of our map; the relay sends its map if the checksum differs.
+        For a relay only: checksum of the subscriber's {replica id: instance uuid}; the relay sends its own map if the
+        checksum differs.
     origins : frozenset of str, optional
-        For a relay only: whitelist of instance uuids; rows of others become NOPs, except those that register or define.
+        For a relay only: uuids of the instances whose rows are sent. Rows of others become NOPs, except rows that
+        register instances, define spaces or settle transactions.
 
     """
 
@@ -138,7 +142,7 @@ class Subscription:
     origins: frozenset[str] | None = None
 
     def body(self) -> dict[int, Any]:
-        """Return the body of SUBSCRIBE."""
+        """Return the body of the request; raise ProtocolError if the subscriber's uuid is nil."""
         if UUID(self.instance_uuid).int == 0:
             raise ProtocolError("a subscriber needs a uuid: the nil uuid can crash a server")
         body: dict[int, Any] = {
@@ -158,15 +162,15 @@ class Subscription:
 
 
 def excluded_ids(ids: Iterable[int]) -> list[int]:
-    """Return the ids whose rows the server must not send, for a whitelist of replica ids (1..31)."""
-    wanted = frozenset(ids)
-    if not wanted <= frozenset(REPLICA_IDS):
-        raise ProtocolError(f"replica ids are 1..{VCLOCK_MAX - 1}, not {sorted(wanted)}")
-    return [id_ for id_ in REPLICA_IDS if id_ not in wanted]
+    """Return all replica ids of 1..31 except the given ones: the ID_FILTER, whose rows the server does not send."""
+    included = frozenset(ids)
+    if not included <= frozenset(REPLICA_IDS):
+        raise ProtocolError(f"replica ids are 1..{VCLOCK_MAX - 1}, not {sorted(included)}")
+    return [id_ for id_ in REPLICA_IDS if id_ not in included]
 
 
 def ack_body(vclock: Mapping[int, int], version: Version, *, to_relay: bool = False) -> dict[int, Any]:
-    """Return the body of an acknowledgement: empty if a vclock would count for a quorum."""
+    """Return the body of an acknowledgement; its vclock is empty if the server would count it for a quorum."""
     has_vclock = to_relay or version >= VCLOCK_ACKS_SINCE
     return {MessageKey.VCLOCK: vclock_to_send(vclock) if has_vclock else {}}
 
@@ -177,12 +181,13 @@ def answer_vclock(packet: Packet, key: int = MessageKey.VCLOCK) -> dict[int, int
 
 
 def parse_vclock_map(value: object) -> dict[int, int]:
-    """Return a decoded vclock without component 0.
+    """Check a decoded vclock and return it without component 0.
 
     Raises
     ------
     ProtocolError
-        It is not a vclock, or its signature has more than 63 bits: the limit of Tarantool and of a file's name.
+        The value is not a vclock, or its signature (the sum of its lsns) has more than 63 bits: the limit of Tarantool
+        and of a file's name.
     """
     if not isinstance(value, Mapping) or not all(
         type(id_) is int and type(lsn) is int and 0 <= id_ < VCLOCK_MAX and 0 <= lsn < _LSN_END
@@ -200,7 +205,7 @@ def parse_uuid(value: object) -> str:
     Raises
     ------
     ProtocolError
-        It is not a uuid. Such text never goes into the header of a file, where a line break would begin a new line.
+        The value is not a uuid. It would go into the header of a file, where a line break would begin a new line.
     """
     try:
         if isinstance(value, str):
@@ -211,7 +216,7 @@ def parse_uuid(value: object) -> str:
 
 
 def printable(value: object) -> str:
-    """Return a peer's text for our messages: one line of bounded length."""
+    """Return a value from a peer as one line of bounded length, for our messages."""
     text = value if isinstance(value, str) else repr(value)
     line = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text[:_SHOWN])
     return line if len(text) <= _SHOWN else f"{line}…"
@@ -223,7 +228,7 @@ def parse_replica_id(value: object) -> int:
     Raises
     ------
     ProtocolError
-        It is not a replica id.
+        The value is not a replica id.
     """
     if type(value) is not int or value not in REPLICA_IDS:
         raise ProtocolError(f"not a replica id: {printable(value)}")
@@ -231,7 +236,7 @@ def parse_replica_id(value: object) -> int:
 
 
 def parse_ballot(packet: Packet, version: Version) -> Ballot:
-    """Return the ballot of an answer to VOTE."""
+    """Return the ballot in an answer to VOTE of a server of this version; raise ProtocolError if there is none."""
     ballot = packet.body.get(MessageKey.BALLOT)
     if not isinstance(ballot, Mapping):
         raise ProtocolError("the answer to VOTE has no ballot")
@@ -244,7 +249,7 @@ def parse_ballot(packet: Packet, version: Version) -> Ballot:
 
 
 def select_tuples(packet: Packet) -> list[Any]:
-    """Return the tuples of an answer to SELECT."""
+    """Return the tuples in an answer to SELECT; raise ProtocolError if it has no data."""
     data = packet.body.get(MessageKey.DATA)
     if not isinstance(data, list):
         raise ProtocolError("the answer to SELECT has no data")
@@ -252,7 +257,7 @@ def select_tuples(packet: Packet) -> list[Any]:
 
 
 def parse_cluster_info(packets: Sequence[Packet]) -> dict[int, str] | None:
-    """Return the map that a relay sent; None if ours has the same checksum.
+    """Return the {replica id: instance uuid} that a relay sent; None if it sent none, since our checksum is equal.
 
     Raises
     ------
@@ -274,7 +279,7 @@ def parse_cluster_info(packets: Sequence[Packet]) -> dict[int, str] | None:
 
 
 def parse_cluster(tuples: Iterable[Any]) -> dict[int, str]:
-    """Return {replica id: instance uuid} of tuples of `_cluster`.
+    """Return {replica id: instance uuid} from tuples of `_cluster`.
 
     Raises
     ------
@@ -293,7 +298,7 @@ def parse_cluster(tuples: Iterable[Any]) -> dict[int, str]:
 
 
 def parse_gc_consumer(tuples: Sequence[Any]) -> dict[int, int] | None:
-    """Return the vclock in a tuple of `_gc_consumers`: logs after it are kept; None without a tuple.
+    """Return the vclock in a tuple of `_gc_consumers`, after which the server retains logs; None without a tuple.
 
     Raises
     ------
@@ -308,7 +313,7 @@ def parse_gc_consumer(tuples: Sequence[Any]) -> dict[int, int] | None:
 
 
 def parse_replicaset_uuid(tuples: Sequence[Any]) -> str | None:
-    """Return the uuid in a tuple of `_schema`; None without a tuple.
+    """Return the replicaset's uuid in a tuple of `_schema`; None without a tuple.
 
     Raises
     ------

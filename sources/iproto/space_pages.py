@@ -1,13 +1,13 @@
-"""Reads tuples of a space of a live server, page by page in the order of its primary key.
+"""Reads a space of a live server page by page, in the order of its primary key.
 
 A page begins after a key, not at an offset, so that changes between two pages neither repeat nor skip a tuple. Tuples
 are returned as MessagePack. If the user may run Lua, a page can also be read as one checksum (`PageSum`).
-`observe.proof` compares the pages.
+`observe.proof` compares pages with the warehouse.
 
 Source: `iproto_reply_select` in Tarantool's `src/box/iproto.cc`, `enum iterator_type` in `src/box/iterator_type.h`.
 
 `CHECKSUM` is Lua code by which a server computes the checksum of a page, so that equal pages need not be sent. It only
-reads; the function is kept in the session's storage, compiled once, and disappears with the connection. The checksum of
+reads; the function is in the session's storage, compiled once, and disappears with the connection. The checksum of
 a tuple is XXH64 of its MessagePack with seed 42, as in `udfs.keys.row_hash`
 (<https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md>); that of a page is their sum modulo 2^64, so it does
 not depend on the order of the tuples. A memtx page is a consistent snapshot, since the code never yields.
@@ -84,11 +84,12 @@ box.session.storage.page_checksum = function(space_id, after, limit)
     return #page, total, bytes, page[#page]
 end
 """
-"""Defines the function."""
+"""Lua code that defines the checksum function in the session."""
 
 CHECKSUM = "return box.session.storage.page_checksum(...)"
-"""Takes a space's id, the key that the page begins behind (an empty array for the first page), and how many tuples it
-may have; returns how many there are, their checksum, their size in bytes, and the last of them."""
+"""Lua code that calls the checksum function. Arguments: the space's id, the key after which the page begins (an empty
+array for the first page), and the maximum number of tuples. Returns their number, checksum, size in bytes, and the
+last tuple."""
 
 
 EQUAL, ALL, GREATER = 0, 2, 6
@@ -97,23 +98,23 @@ PAGE_BYTES = 1 << 20
 """Approximate bytes of a page's tuples."""
 
 PAGE_ROWS = 1000
-"""Maximum tuples of a page: it keeps a server's thread busy for one or two milliseconds."""
+"""Maximum number of tuples of a page: reading them takes a server one or two milliseconds."""
 
 FIRST_ROWS = 50
-"""Maximum tuples of the first page of a space, since its tuples may be large."""
+"""Maximum number of tuples of the first page of a space, whose tuples may be large."""
 
 KEYS_AT_ONCE = 100
-"""Requests for single keys that are sent before the first answer is awaited."""
+"""Number of requests for single keys that are sent before the first answer is awaited."""
 
 
 @dataclass(frozen=True)
 class PageSum:
-    """The checksum of a page.
+    """The checksum of a page of tuples.
 
     Parameters
     ----------
     rows, checksum, size : int
-        The number of tuples, the sum of their hashes modulo 2^64, and their bytes.
+        The number of tuples, the sum of their hashes modulo 2^64, and their size in bytes.
     last : bytes or None
         The last tuple; None for an empty page.
 
@@ -153,7 +154,7 @@ class SpacePages:
         return await self._select(ALL if after is None else GREATER, key, limit)
 
     async def checksum(self, after: bytes | None, limit: int) -> PageSum:
-        """Return the checksum of that page; only after `prepare_checksums` has returned true."""
+        """Return the checksum of the page that `page` would return; `prepare_checksums` must have returned True."""
         key = [] if after is None else _decode_key(after)
         body: dict[int, Any] = {
             MessageKey.EXPRESSION: CHECKSUM,
@@ -169,13 +170,13 @@ class SpacePages:
         )
 
     async def tuples_by_key(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the tuple of each key, None if there is none."""
-        found: list[bytes | None] = []
+        """Return the tuple with each primary key, in the order of the keys; None where no tuple has the key."""
+        tuples: list[bytes | None] = []
         for begin in range(0, len(keys), KEYS_AT_ONCE):
-            some = keys[begin : begin + KEYS_AT_ONCE]
-            answers = await asyncio.gather(*(self._select(EQUAL, _decode_key(key), 1) for key in some))
-            found += [rows[0] if rows else None for rows in answers]
-        return found
+            batch = keys[begin : begin + KEYS_AT_ONCE]
+            answers = await asyncio.gather(*(self._select(EQUAL, _decode_key(key), 1) for key in batch))
+            tuples += [rows[0] if rows else None for rows in answers]
+        return tuples
 
     async def _select(self, iterator: int, key: Sequence[Any], limit: int) -> list[bytes]:
         body: dict[int, Any] = {
@@ -190,7 +191,7 @@ class SpacePages:
 
 
 async def prepare_checksums(connection: Connection) -> bool:
-    """Define the checksum function in the session; return false if the user may not run Lua."""
+    """Define the checksum function in the session; return False if the user may not run Lua."""
     body: dict[int, Any] = {MessageKey.EXPRESSION: PREPARE, MessageKey.TUPLE: []}
     try:
         await connection.request(Command.EVAL, body)
@@ -202,12 +203,12 @@ async def prepare_checksums(connection: Connection) -> bool:
 
 
 def next_page_limit(rows: int, size: int) -> int:
-    """Return the limit for the next page, from the number of rows and bytes of this one."""
+    """Return the maximum number of tuples for the next page, from the number and bytes of the tuples of this one."""
     return max(1, min(PAGE_ROWS, PAGE_BYTES * rows // size if size else PAGE_ROWS, 4 * rows + FIRST_ROWS))
 
 
 def split_values(body: bytes) -> list[bytes]:
-    """Return each value of the array `IPROTO_DATA` of a body, undecoded.
+    """Split the array `IPROTO_DATA` of a body into its values, as MessagePack.
 
     Raises
     ------
@@ -222,13 +223,13 @@ def split_values(body: bytes) -> list[bytes]:
             if unpacker.unpack() != MessageKey.DATA:
                 unpacker.skip()
                 continue
-            found, begin = [], 0
+            values, begin = [], 0
             for number in range(unpacker.read_array_header() + 1):
                 if number:
                     unpacker.skip()
-                    found.append(body[begin : unpacker.tell()])
+                    values.append(body[begin : unpacker.tell()])
                 begin = unpacker.tell()
-            return found
+            return values
     except (msgpack.UnpackException, ValueError, TypeError) as error:
         raise ProtocolError(f"an answer is not MessagePack: {error}") from None
     raise ProtocolError("an answer has no data")
@@ -241,5 +242,5 @@ def _decode_key(key: bytes) -> Any:
 def _decode_int(value: bytes) -> int:
     number = msgpack.unpackb(value)
     if not isinstance(number, int):
-        raise ProtocolError("a page's checksum is no number")
+        raise ProtocolError("the answer's checksum is not a number")
     return number

@@ -1,11 +1,12 @@
-"""The bytes of one connection, as an asyncio protocol: a greeting, answers to requests, then a stream.
+"""Receives the bytes of one connection, as an asyncio protocol: a greeting, answers to requests, then a stream.
 
-Reading is lazy on purpose: Tarantool 2.6 writes row by row, and waking the reader for each costs more than the rows
-themselves; so during a stream a TCP socket wakes its reader for `LOW_WATER` bytes or after some milliseconds
-(`SO_RCVLOWAT`, which enlarges the kernel's buffer as well). A unix socket does not support this.
+Reads of a stream are batched: Tarantool 2.6 writes row by row, and waking the reader for each row costs more than the
+row itself. So a TCP socket wakes its reader for `LOW_WATER` bytes or after some milliseconds (`SO_RCVLOWAT`, which
+enlarges the kernel's buffer as well). A unix socket does not support this.
 
-A server's error codes become errors that say what to do and whether to retry (`src/box/errcode.h`; the meanings were
-observed on 2.6.0 or read in later versions). `client` has the requests; `inflow` decodes a stream's bytes.
+`server_error` converts a server's error codes to exceptions that say what to do and whether to retry
+(`src/box/errcode.h`; the meanings were observed on 2.6.0 or read in later versions). `client` sends the requests;
+`inflow` decodes a stream's bytes.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ UNKNOWN_REQUEST = 48
 XLOG_GAP = 219  # before 2.6.1: 32 (ER_PROC_LUA), with this text
 SYNC_ROLLBACK = 217
 TOO_EARLY = 220
-"""The same as `UNKNOWN_REPLICA` from 2.7 on: a replica that is not anonymous subscribes before it has joined."""
+"""From 2.7 on the same as `UNKNOWN_REPLICA`: a replica that is not anonymous subscribes before it has joined."""
 DUPLICATE, UNKNOWN_REPLICA, OTHER_REPLICASET, SAME_UUID, NIL_UUID = 59, 62, 63, 117, 264
 _GAP_TEXT = "Missing .xlog file"
 
@@ -69,7 +70,7 @@ _ERRORS_BY_CODE: dict[int, tuple[type[IprotoError], str | None]] = {
 
 
 def server_error(packet: Packet, peer: str) -> IprotoError:
-    """Return the error for an error packet."""
+    """Return the exception for an error packet of a server."""
     code = packet.error_code or 0
     message = packet.body.get(MessageKey.ERROR_24, "no message")
     text = printable(message)
@@ -86,7 +87,7 @@ WAIT_SECONDS = 0.01
 
 
 class WireProtocol(asyncio.BufferedProtocol):
-    """The bytes of one connection: the greeting, answers, then a stream."""
+    """The asyncio protocol of one connection: it resolves futures of the greeting and the answers, and feeds a sink."""
 
     def __init__(self, peer: str) -> None:
         self.peer = peer
@@ -94,11 +95,11 @@ class WireProtocol(asyncio.BufferedProtocol):
         self.greeting: asyncio.Future[Greeting] = loop.create_future()
         self.closed: asyncio.Future[None] = loop.create_future()
         self.cluster_info: list[Packet] = []
-        """A relay's messages about its instances, which come before its answer to SUBSCRIBE."""
+        """A relay's CLUSTER_INFO packets, which come before its answer to SUBSCRIBE."""
         self.received_bytes = 0
-        """Bytes."""
+        """Number of bytes received so far."""
         self.last_received_at = loop.time()
-        """When the last bytes came, by the loop's clock."""
+        """When the last bytes were received, by the loop's clock."""
         self._loop = loop
         self._pending_answers: list[tuple[asyncio.Future[Packet], Sink | None, bool]] = []
         self._sink: Sink | None = None
@@ -114,31 +115,34 @@ class WireProtocol(asyncio.BufferedProtocol):
 
     @property
     def transport(self) -> asyncio.Transport:
-        """The open connection."""
+        """The transport of the open connection; raises ConnectionLostError after its end."""
         if self._transport is None or self.closed.done():
             raise ConnectionLostError("the connection is closed", peer=self.peer)
         return self._transport
 
     def expect_answer(self, sink: Sink | None = None, *, is_raw: bool = False) -> asyncio.Future[Packet]:
-        """Return the future of the next answer; with a sink, a stream follows it; a raw answer is not decoded."""
+        """Return a future of the answer to the next request.
+
+        A stream that follows the answer goes to `sink`. The body of a raw answer is not decoded.
+        """
         future: asyncio.Future[Packet] = self._loop.create_future()
         future.add_done_callback(_retrieve_error)
         self._pending_answers.append((future, sink, is_raw))
         return future
 
     def allow_cluster_info(self) -> None:
-        """Accept a relay's cluster information before the next answer, since it was requested."""
+        """Accept CLUSTER_INFO packets before the next answer, since they were requested from a relay."""
         self._cluster_info_left = len(REPLICA_IDS)
 
     @property
     def end_of_stream(self) -> asyncio.Future[Packet]:
-        """The packet that ends the last stream, or the error that broke it."""
+        """A future of the packet that ends the last stream, or of the error that broke it."""
         if self._stream_end is None:
-            raise ConnectionLostError("no stream was begun", peer=self.peer)
+            raise ConnectionLostError("no stream was started", peer=self.peer)
         return self._stream_end
 
     def set_paused(self, is_paused: bool) -> None:
-        """Stop reading, so that rows wait on the server's side; or continue."""
+        """Pause reading, so that rows wait on the server, or resume it."""
         transport = self._transport
         if transport is not None and not transport.is_closing():
             if is_paused:
@@ -147,24 +151,24 @@ class WireProtocol(asyncio.BufferedProtocol):
                 transport.resume_reading()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
+        """Store the transport of the new connection."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._batches_reads = transport.get_extra_info("socket").family != socket.AF_UNIX
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Fail all waiting requests."""
+        """Set an error on all pending futures."""
         reason = f"the connection broke: {error}" if error else "the server closed the connection"
         self._fail_pending(ConnectionLostError(reason, peer=self.peer))
 
     def get_buffer(self, _sizehint: int) -> memoryview:
-        """Return the buffer for new bytes, after those that are not processed yet."""
+        """Return the free part of the buffer, which asyncio fills."""
         if self._end == self._buffer.size:
             self._make_room(0)
         return self._buffer.data[self._end :]
 
     def buffer_updated(self, count: int) -> None:
-        """Process the complete part."""
+        """Process the new bytes; after an error, close the connection."""
         self._end += count
         self.received_bytes += count
         self.last_received_at = self._loop.time()
@@ -181,7 +185,7 @@ class WireProtocol(asyncio.BufferedProtocol):
             self._read_timer = self._loop.call_later(WAIT_SECONDS, self._stop_batching_reads)
 
     def abort(self, error: Exception) -> None:
-        """Close at once with this error."""
+        """Close the connection at once, and set this error on all pending futures."""
         self._fail_pending(error)
         if self._transport is not None:
             self._transport.abort()
@@ -225,7 +229,9 @@ class WireProtocol(asyncio.BufferedProtocol):
         error = None if packet.error_code is None else server_error(packet, self.peer)
         if packet.type == Command.CLUSTER_INFO:
             if self._cluster_info_left == 0:
-                raise ProtocolError("cluster information that was not asked for", peer=self.peer)
+                raise ProtocolError(
+                    "the server sent cluster information that was not requested", peer=self.peer
+                )
             self._cluster_info_left -= 1
             self.cluster_info.append(packet)
             return True
@@ -235,7 +241,7 @@ class WireProtocol(asyncio.BufferedProtocol):
         elif self._pending_answers:
             future, sink, _ = self._pending_answers.pop(0)
         else:
-            raise error or ProtocolError("the server sent what was not asked for", peer=self.peer)
+            raise error or ProtocolError("the server sent a packet that was not requested", peer=self.peer)
         if future.done():
             return True
         if error is not None:
@@ -248,7 +254,7 @@ class WireProtocol(asyncio.BufferedProtocol):
         return True
 
     def _make_room(self, need: int) -> None:
-        """Move the rest to the front, in a larger buffer if it must grow to `need` bytes."""
+        """Move unprocessed bytes to the front of the buffer, or of a larger one if they will grow to `need` bytes."""
         left = self._buffer[self._begin : self._end]
         size = BUFFER_BYTES
         while size < need or size <= left.size:

@@ -26,7 +26,7 @@ def assign(
     owners: Mapping[int, str],
     current: Assignment | None = None,
     orphans: OrphanPolicy = OrphanPolicy.LAST,
-    able: Mapping[str, Collection[int]] | None = None,
+    feedable: Mapping[str, Collection[int]] | None = None,
 ) -> dict[str, frozenset[int]]:
     """Give each replica id to one peer.
 
@@ -43,7 +43,7 @@ def assign(
         The current assignment.
     orphans : OrphanPolicy
         What happens to ids without a connected peer of their own.
-    able : mapping, optional
+    feedable : mapping, optional
         Peer → ids that it can feed: it has the logs, and is not behind. By default all can feed all.
 
     Returns
@@ -52,23 +52,23 @@ def assign(
         An id that no peer can feed is missing.
 
     """
-    order = _by_id(peers, owners)
+    order = _sort_by_id(peers, owners)
     result: dict[str, set[int]] = {peer: set() for peer in order}
-    holders = {id_: peer for peer, ids in (current or {}).items() for id_ in ids}
-    rest = []
+    current_peers = {id_: peer for peer, ids in (current or {}).items() for id_ in ids}
+    unassigned = []
     for id_ in sorted(owners):
-        fit = [peer for peer in order if able is None or id_ in able.get(peer, ())]
-        if owners[id_] in fit:
+        candidates = [peer for peer in order if feedable is None or id_ in feedable.get(peer, ())]
+        if owners[id_] in candidates:
             result[owners[id_]].add(id_)
-        elif holders.get(id_) in fit:
-            result[holders[id_]].add(id_)
-        elif fit:
-            rest.append((id_, fit))
-    for id_, fit in rest:
+        elif current_peers.get(id_) in candidates:
+            result[current_peers[id_]].add(id_)
+        elif candidates:
+            unassigned.append((id_, candidates))
+    for id_, candidates in unassigned:
         chosen = (
-            fit[-1]
+            candidates[-1]
             if orphans is OrphanPolicy.LAST
-            else min(fit, key=lambda p: (len(result[p]), order.index(p)))
+            else min(candidates, key=lambda p: (len(result[p]), order.index(p)))
         )
         result[chosen].add(id_)
     return {peer: frozenset(ids) for peer, ids in result.items() if ids}
@@ -79,7 +79,7 @@ def choose_leader(
     ids: Collection[int],
     current: str | None,
     ballots: Mapping[str, Ballot],
-    able: Mapping[str, Collection[int]],
+    feedable: Mapping[str, Collection[int]],
 ) -> dict[str, frozenset[int]]:
     """Give every id to one peer: the current leader, else the able peer with the most rows.
 
@@ -93,18 +93,22 @@ def choose_leader(
         The current leader.
     ballots : mapping
         The vote of each peer.
-    able : mapping
+    feedable : mapping
         Peer → ids that it can feed; one that cannot feed them all cannot lead.
 
     """
-    fit = [peer for peer in peers if frozenset(able.get(peer, ())) >= frozenset(ids)]
-    if not fit:
+    candidates = [peer for peer in peers if frozenset(feedable.get(peer, ())) >= frozenset(ids)]
+    if not candidates:
         return {}
-    chosen = current if current in fit else max(fit, key=lambda peer: sum(ballots[peer].vclock.values()))
+    chosen = (
+        current
+        if current in candidates
+        else max(candidates, key=lambda peer: sum(ballots[peer].vclock.values()))
+    )
     return {chosen: frozenset(ids)} if chosen is not None else {}
 
 
-def _by_id(peers: Sequence[str], owners: Mapping[int, str]) -> list[str]:
+def _sort_by_id(peers: Sequence[str], owners: Mapping[int, str]) -> list[str]:
     """Return the peers in the order of their replica ids; those without an id come first, in the given order."""
-    own = {uuid: id_ for id_, uuid in owners.items()}
-    return sorted(dict.fromkeys(peers), key=lambda peer: own.get(peer, 0))
+    ids = {uuid: id_ for id_, uuid in owners.items()}
+    return sorted(dict.fromkeys(peers), key=lambda peer: ids.get(peer, 0))

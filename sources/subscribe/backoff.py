@@ -30,6 +30,6 @@ class Backoff:
 
     def seconds(self) -> float:
         """Return how long to wait now, and count one more failure."""
-        found = self._wait(self._state)
+        wait = self._wait(self._state)
         self._state.attempt_number += 1
-        return found
+        return wait

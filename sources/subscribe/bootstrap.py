@@ -17,21 +17,21 @@ from sources.iproto.inflow import SnapshotStream
 from sources.iproto.messages import answer_vclock
 from sources.spool.room import NO_ROOM, DiskSpace
 from sources.spool.spool import ServerVersions, Spool
-from sources.subscribe.feed import versions_in
+from sources.subscribe.feed import relay_versions
 from sources.subscribe.link import PeerLink
 from sources.xlog.format.arrays import Bytes
 from sources.xlog.format.writer import XlogWriter
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.05
+CHECK_SECONDS = 0.05
 
 
-class _Target:
+class _SnapshotWriter:
     """Writes a snapshot's rows; buffers those that come before the file is open."""
 
-    def __init__(self, room: DiskSpace) -> None:
-        self._room = room
+    def __init__(self, disk_space: DiskSpace) -> None:
+        self._disk_space = disk_space
         self._early: list[Bytes] = []
         self._writer: XlogWriter | None = None
 
@@ -41,24 +41,24 @@ class _Target:
             writer.write_block(rows.tobytes())
         self._early.clear()
 
-    def take(self, rows: Bytes) -> None:
+    def write(self, rows: Bytes) -> None:
         if self._writer is None:
             self._early.append(rows)
             return
         try:
             self._writer.write_block(rows.tobytes())
         except OSError as error:
-            raise _named(error, self._writer, self._room) from error
+            raise _snapshot_error(error, self._writer, self._disk_space) from error
 
 
-def _named(error: OSError, writer: XlogWriter, room: DiskSpace) -> SpoolError:
+def _snapshot_error(error: OSError, writer: XlogWriter, disk_space: DiskSpace) -> SpoolError:
     """Return the error of a snapshot that cannot be written."""
     if error.errno in NO_ROOM:
-        return room.full_error(writer.position, error.strerror or "no room")
+        return disk_space.full_error(writer.position, error.strerror or "no room")
     return SpoolError(f"the snapshot cannot be written: {error}", file=str(writer.path))
 
 
-async def fetch_snapshot(link: PeerLink, spool: Spool, room: DiskSpace) -> Mapping[int, int]:
+async def fetch_snapshot(link: PeerLink, spool: Spool, disk_space: DiskSpace) -> Mapping[int, int]:
     """Write a server's snapshot into a spool and return the vclock from which its rows continue.
 
     Raises
@@ -71,23 +71,23 @@ async def fetch_snapshot(link: PeerLink, spool: Spool, room: DiskSpace) -> Mappi
         The snapshot cannot be written: the spool is as it was.
 
     """
-    room.check()
-    target = _Target(room)
-    rows = SnapshotStream(target.take, link.name, limit=spool.options.max_block_bytes)
+    disk_space.check()
+    output = _SnapshotWriter(disk_space)
+    rows = SnapshotStream(output.write, link.name, limit=spool.options.max_block_bytes)
     # A server with unfinished synchronous transactions answers when they are settled.
     connection = await connect(link.peer, link.timing.answer)
     try:
         answer = await connection.fetch_snapshot(rows, spool.instance_uuid or "")
-        first = answer_vclock(answer)
-        own = ServerVersions(".".join(map(str, connection.greeting.version)))
-        spool.versions = versions_in(answer) or own
-        writer = spool.snapshot(first)
+        vclock = answer_vclock(answer)
+        server_versions = ServerVersions(".".join(map(str, connection.greeting.version)))
+        spool.versions = relay_versions(answer) or server_versions
+        writer = spool.snapshot(vclock)
         try:
-            target.open(writer)
+            output.open(writer)
             end = connection.wire.end_of_stream
             while not end.done():
-                await asyncio.wait([end], timeout=LOOK_SECONDS)
-                room.check(writer.position)
+                await asyncio.wait([end], timeout=CHECK_SECONDS)
+                disk_space.check(writer.position)
                 if (
                     asyncio.get_running_loop().time() - connection.wire.last_received_at
                     > 4 * link.timing.answer
@@ -100,10 +100,10 @@ async def fetch_snapshot(link: PeerLink, spool: Spool, room: DiskSpace) -> Mappi
                 writer.abandon()
                 writer.path.with_name(writer.path.name + ".inprogress").unlink(missing_ok=True)
             if isinstance(error, OSError):
-                raise _named(error, writer, room) from error
+                raise _snapshot_error(error, writer, disk_space) from error
             raise
     finally:
         connection.close()
-    spool.continue_from(first)
-    logger.info("%s: snapshot of %d rows at %s", link.name, rows.rows, dict(first))
-    return first
+    spool.continue_from(vclock)
+    logger.info("%s: snapshot of %d rows at %s", link.name, rows.rows, dict(vclock))
+    return vclock

@@ -25,12 +25,15 @@ logger = logging.getLogger(__name__)
 REMOVE_SECONDS = 5.0
 
 
-def follow(
+def daemon_tasks(
     replicasets: Sequence[FollowedReplicaset], keep: SpoolRetention
 ) -> list[Coroutine[Any, Any, None]]:
     """Return the tasks to run: one per replicaset, and one that removes files."""
     inflow.compile_kernels()
-    return [*(_run_restarting(replicaset) for replicaset in replicasets), _tidy(replicasets, keep)]
+    return [
+        *(_run_restarting(replicaset) for replicaset in replicasets),
+        _remove_files_repeatedly(replicasets, keep),
+    ]
 
 
 async def _run_restarting(replicaset: FollowedReplicaset) -> None:
@@ -38,12 +41,12 @@ async def _run_restarting(replicaset: FollowedReplicaset) -> None:
     timing, loop = replicaset.options.timing, asyncio.get_running_loop()
     backoff = Backoff(timing.reconnect, timing.longest)
     while True:
-        began = loop.time()
+        started_at = loop.time()
         try:
             await replicaset.run()
         except Exception as error:
-            _report(replicaset, _first(error))
-        if loop.time() - began > 2 * timing.longest:
+            _record_error(replicaset, _root_error(error))
+        if loop.time() - started_at > 2 * timing.longest:
             backoff.reset()
         seconds = backoff.seconds()
         logger.info("%s: starts again in %.1f seconds", replicaset.options.name, seconds)
@@ -51,45 +54,45 @@ async def _run_restarting(replicaset: FollowedReplicaset) -> None:
         replicaset.restarts += 1
 
 
-def _first(error: Exception) -> Exception:
+def _root_error(error: Exception) -> Exception:
     """Return the error that ended a group of tasks."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
-def _report(replicaset: FollowedReplicaset, error: Exception) -> None:
+def _record_error(replicaset: FollowedReplicaset, error: Exception) -> None:
     """Log a replicaset's error and keep it for the status; an unexpected error with its traceback."""
-    is_foreseen = isinstance(error, AggregatorError | OSError)
-    printable = str(error) if is_foreseen else f"{type(error).__name__}: {error}"
-    found = error if isinstance(error, AggregatorError) else AggregatorError(printable)
-    if str(found) != str(replicaset.error):
-        logger.error("%s: %s", replicaset.options.name, found, exc_info=None if is_foreseen else error)
-    replicaset.error = found
+    is_expected = isinstance(error, AggregatorError | OSError)
+    printable = str(error) if is_expected else f"{type(error).__name__}: {error}"
+    recorded = error if isinstance(error, AggregatorError) else AggregatorError(printable)
+    if str(recorded) != str(replicaset.error):
+        logger.error("%s: %s", replicaset.options.name, recorded, exc_info=None if is_expected else error)
+    replicaset.error = recorded
 
 
-async def _tidy(replicasets: Sequence[FollowedReplicaset], keep: SpoolRetention) -> None:
+async def _remove_files_repeatedly(replicasets: Sequence[FollowedReplicaset], keep: SpoolRetention) -> None:
     while True:
         await asyncio.sleep(REMOVE_SECONDS)
         for replicaset in replicasets:
             try:
-                tidy(replicaset, keep)
+                remove_unneeded_files(replicaset, keep)
             except Exception as error:  # whatever fails, files of the others are removed
                 logger.error("%s: files are not removed: %s", replicaset.options.name, error)
 
 
-def tidy(replicaset: FollowedReplicaset, keep: SpoolRetention) -> None:
+def remove_unneeded_files(replicaset: FollowedReplicaset, keep: SpoolRetention) -> None:
     """Remove files that every reader of a spool has passed."""
     directory, now = replicaset.options.directory, time.time()
     snapshots, logs = spool_state.spool_files(directory, ".snap"), spool_state.spool_files(directory, ".xlog")
     acks = remove_expired(directory, keep, now)
-    bad = {name: ack.error for name, ack in acks.items() if ack.error is not None}
-    for name in bad.keys() - replicaset.bad_acks.keys():
+    bad_acks = {name: ack.error for name, ack in acks.items() if ack.error is not None}
+    for name in bad_acks.keys() - replicaset.bad_acks.keys():
         logger.error(
             "%s: reader %s: %s; files wait for it as if it had read none",
             replicaset.options.name,
             name,
-            bad[name],
+            bad_acks[name],
         )
-    replicaset.bad_acks = bad
+    replicaset.bad_acks = bad_acks
     remove_files(removable_files(snapshots, logs, acks, keep, now))

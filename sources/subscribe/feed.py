@@ -24,17 +24,17 @@ from sources.iproto.inflow import RowStream, TransactionChunk
 from sources.iproto.messages import Ballot, Subscription, parse_cluster_info
 from sources.iproto.packet import Packet
 from sources.spool.spool import ServerVersions
-from sources.subscribe.history import PeerHistory, prove
+from sources.subscribe.history import PeerHistory, compare_history
 from sources.subscribe.link import PeerLink
 from sources.subscribe.merge import StreamQueue
 from sources.subscribe.options import Timing
-from sources.subscribe.start import fitness, start_vclock
+from sources.subscribe.start import peer_fitness, start_vclock
 from sources.subscribe.whitelist import OriginWhitelist
 from sources.xlog.format.block import BLOCK_LIMIT
 
 
 class PeerFeed:
-    """A running subscription; made by `begin`.
+    """A running subscription; made by `start_feed`.
 
     Parameters
     ----------
@@ -57,15 +57,15 @@ class PeerFeed:
         self.versions = ServerVersions(".".join(map(str, connection.greeting.version)))
         """Versions of the servers whose rows come: the peer's own, or those that a relay reports for its spool."""
         self._connection = connection
-        self.ahead = 0.0
+        self.clock_ahead_seconds = 0.0
         """By how many seconds row times exceed the allowed clock skew, as last reported."""
-        self._is_held = False
-        self._began = asyncio.get_running_loop().time()
+        self._is_paused = False
+        self._started_at = asyncio.get_running_loop().time()
 
     @property
-    def lasted(self) -> float:
+    def age_seconds(self) -> float:
         """Seconds since the stream began."""
-        return asyncio.get_running_loop().time() - self._began
+        return asyncio.get_running_loop().time() - self._started_at
 
     @property
     def error(self) -> AggregatorError | None:
@@ -83,16 +83,16 @@ class PeerFeed:
         """Whether the stream has been silent for longer than a server ever is, while it was not paused."""
         loop = asyncio.get_running_loop()
         return (
-            not self._is_held
+            not self._is_paused
             and loop.time() - self._connection.wire.last_received_at > self.link.timing.answer
         )
 
-    def hold(self, held: bool) -> None:
+    def set_paused(self, is_paused: bool) -> None:
         """Pause or resume reading; acknowledgements are sent in both states."""
-        if held != self._is_held:
-            self._is_held = held
+        if is_paused != self._is_paused:
+            self._is_paused = is_paused
             self._connection.wire.last_received_at = asyncio.get_running_loop().time()
-            self._connection.wire.set_paused(held)
+            self._connection.wire.set_paused(is_paused)
 
     def acknowledge(self, vclock: Mapping[int, int]) -> None:
         """Send the server the spool's vclock."""
@@ -103,10 +103,10 @@ class PeerFeed:
         self._connection.close()
 
 
-async def begin(
+async def start_feed(
     link: PeerLink,
     ids: frozenset[int] | None,
-    check: frozenset[int],
+    checked_ids: frozenset[int],
     vclock: Mapping[int, int],
     instance_uuid: str,
     timing: Timing,
@@ -123,7 +123,7 @@ async def begin(
         The peer.
     ids : frozenset of int or None
         The wanted ids; None: all.
-    check : frozenset of int
+    checked_ids : frozenset of int
         Ids whose rows the peer must have up to ours, with the logs from there; the peer's vote is asked once more.
     vclock : mapping
         The vclock of the spool.
@@ -148,27 +148,29 @@ async def begin(
 
     """
     feed: PeerFeed
-    early: list[TransactionChunk] = []
+    early_chunks: list[TransactionChunk] = []
 
-    def take(chunk: TransactionChunk) -> None:
+    def receive(chunk: TransactionChunk) -> None:
         # The first rows may come in the same read as the answer, before the caller has the feed.
-        if started:
+        if is_started:
             emit(feed, chunk)
         else:
-            early.append(chunk)
+            early_chunks.append(chunk)
 
-    started = False
+    is_started = False
     connection = await connect(link.peer, timing.answer)
     try:
         if connection.greeting.instance_uuid != link.uuid:
             raise ConnectionLostError("another instance answers at this address now", peer=link.name)
         ballot = await connection.vote()
-        _check(link, ballot, check, vclock)
-        await _check_history(link, ballot, check, vclock, instance_uuid, history, limit)
+        _check_start(link, ballot, checked_ids, vclock)
+        await _check_history(link, ballot, checked_ids, vclock, instance_uuid, history, limit)
         rows = (
-            RowStream(vclock, take, link.name, limit)
+            RowStream(vclock, receive, link.name, limit)
             if link.is_relay
-            else RowStream(vclock, take, link.name, limit, whitelist.wanted, whitelist.registered)
+            else RowStream(
+                vclock, receive, link.name, limit, whitelist.treatments, whitelist.apply_registrations
+            )
         )
         start = start_vclock(ballot, vclock, ids)
         subscription = Subscription(link.replicaset_uuid or "", instance_uuid, start, link.version, ids)
@@ -186,9 +188,9 @@ async def begin(
         raise
     feed = PeerFeed(link, ids, rows, connection)
     feed.queue.received.update(vclock)
-    feed.versions = versions_in(answer) or feed.versions
-    started = True
-    for chunk in early:
+    feed.versions = relay_versions(answer) or feed.versions
+    is_started = True
+    for chunk in early_chunks:
         emit(feed, chunk)
     return feed
 
@@ -203,37 +205,37 @@ async def _check_history(
     limit: int,
 ) -> None:
     """Refuse a peer with another history; checked once per connection, since a restore breaks connections."""
-    if link.proved == link.connects or link.uuid is None:
+    if link.verified_connection == link.connection_count or link.uuid is None:
         return
-    marks = {i: marks for i, marks in history.of(link.uuid, ballot, vclock).items() if i in ids}
+    marks = {i: marks for i, marks in history.comparable_marks(link.uuid, ballot, vclock).items() if i in ids}
     if marks:
         connection = await connect(link.peer, link.timing.answer)
         try:
             if connection.greeting.instance_uuid != link.uuid:
                 raise ConnectionLostError("another instance answers at this address now", peer=link.name)
-            await prove(connection, link, instance_uuid, marks, ballot, limit)
+            await compare_history(connection, link, instance_uuid, marks, ballot, limit)
         finally:
             connection.close()
-    link.proved = link.connects
+    link.verified_connection = link.connection_count
 
 
-def versions_in(answer: Packet) -> ServerVersions | None:
+def relay_versions(answer: Packet) -> ServerVersions | None:
     """Return the versions of the servers whose rows a relay sends; None if the answer has no versions."""
-    sent = answer.body.get(MessageKey.SERVER_VERSIONS)
-    if sent is None:
+    versions = answer.body.get(MessageKey.SERVER_VERSIONS)
+    if versions is None:
         return None
     try:
-        version, by_origin = sent
+        version, by_origin = versions
         return ServerVersions(str(version), {int(i): str(one) for i, one in by_origin.items()})
     except (TypeError, ValueError, AttributeError):
-        raise ProtocolError(f"a relay's versions of servers are not {{id: version}}: {sent!r}") from None
+        raise ProtocolError(f"a relay's versions of servers are not {{id: version}}: {versions!r}") from None
 
 
-def _check(link: PeerLink, ballot: Ballot, ids: frozenset[int], vclock: Mapping[int, int]) -> None:
+def _check_start(link: PeerLink, ballot: Ballot, ids: frozenset[int], vclock: Mapping[int, int]) -> None:
     """Refuse a start to which the server would answer with an error, or not at all."""
-    fit = fitness(ballot, vclock, ids)
-    if fit.gone:
-        id_, oldest = next(iter(fit.gone.items()))
+    fitness = peer_fitness(ballot, vclock, ids)
+    if fitness.lost:
+        id_, oldest = next(iter(fitness.lost.items()))
         raise GapError(
             "the server no longer has the logs",
             peer=link.name,
@@ -241,8 +243,8 @@ def _check(link: PeerLink, ballot: Ballot, ids: frozenset[int], vclock: Mapping[
             wanted=vclock.get(id_, 0) + 1,
             oldest=oldest + 1,
         )
-    if fit.behind:
-        id_, lsn = next(iter(fit.behind.items()))
+    if fitness.behind:
+        id_, lsn = next(iter(fitness.behind.items()))
         raise ServerBusyError(
             f"the server is behind: it has {lsn} rows of replica id {id_}, we {vclock[id_]}", peer=link.name
         )

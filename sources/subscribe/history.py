@@ -31,12 +31,12 @@ from sources.iproto.inflow import RowStream, TransactionChunk
 from sources.iproto.messages import Ballot, Subscription
 from sources.subscribe.link import PeerLink
 
-FILE = "history.json"
-MARKS = 3
+HISTORY_FILE = "history.json"
+MARKS_PER_ORIGIN = 3
 """Marks remembered per peer and origin, ..."""
-SECONDS = 1.0
+MARK_SECONDS = 1.0
 """... at least this many seconds apart, except the last one."""
-LARGEST = 1 << 20
+LARGEST_TRANSACTION = 1 << 20
 """Bytes of a transaction; larger ones are not remembered."""
 NOP_DIGEST = hashlib.blake2b(bytes([RequestType.NOP]), digest_size=16).hexdigest()
 """Hash of each NOP, which has no body."""
@@ -64,17 +64,17 @@ class HistoryMark:
     at: float = 0.0
 
 
-def marks_in(chunk: TransactionChunk, at: float) -> Iterator[HistoryMark]:
+def last_marks(chunk: TransactionChunk, at: float) -> Iterator[HistoryMark]:
     """Yield the last row of each origin in a chunk."""
     for id_ in np.unique(chunk.replicas):
         number = int(np.flatnonzero(chunk.replicas == id_)[-1])
         begin = int(chunk.ends[number - 1]) if number else 0
         end = int(chunk.ends[number])
-        if end - begin <= LARGEST:
-            yield _last_row(chunk.rows[begin:end].tobytes(), int(id_), at)
+        if end - begin <= LARGEST_TRANSACTION:
+            yield _mark_last_row(chunk.rows[begin:end].tobytes(), int(id_), at)
 
 
-def _last_row(rows: bytes, replica_id: int, at: float) -> HistoryMark:
+def _mark_last_row(rows: bytes, replica_id: int, at: float) -> HistoryMark:
     """Return the mark of a transaction's rows, in the form they have in a log."""
     unpacker = msgpack.Unpacker(strict_map_key=False, raw=True, max_buffer_size=0)
     unpacker.feed(rows)
@@ -100,7 +100,7 @@ class PeerHistory:
     """
 
     def __init__(self, directory: Path) -> None:
-        self._path = directory / FILE
+        self._path = directory / HISTORY_FILE
         self._marks: dict[str, dict[int, list[HistoryMark]]] = {}
         self._is_saved = True
 
@@ -129,9 +129,9 @@ class PeerHistory:
             peer: [asdict(mark) | {"at": 0.0} for marks in by_id.values() for mark in marks]
             for peer, by_id in self._marks.items()
         }
-        made = self._path.with_name(f".{FILE}")
-        made.write_text(json.dumps(rows), encoding="utf-8")
-        made.replace(self._path)
+        temporary = self._path.with_name(f".{HISTORY_FILE}")
+        temporary.write_text(json.dumps(rows), encoding="utf-8")
+        temporary.replace(self._path)
         self._is_saved = True
 
     def forget(self) -> None:
@@ -141,17 +141,19 @@ class PeerHistory:
 
     def remember(self, peer: str, chunk: TransactionChunk, at: float) -> None:
         """Remember the last rows of a chunk that a peer gave."""
-        for mark in marks_in(chunk, at):
+        for mark in last_marks(chunk, at):
             self._add(peer, mark)
             self._is_saved = False
 
-    def of(self, peer: str, ballot: Ballot, vclock: Mapping[int, int]) -> dict[int, list[HistoryMark]]:
+    def comparable_marks(
+        self, peer: str, ballot: Ballot, vclock: Mapping[int, int]
+    ) -> dict[int, list[HistoryMark]]:
         """Return a peer's marks whose logs it still has, by replica id; oldest first."""
         return {
-            id_: kept
+            id_: usable
             for id_, marks in self._marks.get(peer, {}).items()
             if (
-                kept := [
+                usable := [
                     mark
                     for mark in marks
                     if ballot.gc_vclock.get(id_, 0) < mark.tsn and mark.lsn <= vclock.get(id_, 0)
@@ -165,13 +167,13 @@ class PeerHistory:
         marks = self._marks.setdefault(peer, {}).setdefault(mark.replica_id, [])
         while marks and marks[-1].lsn >= mark.lsn:  # the spool was cut, and rows are fetched again
             marks.pop()
-        if len(marks) > 1 and mark.at - marks[-2].at < SECONDS and mark.at:
+        if len(marks) > 1 and mark.at - marks[-2].at < MARK_SECONDS and mark.at:
             marks.pop()
         marks.append(mark)
-        del marks[:-MARKS]
+        del marks[:-MARKS_PER_ORIGIN]
 
 
-async def prove(
+async def compare_history(
     connection: Connection,
     link: PeerLink,
     instance_uuid: str,
@@ -190,7 +192,7 @@ async def prove(
     instance_uuid : str
         The subscriber's.
     marks : mapping
-        From `PeerHistory.of`.
+        From `PeerHistory.comparable_marks`.
     ballot : Ballot
         The peer's vote; the peer has all these rows.
     limit : int
@@ -208,20 +210,20 @@ async def prove(
     found: dict[tuple[int, int], str] = {}
     reached = dict.fromkeys(marks, 0)
 
-    def take(chunk: TransactionChunk) -> None:
-        ends = {mark.lsn for kept in marks.values() for mark in kept}
+    def receive(chunk: TransactionChunk) -> None:
+        ends = {mark.lsn for usable in marks.values() for mark in usable}
         for number in np.flatnonzero(np.isin(chunk.lsns, list(ends))):
             begin = int(chunk.ends[number - 1]) if number else 0
             rows = chunk.rows[begin : int(chunk.ends[number])].tobytes()
-            if len(rows) <= LARGEST:
-                mark = _last_row(rows, int(chunk.replicas[number]), 0.0)
+            if len(rows) <= LARGEST_TRANSACTION:
+                mark = _mark_last_row(rows, int(chunk.replicas[number]), 0.0)
                 found[mark.replica_id, mark.lsn] = mark.digest
         reached.update({id_: max(reached[id_], lsn) for id_, lsn in chunk.vclock.items() if id_ in reached})
-        if all(reached[id_] >= kept[-1].lsn for id_, kept in marks.items()) and not done.done():
+        if all(reached[id_] >= usable[-1].lsn for id_, usable in marks.items()) and not done.done():
             done.set_result(None)
 
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    rows = RowStream(start, take, link.name, limit)
+    rows = RowStream(start, receive, link.name, limit)
     subscription = Subscription(
         link.replicaset_uuid or "", instance_uuid, start, link.version, frozenset(marks)
     )
@@ -238,8 +240,8 @@ async def prove(
             and asyncio.get_running_loop().time() - connection.wire.last_received_at > link.timing.answer
         ):
             raise ConnectionLostError("the stream fell silent", peer=link.name)
-    for id_, kept in marks.items():
-        for mark in kept:
+    for id_, usable in marks.items():
+        for mark in usable:
             if found.get((id_, mark.lsn)) != mark.digest:
                 raise RewindError(
                     f"row {mark.lsn} of replica id {id_} differs from the one that was received",

@@ -24,7 +24,7 @@ from sources.subscribe.options import Timing
 
 logger = logging.getLogger(__name__)
 
-KEPT_SECONDS = 5.0
+RETENTION_SECONDS = 5.0
 """Seconds between two requests for the vclock from which a peer keeps logs for this daemon."""
 
 
@@ -37,7 +37,7 @@ class PeerLink:
     timing : Timing
     spool : Spool
         The spool that its rows go to; gives its vclock and the uuid under which the daemon subscribes.
-    changed : callable
+    on_change : callable
         Called when the peer connected, disconnected, or gave a new answer; with the moment (seconds since 1970 UTC) of
         the request.
 
@@ -48,7 +48,7 @@ class PeerLink:
         peer: Peer,
         timing: Timing,
         spool: Spool,
-        changed: Callable[[PeerLink, float], None],
+        on_change: Callable[[PeerLink, float], None],
     ) -> None:
         self.peer = peer
         self.uuid: str | None = None
@@ -59,21 +59,21 @@ class PeerLink:
         self.cluster: Mapping[int, str] = {}
         self.ballot: Ballot | None = None
         """None: not connected, or not ready to feed."""
-        self.had: Mapping[int, int] = {}
+        self.spool_vclock_at_vote: Mapping[int, int] = {}
         """The spool's vclock when the ballot was requested; the spool may be ahead of the ballot later."""
         self.error: AggregatorError | None = None
         """Why the peer is not connected, or why its stream ended."""
-        self.connects = 0
-        self.proved = 0
+        self.connection_count = 0
+        self.verified_connection = 0
         """The connection on which the peer's log was found to be the one that rows were received from."""
-        self.timing, self._spool, self._changed = timing, spool, changed
-        self.kept: Mapping[int, int] | None = None
+        self.timing, self._spool, self._on_change = timing, spool, on_change
+        self.retained_vclock: Mapping[int, int] | None = None
         """The vclock from which the peer keeps its logs for this daemon; None: it keeps none, or it is not known."""
-        self._next_kept = 0.0
+        self._next_retention_request = 0.0
         self._checksum: int | None = None
         self._backoff = Backoff(timing.reconnect, timing.longest)
         self._stream_backoff = Backoff(timing.poll, timing.longest)
-        self._not_before = 0.0
+        self._feeds_not_before = 0.0
         """Time of the loop's clock until which the peer does not feed, since its streams have failed."""
 
     @property
@@ -87,37 +87,39 @@ class PeerLink:
             connection: Connection | None = None
             try:
                 connection = await connect(self.peer, self.timing.answer)
-                await self._ask_repeatedly(connection)
+                await self._poll(connection)
             except AggregatorError as error:
-                self._lost(error)
+                self._record_disconnect(error)
             finally:
                 if connection is not None:
                     connection.close()
             await asyncio.sleep(self._backoff.seconds())
 
-    async def _ask_repeatedly(self, connection: Connection) -> None:
+    async def _poll(self, connection: Connection) -> None:
         self.is_relay = await connection.is_relay()
         self.uuid, self.version = connection.greeting.instance_uuid, connection.greeting.version
-        self._checksum, self.kept, self._next_kept = None, None, 0.0
-        self.connects += 1
+        self._checksum, self.retained_vclock, self._next_retention_request = None, None, 0.0
+        self.connection_count += 1
         while True:
-            moment, had = time.time(), dict(self._spool.vclock or {})
+            asked_at, spool_vclock_at_vote = time.time(), dict(self._spool.vclock or {})
             ballot = await connection.vote()
-            if not ballot.is_loading and asyncio.get_running_loop().time() >= self._not_before:
-                await self._take(ballot, had, connection)
-                self._changed(self, moment)
+            if not ballot.is_loading and asyncio.get_running_loop().time() >= self._feeds_not_before:
+                await self._record_ballot(ballot, spool_vclock_at_vote, connection)
+                self._on_change(self, asked_at)
             await asyncio.sleep(self.timing.poll)
 
-    async def _take(self, ballot: Ballot, had: Mapping[int, int], connection: Connection) -> None:
-        known = self.ballot
-        if self._checksum is None or known is None or known.vclock.keys() != ballot.vclock.keys():
+    async def _record_ballot(
+        self, ballot: Ballot, spool_vclock_at_vote: Mapping[int, int], connection: Connection
+    ) -> None:
+        previous = self.ballot
+        if self._checksum is None or previous is None or previous.vclock.keys() != ballot.vclock.keys():
             self.replicaset_uuid = await connection.replicaset_uuid()
         # Checked each time: an id that is given to another instance changes no vclock.
         await self._read_cluster(connection)
         await self._read_retention(connection)
-        self.ballot, self.had, self.error = ballot, had, None
+        self.ballot, self.spool_vclock_at_vote, self.error = ballot, spool_vclock_at_vote, None
         self._backoff.reset()
-        if known is None:
+        if previous is None:
             logger.info("%s: connected, instance %s", self.name, self.uuid)
 
     async def _read_cluster(self, connection: Connection) -> None:
@@ -129,28 +131,28 @@ class PeerLink:
     async def _read_retention(self, connection: Connection) -> None:
         """Ask now and then from where on the peer keeps logs for this daemon; for the status only."""
         now, uuid = asyncio.get_running_loop().time(), self._spool.instance_uuid
-        if uuid is not None and now >= self._next_kept:
-            self._next_kept = now + KEPT_SECONDS
+        if uuid is not None and now >= self._next_retention_request:
+            self._next_retention_request = now + RETENTION_SECONDS
             try:
-                self.kept = await connection.retained_logs_vclock(uuid)
+                self.retained_vclock = await connection.retained_logs_vclock(uuid)
             except ServerError:  # a server whose schema was not upgraded has no such space
-                self.kept = None
+                self.retained_vclock = None
 
-    def lost(self, lasted: float = 0.0) -> None:
+    def record_stream_end(self, age_seconds: float = 0.0) -> None:
         """Note that the peer's stream broke after some seconds: the peer can feed again after its next answer.
 
         A peer whose streams break at once waits longer each time, so that it is not asked without end.
         """
         self.ballot = None
-        if lasted > self.timing.answer:
+        if age_seconds > self.timing.answer:
             self._stream_backoff.reset()
-        self._not_before = asyncio.get_running_loop().time() + self._stream_backoff.seconds()
+        self._feeds_not_before = asyncio.get_running_loop().time() + self._stream_backoff.seconds()
 
-    def _lost(self, error: AggregatorError) -> None:
-        was_there = self.ballot is not None
-        if was_there or str(error) != str(self.error):
+    def _record_disconnect(self, error: AggregatorError) -> None:
+        was_connected = self.ballot is not None
+        if was_connected or str(error) != str(self.error):
             level = logging.WARNING if isinstance(error, ConnectionLostError) else logging.ERROR
             logger.log(level, "%s", error)
         self.ballot, self.error = None, error
-        if was_there:
-            self._changed(self, time.time())
+        if was_connected:
+            self._on_change(self, time.time())

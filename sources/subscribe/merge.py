@@ -45,8 +45,8 @@ class StreamQueue:
     """Bytes in the queue."""
     _chunks: deque[TransactionChunk] = field(default_factory=deque)
     _newest: float = NEVER
-    _complete: float = NEVER
-    _asked: deque[tuple[float, Mapping[int, int]]] = field(default_factory=deque)
+    _complete_until: float = NEVER
+    _votes: deque[tuple[float, Mapping[int, int]]] = field(default_factory=deque)
 
     def add(self, chunk: TransactionChunk, latest: float = float("inf")) -> float:
         """Add a chunk of the stream; return by how many seconds its newest row is later than `latest`.
@@ -62,17 +62,17 @@ class StreamQueue:
         self.size += chunk.rows.size
         return ahead
 
-    def asked(self, moment: float, vclock: Mapping[int, int]) -> None:
+    def record_vote(self, moment: float, vclock: Mapping[int, int]) -> None:
         """Record that the server had these rows at this moment or later."""
-        self._asked.append((moment, vclock))
+        self._votes.append((moment, vclock))
 
     def frontier(self) -> float:
         """Return the time before which no more rows will come."""
-        while self._asked and self._has(self._asked[0][1]):
-            self._complete = max(self._complete, self._asked.popleft()[0])
-        return max(self._newest, self._complete)
+        while self._votes and self._has_received(self._votes[0][1]):
+            self._complete_until = max(self._complete_until, self._votes.popleft()[0])
+        return max(self._newest, self._complete_until)
 
-    def take(self, before: float) -> list[TransactionChunk]:
+    def take_until(self, before: float) -> list[TransactionChunk]:
         """Remove and return the transactions up to a time."""
         taken = []
         while self._chunks:
@@ -90,7 +90,7 @@ class StreamQueue:
         self.size -= sum(chunk.rows.size for chunk in taken)
         return taken
 
-    def _has(self, vclock: Mapping[int, int]) -> bool:
+    def _has_received(self, vclock: Mapping[int, int]) -> bool:
         ids: Collection[int] = vclock if self.ids is None else self.ids
         return all(self.received.get(i, 0) >= vclock.get(i, 0) for i in ids)
 
@@ -119,15 +119,15 @@ def split_by_size(chunk: TransactionChunk, limit: int) -> list[TransactionChunk]
         One transaction alone exceeds the limit.
 
     """
-    found = []
+    parts = []
     while chunk.rows.size > limit:
         count = int(np.searchsorted(chunk.ends, limit, side="right"))
         if not count:
             replica_id, lsn = int(chunk.replicas[0]), int(chunk.lsns[0])
             raise beyond_limit(limit, replica_id=replica_id, lsn=lsn)
         head, chunk = _split(chunk, count)
-        found.append(head)
-    return [*found, chunk] if chunk.rows.size else found
+        parts.append(head)
+    return [*parts, chunk] if chunk.rows.size else parts
 
 
 def merge_by_time(queues: Collection[StreamQueue]) -> TransactionChunk | None:
@@ -142,7 +142,7 @@ def merge_by_time(queues: Collection[StreamQueue]) -> TransactionChunk | None:
     if not queues:
         return None
     before = min(queue.frontier() for queue in queues)
-    chunks = [chunk for queue in queues for chunk in queue.take(before)]
+    chunks = [chunk for queue in queues for chunk in queue.take_until(before)]
     if len(chunks) < 2:
         return chunks[0] if chunks else None
     offsets = np.cumsum([0, *(chunk.rows.size for chunk in chunks)])

@@ -36,7 +36,7 @@ from sources.subscribe import choice
 from sources.subscribe.backoff import Backoff
 from sources.subscribe.bootstrap import fetch_snapshot
 from sources.subscribe.choice import FeedChooser, FeedDecision
-from sources.subscribe.feed import PeerFeed, begin
+from sources.subscribe.feed import PeerFeed, start_feed
 from sources.subscribe.history import PeerHistory
 from sources.subscribe.link import PeerLink
 from sources.subscribe.merge import merge_by_time, split_by_size
@@ -61,16 +61,16 @@ class FeedProgress:
     """Changes of the assignment of ids to peers."""
     snapshots: int = 0
     """FETCH_SNAPSHOTs."""
-    known: dict[int, int] = field(default_factory=dict)
+    newest_lsns: dict[int, int] = field(default_factory=dict)
     """The highest lsn of each id that any peer has reported."""
-    times: dict[int, float] = field(default_factory=dict)
+    row_times: dict[int, float] = field(default_factory=dict)
     """Time stamp of the last written row of each id, seconds since 1970 UTC."""
 
     def record_peers(self, links: Iterable[PeerLink]) -> None:
         """Update the newest vclock from the peers' answers."""
         for link in links:
             for id_, lsn in (link.ballot.vclock if link.ballot is not None else {}).items():
-                self.known[id_] = max(lsn, self.known.get(id_, 0))
+                self.newest_lsns[id_] = max(lsn, self.newest_lsns.get(id_, 0))
 
     def record_written(self, chunk: TransactionChunk) -> None:
         """Count a chunk that was written."""
@@ -78,17 +78,17 @@ class FeedProgress:
         newest = np.full(VCLOCK_MAX, -1.0)
         np.maximum.at(newest, chunk.replicas, chunk.times)
         for id_ in np.flatnonzero(newest >= 0):
-            self.times[int(id_)] = float(newest[id_])
+            self.row_times[int(id_)] = float(newest[id_])
 
     def lag_rows(self, vclock: Vclock) -> dict[int, int]:
         """Return how many rows of each id a peer has and the spool does not."""
-        return {i: max(0, lsn - vclock.get(i, 0)) for i, lsn in sorted(self.known.items())}
+        return {i: max(0, lsn - vclock.get(i, 0)) for i, lsn in sorted(self.newest_lsns.items())}
 
     def lag_seconds(self, vclock: Vclock, now: float | None = None) -> dict[int, float]:
         """Return the age of the last row of each id that is behind; 0 for an id that is not behind."""
         moment = time.time() if now is None else now
         return {
-            i: max(0.0, moment - self.times.get(i, moment)) if behind else 0.0
+            i: max(0.0, moment - self.row_times.get(i, moment)) if behind else 0.0
             for i, behind in self.lag_rows(vclock).items()
         }
 
@@ -110,17 +110,17 @@ class FollowedReplicaset:
     def __init__(self, options: ReplicasetOptions, start: SpoolStart | None = None) -> None:
         self.options = options
         self.spool = Spool(options.directory, options.spool)
-        self._room = DiskSpace(options.directory, options.spool.room_bytes)
+        self._disk_space = DiskSpace(options.directory, options.spool.room_bytes)
         self.links = [
             PeerLink(peer, options.timing, self.spool, self._on_peer_event) for peer in options.peers
         ]
         self.feeds: dict[str, PeerFeed] = {}
         """Peer's instance uuid → its stream."""
-        self.choice = FeedChooser(options)
+        self.chooser = FeedChooser(options)
         self.progress = FeedProgress()
         self.error: AggregatorError | None = None
         """Why nothing is received."""
-        self._refused: TransactionLimitError | None = None
+        self._oversized: TransactionLimitError | None = None
         """Set when the next transaction is larger than any reader accepts; nothing more is requested then."""
         self.bad_acks: dict[str, str] = {}
         """Readers whose acknowledgement cannot be read, and why."""
@@ -130,21 +130,21 @@ class FollowedReplicaset:
         self._start = start
         self._history = PeerHistory(options.directory)
         self._whitelist = OriginWhitelist(options.origins)
-        self._foreign: dict[str, tuple[int, RewindError]] = {}
+        self._other_histories: dict[str, tuple[int, RewindError]] = {}
         """Peers whose log is not the one that rows were received from, with the connection that showed it."""
-        self._gapped: dict[str, dict[int, int]] = {}
+        self._lacking_logs: dict[str, dict[int, int]] = {}
         self._changed = asyncio.Event()
-        self._broken: AggregatorError | None = None
+        self._spool_error: AggregatorError | None = None
         """Why the spool cannot be written: it must be opened again, and rows fetched again."""
         self._truncations = 0
         """How often the spool had been cut when this run began."""
 
     async def run(self) -> None:
         """Follow until cancelled; may be called again after a failure."""
-        self.choice, self._gapped, self._foreign = FeedChooser(self.options), {}, {}
+        self.chooser, self._lacking_logs, self._other_histories = FeedChooser(self.options), {}, {}
         for link in self.links:
             link.ballot = None
-        self._broken = None
+        self._spool_error = None
         with self.spool:
             self._truncations = self.spool.truncations
             self._history.load()
@@ -157,14 +157,14 @@ class FollowedReplicaset:
                 async with asyncio.TaskGroup() as tasks:
                     for link in self.links:
                         tasks.create_task(link.run())
-                    tasks.create_task(self._acknowledge())
-                    tasks.create_task(self._force())
-                    tasks.create_task(self._decide())
+                    tasks.create_task(self._acknowledge_repeatedly())
+                    tasks.create_task(self._flush_repeatedly())
+                    tasks.create_task(self._step_repeatedly())
             finally:
-                self._close(set(self.feeds))
-                self._remember()
+                self._close_feeds(set(self.feeds))
+                self._save_history()
 
-    async def _decide(self) -> None:
+    async def _step_repeatedly(self) -> None:
         while True:
             try:
                 async with asyncio.timeout(self.options.timing.poll):
@@ -172,8 +172,8 @@ class FollowedReplicaset:
             except TimeoutError:
                 pass
             self._changed.clear()
-            if self._broken is not None:
-                raise self._broken
+            if self._spool_error is not None:
+                raise self._spool_error
             try:
                 await self._step()
                 self.error = None
@@ -182,23 +182,23 @@ class FollowedReplicaset:
                 raise
             except AggregatorError as error:
                 if isinstance(error, TransactionLimitError):
-                    self._refused = error
+                    self._oversized = error
                 if str(error) != str(self.error):
                     logger.error("%s: %s", self.options.name, error)
                 self.error = error
                 await asyncio.sleep(self._backoff.seconds())
 
-    async def _acknowledge(self) -> None:
+    async def _acknowledge_repeatedly(self) -> None:
         while True:
             for feed in self.feeds.values():
                 feed.acknowledge(self.spool.durable or {})
             await asyncio.sleep(self.options.timing.acknowledge)
 
-    async def _force(self) -> None:
+    async def _flush_repeatedly(self) -> None:
         """Flush written rows to the disk, in another thread: only flushed rows are acknowledged."""
         while True:
             await asyncio.sleep(self.options.timing.acknowledge)
-            self._remember()
+            self._save_history()
             point = self.spool.flush_point()
             if point is None:
                 continue
@@ -210,30 +210,30 @@ class FollowedReplicaset:
                 raise self.spool.record_flush_failure(error) from error
             self.spool.record_flush(point)
 
-    def _remember(self) -> None:
+    def _save_history(self) -> None:
         with contextlib.suppress(OSError):  # the spool itself reports what is wrong with its disk
             self._history.save()
 
-    def _held(self) -> Mapping[int, int]:
+    def _spool_vclock(self) -> Mapping[int, int]:
         return self.spool.vclock or {}
 
     def _on_peer_event(self, link: PeerLink, moment: float) -> None:
         """Record that a peer connected, disconnected or answered a VOTE."""
         feed = self.feeds.get(link.uuid or "")
         if feed is not None and feed.link is link and link.ballot is not None:
-            feed.queue.asked(moment - self.options.timing.clock_skew, link.ballot.vclock)
-            self._flush()
+            feed.queue.record_vote(moment - self.options.timing.clock_skew, link.ballot.vclock)
+            self._write_merged()
         self._changed.set()
 
     async def _step(self) -> None:
         """Start and close streams until the running ones are the wanted ones."""
         self._close_dead_streams()
         self.spool.retry()
-        if self._refused is not None:
-            self._close(set(self.feeds))
-            raise self._refused
-        self._flush()
-        ready = self._with_our_history(self._ready())
+        if self._oversized is not None:
+            self._close_feeds(set(self.feeds))
+            raise self._oversized
+        self._write_merged()
+        ready = self._with_known_history(self._ready())
         if not ready:
             return
         self.progress.record_peers(ready.values())
@@ -242,15 +242,17 @@ class FollowedReplicaset:
         if self._is_rewound(ready):
             return
         now = time.monotonic()
-        decided = self.choice.decide(ready, self._held(), self._gapped, self._current(), now)
-        if decided.is_gap:
-            self._close(set(self.feeds))
+        decision = self.chooser.decide(
+            ready, self._spool_vclock(), self._lacking_logs, self._running_ids(), now
+        )
+        if decision.is_gap:
+            self._close_feeds(set(self.feeds))
             logger.warning("%s: no peer has the logs any more: a new snapshot", self.options.name)
             await self._bootstrap(ready)
             return
-        await self._apply(decided, ready)
+        await self._apply_decision(decision, ready)
 
-    def _current(self) -> dict[str, frozenset[int] | None]:
+    def _running_ids(self) -> dict[str, frozenset[int] | None]:
         return {uuid: feed.ids for uuid, feed in self.feeds.items()}
 
     def _ready(self) -> dict[str, PeerLink]:
@@ -269,15 +271,18 @@ class FollowedReplicaset:
             ready[link.uuid] = link
         return ready
 
-    def _with_our_history(self, ready: Mapping[str, PeerLink]) -> Mapping[str, PeerLink]:
+    def _with_known_history(self, ready: Mapping[str, PeerLink]) -> Mapping[str, PeerLink]:
         """Return the peers whose log is the known one; if there is none, refuse, or begin a new spool."""
         for link in self.links:
-            if link.uuid in self._foreign and self._foreign[link.uuid][0] != link.connects:
-                del self._foreign[link.uuid]
-        if not self._foreign or self.feeds or ready.keys() - self._foreign.keys():
-            return {uuid: link for uuid, link in ready.items() if uuid not in self._foreign}
+            if (
+                link.uuid in self._other_histories
+                and self._other_histories[link.uuid][0] != link.connection_count
+            ):
+                del self._other_histories[link.uuid]
+        if not self._other_histories or self.feeds or ready.keys() - self._other_histories.keys():
+            return {uuid: link for uuid, link in ready.items() if uuid not in self._other_histories}
         if not self.options.accept_rewind:
-            raise next(iter(self._foreign.values()))[1]
+            raise next(iter(self._other_histories.values()))[1]
         self._begin_new_spool()
         return {}
 
@@ -296,29 +301,29 @@ class FollowedReplicaset:
             if error is None and not feed.is_silent and feed.link.ballot is not None:
                 continue
             if isinstance(error, TransactionLimitError):
-                self._refused = error
+                self._oversized = error
             if isinstance(error, GapError | StreamGapError):
-                self._gapped[uuid] = dict(self.spool.vclock or {})
+                self._lacking_logs[uuid] = dict(self.spool.vclock or {})
             logger.warning(
                 "%s: stream of %s ended: %s", self.options.name, feed.link.name, error or "silence"
             )
             feed.link.error = error or feed.link.error
-            feed.link.lost(feed.lasted)
-            self._close({uuid})
+            feed.link.record_stream_end(feed.age_seconds)
+            self._close_feeds({uuid})
 
     async def _bootstrap(self, ready: Mapping[str, PeerLink]) -> None:
-        link = max(ready.values(), key=choice.rows_of)
+        link = max(ready.values(), key=choice.total_rows)
         self.spool.replicaset_uuid = link.replicaset_uuid
-        await fetch_snapshot(link, self.spool, self._room)
-        self._gapped.clear()
+        await fetch_snapshot(link, self.spool, self._disk_space)
+        self._lacking_logs.clear()
         self.progress.snapshots += 1
 
     def _is_rewound(self, ready: Mapping[str, PeerLink]) -> bool:
         """Refuse instances that lost rows, or begin a new spool; return whether it began one."""
-        found = self.choice.rewound(ready, self.spool.vclock or {}, time.monotonic())
+        found = self.chooser.rewound_instances(ready, self.spool.vclock or {}, time.monotonic())
         if not found:
             return False
-        self._close(set(self.feeds))
+        self._close_feeds(set(self.feeds))
         if self.options.accept_rewind:
             self._begin_new_spool()
             return True
@@ -336,36 +341,38 @@ class FollowedReplicaset:
         """Set the spool aside and begin an empty one."""
         folder = self.spool.move_files_to(f"rewound-{time.time_ns()}")
         self._history.forget()
-        self.choice, self._foreign = FeedChooser(self.options), {}
+        self.chooser, self._other_histories = FeedChooser(self.options), {}
         for link in self.links:  # their answers were compared with the old spool
             link.ballot = None
         logger.warning("%s: began again; the old spool is in %s", self.options.name, folder)
 
-    async def _apply(self, decided: FeedDecision, ready: Mapping[str, PeerLink]) -> None:
+    async def _apply_decision(self, decision: FeedDecision, ready: Mapping[str, PeerLink]) -> None:
         """Close streams that are not wanted, then begin missing ones, so that no row is fetched twice."""
-        current, wanted = self._current(), decided.wanted
+        current, wanted = self._running_ids(), decision.wanted
         changed = {uuid for uuid in current if uuid not in wanted or wanted[uuid] != current[uuid]}
-        self._close(changed)
+        self._close_feeds(changed)
         missing = [uuid for uuid in wanted if uuid not in self.feeds]
         if missing:
             logger.info("%s: assignment %s", self.options.name, choice.format_assignment(wanted, ready))
             self.progress.assignments += 1
             await asyncio.gather(
-                *(self._begin(ready[uuid], wanted[uuid], decided.settled) for uuid in missing)
+                *(self._start_feed(ready[uuid], wanted[uuid], decision.accepted_behind) for uuid in missing)
             )
-        self._flush()
+        self._write_merged()
 
-    async def _begin(self, link: PeerLink, ids: frozenset[int] | None, settled: frozenset[int]) -> None:
+    async def _start_feed(
+        self, link: PeerLink, ids: frozenset[int] | None, accepted_behind: frozenset[int]
+    ) -> None:
         if link.uuid is None or self.spool.instance_uuid is None:
             return
         self.spool.replicaset_uuid = link.replicaset_uuid
         if not self.feeds:
             self._whitelist.load(self.options.directory, link.cluster)
         try:
-            feed = await begin(
+            feed = await start_feed(
                 link,
                 ids,
-                (frozenset(self.choice.owners) if ids is None else ids) - settled,
+                (frozenset(self.chooser.owners) if ids is None else ids) - accepted_behind,
                 dict(self.spool.vclock or {}),
                 self.spool.instance_uuid,
                 self.options.timing,
@@ -377,16 +384,16 @@ class FollowedReplicaset:
         except AggregatorError as error:
             logger.warning("%s: %s", self.options.name, error)
             if isinstance(error, GapError):
-                self._gapped[link.uuid] = dict(self.spool.vclock or {})
+                self._lacking_logs[link.uuid] = dict(self.spool.vclock or {})
             if isinstance(error, RewindError):
-                self._foreign[link.uuid] = link.connects, error
+                self._other_histories[link.uuid] = link.connection_count, error
             link.error = error
-            link.lost()
+            link.record_stream_end()
             return
         self.feeds[link.uuid] = feed
         self.progress.streams += 1
 
-    def _close(self, uuids: set[str]) -> None:
+    def _close_feeds(self, uuids: set[str]) -> None:
         for uuid in uuids:
             feed = self.feeds.pop(uuid)
             self.progress.repeated += feed.rows.repeated
@@ -396,38 +403,38 @@ class FollowedReplicaset:
         if feed.link.uuid is not None:
             self._history.remember(feed.link.uuid, chunk, time.monotonic())
         ahead = feed.queue.add(chunk, time.time() + self.options.timing.clock_skew)
-        if ahead > feed.ahead + 1.0:  # once, and again as it grows
-            feed.ahead = ahead
+        if ahead > feed.clock_ahead_seconds + 1.0:  # once, and again as it grows
+            feed.clock_ahead_seconds = ahead
             logger.warning(
                 "%s: %s stamps rows %.1f seconds in the future", self.options.name, feed.link.name, ahead
             )
         self.progress.received += int(chunk.lsns.size)
-        self._flush()
+        self._write_merged()
 
-    def _flush(self) -> None:
+    def _write_merged(self) -> None:
         """Write complete rows; pause streams with too many waiting rows, or all streams if there is no room."""
         if self.spool.truncations != self._truncations:
             # Streams still run from the rows before the spool was cut, until the tasks of this run
             # are cancelled.
             return
         queues = [feed.queue for feed in self.feeds.values()]
-        may_write = self._refused is None and not self.spool.is_full
-        if may_write and self.choice.is_covered(self._current()):
+        can_write = self._oversized is None and not self.spool.is_full
+        if can_write and self.chooser.is_every_id_fed(self._running_ids()):
             chunk = merge_by_time(queues)
             if chunk is not None:
                 self._write(chunk)
         for feed in self.feeds.values():
-            feed.hold(self.spool.is_full or feed.queue.size > self.options.hold_bytes)
+            feed.set_paused(self.spool.is_full or feed.queue.size > self.options.hold_bytes)
 
     def _write(self, chunk: TransactionChunk) -> None:
         try:
             parts = split_by_size(chunk, self.spool.options.max_block_bytes)
         except TransactionLimitError as error:
-            self._refused = error
+            self._oversized = error
             self._changed.set()
             return
         self.progress.record_written(chunk)
-        self.spool.versions = versions_of(self.feeds.values())
+        self.spool.versions = merged_versions(self.feeds.values())
         try:
             for part in parts:
                 self.spool.append(part.rows, part.vclock)
@@ -435,13 +442,13 @@ class FollowedReplicaset:
             logger.error("%s: %s", self.options.name, error)
             self.error = error
         except SpoolBrokenError as error:
-            # A connection may call this, and the error is not the connection's: `_decide` ends the
+            # A connection may call this, and the error is not the connection's: `_step_repeatedly` ends the
             # run.
-            self._broken = error
+            self._spool_error = error
             self._changed.set()
 
 
-def versions_of(feeds: Collection[PeerFeed]) -> ServerVersions:
+def merged_versions(feeds: Collection[PeerFeed]) -> ServerVersions:
     """Return the versions of the servers whose rows the streams carry.
 
     A row is computed by the rules of the server that gave it; if several peers feed, by those of the peer that gives

@@ -19,25 +19,25 @@ class PeerFitness:
 
     Parameters
     ----------
-    able : frozenset of int
+    feedable : frozenset of int
         gc <= start <= current.
-    gone : mapping of int to int
+    lost : mapping of int to int
         Ids whose logs the peer no longer has → the lsn that its logs begin after.
     behind : mapping of int to int
         Ids with fewer rows on the peer than in the spool → its last lsn.
 
     """
 
-    able: frozenset[int]
-    gone: Mapping[int, int]
+    feedable: frozenset[int]
+    lost: Mapping[int, int]
     behind: Mapping[int, int]
 
 
-def fitness(ballot: Ballot, start: Vclock, ids: Collection[int]) -> PeerFitness:
+def peer_fitness(ballot: Ballot, start: Vclock, ids: Collection[int]) -> PeerFitness:
     """Return which ids a peer can feed from `start` on."""
-    gone = {i: ballot.gc_vclock[i] for i in ids if ballot.gc_vclock.get(i, 0) > start.get(i, 0)}
+    lost = {i: ballot.gc_vclock[i] for i in ids if ballot.gc_vclock.get(i, 0) > start.get(i, 0)}
     behind = {i: ballot.vclock.get(i, 0) for i in ids if ballot.vclock.get(i, 0) < start.get(i, 0)}
-    return PeerFitness(frozenset(ids) - gone.keys() - behind.keys(), gone, behind)
+    return PeerFitness(frozenset(ids) - lost.keys() - behind.keys(), lost, behind)
 
 
 def start_vclock(ballot: Ballot, start: Vclock, ids: Collection[int] | None) -> dict[int, int]:
@@ -56,11 +56,13 @@ def start_vclock(ballot: Ballot, start: Vclock, ids: Collection[int] | None) -> 
     """
     if ids is None:
         return {i: lsn for i, lsn in start.items() if lsn}
-    others = {i: max(lsn, start.get(i, 0)) for i, lsn in ballot.vclock.items() if i not in ids}
-    return others | {i: start[i] for i in ids if start.get(i, 0)}
+    other_ids = {i: max(lsn, start.get(i, 0)) for i, lsn in ballot.vclock.items() if i not in ids}
+    return other_ids | {i: start[i] for i in ids if start.get(i, 0)}
 
 
-def rewound(owner: str, id_: int, ballots: Mapping[str, Ballot], had: Mapping[str, Vclock]) -> bool:
+def is_rewound(
+    owner: str, id_: int, ballots: Mapping[str, Ballot], spool_vclocks: Mapping[str, Vclock]
+) -> bool:
     """Return whether an instance, and every other peer, has fewer of its rows than we had at the time of the request.
 
     An instance that is restored from an older state fetches its own rows from its peers if they have them; so one
@@ -72,10 +74,10 @@ def rewound(owner: str, id_: int, ballots: Mapping[str, Ballot], had: Mapping[st
         Uuid of the instance.
     id_ : int
         Its replica id.
-    ballots, had : mapping
+    ballots, spool_vclocks : mapping
         By peer: its answer, and our vclock at the time of the request.
 
     """
     return owner in ballots and all(
-        ballot.vclock.get(id_, 0) < had[peer].get(id_, 0) for peer, ballot in ballots.items()
+        ballot.vclock.get(id_, 0) < spool_vclocks[peer].get(id_, 0) for peer, ballot in ballots.items()
     )

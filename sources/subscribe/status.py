@@ -20,30 +20,30 @@ from sources.subscribe.replicaset import FollowedReplicaset
 def status_of(replicaset: FollowedReplicaset) -> dict[str, Any]:
     """Return the status of one replicaset as a JSON object."""
     vclock, progress = replicaset.spool.vclock, replicaset.progress
-    files = _files(replicaset)
+    files = _file_sizes(replicaset)
     return {
         "name": replicaset.options.name,
         "feed": str(replicaset.options.feed),
         "error": None if replicaset.error is None else str(replicaset.error),
         "subscriber": replicaset.spool.instance_uuid,
-        "vclock": None if vclock is None else _keys(vclock),
-        "durable": None if replicaset.spool.durable is None else _keys(replicaset.spool.durable),
-        "instances": _keys(replicaset.choice.owners),
+        "vclock": None if vclock is None else _string_keys(vclock),
+        "durable": None if replicaset.spool.durable is None else _string_keys(replicaset.spool.durable),
+        "instances": _string_keys(replicaset.chooser.owners),
         "assignment": {
             feed.link.name: "all" if feed.ids is None else sorted(feed.ids)
             for feed in replicaset.feeds.values()
         },
-        "lag_rows": _keys(progress.lag_rows(vclock or {})),
-        "lag_seconds": _keys(progress.lag_seconds(vclock or {})),
+        "lag_rows": _string_keys(progress.lag_rows(vclock or {})),
+        "lag_seconds": _string_keys(progress.lag_seconds(vclock or {})),
         "peers": [
             {
                 "address": link.name,
                 "instance": link.uuid,
                 "connected": link.ballot is not None,
-                "connects": link.connects,
-                "vclock": None if link.ballot is None else _keys(link.ballot.vclock),
-                "kept_from": None if link.kept is None else _keys(link.kept),
-                "kept_rows": _kept_rows(link),
+                "connects": link.connection_count,
+                "vclock": None if link.ballot is None else _string_keys(link.ballot.vclock),
+                "kept_from": None if link.retained_vclock is None else _string_keys(link.retained_vclock),
+                "kept_rows": _retained_rows(link),
                 "error": None if link.error is None else str(link.error),
             }
             for link in replicaset.links
@@ -65,18 +65,18 @@ def status_of(replicaset: FollowedReplicaset) -> dict[str, Any]:
     }
 
 
-def _kept_rows(link: PeerLink) -> int | None:
+def _retained_rows(link: PeerLink) -> int | None:
     """Return how many rows a server keeps in its logs for this daemon; None: it keeps none, or it is not known."""
-    if link.kept is None or link.ballot is None:
+    if link.retained_vclock is None or link.ballot is None:
         return None
-    return sum(max(0, lsn - link.kept.get(i, 0)) for i, lsn in link.ballot.vclock.items())
+    return sum(max(0, lsn - link.retained_vclock.get(i, 0)) for i, lsn in link.ballot.vclock.items())
 
 
-def _keys(values: Any) -> dict[str, Any]:
+def _string_keys(values: Any) -> dict[str, Any]:
     return {str(key): value for key, value in sorted(values.items())}
 
 
-def _files(replicaset: FollowedReplicaset) -> dict[str, int]:
+def _file_sizes(replicaset: FollowedReplicaset) -> dict[str, int]:
     try:
         found = [
             f for s in (".snap", ".xlog") for f in spool_state.spool_files(replicaset.options.directory, s)

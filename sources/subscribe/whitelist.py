@@ -35,7 +35,7 @@ class OriginWhitelist:
 
     def __init__(self, origins: Collection[str]) -> None:
         self.origins = frozenset(origins)
-        self.wanted: Ints = np.full(VCLOCK_MAX, SENT, np.int64)
+        self.treatments: Ints = np.full(VCLOCK_MAX, SENT, np.int64)
         """State of each replica id, `SENT` or `AS_NOP`; updated in place."""
         self._owners: dict[int, str] = {}
 
@@ -55,25 +55,25 @@ class OriginWhitelist:
         catalog = SpoolCatalog(directory)
         catalog.refresh()
         self._owners = {**cluster, **catalog.last_owners}
-        self._apply()
+        self._update_treatments()
 
-    def registered(self, rows: bytes) -> None:
+    def apply_registrations(self, rows: bytes) -> None:
         """Apply the registrations in a transaction's rows, in the form they have in a log."""
         for row in _rows_of_cluster(rows):
-            found = registration(row)
-            if found is not None:
-                self._owners[found.replica_id] = found.instance_uuid
-        self._apply()
+            registered = registration(row)
+            if registered is not None:
+                self._owners[registered.replica_id] = registered.instance_uuid
+        self._update_treatments()
 
-    def _apply(self) -> None:
-        self.wanted[:] = AS_NOP
-        self.wanted[[id_ for id_, uuid in self._owners.items() if uuid in self.origins]] = SENT
+    def _update_treatments(self) -> None:
+        self.treatments[:] = AS_NOP
+        self.treatments[[id_ for id_, uuid in self._owners.items() if uuid in self.origins]] = SENT
 
 
 def _rows_of_cluster(rows: bytes) -> list[dict[str, Any]]:
     unpacker = msgpack.Unpacker(strict_map_key=False, unicode_errors="surrogateescape", max_buffer_size=0)
     unpacker.feed(rows)
-    found = []
+    cluster_rows = []
     while unpacker.tell() < len(rows):
         kind = unpacker.unpack()[HeaderKey.TYPE]
         body = {} if kind == RequestType.NOP else unpacker.unpack()
@@ -81,7 +81,7 @@ def _rows_of_cluster(rows: bytes) -> list[dict[str, Any]]:
             tuple_ = body.get(BodyKey.TUPLE)
             packed = None if tuple_ is None else msgpack.packb(tuple_, unicode_errors="surrogateescape")
             is_update = kind == RequestType.UPDATE
-            found.append(
+            cluster_rows.append(
                 {
                     "type": type_name(kind),
                     "position": 0,
@@ -91,4 +91,4 @@ def _rows_of_cluster(rows: bytes) -> list[dict[str, Any]]:
                     "index_base": body.get(BodyKey.INDEX_BASE),
                 }
             )
-    return found
+    return cluster_rows

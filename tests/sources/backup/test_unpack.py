@@ -12,7 +12,7 @@ from jobs.unpack import unpack_all
 from schemas.errors import BackupError
 from sources.backup.chain import backup_chains
 from sources.backup.manifest import read_manifest
-from sources.backup.unpack import ASIDE, BackupStorage, unpack
+from sources.backup.unpack import UNPACKING, BackupStorage, unpack
 from tests.sources.backup.storage import INSTANCE, REPLICASET, archived, put
 
 SNAP, LOG, NEXT = (f"{number:020}.{kind}" for number, kind in ((5, "snap"), (5, "xlog"), (9, "xlog")))
@@ -119,7 +119,7 @@ def test_a_damaged_archive_leaves_nothing(storage: Path, tmp_path: Path, where: 
     with pytest.raises(BackupError, match="B2"):
         unpack(open_archive, chain.archives[1], tmp_path / "into")
     assert written(tmp_path / "into") == {}
-    assert not (tmp_path / "into" / REPLICASET / INSTANCE / ASIDE).exists()
+    assert not (tmp_path / "into" / REPLICASET / INSTANCE / UNPACKING).exists()
 
 
 def test_other_bytes_than_the_manifest_says_are_refused(storage: Path, tmp_path: Path) -> None:

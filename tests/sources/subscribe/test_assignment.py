@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sources.iproto.messages import Ballot
 from sources.subscribe.assignment import OrphanPolicy, assign, choose_leader
-from sources.subscribe.start import fitness, rewound, start_vclock
+from sources.subscribe.start import is_rewound, peer_fitness, start_vclock
 
 A, B, C = "a", "b", "c"
 OWNERS = {1: A, 2: B, 3: C}
@@ -52,9 +52,9 @@ def test_an_instance_that_joins_is_an_orphan_until_it_is_a_peer() -> None:
 
 
 def test_a_peer_that_cannot_feed_an_id_does_not_get_it() -> None:
-    able = {A: ids(1, 2, 3), B: ids(3), C: ids(1, 3)}
-    assert assign([A, B, C], OWNERS, able=able) == {A: ids(1, 2), C: ids(3)}
-    assert assign([A, B], {5: "x"}, able={A: ids(), B: ids()}) == {}
+    feedable = {A: ids(1, 2, 3), B: ids(3), C: ids(1, 3)}
+    assert assign([A, B, C], OWNERS, feedable=feedable) == {A: ids(1, 2), C: ids(3)}
+    assert assign([A, B], {5: "x"}, feedable={A: ids(), B: ids()}) == {}
 
 
 peers = st.lists(st.sampled_from("abcdefgh"), unique=True)
@@ -90,17 +90,17 @@ def ballot(vclock: dict[int, int], gc: dict[int, int] | None = None) -> Ballot:
 
 def test_the_leader_stays_while_it_is_able() -> None:
     ballots = {A: ballot({1: 5}), B: ballot({1: 9})}
-    able = {A: ids(1), B: ids(1)}
-    assert choose_leader([A, B], ids(1), A, ballots, able) == {A: ids(1)}
-    assert choose_leader([A, B], ids(1), None, ballots, able) == {B: ids(1)}
+    feedable = {A: ids(1), B: ids(1)}
+    assert choose_leader([A, B], ids(1), A, ballots, feedable) == {A: ids(1)}
+    assert choose_leader([A, B], ids(1), None, ballots, feedable) == {B: ids(1)}
     assert choose_leader([A, B], ids(1), A, ballots, {A: ids(), B: ids(1)}) == {B: ids(1)}
     assert choose_leader([A, B], ids(1), A, ballots, {A: ids(), B: ids()}) == {}
 
 
 def test_a_start_is_checked_on_both_sides() -> None:
     """The condition is gc <= start <= current; a server does not report a start that is ahead of it."""
-    fit = fitness(ballot({1: 10, 2: 10, 3: 10}, {1: 5, 2: 6}), {1: 5, 2: 5, 3: 11}, [1, 2, 3, 4])
-    assert (fit.able, fit.gone, fit.behind) == (ids(1, 4), {2: 6}, {3: 10})
+    fit = peer_fitness(ballot({1: 10, 2: 10, 3: 10}, {1: 5, 2: 6}), {1: 5, 2: 5, 3: 11}, [1, 2, 3, 4])
+    assert (fit.feedable, fit.lost, fit.behind) == (ids(1, 4), {2: 6}, {3: 10})
 
 
 def test_ids_of_others_are_asked_for_from_the_peer_s_own_position() -> None:
@@ -112,7 +112,9 @@ def test_ids_of_others_are_asked_for_from_the_peer_s_own_position() -> None:
 
 def test_rows_are_lost_only_if_no_peer_has_them() -> None:
     had = {A: {1: 10}, B: {1: 10}}
-    assert rewound(A, 1, {A: ballot({1: 9}), B: ballot({1: 8})}, had)
-    assert not rewound(A, 1, {A: ballot({1: 9}), B: ballot({1: 10})}, had)
-    assert not rewound(A, 1, {B: ballot({1: 8})}, had), "its instance is away: the rows may come back"
-    assert not rewound(A, 1, {A: ballot({1: 9})}, {A: {1: 9}}), "a ballot that is older than what came since"
+    assert is_rewound(A, 1, {A: ballot({1: 9}), B: ballot({1: 8})}, had)
+    assert not is_rewound(A, 1, {A: ballot({1: 9}), B: ballot({1: 10})}, had)
+    assert not is_rewound(A, 1, {B: ballot({1: 8})}, had), "its instance is away: the rows may come back"
+    assert not is_rewound(A, 1, {A: ballot({1: 9})}, {A: {1: 9}}), (
+        "a ballot that is older than what came since"
+    )

@@ -131,7 +131,7 @@ def test_names_of_instances_and_of_the_replicaset(tmp_path: Path) -> None:
             await_all(masters, replicaset)
             rows = masters[1].eval("return box.space._cluster:select()")
             assert rows == [[1, instance(1), "a-one"], [2, instance(2), "a-two"]]
-            assert replicaset.choice.owners == {1: instance(1), 2: instance(2)}
+            assert replicaset.chooser.owners == {1: instance(1), 2: instance(2)}
         check(masters, spool)
     catalog = SpoolCatalog(spool)
     catalog.refresh()
@@ -164,7 +164,7 @@ def test_a_member_is_expelled_and_replaced_while_it_is_followed(tmp_path: Path, 
         with Tarantool(tmp_path / "new", cfg=new, socket=socket) as server:
             masters[1].eval("box.cfg{replication = ...}", [f"unix/:{socket}"])
             assert masters.cluster(1) == {1: instance(1), 2: instance(9)}
-            await_until(lambda: replicaset.choice.owners == {1: instance(1), 2: instance(9)}, "its owner")
+            await_until(lambda: replicaset.chooser.owners == {1: instance(1), 2: instance(9)}, "its owner")
             await_until(lambda: server.eval("return box.info.status") == "running", "the member")
             server.eval("for i = 200, 209 do box.space.load:replace{i, 'of the new one'} end")
             await_until(lambda: masters.vclock(1)[2] == server.eval("return box.info.lsn"), "replication")

@@ -143,13 +143,13 @@ def test_an_id_that_another_instance_gets_is_noticed(masters: Mesh, tmp_path: Pa
         options(tmp_path / "spool", *addresses(masters), origins=(instance(1), instance(2)))
     ) as replicaset:
         write(masters, 3, 0, 1)
-        await_until(lambda: bool(replicaset.choice.owners), "a choice")
-        assert replicaset.choice.owners == {n: instance(n) for n in (1, 2, 3)}
+        await_until(lambda: bool(replicaset.chooser.owners), "a choice")
+        assert replicaset.chooser.owners == {n: instance(n) for n in (1, 2, 3)}
         masters[1].eval("box.space._cluster:delete(2) box.space._cluster:insert({2, ...})", follower)
         now = {1: instance(1), 2: follower, 3: instance(3)}
-        await_until(lambda: replicaset.choice.owners == now, "the new owners")
+        await_until(lambda: replicaset.chooser.owners == now, "the new owners")
         expected = [kernel.AS_NOP, kernel.SENT, kernel.AS_NOP, kernel.AS_NOP]
-        await_until(lambda: [*replicaset._whitelist.wanted[:4]] == expected, "whose rows are kept")
+        await_until(lambda: [*replicaset._whitelist.treatments[:4]] == expected, "whose rows are kept")
 
 
 @pytest.mark.parametrize("feed", list(FeedMode))

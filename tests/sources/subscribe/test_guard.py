@@ -23,7 +23,7 @@ from sources.iproto.packet import encode_packet
 from sources.spool.options import SpoolRetention
 from sources.spool.spool import Spool
 from sources.subscribe.backoff import Backoff
-from sources.subscribe.daemon import follow
+from sources.subscribe.daemon import daemon_tasks
 from sources.subscribe.feed import PeerFeed
 from sources.subscribe.replicaset import FollowedReplicaset
 from sources.subscribe.status import status_of
@@ -46,7 +46,7 @@ def run(replicasets: list[FollowedReplicaset], test: Callable[[], Coroutine[Any,
     """Run the daemon of some replicasets while a test runs; none of its tasks may end by itself."""
 
     async def both() -> None:
-        tasks = [asyncio.create_task(each) for each in follow(replicasets, SpoolRetention())]
+        tasks = [asyncio.create_task(each) for each in daemon_tasks(replicasets, SpoolRetention())]
         try:
             await test()
             assert not any(task.done() for task in tasks)
@@ -128,7 +128,7 @@ def test_an_odd_master_stops_its_replicaset_alone(tmp_path: Path, body: dict[int
 
     async def test() -> None:
         async with serving(tmp_path / "odd.sock", answer):
-            await until(lambda: odd.links[0].connects >= 3 and odd.links[0].error is not None)
+            await until(lambda: odd.links[0].connection_count >= 3 and odd.links[0].error is not None)
             assert "not" in str(odd.links[0].error) or "no data" in str(odd.links[0].error)
             assert odd.restarts == good.restarts == 0
 

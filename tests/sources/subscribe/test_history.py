@@ -11,7 +11,7 @@ import pytest
 from schemas.errors import RewindError
 from sources.iproto.inflow import TransactionChunk
 from sources.iproto.messages import Ballot
-from sources.subscribe.history import MARKS, PeerHistory
+from sources.subscribe.history import MARKS_PER_ORIGIN, PeerHistory
 from sources.xlog.format.encode import encode_body, encode_row
 from tests.live.mesh import Mesh, mesh
 from tests.sources.subscribe.following import await_until, following, options
@@ -95,8 +95,8 @@ def test_a_master_that_is_started_again_is_the_same(tmp_path: Path) -> None:
                 await_until(lambda: not replicaset.feeds, "the end of the stream")
                 masters[1].start()
             await_until(lambda: bool(replicaset.feeds), "a stream")
-            assert replicaset.links[0].connects >= 5
-            assert replicaset.links[0].proved == replicaset.links[0].connects
+            assert replicaset.links[0].connection_count >= 5
+            assert replicaset.links[0].verified_connection == replicaset.links[0].connection_count
         with following(options(tmp_path / "spool", *addresses(masters))) as replicaset:
             write(masters, 1, 500, 10)
             await_all(masters, replicaset)
@@ -131,12 +131,12 @@ def test_the_last_rows_of_each_origin_are_remembered(tmp_path: Path) -> None:
     again = PeerHistory(tmp_path)
     again.load()
     ballot = Ballot({1: 100, 2: 100}, {2: 22}, False)
-    found = again.of(A1, ballot, {1: 100, 2: 100})
+    found = again.comparable_marks(A1, ballot, {1: 100, 2: 100})
     assert [mark.lsn for mark in found[1]] == [13, 14, 17]
-    assert len(found[1]) == MARKS
+    assert len(found[1]) == MARKS_PER_ORIGIN
     assert [mark.lsn for mark in found[2]] == [23, 24]
-    assert again.of(A1, ballot, {1: 14}) == {1: found[1][:2]}
-    assert again.of("other", ballot, {1: 100}) == {}
+    assert again.comparable_marks(A1, ballot, {1: 14}) == {1: found[1][:2]}
+    assert again.comparable_marks("other", ballot, {1: 100}) == {}
     again.forget()
     assert list(tmp_path.iterdir()) == []
 
@@ -145,4 +145,4 @@ def test_a_damaged_file_proves_nothing(tmp_path: Path) -> None:
     (tmp_path / "history.json").write_text('{"a": [{"odd": 1}]}')
     history = PeerHistory(tmp_path)
     history.load()
-    assert history.of("a", Ballot({1: 1}, {}, False), {1: 1}) == {}
+    assert history.comparable_marks("a", Ballot({1: 1}, {}, False), {1: 1}) == {}

@@ -77,7 +77,7 @@ def test_a_daemon_that_is_away_continues_from_the_logs(masters: Mesh, tmp_path: 
 
 def test_the_status_says_what_is_kept(masters: Mesh, tmp_path: Path) -> None:
     with following(options(tmp_path / "spool", *addresses(masters))) as replicaset:
-        await_until(lambda: replicaset.links[0].kept is not None, "what is kept")
+        await_until(lambda: replicaset.links[0].retained_vclock is not None, "what is kept")
         write(masters, 1, 0, 10)
         await_all(masters, replicaset)
         lsn = masters.vclock(1)[1]

@@ -68,7 +68,7 @@ def test_rows_wait_for_a_stream_that_has_said_nothing() -> None:
 def test_a_vote_releases_rows_only_when_all_rows_of_its_vclock_have_come() -> None:
     one, two = queue(1), queue(2)
     one.add(chunk([(5.0, 1, 1, b"a")]))
-    two.asked(9.0, {2: 1})
+    two.record_vote(9.0, {2: 1})
     assert merge_by_time([one, two]) is None
     two.add(chunk([(4.0, 2, 1, b"b")]))
     assert [t[3] for t in taken(merge_by_time([one, two]))] == [b"b", b"a"]
@@ -77,9 +77,9 @@ def test_a_vote_releases_rows_only_when_all_rows_of_its_vclock_have_come() -> No
 def test_an_idle_stream_releases_the_others() -> None:
     one, two = queue(1), queue(2)
     one.add(chunk([(5.0, 1, 1, b"a"), (8.0, 1, 2, b"b")]))
-    two.asked(6.0, {1: 99, 2: 0})
+    two.record_vote(6.0, {1: 99, 2: 0})
     assert [t[3] for t in taken(merge_by_time([one, two]))] == [b"a"]
-    two.asked(8.0, {1: 99})
+    two.record_vote(8.0, {1: 99})
     assert [t[3] for t in taken(merge_by_time([one, two]))] == [b"b"]
 
 
@@ -107,7 +107,7 @@ def test_any_arrival_gives_the_order_of_time(found: list[list[Transaction]], dat
         out += taken(merge_by_time(queues))
         assert [t[0] for t in out] == sorted(t[0] for t in out)
     for k, each in enumerate(queues):
-        each.asked(1e9, {k + 1: len(found[k])})
+        each.record_vote(1e9, {k + 1: len(found[k])})
     out += taken(merge_by_time(queues))
     assert sorted(out) == sorted(t for stream in found for t in stream)
     assert [t[0] for t in out] == sorted(t[0] for t in out)
