@@ -98,18 +98,18 @@ class _KernelOutput:
 
     def take_complete(self) -> Bytes:
         """Remove and return the complete transactions; the incomplete one stays in the buffer."""
-        whole, used = int(self.state[kernel.COMMITTED]), int(self.state[kernel.OUT])
+        whole, used = int(self.state[kernel.COMMITTED]), int(self.state[kernel.WRITTEN])
         taken, rest = self.out[:whole].copy(), self.out[whole:used].copy()
         if rest.size + kernel.HEAD_ROOM <= self._least < self.out.size:
             self.out = np.empty(self._least, np.uint8)  # frees the memory of a large transaction
         self.out[: rest.size] = rest
-        self.state[kernel.OUT] -= whole
+        self.state[kernel.WRITTEN] -= whole
         self.state[kernel.COMMITTED] = self.state[kernel.COUNT] = 0
         return taken
 
     def grow(self) -> None:
         """Enlarge the buffer for the next row; raise an error if the transaction exceeds the limit."""
-        need, most = int(self.state[kernel.NEED]), self._limit + kernel.HEAD_ROOM
+        need, most = int(self.state[kernel.NEEDED_BYTES]), self._limit + kernel.HEAD_ROOM
         if need > most:
             raise beyond_limit(self._limit, peer=self._peer)
         size = min(max(2 * self.out.size, need), most)
@@ -117,8 +117,8 @@ class _KernelOutput:
 
     def next_packet_bytes(self, status: int) -> int:
         """Return the size of the next packet; raise an error if it is larger than any accepted transaction."""
-        need = int(self.state[kernel.NEED])
-        if status == kernel.MORE and need > self._limit + PACKET_ROOM:
+        need = int(self.state[kernel.NEEDED_BYTES])
+        if status == kernel.END_OF_INPUT and need > self._limit + PACKET_ROOM:
             raise beyond_limit(self._limit, peer=self._peer)
         return need
 
@@ -187,7 +187,7 @@ class RowStream:
 
         """
         state = self._buffers.state
-        state[kernel.AT] = begin
+        state[kernel.POSITION] = begin
         while True:
             status = walk_stream(
                 *(buffer, end, self.vclock, self.counts, state, self._buffers.out),
@@ -198,21 +198,25 @@ class RowStream:
                 ends, replicas, lsns = self._transactions[:, :count].copy()
                 times = self._times[:count].copy()
                 taken = self._buffers.take_complete()
-                if status == kernel.REACHED and self._on_registration is not None:
+                if status == kernel.STOP_ROW and self._on_registration is not None:
                     self._on_registration(taken[ends[-2] if count > 1 else 0 :].tobytes())
                 self._emit(TransactionChunk(taken, ends, times, replicas, lsns))
-            elif status == kernel.FULL:
+            elif status == kernel.OUTPUT_FULL:
                 self._buffers.grow()
             if status < 0:
                 raise self._protocol_error(status)
-            if status not in (kernel.FULL, kernel.REACHED):
-                return int(state[kernel.AT]), self._buffers.next_packet_bytes(status), status == kernel.PACKET
+            if status not in (kernel.OUTPUT_FULL, kernel.STOP_ROW):
+                return (
+                    int(state[kernel.POSITION]),
+                    self._buffers.next_packet_bytes(status),
+                    status == kernel.OTHER_PACKET,
+                )
 
     def _protocol_error(self, status: int) -> ProtocolError:
         state = self._buffers.state
-        if status in (kernel.GAP, kernel.CUT):
+        if status in (kernel.LSN_GAP, kernel.CUT_TRANSACTION):
             replica = int(state[kernel.REPLICA])
-            what = "rows are missing in" if status == kernel.GAP else "a transaction is cut in"
+            what = "rows are missing in" if status == kernel.LSN_GAP else "a transaction is cut in"
             return StreamGapError(
                 f"{what} the server's stream",
                 peer=self._peer,
@@ -253,7 +257,7 @@ class SnapshotStream:
     @property
     def rows(self) -> int:
         """Number of rows received so far."""
-        return int(self._buffers.state[kernel.NEXT])
+        return int(self._buffers.state[kernel.NEXT_LSN])
 
     def feed(self, buffer: Bytes, begin: int, end: int) -> tuple[int, int, bool]:
         """Process complete packets; see `Sink.feed`.
@@ -265,17 +269,21 @@ class SnapshotStream:
 
         """
         state = self._buffers.state
-        state[kernel.AT] = begin
+        state[kernel.POSITION] = begin
         while True:
             status = walk_snapshot(buffer, end, self._now, state, self._buffers.out)
             if state[kernel.COMMITTED]:
                 self._emit(self._buffers.take_complete())
-            elif status == kernel.FULL:
+            elif status == kernel.OUTPUT_FULL:
                 self._buffers.grow()
             if status < 0:
                 raise _protocol_error(status, self._peer)
-            if status != kernel.FULL:
-                return int(state[kernel.AT]), self._buffers.next_packet_bytes(status), status == kernel.PACKET
+            if status != kernel.OUTPUT_FULL:
+                return (
+                    int(state[kernel.POSITION]),
+                    self._buffers.next_packet_bytes(status),
+                    status == kernel.OTHER_PACKET,
+                )
 
 
 _DAMAGE_TEXTS = {

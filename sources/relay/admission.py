@@ -1,6 +1,6 @@
-"""Limits who may connect to a relay, and how often a password may be guessed: connections counted by address.
+"""Limits the open connections of a relay, in all and per client address, and how often a password may be guessed.
 
-No sockets; the time is a parameter. `session` decides what a connection may request.
+The module has no sockets and no clock: the time is a parameter. `session` decides what a connection may request.
 """
 
 from __future__ import annotations
@@ -12,30 +12,32 @@ from dataclasses import dataclass, field
 from sources.relay.options import ClientLimits
 
 ADDRESSES = 4096
-"""Addresses whose guesses are remembered; beyond this number, the oldest are forgotten."""
+"""Number of client addresses for which the time of the last guess is stored; older ones are dropped."""
 
 
 @dataclass(eq=False)
 class AdmittedConnection:
-    """One connection.
+    """One open connection of a client.
 
     Parameters
     ----------
     address : str
-        Of the host; empty for a unix socket.
+        IP address of the client; empty for a unix socket.
     close : callable
-        Closes it.
+        Closes the connection.
+    is_unauthenticated : bool
+        Whether the client has not authenticated yet.
 
     """
 
     address: str
     close: Callable[[], None]
-    is_stranger: bool = True
+    is_unauthenticated: bool = True
 
 
 @dataclass
 class ConnectionLimiter:
-    """Counts the open connections of one relay, and applies its limits.
+    """Counts the open connections of one relay and applies `ClientLimits`.
 
     Parameters
     ----------
@@ -45,12 +47,12 @@ class ConnectionLimiter:
 
     limits: ClientLimits
     refused_connections: int = 0
-    """Connections that were closed because of a limit."""
+    """Number of connections that were refused or closed because of a limit."""
     wrong_passwords: int = 0
     _entries: dict[AdmittedConnection, None] = field(default_factory=dict)
     _by_address: Counter[str] = field(default_factory=Counter)
     _next_guess_at: dict[str, float] = field(default_factory=dict)
-    """Address → the time of its next allowed guess."""
+    """For each client address, the time from which it may send the next password."""
 
     @property
     def count(self) -> int:
@@ -58,24 +60,27 @@ class ConnectionLimiter:
         return len(self._entries)
 
     def admit(self, address: str, close: Callable[[], None]) -> AdmittedConnection | None:
-        """Admit a connection; None if a limit is reached. The oldest connection may be closed to make room."""
+        """Admit a connection; return None if a limit is reached.
+
+        If too many connections are unauthenticated, the oldest of them is closed to make room.
+        """
         limits = self.limits
         is_address_full = address != "" and self._by_address[address] >= limits.per_address
         if is_address_full or self.count >= limits.connections:
             self.refused_connections += 1
             return None
-        strangers = [entry for entry in self._entries if entry.is_stranger]
-        if len(strangers) >= limits.strangers:
+        unauthenticated = [entry for entry in self._entries if entry.is_unauthenticated]
+        if len(unauthenticated) >= limits.strangers:
             self.refused_connections += 1
-            strangers[0].close()
-            self.remove(strangers[0])
+            unauthenticated[0].close()
+            self.remove(unauthenticated[0])
         entry = AdmittedConnection(address, close)
         self._entries[entry] = None
         self._by_address[address] += 1
         return entry
 
     def remove(self, entry: AdmittedConnection) -> None:
-        """Remove a closed connection; may be called twice."""
+        """Stop counting a closed connection; may be called twice."""
         if entry in self._entries:
             del self._entries[entry]
             self._by_address[entry.address] -= 1
@@ -83,7 +88,10 @@ class ConnectionLimiter:
                 del self._by_address[entry.address]
 
     def wait_before_guess(self, address: str, now: float) -> float:
-        """Return the seconds to wait before a password is checked; count it as wrong until `record_right_password`."""
+        """Return the seconds to wait before this address's password may be checked.
+
+        The next password of the address waits longer, unless `record_right_password` is called.
+        """
         at = max(now, self._next_guess_at.pop(address, now))
         self._next_guess_at[address] = at + self.limits.delay
         if len(self._next_guess_at) > ADDRESSES:
@@ -91,6 +99,6 @@ class ConnectionLimiter:
         return at - now
 
     def record_right_password(self, address: str) -> None:
-        """Remove the delay, since the password was right."""
+        """Take back the delay for the address's next password, since this one was right."""
         if address in self._next_guess_at:
             self._next_guess_at[address] -= self.limits.delay

@@ -1,10 +1,12 @@
-"""Encodes a spool's rows as packets for one subscriber: a snapshot, or the written logs after a vclock.
+"""Encodes a spool's rows as packets for one subscriber: `snapshot_frames` a snapshot, `LogFrames` rows after a vclock.
 
-No row is decoded: its bytes are framed as they are in the log (`kernels.frames`). `session` has the sockets.
+Rows are not decoded: their bytes in the log get a packet's length and header (`kernels.frames`). `session` sends the
+packets.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -27,55 +29,56 @@ from sources.xlog.format.vclock import Vclock, not_beyond, shared
 
 OUT_BYTES = 1 << 18
 TreatmentRule = Callable[[Mapping[int, str]], Ints]
+"""Returns the treatment of each replica id's rows, int64[32], for a {replica id: instance uuid}."""
 
 
 class RowFramer:
-    """Frames blocks of rows for one subscriber.
+    """Converts blocks of a log to packets for one subscriber.
 
     Parameters
     ----------
     sync : int
-        The sync of its request.
+        IPROTO_SYNC of the subscriber's request.
     vclock : Vclock
-        Its vclock.
+        The subscriber's vclock: rows up to it are left out.
 
     """
 
     def __init__(self, sync: int, vclock: Vclock) -> None:
         self.sync, self.vclock = sync & 0xFFFFFFFF, vclock_to_array(vclock)
         self.treatments: Ints = np.ones(VCLOCK_MAX, np.int64)
-        """int64[32]: which ids' rows are wanted."""
+        """int64[32], by replica id: what happens to its rows (`LEFT_OUT`, `SENT` or `AS_NOP` of `kernels.wire`)."""
         self.stop_row: Ints = np.zeros(2, np.int64)
-        """int64[2]: replica id and lsn of the row after which `on_stop_row` is called; zeros: none."""
+        """int64[2]: replica id and lsn of the row after which `on_stop_row` is called; zeros: no row."""
         self.on_stop_row: Callable[[], None] = lambda: None
         """Sets `treatments` and `stop_row` again."""
         self._out: Bytes = np.empty(OUT_BYTES, np.uint8)
 
     def packets(self, rows: Bytes, *, is_snapshot: bool = False) -> Iterator[bytes]:
-        """Yield the packets of a block, several per chunk."""
+        """Yield the packets of a block's rows; each item is one or more packets."""
         state = np.zeros(kernel.STATE_SIZE, np.int64)
         while True:
             status = frame_rows(
                 *(rows, rows.size, self.sync, self.vclock, self.treatments, self.stop_row),
                 *(is_snapshot, state, self._out),
             )
-            if state[kernel.OUT]:
-                yield self._out[: state[kernel.OUT]].tobytes()
-                state[kernel.OUT] = 0
-            elif status == kernel.FULL:
-                self._out = np.empty(max(2 * self._out.size, int(state[kernel.NEED])), np.uint8)
-            if status == kernel.MORE:
+            if state[kernel.WRITTEN]:
+                yield self._out[: state[kernel.WRITTEN]].tobytes()
+                state[kernel.WRITTEN] = 0
+            elif status == kernel.OUTPUT_FULL:
+                self._out = np.empty(max(2 * self._out.size, int(state[kernel.NEEDED_BYTES])), np.uint8)
+            if status == kernel.END_OF_INPUT:
                 if self._out.size > OUT_BYTES:
                     self._out = np.empty(OUT_BYTES, np.uint8)  # frees the memory of a large row
                 return
-            if status == kernel.REACHED:
+            if status == kernel.STOP_ROW:
                 self.on_stop_row()
             if status < 0:
-                raise ProtocolError("a row of the spool is not an xrow")
+                raise ProtocolError("a row of the spool is not a valid xrow")
 
 
 def compile_kernels() -> None:
-    """Compile the kernels, or load compiled ones, since compiling later would block all subscribers for seconds."""
+    """Compile the kernels, or load compiled ones: later it would block all subscribers for seconds."""
     rows = np.zeros(0, np.uint8)
     read_only = rows.view()
     read_only.flags.writeable = False
@@ -87,7 +90,7 @@ def compile_kernels() -> None:
 
 
 def snapshot_frames(path: Path, sync: int, limit: int = BLOCK_LIMIT) -> Iterator[bytes]:
-    """Yield a snapshot's rows in the form that FETCH_SNAPSHOT sends."""
+    """Yield the packets of a snapshot's rows, as FETCH_SNAPSHOT sends them."""
     framer = RowFramer(sync, {})
     with BlockReader(path, limit) as reader:
         while rows := reader.read():
@@ -96,31 +99,32 @@ def snapshot_frames(path: Path, sync: int, limit: int = BLOCK_LIMIT) -> Iterator
 
 
 class LogFrames:
-    """The rows after a vclock, in the form that SUBSCRIBE sends; `unsent_packets` is called repeatedly.
+    """Reads the logs after a subscriber's vclock and encodes their rows as SUBSCRIBE sends them.
 
     Parameters
     ----------
     catalog : SpoolCatalog
-        Refreshed before each call.
+        The spool's; refreshed before each call of `unsent_packets`.
     framer : RowFramer
-        With the subscriber's vclock.
-    treatments : callable
-        Returns the wanted ids, int64[32], for a given {replica id: instance uuid}.
+        Has the subscriber's vclock.
+    treatment_rule : callable
+        Returns the treatment of each replica id's rows, int64[32], for a {replica id: instance uuid}.
 
     """
 
-    def __init__(self, catalog: SpoolCatalog, framer: RowFramer, treatments: TreatmentRule) -> None:
-        self._catalog, self._framer, self._treatment_rule = catalog, framer, treatments
+    def __init__(self, catalog: SpoolCatalog, framer: RowFramer, treatment_rule: TreatmentRule) -> None:
+        self._catalog, self._framer, self._treatment_rule = catalog, framer, treatment_rule
         self._reader: BlockReader | None = None
         self._owners: dict[int, str] = {}
         self._applied_registrations = 0
         framer.on_stop_row = self._apply_registration
-        self.versions = self._open_first_log()
-        """Versions of the servers whose rows are sent: a subscriber gets them once, so they hold for all its rows."""
+        self._open_first_log()
+        self.versions = self._first_versions()
+        """Versions of the servers whose rows are sent. The subscriber gets them once, so they apply to all its rows."""
 
     @property
     def vclock(self) -> dict[int, int]:
-        """The vclock of the sent rows."""
+        """The subscriber's vclock after the rows that were encoded so far."""
         return array_to_vclock(self._framer.vclock)
 
     def close(self) -> None:
@@ -130,7 +134,7 @@ class LogFrames:
             self._reader = None
 
     def unsent_packets(self) -> Iterator[bytes]:
-        """Yield the rows that are written and not yet sent.
+        """Yield packets of the rows that are in the spool and were not yielded before; may be called repeatedly.
 
         Raises
         ------
@@ -146,30 +150,30 @@ class LogFrames:
                 if self._reader is None:
                     return
             if ServerVersions.of(self._reader.meta, self._reader.path.name) != self.versions:
-                raise ConnectionLostError("the rows that follow are of a server of another version")
+                raise ConnectionLostError("the next rows are from a server of another version")
             rows = self._reader.read(self._catalog.sendable_end(self._reader.path))
             self._stop_at_next_registration()
             for block in rows:
                 yield from self._framer.packets(block)
             if not rows and self._reader.is_empty and not self._reader.is_closed:
-                # The daemon replaces a log without rows if rows of another server version
-                # follow.
+                # The daemon replaces a log without rows if the next rows are from another server version.
                 self.close()
                 return
             if not rows and not self._open_next_log():
                 return
 
-    def _open_first_log(self) -> ServerVersions:
-        try:
+    def _open_first_log(self) -> None:
+        with contextlib.suppress(GapError):  # `unsent_packets` reports it
             self._reader = self._open_covering_log()
-        except GapError:
-            self._reader = None  # `unsent_packets` reports it
+
+    def _first_versions(self) -> ServerVersions:
+        """Return the server versions of the open log, or of the newest file if no log is open."""
         newest = [*self._catalog.snapshots, *self._catalog.logs][-1:]
         meta = self._reader.meta if self._reader is not None else newest[0].meta if newest else None
         return ServerVersions("") if meta is None else ServerVersions.of(meta, "")
 
     def _open_covering_log(self) -> BlockReader | None:
-        """Open the newest log that begins at or before the subscriber's vclock."""
+        """Open the newest log that begins at or before the subscriber's vclock; None if the spool has no newer rows."""
         logs = self._catalog.logs
         for file in reversed(logs):
             if self._covers(file):
@@ -181,7 +185,7 @@ class LogFrames:
         raise self._gap_error(logs[0].meta.vclock if logs else self._catalog.vclock)
 
     def _open_next_log(self) -> bool:
-        """Go to the next log after the end of the current one; return whether there is one."""
+        """Open the log after the current one if that is at its end; return whether a log was opened."""
         reader = self._reader
         names = [file.path for file in self._catalog.logs]
         if reader is None or reader.path not in names:
@@ -207,7 +211,7 @@ class LogFrames:
         return BlockReader(file.path, self._catalog.limit)
 
     def _stop_at_next_registration(self) -> None:
-        """Stop the framer after the next row that assigns an id to an instance."""
+        """Make the framer stop after the next row that registers an instance."""
         path = None if self._reader is None else self._reader.path
         following = (
             () if path is None else self._catalog.registrations(path)[self._applied_registrations :][:1]

@@ -1,6 +1,6 @@
-"""The relay of one spool: listens, greets, refreshes the catalog, and writes the readers' acknowledgements.
+"""Serves one spool: accepts connections, refreshes the spool's catalog, and stores the subscribers' acknowledgements.
 
-`session` answers one subscriber.
+`session` answers the requests of one connection.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sources.spool.acks import SUBSCRIBER, write_ack
 logger = logging.getLogger(__name__)
 
 VERSION = (2, 6, 0)
-"""The protocol version in the greeting."""
+"""The version of Tarantool that the greeting names."""
 
 ACK_SECONDS = 1.0
 ACCEPT_SECONDS = 0.5
@@ -41,13 +41,13 @@ _NO_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class Relay:
-    """Serves one spool.
+    """Serves one spool to any number of subscribers.
 
     Parameters
     ----------
     options : RelayOptions
     durable : callable, optional
-        See `SpoolCatalog`; passed if this process also writes the spool.
+        As in `SpoolCatalog`; needed if this process also writes the spool.
 
     """
 
@@ -72,7 +72,7 @@ class Relay:
         Raises
         ------
         ConfigurationError
-            The address is taken.
+            The address is in use, or the TLS files cannot be used.
 
         """
         compile_kernels()
@@ -132,7 +132,7 @@ class Relay:
             self._refresh_catalog()
 
     async def _write_acks_repeatedly(self) -> None:
-        """Write the subscribers' acknowledgements, which the daemon reads before it removes files."""
+        """Write the subscribers' acknowledgements regularly; the daemon reads them before it removes files."""
         while True:
             await asyncio.sleep(ACK_SECONDS)
             for session in list(self.sessions):
@@ -148,7 +148,7 @@ class Relay:
                 del self._written_acks[uuid]
 
     async def _write_ack(self, uuid: str, acknowledged: dict[int, int]) -> None:
-        """Write one acknowledgement; after a failure it is retried, and files stay until then."""
+        """Write one acknowledgement; after a failure it is retried, and the spool's files stay until then."""
         try:
             await asyncio.to_thread(write_ack, self.options.directory, f"{SUBSCRIBER}{uuid}", acknowledged)
         except OSError as error:
@@ -161,7 +161,7 @@ class Relay:
     async def _accept(
         self, listener: socket.socket, context: ssl.SSLContext | None, tasks: asyncio.TaskGroup
     ) -> None:
-        """Accept connections until cancelled; without free descriptors, wait before the next one."""
+        """Accept connections until cancelled; while file descriptors are exhausted, wait before each attempt."""
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -169,10 +169,10 @@ class Relay:
             except OSError as error:
                 if error.errno in _NO_DESCRIPTORS:
                     if not self._lacks_descriptors:
-                        logger.error("%s: no connection can be taken: %s", self.options.name, error)
+                        logger.error("%s: no connection can be accepted: %s", self.options.name, error)
                     self._lacks_descriptors = True
                     await asyncio.sleep(ACCEPT_SECONDS)
-                continue  # otherwise it was closed before it was accepted
+                continue  # any other error: the client closed the connection before it was accepted
             self._lacks_descriptors = False
             host = str(address[0]) if isinstance(address, tuple) else ""
             entry = self.limiter.admit(host, lambda sock=sock: _abort(sock))  # type: ignore[misc]
@@ -188,7 +188,7 @@ class Relay:
         try:
             reader, writer = await self._open_stream(sock, context)
         except Exception as error:  # a handshake that fails in any way ends this connection only
-            logger.info("no connection: %s", error)
+            logger.info("a connection could not be opened: %s", error)
             self.limiter.remove(entry)
             sock.close()
             return
@@ -203,12 +203,12 @@ class Relay:
         except (AggregatorError, OSError) as error:
             logger.info("%s: %s", session.peer, error)
         except Exception:  # a bug ends this connection only
-            logger.exception("%s: closed", session.peer)
+            logger.exception("%s: connection closed", session.peer)
         finally:
             self.sessions.discard(session)
             self.limiter.remove(entry)
             writer.close()
-            # The last bytes may still be sent; a client that does not read them is not waited for.
+            # The last bytes may still be sent; a client that does not read them is disconnected.
             asyncio.get_running_loop().call_later(CLOSE_SECONDS, writer.transport.abort)
 
     async def _open_stream(
@@ -225,13 +225,13 @@ class Relay:
 
 
 def _abort(sock: socket.socket) -> None:
-    """End a connection during its handshake."""
+    """Close a connection during its TLS handshake."""
     with contextlib.suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)
 
 
 async def _listening_sockets(address: Address) -> list[socket.socket]:
-    """Return the sockets that listen on an address, one for each of a host's addresses."""
+    """Open and return the sockets that listen on an address: one per IP address of the host."""
     if address.path is not None:
         with contextlib.suppress(FileNotFoundError):
             if stat.S_ISSOCK(os.stat(address.path).st_mode):  # noqa: PTH116

@@ -1,12 +1,12 @@
-"""Answers one subscriber of the relay.
+"""Answers the requests of one client of the relay.
 
-Speaks as Tarantool 2.6.0 does to an anonymous replica: AUTH, PING, VOTE, SELECT of `_cluster` and `_schema`,
-FETCH_SNAPSHOT, SUBSCRIBE; and to our daemon the extensions of docs/formats.md: a whitelist of instance uuids, applied
-here, and the exchange of cluster information. Every other request is refused with the error of 2.6.0. No replica is
-registered, nothing is written.
+It answers as Tarantool 2.6.0 answers an anonymous replica: AUTH, PING, VOTE, SELECT of `_cluster` and `_schema`,
+FETCH_SNAPSHOT, SUBSCRIBE. For our daemon it supports the extensions of docs/formats.md: a whitelist of instance uuids,
+and the exchange of cluster information. Every other request is refused with the error of 2.6.0. No replica is
+registered, and nothing is written.
 
-Before it has authenticated, a client may send packets of 4 KiB and has some seconds to authenticate; passwords from one
-address are checked one at a time. A client that does not read, or sends nothing, is dropped.
+Before it has authenticated, a client may send packets of up to 4 KiB, and it must authenticate within some seconds;
+passwords from one address are checked one at a time. A client that reads nothing or sends nothing is disconnected.
 
 `server` has the listening socket and refreshes the spool's catalog.
 """
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 ACCESS_DENIED, PASSWORD, UNKNOWN_REQUEST, LOADING, GAP, INVALID = 42, 47, 48, 116, 32, 20
 TIMED_OUT = 115
 UNAUTHENTICATED_LIMIT, REQUEST_LIMIT = 1 << 12, 1 << 16
-"""Largest packet before and after authentication, in bytes; as nested lists a packet takes 75 times as much memory."""
+"""Longest accepted packet before and after authentication, in bytes; nested lists take 75 times as much memory."""
 METHOD = "chap-sha1"
 GUEST = "guest"
 
@@ -55,6 +55,7 @@ class RefusalError(Exception):
     code : int
         Tarantool's error code.
     message : str
+        Text of the error, as Tarantool words it where it has the same error.
     is_last : bool
         Whether the connection is closed after the answer.
 
@@ -66,20 +67,20 @@ class RefusalError(Exception):
 
 
 class RelaySession:
-    """One connection.
+    """Answers the requests of one connection.
 
     Parameters
     ----------
     options : RelayOptions
     catalog : SpoolCatalog
-        The spool's.
+        The catalog of the relay's spool.
     limiter : ConnectionLimiter
-        The relay's.
+        The relay's limiter.
     entry : AdmittedConnection
-        This connection's entry in `limiter`.
+        This connection in `limiter`.
     salt : bytes
-        From the greeting that was sent.
-    reader, writer
+        The salt in the greeting that the client got.
+    reader, writer : asyncio.StreamReader, asyncio.StreamWriter
         The connection's streams.
 
     """
@@ -97,10 +98,10 @@ class RelaySession:
         self.peer = str(writer.get_extra_info("peername") or "a unix socket")
         self._limiter, self._entry = limiter, entry
         self.subscriber: str | None = None
-        """Instance uuid of the subscriber, after SUBSCRIBE."""
+        """Instance uuid of the subscriber; None before SUBSCRIBE."""
         self.acknowledged: dict[int, int] = {}
         self.sent_bytes = 0
-        """Bytes."""
+        """Number of bytes sent."""
         self._options, self._catalog, self._salt = options, catalog, salt
         self._reader, self._writer = reader, writer
         self._user = GUEST
@@ -112,7 +113,7 @@ class RelaySession:
         return self._user != GUEST or self._options.guest
 
     async def run(self) -> None:
-        """Answer requests until the connection ends."""
+        """Answer requests until the connection ends; a connection that subscribes ends after the stream."""
         while True:
             packet = await self._read_request()
             if packet is None:
@@ -136,11 +137,11 @@ class RelaySession:
             async with asyncio.timeout(max(0.0, seconds)):
                 return await self._read_packet()
         except TimeoutError:
-            logger.info("%s: closed, it asked for nothing in time", self.peer)
+            logger.info("%s: connection closed, no request came in time", self.peer)
             return None
 
     async def _read_packet(self) -> Packet | None:
-        """Read one packet; its length is checked before its bytes are stored."""
+        """Read one packet, and check its length before its bytes are read; None if the connection ended."""
         limit = REQUEST_LIMIT if self._is_authenticated else UNAUTHENTICATED_LIMIT
         try:
             head = await self._reader.readexactly(1)
@@ -190,8 +191,7 @@ class RelaySession:
             raise RefusalError(PASSWORD, "too many passwords from this address", is_last=True)
         await asyncio.sleep(wait)
         password = self._options.users.get(user)
-        # The answer is the same for a wrong name and a wrong password; the comparison runs in both
-        # cases.
+        # A wrong name and a wrong password get the same answer after the same comparison.
         is_right = scramble_matches(raw, "" if password is None else password.read(), self._salt)
         if not is_right or password is None:
             self._guesses += 1
@@ -199,14 +199,14 @@ class RelaySession:
             reason = "Incorrect password supplied for user or no such user"
             raise RefusalError(PASSWORD, reason, is_last=self._guesses >= limits.guesses)
         self._limiter.record_right_password(address)
-        self._user, self._entry.is_stranger = user, False
+        self._user, self._entry.is_unauthenticated = user, False
 
     def _check_access(self) -> None:
         if self._user == GUEST and not self._options.guest:
             raise RefusalError(ACCESS_DENIED, "Read access to universe '' is denied for user 'guest'")
         if self._catalog.replicaset_uuid is None:
             raise RefusalError(LOADING, "Instance bootstrap hasn't finished yet")
-        self._entry.is_stranger = False  # a guest with the right to subscribe counts as authenticated
+        self._entry.is_unauthenticated = False  # a guest with the right to subscribe counts as authenticated
 
     def _ballot(self) -> dict[int, Any]:
         return {
@@ -258,9 +258,9 @@ class RelaySession:
         known = acknowledged_subscribers(self._options.directory)
         if subscriber not in known and len(known) >= self._options.limits.subscribers:
             raise RefusalError(
-                ACCESS_DENIED, f"{len(known)} subscribers are remembered: use a uuid of theirs"
+                ACCESS_DENIED, f"{len(known)} subscribers have acknowledgements: use the uuid of one of them"
             )
-        self.subscriber, self._entry.is_stranger = subscriber, False
+        self.subscriber, self._entry.is_unauthenticated = subscriber, False
         if MessageKey.CLUSTER_CRC32 in body:
             await self._send_cluster(packet.sync, body[MessageKey.CLUSTER_CRC32])
         logs = LogFrames(self._catalog, RowFramer(packet.sync, vclock), partial(_row_treatments, body))
@@ -301,7 +301,7 @@ class RelaySession:
                 await asyncio.sleep(self._options.poll)
 
     async def _read_acknowledgements(self) -> None:
-        """Read acknowledgements until the connection ends."""
+        """Read acknowledgements until the connection ends or sends something else."""
         while (packet := await self._read_packet()) is not None:
             self._last_received_at = time.monotonic()
             try:
@@ -310,7 +310,7 @@ class RelaySession:
                 return
 
     async def _send_cluster(self, sync: int, subscriber_checksum: object) -> None:
-        """Send the owners of ids, unless the subscriber's checksum shows that it has them."""
+        """Send {replica id: instance uuid}, unless the subscriber's checksum shows that it has the same."""
         cluster = dict(sorted(self._catalog.cluster.items()))
         if subscriber_checksum == checksum(cluster):
             cluster = {}
@@ -327,7 +327,7 @@ class RelaySession:
         await self._send(encode_packet(TYPE_ERROR | refusal.code, sync, body))
 
     async def _send(self, data: bytes) -> None:
-        """Send; a client that does not read for the time of `silence` is dropped once the buffer is full."""
+        """Send bytes; disconnect a client that reads nothing for `silence` seconds while the send buffer is full."""
         self.sent_bytes += len(data)
         self._writer.write(data)
         try:
@@ -336,19 +336,19 @@ class RelaySession:
         except TimeoutError:
             self._writer.transport.abort()
             raise ConnectionLostError(
-                f"does not read: closed after {self._options.silence:g} seconds"
+                f"the client read nothing for {self._options.silence:g} seconds: closed"
             ) from None
 
 
 def _parse_auth(packet: Packet) -> tuple[str, bytes]:
-    """Return the user and the scramble of an AUTH."""
+    """Return the user and the scramble of an AUTH request; refuse any other form."""
     user, proof = packet.body.get(MessageKey.USER_NAME), packet.body.get(MessageKey.TUPLE)
     if isinstance(user, str) and isinstance(proof, list) and len(proof) == 2 and proof[0] == METHOD:
-        given = proof[1]
-        if isinstance(given, str):
-            given = given.encode("utf-8", "surrogateescape")
-        if isinstance(given, bytes) and len(given) == SCRAMBLE_SIZE:
-            return user, given
+        sent_scramble = proof[1]
+        if isinstance(sent_scramble, str):
+            sent_scramble = sent_scramble.encode("utf-8", "surrogateescape")
+        if isinstance(sent_scramble, bytes) and len(sent_scramble) == SCRAMBLE_SIZE:
+            return user, sent_scramble
     raise RefusalError(INVALID, f"Invalid MsgPack - request body: only {METHOD} is known", is_last=True)
 
 
@@ -361,14 +361,14 @@ def _check_filters(body: Mapping[int, Any]) -> None:
 
 
 def _row_treatments(body: Mapping[int, Any], owners: Mapping[int, str]) -> Ints:
-    """Return the treatment of each id's rows for a given {replica id: instance uuid}."""
-    wanted = np.full(VCLOCK_MAX, SENT, np.int64)
+    """Return the treatment of each replica id's rows, int64[32], for a SUBSCRIBE's body and the owners of ids."""
+    treatments = np.full(VCLOCK_MAX, SENT, np.int64)
     if origins := body.get(MessageKey.ORIGINS):
-        wanted[:] = AS_NOP
-        wanted[[id_ for id_, uuid in owners.items() if uuid in origins]] = SENT
+        treatments[:] = AS_NOP
+        treatments[[id_ for id_, uuid in owners.items() if uuid in origins]] = SENT
     for id_ in body.get(MessageKey.ID_FILTER) or ():
-        wanted[id_] = LEFT_OUT
-    return wanted
+        treatments[id_] = LEFT_OUT
+    return treatments
 
 
 def _encode_versions(versions: ServerVersions) -> list[Any]:

@@ -1,6 +1,6 @@
-"""The relay's status as one JSON document, and the same as Prometheus metrics.
+"""Reports the status of relays: as a JSON document (`status_of`) and as Prometheus metrics (`RelayMetrics`).
 
-The HTTP server is `observe.status_page`.
+The HTTP server is in `observe.status_page`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sources.xlog.format.vclock import distance
 
 
 def status_of(relay: Relay) -> dict[str, Any]:
-    """Return the status of one served spool as a JSON object."""
+    """Return the status of one relay as a JSON object: its error, connections, vclock and subscribers."""
     return {
         "name": relay.options.name,
         "listen": str(relay.options.listen),
@@ -40,7 +40,7 @@ def status_of(relay: Relay) -> dict[str, Any]:
 
 
 class RelayMetrics:
-    """Collects metrics for `prometheus_client`.
+    """Collects the metrics of relays for `prometheus_client`.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""Reads a growing log block by block, as bytes: the relay sends them unchanged.
+"""Reads the rows of a growing log block by block, as bytes, which the relay sends unchanged.
 
-Damage is an error; an incomplete block at the end is not. Local files only. `sources.xlog.reader.reader` reads rows as
+Damage is an error; an incomplete block at the end is not. Files are local. `sources.xlog.reader.reader` decodes rows to
 columns.
 """
 
@@ -24,14 +24,14 @@ BLOCKS = 1 << 12
 
 
 class BlockReader:
-    """Reads one file from its first block; a context manager that closes it.
+    """Reads the blocks of one file in order; as a context manager it closes the file.
 
     Parameters
     ----------
     path : Path
-        A `.xlog` or `.snap`.
+        A `.xlog` or `.snap` file.
     limit : int
-        Longest accepted block in bytes, both in the file and decompressed.
+        Longest accepted block in bytes, compressed and decompressed.
 
     """
 
@@ -40,9 +40,9 @@ class BlockReader:
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self.meta: Meta = parse_meta(os.pread(self._file, META_LIMIT, 0), path.name)
         self.position = self.meta.length
-        """Where the next block begins, in bytes."""
+        """Position of the next block, in bytes."""
         self.is_closed = False
-        """Whether the end marker was read."""
+        """Whether the end marker of the file was read."""
         self._size = READ_BYTES
         self._zstd = zstandard.ZstdDecompressor()
 
@@ -58,12 +58,12 @@ class BlockReader:
         return self.position == self.meta.length
 
     def read(self, limit: int | None = None) -> list[Bytes]:
-        """Return the rows of the next blocks; none if nothing more has been written.
+        """Return the rows of the next complete blocks, one array per block; an empty list if there are none yet.
 
         Parameters
         ----------
         limit : int, optional
-            Position in bytes; blocks that start here or later are not read.
+            Position in bytes: only blocks that begin before it are read.
 
         Raises
         ------
@@ -96,7 +96,9 @@ class BlockReader:
             return data[begin:end]
         bound = int(frame_bound(data, begin, end))
         if bound < 0:
-            raise SpoolError("a block is not one whole zstd frame", file=str(self.path), offset=self.position)
+            raise SpoolError(
+                "a block is not exactly one zstd frame", file=str(self.path), offset=self.position
+            )
         out = np.empty(min(bound, self._limit + 1), np.uint8)
         try:
             size = decompress(data.data[begin:end], out.data, self._zstd)

@@ -1,9 +1,9 @@
 """Chooses the files of a spool that can be removed, and removes them.
 
-If there are readers, by configuration or by their acknowledgements, a file stays until all have passed it, however
-large the spool grows: a full disk stops the stream and loses nothing. Without readers, limits of size and age apply.
-The last log always stays; a snapshot stays as long as the log that continues from it, and as long as new readers may
-need one (`SpoolRetention.snapshot`).
+If there are readers (configured, or with an acknowledgement), a file stays until all readers have acknowledged its
+rows, however large the spool grows: a full disk stops the stream but loses no rows. Without readers, limits of size and
+age apply. The last log always stays. A snapshot stays as long as the log that continues from it, and as long as new
+readers may need one (`SpoolRetention.snapshot`).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def removable_files(
     Parameters
     ----------
     snapshots, logs : sequence of SpoolFile
-        Each in log order.
+        The files of the spool, each sequence in log order.
     acks : mapping
-        Acknowledgements by reader.
+        Acknowledgements by the reader's name.
     keep : SpoolRetention
     now : float
         Seconds since 1970 UTC.
@@ -100,7 +100,7 @@ def _precedes_log(snapshot: SpoolFile, log: SpoolFile) -> bool:
 
 
 def remove_files(paths: Sequence[Path]) -> None:
-    """Remove files, in the given order."""
+    """Delete files in this order."""
     for path in paths:
-        logger.info("%s: removed, every reader has passed it", path)
+        logger.info("%s: removed, no reader needs it", path)
         path.unlink(missing_ok=True)

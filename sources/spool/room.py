@@ -1,7 +1,8 @@
 """Checks for free disk space before a snapshot is fetched and while it is written.
 
-No server reports how large its snapshot is. So the size is estimated from the newest snapshot of the spool, and from
-the point at which the last attempt ran out of space. `sources.spool.spool` handles rows that do not fit.
+No server reports how large its snapshot is. So the size is estimated: from the newest snapshot of the spool, and from
+how many bytes were written when the last attempt ran out of space. `sources.spool.spool` handles a full disk for rows
+of logs.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class DiskSpace:
-    """Free space of one spool's file system.
+    """Compares the free space of a spool's file system with the estimated size of a snapshot.
 
     Parameters
     ----------
     directory : Path
-        The spool's.
+        The spool.
     reserve : int
-        Bytes that stay free.
+        Free space that must remain, in bytes.
 
     """
 
@@ -33,11 +34,12 @@ class DiskSpace:
         self._known_size = 0
 
     def check(self, written: int = 0) -> None:
-        """Refuse a snapshot, or the rest of a partly written one, if there is no room.
+        """Check that a snapshot fits, of which some bytes are already written.
 
         Raises
         ------
         SpoolFullError
+            There is too little free space.
 
         """
         needed = max(self._expected_size() - written, 0) + self._reserve
@@ -46,7 +48,7 @@ class DiskSpace:
             raise self.full_error(written, f"{free} bytes are free, {needed} are needed")
 
     def full_error(self, written: int, why: str) -> SpoolFullError:
-        """Return the error of a snapshot that ran out of space; remember how far it came, since the next needs more."""
+        """Return the error for a snapshot that ran out of space after some bytes; the next check requires more."""
         if written:
             self._known_size = max(self._known_size, written + 1)
         progress = f" after {written} bytes" if written else ""

@@ -1,14 +1,13 @@
-"""Writes a spool: snapshots and rotated logs, each row once, and no row after a gap.
+"""Writes a spool: snapshots and rotated logs, with each row once and in order.
 
-A log is named by the vclock that its rows continue from; a closed one ends with Tarantool's end marker. Appended rows
-are in the file, in whole blocks, when `append` returns; `fsync` decides how soon they are on the disk, and `durable`
-is the vclock that is on the disk for certain. If the disk is full, rows are kept in memory and written by `retry`; the
-daemon stops reading until then. After any other failure nothing is written after possibly lost rows: the log is
-truncated to its durable part and ended there, the next one begins at that vclock, and rows above it must be fetched
-again.
+A log is named by the vclock that its rows continue from; a closed log ends with Tarantool's end marker. When `append`
+returns, the rows are in the file, in complete blocks. The option `fsync` decides how soon they are on the disk;
+`durable` is the vclock that is on the disk for certain. If the disk is full, rows wait in memory for `retry`, and the
+daemon stops reading. After any other write error, the log is truncated to its durable part and closed, the next log
+begins at that vclock, and rows above it must be fetched again: so no row follows a lost one.
 
-One process writes a spool: it holds a lock on the file `lock` in it. Local directories only. `state` reads the files
-after a kill, `removal` removes them.
+One process writes a spool: it locks the file `lock` in it. The directory is local. `state` reads the files after a
+kill, `removal` removes them.
 """
 
 from __future__ import annotations
@@ -43,14 +42,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ServerVersions:
-    """The versions of the servers whose rows a log has.
+    """Versions of the servers that sent the rows of a log.
 
     Parameters
     ----------
     version : str
-        Such as `2.6.0`.
+        The version of most rows, such as `2.6.0`.
     by_origin : mapping of int to str
-        Replica id to a different version: that of the peer that gives the rows of that instance.
+        For replica ids whose rows another peer sends: the version of that peer, if it differs.
 
     """
 
@@ -59,29 +58,29 @@ class ServerVersions:
 
     @staticmethod
     def of(meta: Meta, file: str) -> ServerVersions:
-        """Return the versions in a file's header."""
+        """Return the versions that a file's header names."""
         return ServerVersions(meta.other.get("Version", ""), peer_versions(meta, file))
 
     def header(self) -> dict[str, str]:
-        """Return the header keys for these versions."""
+        """Return the header lines that name these versions, by key."""
         peers = {PEER_VERSIONS_KEY: format_peer_versions(self.by_origin)} if self.by_origin else {}
         return {"Version": self.version, **peers}
 
 
 @dataclass(frozen=True)
 class FlushPoint:
-    """A part of a log that is written and not yet flushed to the disk.
+    """A position in the open log: bytes before it are written, but may not be on the disk yet.
 
     Parameters
     ----------
     path : Path
         The log.
     position : int
-        End of the part, in bytes.
+        The position, in bytes.
     vclock : mapping
-        The vclock up to that end.
+        The spool's vclock at the position.
     truncations : int
-        How often the spool had been truncated at that time.
+        `Spool.truncations` at that time.
 
     """
 
@@ -91,7 +90,10 @@ class FlushPoint:
     truncations: int
 
     def flush(self) -> None:
-        """Flush it to the disk, in any thread; opens the file, so that no other fsync takes the error."""
+        """Flush the log to the disk; may run in any thread.
+
+        It opens the file itself, so that another fsync of the file does not swallow an error.
+        """
         file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(file)
@@ -100,7 +102,7 @@ class FlushPoint:
 
 
 class Spool:
-    """A spool that is being written; a context manager that locks it and closes its log cleanly.
+    """Writes one spool; as a context manager it locks the spool and closes the open log at the end.
 
     Parameters
     ----------
@@ -119,13 +121,13 @@ class Spool:
         self.directory = directory
         self.options = options or SpoolOptions()
         self.versions = ServerVersions("2.6.0")
-        """Server versions for the headers. Rows of different versions are in different logs."""
+        """Versions of the servers that send the next rows. Rows of different versions are in different logs."""
         self.replicaset_uuid: str | None = None
-        """The replicaset's uuid for the headers, so that logs alone identify it."""
+        """The replicaset's uuid, which each header names, so that the logs identify the replicaset."""
         self.vclock: dict[int, int] | None = None
-        """The vclock of the files; None: nothing yet."""
+        """The vclock after the last written row; None if the spool is empty."""
         self.durable: dict[int, int] | None = None
-        """The vclock that survives a power failure, as far as `fsync` requires it; only this may be acknowledged."""
+        """The vclock that survives a power failure, as far as `fsync` requires; only this may be acknowledged."""
         self._instance_uuid: str | None = None
         self._lock = -1
         self._writer: XlogWriter | None = None
@@ -133,9 +135,9 @@ class Spool:
         self._has_gap = False
         self._unwritten: list[tuple[Bytes, dict[int, int], ServerVersions]] = []
         self._log_to_truncate: tuple[Path, int] | None = None
-        """A log to truncate, and its length in bytes afterwards, before anything is written or read."""
+        """After a write error: the log that must be truncated before the next write, and to which length in bytes."""
         self.truncations = 0
-        """How often the spool was truncated: rows above `vclock` must be fetched again before any other is appended."""
+        """How often the spool was truncated; each time, rows above `vclock` must be fetched again first."""
 
     def __enter__(self) -> Spool:
         spool_state.refuse_foreign_directory(self.directory)
@@ -158,7 +160,7 @@ class Spool:
             self._unlock()
 
     def abandon(self) -> None:
-        """Leave the spool at once, like a killed process: nothing is written."""
+        """Release the spool like a killed process: no end marker is written."""
         if self._writer is not None:
             self._writer.abandon()
             self._writer = None
@@ -171,7 +173,7 @@ class Spool:
 
     @property
     def instance_uuid(self) -> str | None:
-        """The subscriber's own uuid: the files name it as their writer."""
+        """The subscriber's uuid, which the headers name as the instance."""
         return self._instance_uuid
 
     @instance_uuid.setter
@@ -180,7 +182,7 @@ class Spool:
 
     @property
     def durable_end(self) -> tuple[Path, int] | None:
-        """The open log, and how many of its bytes are on the disk for certain; None: no log is open."""
+        """The open log, and how many of its bytes are on the disk for certain; None if no log is open."""
         writer = self._writer
         return None if writer is None else (writer.path, writer.durable)
 
@@ -190,27 +192,27 @@ class Spool:
         return bool(self._unwritten)
 
     def begin_at(self, vclock: Mapping[int, int]) -> None:
-        """Begin an empty spool at a vclock without a snapshot: rows above it come next."""
+        """Let an empty spool begin at a vclock, without a snapshot: the next rows are above it."""
         if self.vclock is not None:
             raise SpoolError("the spool is not empty", spool=str(self.directory))
         self.vclock = self.durable = shared(vclock)
 
     def append(self, rows: Bytes, vclock: Mapping[int, int]) -> None:
-        """Write whole transactions of the servers in `self.versions`.
+        """Write complete transactions, which servers of `self.versions` sent.
 
         Parameters
         ----------
         rows : uint8[]
-            In the form they have in a log; the caller ensures that they continue from `self.vclock`.
+            The rows, encoded as in a log. The caller ensures that they continue from `self.vclock`.
         vclock : mapping
-            The spool's vclock after them.
+            The spool's vclock after these rows.
 
         Raises
         ------
         SpoolFullError
-            There is no room; the rows are kept, and `retry` writes them.
+            The disk is full; the rows wait in memory, and `retry` writes them.
         TransactionLimitError
-            The transactions are larger than a block may be: no row is kept.
+            The rows are larger than a block may be; they are not written.
 
         """
         if rows.size > self.options.max_block_bytes:
@@ -219,14 +221,14 @@ class Spool:
         self.retry()
 
     def retry(self) -> None:
-        """Write the kept rows.
+        """Write the rows that wait in memory.
 
         Raises
         ------
         SpoolFullError
-            There is still no room.
+            The disk is still full.
         SpoolBrokenError
-            Writing failed: the log is truncated, `vclock` goes back, and rows above it must be fetched again.
+            Writing failed: the log is truncated, `vclock` is lower, and rows above it must be fetched again.
 
         """
         self._repair()
@@ -243,35 +245,35 @@ class Spool:
             raise self._write_error(error) from error
 
     def flush_point(self) -> FlushPoint | None:
-        """Return the part to flush to the disk before it is acknowledged; None: all is flushed."""
+        """Return the end of the written rows, to be flushed before they are acknowledged; None if all are flushed."""
         writer = self._writer
         if writer is None or self.durable == self.vclock:
             return None
         return FlushPoint(writer.path, writer.position, self.vclock or {}, self.truncations)
 
     def record_flush(self, point: FlushPoint) -> None:
-        """Record that a part was flushed to the disk."""
+        """Record that the log was flushed up to a point: raises `durable`, unless the spool was truncated meanwhile."""
         writer = self._writer
         if writer is not None and writer.path == point.path and self.truncations == point.truncations:
             writer.durable, self.durable = point.position, dict(point.vclock)
 
     def record_flush_failure(self, error: OSError) -> SpoolError:
-        """Record that a part could not be flushed to the disk; return the error to raise."""
+        """Record that flushing failed: truncate the log to its durable part, and return the error to raise."""
         if self._writer is not None:
             self._writer.is_sound = False
         return self._write_error(error)
 
     def snapshot(self, vclock: Mapping[int, int]) -> XlogWriter:
-        """Return the writer of a snapshot; call `continue_from` when it is closed.
+        """Return a writer of a snapshot at a vclock; call `continue_from` after its `close`.
 
-        A snapshot with the same vclock (an older one without rows after it) is only replaced then.
+        An existing snapshot of the same vclock is replaced when the writer is closed.
         """
         path, options = self.directory / file_name(shared(vclock), ".snap"), self.options
         meta = self._new_meta("SNAP", shared(vclock), self.versions)
         return XlogWriter(path, meta, options.fsync, options.compress, replace=True)
 
     def continue_from(self, vclock: Mapping[int, int]) -> None:
-        """Continue from a complete snapshot: rows above `vclock` come next, possibly after a gap."""
+        """Continue from a complete snapshot: the next rows are above its vclock, possibly after a gap."""
         self.close()
         before, self.vclock = self.vclock, shared(vclock)
         if before is not None and not not_beyond(before, self.vclock):
@@ -280,7 +282,7 @@ class Spool:
         self.durable = self.vclock
 
     def move_files_to(self, name: str) -> Path:
-        """Move all files into a folder of the spool and begin empty; return the folder."""
+        """Move all snapshots and logs to a new folder in the spool, which is empty then; return the folder."""
         self.close()
         folder = self.directory / name
         folder.mkdir()
@@ -294,7 +296,7 @@ class Spool:
         return folder
 
     def drop_unwritten(self) -> None:
-        """Drop rows that wait for free space; they will be fetched again."""
+        """Drop the rows that wait in memory; they will be fetched again."""
         self._unwritten.clear()
 
     def close(self) -> None:
@@ -305,7 +307,7 @@ class Spool:
         try:
             writer.close()
         except OSError as error:
-            logger.warning("%s: left without its end marker: %s", writer.path, error)
+            logger.warning("%s: the end marker could not be written: %s", writer.path, error)
             if writer.is_sound:
                 self._writer = None
                 writer.abandon()
@@ -354,11 +356,11 @@ class Spool:
         return self._writer
 
     def _has_versions(self, versions: ServerVersions) -> bool:
-        """Whether the last log's header names these versions."""
+        """Return whether the header of the last log names these versions."""
         return self._tail is not None and ServerVersions.of(self._tail.meta, self._tail.path.name) == versions
 
     def _end_log_of_other_version(self) -> None:
-        """Close the open log before rows of other server versions; a log without rows is replaced."""
+        """End the open log before rows of other server versions; a log without rows will be replaced."""
         writer, tail = self._writer, self._tail
         if writer is not None and tail is not None and writer.position <= tail.meta.length:
             self._writer = None
@@ -371,7 +373,7 @@ class Spool:
             self._close_log()
 
     def _close_log(self) -> None:
-        """Close the open log; an error goes to the caller, since rows in a next log would follow a gap."""
+        """Close the open log; errors are raised, since rows in the next log would follow a gap."""
         if self._writer is not None:
             self._writer.close()
             self._writer, self.durable = None, self.vclock
@@ -394,18 +396,18 @@ class Spool:
         writer = self._writer
         if error.errno in NO_ROOM and (writer is None or writer.is_sound):
             return SpoolFullError(
-                f"there is no room: {error.strerror}; rows wait on the server",
+                f"the disk is full: {error.strerror}; rows wait on the server",
                 spool=str(self.directory),
-                advice="free some, or let readers acknowledge what they have",
+                advice="free space, or let readers acknowledge the rows that they have read",
             )
         self._truncate()
         return SpoolBrokenError(
-            f"cannot be written: {error}; rows above {self.vclock} are fetched again",
+            f"the spool cannot be written: {error}; rows above {self.vclock} are fetched again",
             spool=str(self.directory),
         )
 
     def _truncate(self) -> None:
-        """Truncate the open log to its durable part."""
+        """Truncate the open log to its durable part and close it."""
         self._unwritten.clear()
         self.truncations += 1
         writer, self._writer = self._writer, None
@@ -418,7 +420,7 @@ class Spool:
             self._repair()
 
     def _repair(self) -> None:
-        """End a log at its last durable byte after a failed write."""
+        """Truncate the log of the last write error, if this is not done yet."""
         if self._log_to_truncate is None:
             return
         path, position = self._log_to_truncate
@@ -427,7 +429,7 @@ class Spool:
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise SpoolBrokenError(f"a log cannot be cut back: {error}", file=str(path)) from error
+            raise SpoolBrokenError(f"a log cannot be truncated: {error}", file=str(path)) from error
         self._log_to_truncate = None
         if self._tail is not None and self._tail.path == path:
             self._tail = replace(self._tail, position=position, is_closed=True)

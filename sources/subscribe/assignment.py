@@ -1,6 +1,6 @@
-"""Assigns the rows of each instance to a peer that feeds them (documents 002 and 004), with pure functions.
+"""Decides which peer feeds the rows of each instance: that is, sends them to the daemon. The functions are pure.
 
-A peer is named by its instance uuid, an instance by its replica id.
+A peer is identified by its instance uuid, and an instance by its replica id.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from enum import StrEnum
 from sources.iproto.messages import Ballot
 
 Assignment = Mapping[str, frozenset[int]]
-"""Peer → the replica ids that it feeds; a peer without ids is not in it."""
+"""For each peer, the replica ids that it feeds; peers without ids are left out."""
 
 
 class OrphanPolicy(StrEnum):
-    """Which peer feeds an instance that is not connected itself: the last peer, or peers in turn."""
+    """Which peer feeds an orphan, an instance that is not connected itself: the last peer, or the peers in turn."""
 
     LAST = "last"
     ROUND_ROBIN = "round_robin"
@@ -28,28 +28,28 @@ def assign(
     orphans: OrphanPolicy = OrphanPolicy.LAST,
     feedable: Mapping[str, Collection[int]] | None = None,
 ) -> dict[str, frozenset[int]]:
-    """Give each replica id to one peer.
+    """Assign each replica id to one peer.
 
-    An id goes to the peer of that id if that peer is connected. An orphan stays with its current peer; a new one goes
-    to the last peer in the order of replica ids, or to the peer with the fewest ids.
+    An id is assigned to the instance that owns it, if this is connected. Otherwise it is an orphan: it stays with its
+    current peer; a new orphan goes to the last peer by replica id, or to the peer with the fewest ids.
 
     Parameters
     ----------
     peers : sequence of str
-        The connected peers.
+        Uuids of the connected peers.
     owners : mapping of int to str
-        {replica id: instance uuid}: every id to assign.
+        {replica id: instance uuid} of all ids to assign.
     current : Assignment, optional
         The current assignment.
     orphans : OrphanPolicy
-        What happens to ids without a connected peer of their own.
+        Which peer gets a new orphan.
     feedable : mapping, optional
-        Peer → ids that it can feed: it has the logs, and is not behind. By default all can feed all.
+        For each peer, the ids that it can feed: it has the logs, and is not behind. None: each peer can feed all ids.
 
     Returns
     -------
     dict of str to frozenset of int
-        An id that no peer can feed is missing.
+        For each peer, its ids. An id that no peer can feed is left out.
 
     """
     order = _sort_by_id(peers, owners)
@@ -81,20 +81,25 @@ def choose_leader(
     ballots: Mapping[str, Ballot],
     feedable: Mapping[str, Collection[int]],
 ) -> dict[str, frozenset[int]]:
-    """Give every id to one peer: the current leader, else the able peer with the most rows.
+    """Assign all ids to one peer: the current leader if it can feed them, else the peer with the most rows that can.
 
     Parameters
     ----------
     peers : sequence of str
-        The connected peers; the first one wins a tie.
+        Uuids of the connected peers; of several with equally many rows, the first is chosen.
     ids : collection of int
         All ids to feed.
     current : str or None
-        The current leader.
+        Uuid of the current leader.
     ballots : mapping
-        The vote of each peer.
+        The ballot of each peer.
     feedable : mapping
-        Peer → ids that it can feed; one that cannot feed them all cannot lead.
+        For each peer, the ids that it can feed; only a peer that can feed all ids is chosen.
+
+    Returns
+    -------
+    dict of str to frozenset of int
+        The chosen peer with all ids; empty if no peer can feed them all.
 
     """
     candidates = [peer for peer in peers if frozenset(feedable.get(peer, ())) >= frozenset(ids)]
@@ -109,6 +114,6 @@ def choose_leader(
 
 
 def _sort_by_id(peers: Sequence[str], owners: Mapping[int, str]) -> list[str]:
-    """Return the peers in the order of their replica ids; those without an id come first, in the given order."""
+    """Return the peers sorted by replica id, without duplicates; peers without an id come first."""
     ids = {uuid: id_ for id_, uuid in owners.items()}
     return sorted(dict.fromkeys(peers), key=lambda peer: ids.get(peer, 0))

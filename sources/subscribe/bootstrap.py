@@ -1,7 +1,7 @@
-"""Writes one server's state (FETCH_SNAPSHOT) into a spool as a `.snap`, and returns the vclock to continue from.
+"""Fetches a snapshot of a server (FETCH_SNAPSHOT) and writes it to a spool as a `.snap` file.
 
-The rows continue from the vclock of the read view, which the server sends *first*; the vclock that it sends last is
-newer than the snapshot's rows.
+The server sends two vclocks. The first one is that of the snapshot, from which SUBSCRIBE continues; the one after the
+rows is newer than the snapshot.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CHECK_SECONDS = 0.05
 
 
 class _SnapshotWriter:
-    """Writes a snapshot's rows; buffers those that come before the file is open."""
+    """Writes a snapshot's rows; rows that come before the file is open are buffered."""
 
     def __init__(self, disk_space: DiskSpace) -> None:
         self._disk_space = disk_space
@@ -52,29 +52,31 @@ class _SnapshotWriter:
 
 
 def _snapshot_error(error: OSError, writer: XlogWriter, disk_space: DiskSpace) -> SpoolError:
-    """Return the error of a snapshot that cannot be written."""
+    """Return the exception for a write error of a snapshot; a full disk gets its own."""
     if error.errno in NO_ROOM:
         return disk_space.full_error(writer.position, error.strerror or "no room")
     return SpoolError(f"the snapshot cannot be written: {error}", file=str(writer.path))
 
 
 async def fetch_snapshot(link: PeerLink, spool: Spool, disk_space: DiskSpace) -> Mapping[int, int]:
-    """Write a server's snapshot into a spool and return the vclock from which its rows continue.
+    """Write a server's snapshot to a spool, let the spool continue from it, and return its vclock.
+
+    After an error, the spool is unchanged.
 
     Raises
     ------
     IprotoError
-        The server refused, or the connection broke: the spool is as it was.
+        The server refused, or the connection broke.
     SpoolFullError
-        There is no room for it, or for the rest of it: the spool is as it was.
+        The disk has too little space for the snapshot.
     SpoolError
-        The snapshot cannot be written: the spool is as it was.
+        The snapshot cannot be written.
 
     """
     disk_space.check()
     output = _SnapshotWriter(disk_space)
     rows = SnapshotStream(output.write, link.name, limit=spool.options.max_block_bytes)
-    # A server with unfinished synchronous transactions answers when they are settled.
+    # A server with pending synchronous transactions answers after they are confirmed or rolled back.
     connection = await connect(link.peer, link.timing.answer)
     try:
         answer = await connection.fetch_snapshot(rows, spool.instance_uuid or "")
@@ -92,7 +94,7 @@ async def fetch_snapshot(link: PeerLink, spool: Spool, disk_space: DiskSpace) ->
                     asyncio.get_running_loop().time() - connection.wire.last_received_at
                     > 4 * link.timing.answer
                 ):
-                    raise ConnectionLostError("the snapshot stopped", peer=link.name)
+                    raise ConnectionLostError("the server stopped sending the snapshot", peer=link.name)
             end.result()
             writer.close()
         except BaseException as error:

@@ -1,7 +1,7 @@
-"""Decides which streams should run with which ids, from the peers' last answers and the spool's vclock.
+"""Decides which peers should send which rows, from the peers' last ballots and the spool's vclock.
 
-`FeedChooser` remembers conditions that must last for a while before it acts on them. It sends nothing and starts nothing
-(`replicaset` does); the rules themselves are in `assignment` and `start`.
+`FeedChooser` remembers since when a condition holds, if it acts only after some time. It sends nothing and starts no
+stream (`replicaset` does). The rules themselves are in `assignment` and `start`.
 """
 
 from __future__ import annotations
@@ -17,44 +17,46 @@ from sources.subscribe.start import is_rewound, peer_fitness
 from sources.xlog.format.vclock import Vclock
 
 IdsByPeer = Mapping[str, frozenset[int] | None]
-"""Peer's instance uuid → the ids that it feeds; None: all ids, later ones too."""
+"""For each peer, by instance uuid, the replica ids that it feeds; None: all ids, also those registered later."""
 
 
 @dataclass(frozen=True)
 class FeedDecision:
-    """The streams that should run.
+    """Which streams should run, and whether rows are lost.
 
     Parameters
     ----------
-    wanted : IdsByPeer
+    assignment : IdsByPeer
+        The streams that should run.
     is_gap : bool
-        Whether no peer has some of the missing rows any more.
+        Whether the logs with some missing rows are on no peer any more, so that a new snapshot is needed.
     accepted_behind : frozenset of int
-        Ids with more rows in the spool than on any peer, while their instance is away: a peer that sends such rows
-        repeats rows that we have.
+        Ids of disconnected instances of which the spool has more rows than each connected peer. A peer may feed them
+        although it is behind: at first it sends rows that the spool already has.
 
     """
 
-    wanted: IdsByPeer
+    assignment: IdsByPeer
     is_gap: bool = False
     accepted_behind: frozenset[int] = frozenset()
 
 
 def total_rows(link: PeerLink) -> int:
-    """Return how many rows a peer has, over all instances."""
+    """Return the signature of a peer's vclock (the sum of its lsns); -1 if the peer is not connected."""
     return sum(link.ballot.vclock.values()) if link.ballot is not None else -1
 
 
-def format_assignment(wanted: IdsByPeer, ready: Mapping[str, PeerLink]) -> str:
-    """Return an assignment as text for the log."""
+def format_assignment(assignment: IdsByPeer, ready: Mapping[str, PeerLink]) -> str:
+    """Return an assignment as text for log lines."""
     return ", ".join(
-        f"{ready[uuid].name}: {'all' if ids is None else sorted(ids)}" for uuid, ids in sorted(wanted.items())
+        f"{ready[uuid].name}: {'all' if ids is None else sorted(ids)}"
+        for uuid, ids in sorted(assignment.items())
     )
 
 
 @dataclass
 class FeedChooser:
-    """Decides for one replicaset.
+    """Decides which peers of one replicaset should send which rows.
 
     Parameters
     ----------
@@ -64,7 +66,7 @@ class FeedChooser:
 
     options: ReplicasetOptions
     owners: dict[int, str] = field(default_factory=dict)
-    """{replica id: instance uuid} of all instances."""
+    """{replica id: instance uuid} of all instances, as of the last decision."""
     _rewound_since: dict[int, float] = field(default_factory=dict)
     _stuck: dict[int, tuple[int, float]] = field(default_factory=dict)
     _gap_since: float | None = None
@@ -86,7 +88,7 @@ class FeedChooser:
         vclock : Vclock
             The vclock of the spool.
         lacking_logs : mapping
-            Peers that answered that they lack the logs, with the spool's vclock at that time.
+            Peers that answered that they no longer have the logs, with the spool's vclock at that time.
         current : IdsByPeer
             The streams that run now.
         now : float
@@ -100,7 +102,7 @@ class FeedChooser:
         feedable, lost_ids, accepted_behind = self._find_feedable(
             ballots, spool_vclocks, vclock, {u for u, seen in lacking_logs.items() if seen == dict(vclock)}
         )
-        for uuid, feed_ids in current.items():  # a stream that runs proves that the peer can
+        for uuid, feed_ids in current.items():  # a running stream proves that its peer can feed the ids
             if uuid in feedable:
                 feedable[uuid] |= ids if feed_ids is None else feed_ids & ids
         self._gap_since = (self._gap_since or now) if lost_ids else None
@@ -128,7 +130,7 @@ class FeedChooser:
         vclock: Vclock,
         lacking_logs: set[str],
     ) -> tuple[dict[str, frozenset[int]], set[int], frozenset[int]]:
-        """Return (peer → ids that it can feed, ids that no peer can feed though none is merely behind, settled)."""
+        """Return the ids that each peer can feed, the ids whose logs no peer has, and ids for `accepted_behind`."""
         ids = frozenset(self.owners)
         behind = {
             uuid: peer_fitness(ballot, spool_vclocks[uuid], ids).behind.keys()
@@ -153,14 +155,17 @@ class FeedChooser:
         return feedable, lost_ids, accepted_behind
 
     def is_every_id_fed(self, current: IdsByPeer) -> bool:
-        """Return whether each instance is fed by a peer; if not, rows of others may overtake the missing ones."""
+        """Return whether each id is fed by a peer; if not, rows of others could be merged before the missing ones."""
         if self.options.feed is FeedMode.LEADER:
             return True
         fed = {i for ids in current.values() if ids is not None for i in ids}
         return fed >= self.owners.keys()
 
     def rewound_instances(self, ready: Mapping[str, PeerLink], vclock: Vclock, now: float) -> dict[int, int]:
-        """Return instances that lost rows and did not fetch them from their peers for a while."""
+        """Return instances that lost rows which the spool has, and did not fetch them from their peers for some time.
+
+        The result maps the replica id to the highest lsn that any peer has of it.
+        """
         ballots = {uuid: link.ballot for uuid, link in ready.items() if link.ballot is not None}
         spool_vclocks = {uuid: ready[uuid].spool_vclock_at_vote for uuid in ballots}
         owners = self._owners(ready, vclock)
@@ -173,14 +178,14 @@ class FeedChooser:
         }
 
     def _owners(self, ready: Mapping[str, PeerLink], vclock: Vclock) -> dict[int, str]:
-        """Return the instance of each id; it is empty for an id known from vclocks only (an expelled instance)."""
+        """Return {replica id: instance uuid}; the uuid is empty if the id is in vclocks only (an expelled instance)."""
         newest = max(ready.values(), key=total_rows)
         owners = {i: "" for link in ready.values() for i in (link.ballot.vclock if link.ballot else ())}
         owners |= dict.fromkeys(vclock, "") | dict(newest.cluster)
         return {i: uuid for i, uuid in owners.items() if i in REPLICA_IDS}
 
     def _is_stuck(self, leader: str, ready: Mapping[str, PeerLink], now: float) -> bool:
-        """Return whether the leader has long been at the same lsn of an id although another peer has more rows."""
+        """Return whether the leader got no rows of some id for `patience` seconds although another peer has more."""
         ballot = ready[leader].ballot if leader in ready else None
         if ballot is None:
             return True

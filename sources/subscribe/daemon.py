@@ -1,6 +1,7 @@
-"""Runs several replicasets in one process, and removes files that no reader of their spools needs.
+"""Follows several replicasets in one process, and removes files that no reader of their spools needs.
 
-A replicaset that cannot be followed is reported, does not delay the others, and is tried again, with growing waits.
+If a replicaset cannot be followed, the error is reported and following starts again after a growing wait; the other
+replicasets are not affected.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ REMOVE_SECONDS = 5.0
 def daemon_tasks(
     replicasets: Sequence[FollowedReplicaset], keep: SpoolRetention
 ) -> list[Coroutine[Any, Any, None]]:
-    """Return the tasks to run: one per replicaset, and one that removes files."""
+    """Return the coroutines to run: one that follows each replicaset, and one that removes files of all spools."""
     inflow.compile_kernels()
     return [
         *(_run_restarting(replicaset) for replicaset in replicasets),
@@ -37,7 +38,7 @@ def daemon_tasks(
 
 
 async def _run_restarting(replicaset: FollowedReplicaset) -> None:
-    """Follow a replicaset, and start again after any failure, until cancelled."""
+    """Follow a replicaset until cancelled; start again after any error."""
     timing, loop = replicaset.options.timing, asyncio.get_running_loop()
     backoff = Backoff(timing.reconnect, timing.longest)
     while True:
@@ -55,14 +56,14 @@ async def _run_restarting(replicaset: FollowedReplicaset) -> None:
 
 
 def _root_error(error: Exception) -> Exception:
-    """Return the error that ended a group of tasks."""
+    """Return the first error in nested exception groups: the one that ended a group of tasks."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 def _record_error(replicaset: FollowedReplicaset, error: Exception) -> None:
-    """Log a replicaset's error and keep it for the status; an unexpected error with its traceback."""
+    """Log an error of a replicaset and store it for the status; an unexpected error is logged with its traceback."""
     is_expected = isinstance(error, AggregatorError | OSError)
     printable = str(error) if is_expected else f"{type(error).__name__}: {error}"
     recorded = error if isinstance(error, AggregatorError) else AggregatorError(printable)
@@ -77,19 +78,19 @@ async def _remove_files_repeatedly(replicasets: Sequence[FollowedReplicaset], ke
         for replicaset in replicasets:
             try:
                 remove_unneeded_files(replicaset, keep)
-            except Exception as error:  # whatever fails, files of the others are removed
+            except Exception as error:  # any error: files of the other spools are still removed
                 logger.error("%s: files are not removed: %s", replicaset.options.name, error)
 
 
 def remove_unneeded_files(replicaset: FollowedReplicaset, keep: SpoolRetention) -> None:
-    """Remove files that every reader of a spool has passed."""
+    """Remove the files of a spool that no reader needs, and report acknowledgements that cannot be read."""
     directory, now = replicaset.options.directory, time.time()
     snapshots, logs = spool_state.spool_files(directory, ".snap"), spool_state.spool_files(directory, ".xlog")
     acks = remove_expired(directory, keep, now)
     bad_acks = {name: ack.error for name, ack in acks.items() if ack.error is not None}
     for name in bad_acks.keys() - replicaset.bad_acks.keys():
         logger.error(
-            "%s: reader %s: %s; files wait for it as if it had read none",
+            "%s: reader %s: %s; files are kept as if it had read none",
             replicaset.options.name,
             name,
             bad_acks[name],

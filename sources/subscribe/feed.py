@@ -1,6 +1,6 @@
-"""One peer's stream of rows: it subscribes on its own connection, acknowledges rows, and can be paused.
+"""Receives one peer's stream of rows: subscribes on a connection of its own, acknowledges rows, pauses the stream.
 
-`assignment` decides which ids it carries; `replicaset` writes its rows.
+`assignment` decides which replica ids a stream has; `replicaset` writes its rows.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from sources.xlog.format.block import BLOCK_LIMIT
 
 
 class PeerFeed:
-    """A running subscription; made by `start_feed`.
+    """A running subscription to one peer; `start_feed` creates it.
 
     Parameters
     ----------
     link : PeerLink
         The peer.
     ids : frozenset of int or None
-        The ids whose rows it carries; None: all.
+        The replica ids whose rows the peer sends; None: all.
     rows : RowStream
-        Receives the rows.
+        Decodes the rows.
     connection : Connection
-        The stream's own connection.
+        The connection of this stream only.
 
     """
 
@@ -55,10 +55,10 @@ class PeerFeed:
         self.link, self.ids, self.rows = link, ids, rows
         self.queue = StreamQueue(ids, {})
         self.versions = ServerVersions(".".join(map(str, connection.greeting.version)))
-        """Versions of the servers whose rows come: the peer's own, or those that a relay reports for its spool."""
+        """Versions of the servers that made the rows: the peer's version, or the versions that a relay names."""
         self._connection = connection
         self.clock_ahead_seconds = 0.0
-        """By how many seconds row times exceed the allowed clock skew, as last reported."""
+        """By how many seconds timestamps of rows exceeded the allowed clock skew when this was last logged."""
         self._is_paused = False
         self._started_at = asyncio.get_running_loop().time()
 
@@ -80,7 +80,7 @@ class PeerFeed:
 
     @property
     def is_silent(self) -> bool:
-        """Whether the stream has been silent for longer than a server ever is, while it was not paused."""
+        """Whether the server sent nothing for `Timing.answer` seconds, not even a heartbeat, while not paused."""
         loop = asyncio.get_running_loop()
         return (
             not self._is_paused
@@ -95,7 +95,7 @@ class PeerFeed:
             self._connection.wire.set_paused(is_paused)
 
     def acknowledge(self, vclock: Mapping[int, int]) -> None:
-        """Send the server the spool's vclock."""
+        """Acknowledge the rows up to a vclock to the server."""
         self._connection.acknowledge(vclock, to_relay=self.link.is_relay)
 
     def close(self) -> None:
@@ -115,34 +115,34 @@ async def start_feed(
     history: PeerHistory,
     limit: int = BLOCK_LIMIT,
 ) -> PeerFeed:
-    """Subscribe to a peer.
+    """Check that a peer can feed some ids from a vclock on, subscribe to it, and return the running stream.
 
     Parameters
     ----------
     link : PeerLink
         The peer.
     ids : frozenset of int or None
-        The wanted ids; None: all.
+        The replica ids whose rows the peer sends; None: all.
     checked_ids : frozenset of int
-        Ids whose rows the peer must have up to ours, with the logs from there; the peer's vote is asked once more.
+        Ids of which the peer must have as many rows as the spool, and the logs after them; checked with a new VOTE.
     vclock : mapping
-        The vclock of the spool.
+        The vclock of the spool, after which rows are requested.
     instance_uuid : str
-        The subscriber's.
+        Uuid of the subscriber.
     timing : Timing
     whitelist : OriginWhitelist
-        Filter by instance; a relay applies it itself.
+        Instances whose rows are kept; a relay filters before it sends.
     emit : callable
-        Called with the feed and each chunk of whole transactions.
+        Called with the stream and each chunk of transactions.
     history : PeerHistory
-        Rows that the peer gave before; the peer must repeat them once per connection.
+        Hashes of rows that the peer sent before; they are compared once per connection of `link`.
     limit : int
-        Limit of a transaction's bytes in a log; a larger one is refused.
+        Longest accepted transaction in bytes, as encoded in a log.
 
     Raises
     ------
     RewindError
-        The peer's log is not the one that rows were received from.
+        The peer now has other rows than it sent before.
     IprotoError
         The server refused, or the connection broke.
 
@@ -151,7 +151,7 @@ async def start_feed(
     early_chunks: list[TransactionChunk] = []
 
     def receive(chunk: TransactionChunk) -> None:
-        # The first rows may come in the same read as the answer, before the caller has the feed.
+        # The first rows may come in the same read as the answer, before `feed` is set.
         if is_started:
             emit(feed, chunk)
         else:
@@ -204,7 +204,7 @@ async def _check_history(
     history: PeerHistory,
     limit: int,
 ) -> None:
-    """Refuse a peer with another history; checked once per connection, since a restore breaks connections."""
+    """Compare the peer's rows with those that it sent before, once per connection: a restore breaks connections."""
     if link.verified_connection == link.connection_count or link.uuid is None:
         return
     marks = {i: marks for i, marks in history.comparable_marks(link.uuid, ballot, vclock).items() if i in ids}
@@ -220,19 +220,19 @@ async def _check_history(
 
 
 def relay_versions(answer: Packet) -> ServerVersions | None:
-    """Return the versions of the servers whose rows a relay sends; None if the answer has no versions."""
+    """Return the server versions in a relay's answer; None if the answer has none, as that of a Tarantool."""
     versions = answer.body.get(MessageKey.SERVER_VERSIONS)
     if versions is None:
         return None
     try:
         version, by_origin = versions
-        return ServerVersions(str(version), {int(i): str(one) for i, one in by_origin.items()})
+        return ServerVersions(str(version), {int(i): str(text) for i, text in by_origin.items()})
     except (TypeError, ValueError, AttributeError):
-        raise ProtocolError(f"a relay's versions of servers are not {{id: version}}: {versions!r}") from None
+        raise ProtocolError(f"the server versions of a relay are not {{id: version}}: {versions!r}") from None
 
 
 def _check_start(link: PeerLink, ballot: Ballot, ids: frozenset[int], vclock: Mapping[int, int]) -> None:
-    """Refuse a start to which the server would answer with an error, or not at all."""
+    """Raise an error if the peer lacks logs after the vclock, or rows up to it: not every server reports this."""
     fitness = peer_fitness(ballot, vclock, ids)
     if fitness.lost:
         id_, oldest = next(iter(fitness.lost.items()))

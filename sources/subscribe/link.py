@@ -1,9 +1,10 @@
-"""One peer as the daemon sees it: an open connection that asks for VOTE and `_cluster` again and again.
+"""Tracks the state of one peer: a connection of its own polls the peer's ballot (VOTE) and `_cluster`.
 
-A stream takes acknowledgements only, so requests need a second connection. A peer that does not answer in time counts
-as disconnected even if its socket is open: a frozen server accepts connections and never greets.
+Such requests need a second connection, since a connection with a stream accepts only acknowledgements. A peer that does
+not answer in time counts as disconnected, even if its socket is open: a frozen server accepts connections but never
+greets.
 
-Streams are in `feed`; `replicaset` decides by the answers.
+`feed` has the streams; `replicaset` uses the state for its decisions.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ from sources.subscribe.options import Timing
 logger = logging.getLogger(__name__)
 
 RETENTION_SECONDS = 5.0
-"""Seconds between two requests for the vclock from which a peer keeps logs for this daemon."""
+"""Seconds between two requests for the vclock after which a peer retains logs for this daemon."""
 
 
 class PeerLink:
-    """The state of one peer.
+    """The state of one peer, from its last answers.
 
     Parameters
     ----------
     peer : Peer
     timing : Timing
     spool : Spool
-        The spool that its rows go to; gives its vclock and the uuid under which the daemon subscribes.
+        The spool for its rows; has the vclock, and the uuid under which the daemon subscribes.
     on_change : callable
-        Called when the peer connected, disconnected, or gave a new answer; with the moment (seconds since 1970 UTC) of
-        the request.
+        Called with the link and a time (seconds since 1970 UTC) when the peer connects, disconnects or sends a ballot;
+        the time is that of the VOTE request.
 
     """
 
@@ -52,29 +53,29 @@ class PeerLink:
     ) -> None:
         self.peer = peer
         self.uuid: str | None = None
-        """The instance's uuid, from the last greeting."""
+        """The peer's instance uuid, from the last greeting."""
         self.version: tuple[int, int, int] = (0, 0, 0)
         self.is_relay = False
         self.replicaset_uuid: str | None = None
         self.cluster: Mapping[int, str] = {}
         self.ballot: Ballot | None = None
-        """None: not connected, or not ready to feed."""
+        """The peer's last ballot; None if it is not connected, or not ready to send rows."""
         self.spool_vclock_at_vote: Mapping[int, int] = {}
-        """The spool's vclock when the ballot was requested; the spool may be ahead of the ballot later."""
+        """The spool's vclock when the ballot was requested; later the spool may have more rows."""
         self.error: AggregatorError | None = None
         """Why the peer is not connected, or why its stream ended."""
         self.connection_count = 0
         self.verified_connection = 0
-        """The connection on which the peer's log was found to be the one that rows were received from."""
+        """The `connection_count` at which the peer's rows were last compared with its history."""
         self.timing, self._spool, self._on_change = timing, spool, on_change
         self.retained_vclock: Mapping[int, int] | None = None
-        """The vclock from which the peer keeps its logs for this daemon; None: it keeps none, or it is not known."""
+        """The vclock after which the peer retains logs for this daemon; None if it retains none, or if not known."""
         self._next_retention_request = 0.0
         self._checksum: int | None = None
         self._backoff = Backoff(timing.reconnect, timing.longest)
         self._stream_backoff = Backoff(timing.poll, timing.longest)
         self._feeds_not_before = 0.0
-        """Time of the loop's clock until which the peer does not feed, since its streams have failed."""
+        """Until then (by the loop's clock) the peer's answers are ignored, since its stream has failed."""
 
     @property
     def name(self) -> str:
@@ -82,7 +83,7 @@ class PeerLink:
         return self.peer.name
 
     async def run(self) -> None:
-        """Ask again and again, and reconnect, until cancelled."""
+        """Poll the peer until cancelled; reconnect after errors."""
         while True:
             connection: Connection | None = None
             try:
@@ -114,7 +115,7 @@ class PeerLink:
         previous = self.ballot
         if self._checksum is None or previous is None or previous.vclock.keys() != ballot.vclock.keys():
             self.replicaset_uuid = await connection.replicaset_uuid()
-        # Checked each time: an id that is given to another instance changes no vclock.
+        # Read each time: the vclock does not change when an id is assigned to another instance.
         await self._read_cluster(connection)
         await self._read_retention(connection)
         self.ballot, self.spool_vclock_at_vote, self.error = ballot, spool_vclock_at_vote, None
@@ -123,13 +124,13 @@ class PeerLink:
             logger.info("%s: connected, instance %s", self.name, self.uuid)
 
     async def _read_cluster(self, connection: Connection) -> None:
-        """Bring the map up to date; it stays the same object while its checksum is the same."""
+        """Read `_cluster`; `self.cluster` is replaced only if its checksum differs."""
         cluster = await connection.cluster()
         if checksum(cluster) != self._checksum:
             self.cluster, self._checksum = cluster, checksum(cluster)
 
     async def _read_retention(self, connection: Connection) -> None:
-        """Ask now and then from where on the peer keeps logs for this daemon; for the status only."""
+        """Read from time to time after which vclock the peer retains logs for this daemon; only the status shows it."""
         now, uuid = asyncio.get_running_loop().time(), self._spool.instance_uuid
         if uuid is not None and now >= self._next_retention_request:
             self._next_retention_request = now + RETENTION_SECONDS
@@ -139,9 +140,9 @@ class PeerLink:
                 self.retained_vclock = None
 
     def record_stream_end(self, age_seconds: float = 0.0) -> None:
-        """Note that the peer's stream broke after some seconds: the peer can feed again after its next answer.
+        """Record that the peer's stream broke after some seconds; it may start again after the next ballot.
 
-        A peer whose streams break at once waits longer each time, so that it is not asked without end.
+        If streams of the peer break soon after their start, the wait before the next one grows.
         """
         self.ballot = None
         if age_seconds > self.timing.answer:

@@ -1,12 +1,13 @@
-"""Merges the rows of several peers by time, as far as every stream is complete.
+"""Merges the streams of several peers by time, up to the time until which each stream is complete.
 
-Each stream has a frontier: a time before which no more rows will come from it. It is the time of its newest
-transaction; or the moment (by our clock, less the allowed skew) at which its server was asked for its vclock, once all
-rows up to that vclock have come. A heartbeat does not move the frontier, since it may overtake rows.
+Each stream has a frontier (as a watermark in stream processing): a time before which no more rows will come. It is the
+later of two times: the timestamp of its newest transaction; and the time (by our clock, minus the allowed skew) of the
+last VOTE whose vclock is reached by the received rows. A heartbeat does not move the frontier, since it may overtake
+rows.
 
-Transactions before every stream's frontier are returned. So a key's rows stay in order if the key has one writer at a
-time and clocks differ by less than the allowed skew; and an idle or slow peer delays the others until it has answered.
-The module uses neither a clock nor I/O.
+Transactions before the frontiers of all streams are merged. So the rows of a key stay in order if the key has one
+writer at a time and clocks differ by less than the allowed skew. An idle or slow peer delays the others until it
+answers. The module uses neither a clock nor I/O.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ NEVER = float("-inf")
 
 @dataclass
 class StreamQueue:
-    """The rows of one stream that wait for other streams.
+    """Queues the rows of one stream until the other streams are as far.
 
     Parameters
     ----------
     ids : frozenset of int or None
-        The ids whose rows the stream carries; None: all.
+        The replica ids whose rows the stream has; None: all.
     received : dict
         The vclock of the received rows.
 
@@ -42,17 +43,17 @@ class StreamQueue:
     ids: frozenset[int] | None
     received: dict[int, int]
     size: int = 0
-    """Bytes in the queue."""
+    """Size of the queued rows in bytes."""
     _chunks: deque[TransactionChunk] = field(default_factory=deque)
     _newest: float = NEVER
     _complete_until: float = NEVER
     _votes: deque[tuple[float, Mapping[int, int]]] = field(default_factory=deque)
 
     def add(self, chunk: TransactionChunk, latest: float = float("inf")) -> float:
-        """Add a chunk of the stream; return by how many seconds its newest row is later than `latest`.
+        """Add a chunk of the stream; return by how many seconds its newest timestamp exceeds `latest`, or 0.
 
-        A row with a time later than `latest` is merged as if it had that time, since times of a stream never decrease:
-        otherwise one row from the future would delay all rows after it for ever.
+        Times within a stream are made non-decreasing. So one row with a timestamp in the future would delay all rows
+        after it; therefore its time counts as `latest`.
         """
         ahead = max(0.0, float(chunk.times.max()) - latest)
         times = np.maximum.accumulate(np.maximum(np.minimum(chunk.times, latest), self._newest))
@@ -63,17 +64,17 @@ class StreamQueue:
         return ahead
 
     def record_vote(self, moment: float, vclock: Mapping[int, int]) -> None:
-        """Record that the server had these rows at this moment or later."""
+        """Record the vclock of a ballot that was requested at a moment: earlier rows are all within this vclock."""
         self._votes.append((moment, vclock))
 
     def frontier(self) -> float:
-        """Return the time before which no more rows will come."""
+        """Return the time before which no more rows will come from the stream."""
         while self._votes and self._has_received(self._votes[0][1]):
             self._complete_until = max(self._complete_until, self._votes.popleft()[0])
         return max(self._newest, self._complete_until)
 
     def take_until(self, before: float) -> list[TransactionChunk]:
-        """Remove and return the transactions up to a time."""
+        """Remove and return the transactions up to a time, in order."""
         taken = []
         while self._chunks:
             chunk = self._chunks[0]
@@ -111,7 +112,7 @@ def _split(chunk: TransactionChunk, count: int) -> tuple[TransactionChunk, Trans
 
 
 def split_by_size(chunk: TransactionChunk, limit: int) -> list[TransactionChunk]:
-    """Return a chunk in parts of at most some bytes each, split between transactions.
+    """Split a chunk between transactions into parts of at most `limit` bytes.
 
     Raises
     ------
@@ -131,12 +132,14 @@ def split_by_size(chunk: TransactionChunk, limit: int) -> list[TransactionChunk]
 
 
 def merge_by_time(queues: Collection[StreamQueue]) -> TransactionChunk | None:
-    """Return the complete transactions of all streams, by time; equal times in the order of the streams.
+    """Remove and return the transactions before the frontiers of all streams, sorted by time; None if there are none.
+
+    Transactions with equal times are in the order of the queues.
 
     Parameters
     ----------
     queues : collection of StreamQueue
-        The queues of all streams that carry rows.
+        The queue of each running stream.
 
     """
     if not queues:

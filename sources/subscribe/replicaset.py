@@ -1,8 +1,8 @@
-"""Follows one replicaset into its spool: votes, assigns, subscribes, merges, and starts over where needed.
+"""Follows one replicaset: runs a stream from the right peers, merges their rows, and writes them to the spool.
 
-`_step` makes all decisions about one replicaset, again and again, from the peers' last answers and the spool's vclock;
-so a decision that failed is simply made again. The decisions are pure functions (`choice`, `assignment`, `start`,
-`merge`). Several replicasets are followed by `daemon`.
+`_step` runs repeatedly and makes all decisions, from the peers' last answers and the spool's vclock; so a step that
+failed is simply repeated. The decisions are pure functions (`choice`, `assignment`, `start`, `merge`). `daemon` runs
+several replicasets.
 """
 
 from __future__ import annotations
@@ -47,33 +47,33 @@ from sources.xlog.format.vclock import Vclock
 
 @dataclass
 class FeedProgress:
-    """Counters since the start of the daemon, and the newest vclock of any peer."""
+    """Counters since the start of the daemon, and how far the spool is behind its peers."""
 
     received: int = 0
-    """Transactions."""
+    """Number of received transactions."""
     written: int = 0
-    """Transactions."""
+    """Number of transactions that were written to the spool."""
     repeated: int = 0
-    """Received rows that the spool already had."""
+    """Number of received rows that the spool already had."""
     streams: int = 0
-    """Successful SUBSCRIBEs."""
+    """Number of successful SUBSCRIBE requests."""
     assignments: int = 0
-    """Changes of the assignment of ids to peers."""
+    """Number of changes of the assignment of ids to peers."""
     snapshots: int = 0
-    """FETCH_SNAPSHOTs."""
+    """Number of fetched snapshots."""
     newest_lsns: dict[int, int] = field(default_factory=dict)
     """The highest lsn of each id that any peer has reported."""
     row_times: dict[int, float] = field(default_factory=dict)
-    """Time stamp of the last written row of each id, seconds since 1970 UTC."""
+    """Timestamp of the last written row of each id, seconds since 1970 UTC."""
 
     def record_peers(self, links: Iterable[PeerLink]) -> None:
-        """Update the newest vclock from the peers' answers."""
+        """Update `newest_lsns` from the peers' ballots."""
         for link in links:
             for id_, lsn in (link.ballot.vclock if link.ballot is not None else {}).items():
                 self.newest_lsns[id_] = max(lsn, self.newest_lsns.get(id_, 0))
 
     def record_written(self, chunk: TransactionChunk) -> None:
-        """Count a chunk that was written."""
+        """Count the transactions of a written chunk, and store the timestamps of its last rows."""
         self.written += int(chunk.lsns.size)
         newest = np.full(VCLOCK_MAX, -1.0)
         np.maximum.at(newest, chunk.replicas, chunk.times)
@@ -81,11 +81,11 @@ class FeedProgress:
             self.row_times[int(id_)] = float(newest[id_])
 
     def lag_rows(self, vclock: Vclock) -> dict[int, int]:
-        """Return how many rows of each id a peer has and the spool does not."""
+        """Return, by replica id, how many rows some peer has that the spool at this vclock does not have."""
         return {i: max(0, lsn - vclock.get(i, 0)) for i, lsn in sorted(self.newest_lsns.items())}
 
     def lag_seconds(self, vclock: Vclock, now: float | None = None) -> dict[int, float]:
-        """Return the age of the last row of each id that is behind; 0 for an id that is not behind."""
+        """Return, by replica id, the age of the last written row in seconds; 0 if the spool lacks no rows of the id."""
         moment = time.time() if now is None else now
         return {
             i: max(0.0, moment - self.row_times.get(i, moment)) if behind else 0.0
@@ -97,7 +97,7 @@ logger = logging.getLogger(__name__)
 
 
 class FollowedReplicaset:
-    """Follows one replicaset.
+    """Follows one replicaset and writes its rows to a spool.
 
     Parameters
     ----------
@@ -115,32 +115,32 @@ class FollowedReplicaset:
             PeerLink(peer, options.timing, self.spool, self._on_peer_event) for peer in options.peers
         ]
         self.feeds: dict[str, PeerFeed] = {}
-        """Peer's instance uuid → its stream."""
+        """The running stream of each peer, by instance uuid."""
         self.chooser = FeedChooser(options)
         self.progress = FeedProgress()
         self.error: AggregatorError | None = None
-        """Why nothing is received."""
+        """Why no rows are received; None while following works."""
         self._oversized: TransactionLimitError | None = None
-        """Set when the next transaction is larger than any reader accepts; nothing more is requested then."""
+        """Set if the next transaction is larger than any reader accepts; then no more rows are requested."""
         self.bad_acks: dict[str, str] = {}
-        """Readers whose acknowledgement cannot be read, and why."""
+        """For each reader whose acknowledgement cannot be read, the reason."""
         self.restarts = 0
-        """How often following began again after a failure."""
+        """How often following was restarted after a failure."""
         self._backoff = Backoff(options.timing.poll, options.timing.longest)
         self._start = start
         self._history = PeerHistory(options.directory)
         self._whitelist = OriginWhitelist(options.origins)
         self._other_histories: dict[str, tuple[int, RewindError]] = {}
-        """Peers whose log is not the one that rows were received from, with the connection that showed it."""
+        """For each peer whose rows differ from those sent before: its `connection_count` then, and the error."""
         self._lacking_logs: dict[str, dict[int, int]] = {}
         self._changed = asyncio.Event()
         self._spool_error: AggregatorError | None = None
-        """Why the spool cannot be written: it must be opened again, and rows fetched again."""
+        """Why the spool cannot be written; `run` then ends, and must be called again."""
         self._truncations = 0
-        """How often the spool had been cut when this run began."""
+        """`Spool.truncations` when this run began."""
 
     async def run(self) -> None:
-        """Follow until cancelled; may be called again after a failure."""
+        """Follow the replicaset until cancelled; may be called again after an error."""
         self.chooser, self._lacking_logs, self._other_histories = FeedChooser(self.options), {}, {}
         for link in self.links:
             link.ballot = None
@@ -195,7 +195,7 @@ class FollowedReplicaset:
             await asyncio.sleep(self.options.timing.acknowledge)
 
     async def _flush_repeatedly(self) -> None:
-        """Flush written rows to the disk, in another thread: only flushed rows are acknowledged."""
+        """Flush written rows to the disk regularly, in another thread: only flushed rows are acknowledged."""
         while True:
             await asyncio.sleep(self.options.timing.acknowledge)
             self._save_history()
@@ -204,14 +204,14 @@ class FollowedReplicaset:
                 continue
             try:
                 await asyncio.to_thread(point.flush)
-            except FileNotFoundError:  # set aside meanwhile
+            except FileNotFoundError:  # the log was moved meanwhile
                 continue
             except OSError as error:
                 raise self.spool.record_flush_failure(error) from error
             self.spool.record_flush(point)
 
     def _save_history(self) -> None:
-        with contextlib.suppress(OSError):  # the spool itself reports what is wrong with its disk
+        with contextlib.suppress(OSError):  # writing the spool reports errors of the disk
             self._history.save()
 
     def _spool_vclock(self) -> Mapping[int, int]:
@@ -226,7 +226,7 @@ class FollowedReplicaset:
         self._changed.set()
 
     async def _step(self) -> None:
-        """Start and close streams until the running ones are the wanted ones."""
+        """Decide which streams should run, close the others, and start missing ones."""
         self._close_dead_streams()
         self.spool.retry()
         if self._oversized is not None:
@@ -247,7 +247,7 @@ class FollowedReplicaset:
         )
         if decision.is_gap:
             self._close_feeds(set(self.feeds))
-            logger.warning("%s: no peer has the logs any more: a new snapshot", self.options.name)
+            logger.warning("%s: no peer has the logs any more: a new snapshot is fetched", self.options.name)
             await self._bootstrap(ready)
             return
         await self._apply_decision(decision, ready)
@@ -262,7 +262,7 @@ class FollowedReplicaset:
             if link.ballot is None or link.uuid is None:
                 continue
             if link.uuid in ready:
-                link.error = PeerError("this is the same instance as another peer", peer=link.name)
+                link.error = PeerError("another configured peer is the same instance", peer=link.name)
                 continue
             first = next(iter(ready.values()), link)
             self._check_one_replicaset(link, first.replicaset_uuid, first.name)
@@ -272,7 +272,7 @@ class FollowedReplicaset:
         return ready
 
     def _with_known_history(self, ready: Mapping[str, PeerLink]) -> Mapping[str, PeerLink]:
-        """Return the peers whose log is the known one; if there is none, refuse, or begin a new spool."""
+        """Return the peers whose rows are the same as before; if no peer is, raise an error or begin a new spool."""
         for link in self.links:
             if (
                 link.uuid in self._other_histories
@@ -289,13 +289,13 @@ class FollowedReplicaset:
     def _check_one_replicaset(self, link: PeerLink, uuid: str | None, whose: str) -> None:
         if link.replicaset_uuid != uuid:
             raise PeerError(
-                f"replicaset {link.replicaset_uuid}, not {uuid} as {whose}",
+                f"the peer is of replicaset {link.replicaset_uuid}, not {uuid} as {whose}",
                 peer=link.name,
                 advice="list peers of one replicaset only, and give each a spool of its own",
             )
 
     def _close_dead_streams(self) -> None:
-        """Close streams that ended or fell silent, or whose peer disconnected."""
+        """Close streams that ended or are silent, or whose peer disconnected."""
         for uuid, feed in list(self.feeds.items()):
             error = feed.error
             if error is None and not feed.is_silent and feed.link.ballot is not None:
@@ -319,16 +319,16 @@ class FollowedReplicaset:
         self.progress.snapshots += 1
 
     def _is_rewound(self, ready: Mapping[str, PeerLink]) -> bool:
-        """Refuse instances that lost rows, or begin a new spool; return whether it began one."""
-        found = self.chooser.rewound_instances(ready, self.spool.vclock or {}, time.monotonic())
-        if not found:
+        """If an instance lost rows, raise an error or begin a new spool; return whether a new spool began."""
+        rewound = self.chooser.rewound_instances(ready, self.spool.vclock or {}, time.monotonic())
+        if not rewound:
             return False
         self._close_feeds(set(self.feeds))
         if self.options.accept_rewind:
             self._begin_new_spool()
             return True
         ids = ", ".join(
-            f"{i} has {lsn}, {(self.spool.vclock or {})[i]} were received" for i, lsn in found.items()
+            f"{i} has {lsn}, {(self.spool.vclock or {})[i]} were received" for i, lsn in rewound.items()
         )
         raise RewindError(
             f"instances lost rows that were received already: replica id {ids}",
@@ -338,25 +338,30 @@ class FollowedReplicaset:
         )
 
     def _begin_new_spool(self) -> None:
-        """Set the spool aside and begin an empty one."""
+        """Move the spool's files to a folder and begin an empty spool."""
         folder = self.spool.move_files_to(f"rewound-{time.time_ns()}")
         self._history.forget()
         self.chooser, self._other_histories = FeedChooser(self.options), {}
-        for link in self.links:  # their answers were compared with the old spool
+        for link in self.links:  # the ballots were compared with the old spool
             link.ballot = None
-        logger.warning("%s: began again; the old spool is in %s", self.options.name, folder)
+        logger.warning(
+            "%s: a new spool begins; the files of the old one are in %s", self.options.name, folder
+        )
 
     async def _apply_decision(self, decision: FeedDecision, ready: Mapping[str, PeerLink]) -> None:
-        """Close streams that are not wanted, then begin missing ones, so that no row is fetched twice."""
-        current, wanted = self._running_ids(), decision.wanted
-        changed = {uuid for uuid in current if uuid not in wanted or wanted[uuid] != current[uuid]}
+        """Close streams that should not run, then start missing ones, so that no row is fetched twice."""
+        current, assignment = self._running_ids(), decision.assignment
+        changed = {uuid for uuid in current if uuid not in assignment or assignment[uuid] != current[uuid]}
         self._close_feeds(changed)
-        missing = [uuid for uuid in wanted if uuid not in self.feeds]
+        missing = [uuid for uuid in assignment if uuid not in self.feeds]
         if missing:
-            logger.info("%s: assignment %s", self.options.name, choice.format_assignment(wanted, ready))
+            logger.info("%s: assignment %s", self.options.name, choice.format_assignment(assignment, ready))
             self.progress.assignments += 1
             await asyncio.gather(
-                *(self._start_feed(ready[uuid], wanted[uuid], decision.accepted_behind) for uuid in missing)
+                *(
+                    self._start_feed(ready[uuid], assignment[uuid], decision.accepted_behind)
+                    for uuid in missing
+                )
             )
         self._write_merged()
 
@@ -403,19 +408,21 @@ class FollowedReplicaset:
         if feed.link.uuid is not None:
             self._history.remember(feed.link.uuid, chunk, time.monotonic())
         ahead = feed.queue.add(chunk, time.time() + self.options.timing.clock_skew)
-        if ahead > feed.clock_ahead_seconds + 1.0:  # once, and again as it grows
+        if ahead > feed.clock_ahead_seconds + 1.0:  # logged again only if it has grown
             feed.clock_ahead_seconds = ahead
             logger.warning(
-                "%s: %s stamps rows %.1f seconds in the future", self.options.name, feed.link.name, ahead
+                "%s: timestamps of rows of %s are %.1f seconds in the future",
+                self.options.name,
+                feed.link.name,
+                ahead,
             )
         self.progress.received += int(chunk.lsns.size)
         self._write_merged()
 
     def _write_merged(self) -> None:
-        """Write complete rows; pause streams with too many waiting rows, or all streams if there is no room."""
+        """Merge and write rows; pause streams with too many queued rows, or all streams if the disk is full."""
         if self.spool.truncations != self._truncations:
-            # Streams still run from the rows before the spool was cut, until the tasks of this run
-            # are cancelled.
+            # The spool was truncated: until this run is cancelled, streams continue after the lost rows.
             return
         queues = [feed.queue for feed in self.feeds.values()]
         can_write = self._oversized is None and not self.spool.is_full
@@ -442,17 +449,15 @@ class FollowedReplicaset:
             logger.error("%s: %s", self.options.name, error)
             self.error = error
         except SpoolBrokenError as error:
-            # A connection may call this, and the error is not the connection's: `_step_repeatedly` ends the
-            # run.
+            # Not raised: a connection may be the caller. `_step_repeatedly` raises it and so ends the run.
             self._spool_error = error
             self._changed.set()
 
 
 def merged_versions(feeds: Collection[PeerFeed]) -> ServerVersions:
-    """Return the versions of the servers whose rows the streams carry.
+    """Return the versions of the servers that send the rows of some streams, by replica id where they differ.
 
-    A row is computed by the rules of the server that gave it; if several peers feed, by those of the peer that gives
-    its instance's rows.
+    The operations of a row are applied by the rules of the version of the peer that sends it.
     """
     newest = max((feed.versions.version for feed in feeds), key=_release)
     by_origin: dict[int, str] = {}

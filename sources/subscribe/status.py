@@ -1,6 +1,6 @@
-"""The daemon's status as one JSON document, and the same as Prometheus metrics.
+"""Reports the daemon's status: as a JSON document (`status_of`) and as Prometheus metrics (`DaemonMetrics`).
 
-It never contains a password: peers are shown by address. The HTTP server is `observe.status_page`.
+No password is in it: peers are shown by address. The HTTP server is in `observe.status_page`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def status_of(replicaset: FollowedReplicaset) -> dict[str, Any]:
 
 
 def _retained_rows(link: PeerLink) -> int | None:
-    """Return how many rows a server keeps in its logs for this daemon; None: it keeps none, or it is not known."""
+    """Return how many rows a server retains in its logs for this daemon; None if it retains none, or if not known."""
     if link.retained_vclock is None or link.ballot is None:
         return None
     return sum(max(0, lsn - link.retained_vclock.get(i, 0)) for i, lsn in link.ballot.vclock.items())
@@ -87,7 +87,7 @@ def _file_sizes(replicaset: FollowedReplicaset) -> dict[str, int]:
 
 
 class DaemonMetrics:
-    """Collects metrics for `prometheus_client`.
+    """Collects the daemon's metrics for `prometheus_client`.
 
     Parameters
     ----------

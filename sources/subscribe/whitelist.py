@@ -1,10 +1,10 @@
-"""Filters rows by instance for a daemon with `origins`, using the state of `_cluster` at each row.
+"""Filters rows by the instance that made them, for a daemon with the option `origins`.
 
-Rows of other instances become NOPs, so that each vclock continues as the master's does. Rows that register instances,
-define spaces or settle transactions are kept: other rows depend on them. A relay filters before it sends
-(`sources.relay`); a Tarantool sends all rows, and they are filtered here. With `feed: own_peer`, rows of `_cluster`
-and rows of the new instance come in different streams, so an instance's rows may come before the row that registers
-it.
+Rows of other instances become NOPs, so that the spool's vclock equals the master's. Rows that register instances,
+define spaces or settle transactions are kept: other rows depend on them. Which instance a replica id means is followed
+from the rows of `_cluster`. A relay filters before it sends (`sources.relay`); rows of a Tarantool are filtered here.
+With `feed: own_peer`, a new instance's rows and the row of `_cluster` that registers it come in different streams, so
+the former may come first.
 """
 
 from __future__ import annotations
@@ -24,30 +24,32 @@ from sources.xlog.stream.origins import registration
 
 
 class OriginWhitelist:
-    """The instances whose rows are kept, and their replica ids so far.
+    """Decides by replica id whether rows are kept, from the uuids of the instances whose rows are kept.
 
     Parameters
     ----------
     origins : collection of str
-        Uuids; empty keeps all rows.
+        Uuids of the instances; empty: all rows are kept.
 
     """
 
     def __init__(self, origins: Collection[str]) -> None:
         self.origins = frozenset(origins)
         self.treatments: Ints = np.full(VCLOCK_MAX, SENT, np.int64)
-        """State of each replica id, `SENT` or `AS_NOP`; updated in place."""
+        """int64[32]: `SENT` or `AS_NOP` of `kernels.wire`, by replica id; updated in place."""
         self._owners: dict[int, str] = {}
 
     def load(self, directory: Path, cluster: Mapping[int, str]) -> None:
-        """Read the owners of ids at the end of a spool; a spool that begins without a snapshot may lack them.
+        """Read which instance each replica id means at the end of a spool.
+
+        A spool that begins without a snapshot may lack this; then `cluster` is used.
 
         Parameters
         ----------
         directory : Path
             The spool.
         cluster : mapping
-            The current owners of ids, as a peer reports them.
+            {replica id: instance uuid} now, as a peer reports it.
 
         """
         if not self.origins:
@@ -58,7 +60,7 @@ class OriginWhitelist:
         self._update_treatments()
 
     def apply_registrations(self, rows: bytes) -> None:
-        """Apply the registrations in a transaction's rows, in the form they have in a log."""
+        """Apply rows of `_cluster` in a transaction, whose rows are encoded as in a log."""
         for row in _rows_of_cluster(rows):
             registered = registration(row)
             if registered is not None:

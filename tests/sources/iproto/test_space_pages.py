@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from observe.proof.sorted_versions import hash_tuples
-from sources.iproto.address import Address, Password, Peer
+from sources.iproto.address import Address, PasswordSource, Peer
 from sources.iproto.client import Connection, connect
 from sources.iproto.space_pages import SpacePages, next_page_limit, prepare_checksums, split_values
 from tests.live.server import Tarantool

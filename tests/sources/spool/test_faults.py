@@ -235,7 +235,7 @@ def test_a_tarantools_own_directory_is_refused_untouched(tmp_path: Path, extra: 
     for name in extra:
         (tmp_path / name).write_bytes(b"precious")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(SpoolError, match="not a spool's"), Spool(tmp_path):
+    with pytest.raises(SpoolError, match="is not a spool"), Spool(tmp_path):
         pass
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 

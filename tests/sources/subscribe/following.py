@@ -86,7 +86,7 @@ def vclock(server: Tarantool) -> dict[int, int]:
 
 def has(replicaset: FollowedReplicaset, servers: Iterable[Tarantool]) -> Callable[[], bool]:
     """Return whether a spool has the rows that servers have now, as a condition."""
-    wanted = [vclock(server) for server in servers]
+    expected = [vclock(server) for server in servers]
     return lambda: all(
-        (replicaset.spool.vclock or {}).get(i, 0) >= n for one in wanted for i, n in one.items()
+        (replicaset.spool.vclock or {}).get(i, 0) >= n for one in expected for i, n in one.items()
     )
