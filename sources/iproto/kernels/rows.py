@@ -260,7 +260,7 @@ def _finish_transaction(
 ) -> int:
     replica, lsn = state[REPLICA], values[K_LSN]
     if state[SKIPPING]:
-        # The vclock ends inside this transaction: the spool has only its first rows.
+        # The requested vclock ends inside this transaction, which its writer had truncated.
         if lsn > vclock[replica]:
             return CUT_TRANSACTION
     else:

@@ -198,7 +198,7 @@ def body_space_id(data: Int, begin: Int, end: Int) -> Int:
 
 @kernel
 def passes_whitelist(kind: Int, space: Int) -> bool:
-    """Return whether a row is sent despite a whitelist: it registers an instance, defines a space, or settles transactions.
+    """Return whether a row is kept despite a whitelist: it registers an instance, defines a space or settles rows.
 
     Rows of sequences and of vinyl's deferred deletes do none of this, although they are in system spaces.
     """
