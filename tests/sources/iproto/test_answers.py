@@ -1,4 +1,4 @@
-"""Malformed answers of a peer: each is a ProtocolError of its connection, and never costs much memory."""
+"""Each malformed answer of a peer raises a ProtocolError for its connection, and takes little memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sources.iproto import messages
 from sources.iproto.packet import ANSWER_LIMIT, Packet, decode_packet, encode_packet, packet_bounds
 from sources.iproto.wire import WireProtocol, server_error
 from sources.xlog.format.meta import REPLICASET_KEY, Meta, format_meta
-from tests.sources.iproto.streams import framed
+from tests.sources.iproto.streams import with_length
 
 A1 = "a0000001-0000-4000-8000-000000000001"
 VALUES = st.recursive(
@@ -32,7 +32,7 @@ VALUES = st.recursive(
 
 @given(VALUES)
 @settings(deadline=None)
-def test_an_odd_answer_is_a_protocol_error(value: Any) -> None:
+def test_a_malformed_answer_is_a_protocol_error(value: Any) -> None:
     packets = [Packet(0, body=dict.fromkeys((38, 41, 48, 2, 36, 114), value))]
     for read in (
         lambda: messages.answer_vclock(packets[0]),
@@ -49,8 +49,8 @@ def test_an_odd_answer_is_a_protocol_error(value: Any) -> None:
     "vclock",
     [{1: 2**63}, {1: 2**64 - 1}, {1: True}, {True: 1}, {1: 1.0}, {32: 1}, {1: -1}, {1: 2**62, 2: 2**62}, [1]],
 )
-def test_a_vclock_is_ids_and_lsns(vclock: Any) -> None:
-    """The sum of lsns is a file's name, so it is bounded too."""
+def test_a_malformed_vclock_is_refused(vclock: Any) -> None:
+    """The sum of the lsns becomes a file's name, so it is limited too."""
     with pytest.raises(ProtocolError):
         messages.parse_vclock_map(vclock)
 
@@ -58,19 +58,19 @@ def test_a_vclock_is_ids_and_lsns(vclock: Any) -> None:
 @pytest.mark.parametrize(
     "row", [[1], [], 7, None, [1, 5], [1, "no uuid"], ["1", A1], [0, A1], [32, A1], [True, A1], {0: 1, 1: A1}]
 )
-def test_members_are_ids_and_uuids(row: Any) -> None:
+def test_a_malformed_tuple_of_cluster_is_refused(row: Any) -> None:
     with pytest.raises(ProtocolError):
         messages.parse_cluster([row])
 
 
-def test_a_member_is_named_once() -> None:
+def test_a_repeated_replica_id_is_refused() -> None:
     with pytest.raises(ProtocolError):
         messages.parse_cluster([[1, A1], [1, A1]])
     assert messages.parse_cluster([[1, A1.upper()]]) == {1: A1}
 
 
 @pytest.mark.parametrize("value", [None, 5, "", f"{A1}\nVClock: {{1: 5}}\n", [A1]])
-def test_a_replicaset_is_a_uuid(value: Any) -> None:
+def test_a_malformed_replicaset_uuid_is_refused(value: Any) -> None:
     """The uuid is written into the headers of files, where a line break would add a line."""
     with pytest.raises(ProtocolError):
         messages.parse_replicaset_uuid([["cluster", value]])
@@ -79,14 +79,14 @@ def test_a_replicaset_is_a_uuid(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [f"{A1}\nVClock: {{1: 5}}", "a\n\n"])
-def test_no_header_is_written_with_a_line_break(value: str) -> None:
+def test_a_header_with_a_line_break_is_not_written(value: str) -> None:
     with pytest.raises(XlogMetaError, match="line break"):
         format_meta(Meta("XLOG", "0.13", A1, {}, None, {REPLICASET_KEY: value}))
     with pytest.raises(XlogMetaError, match="line break"):
         format_meta(Meta("XLOG", "0.13", A1, {}, None, {value: A1}))
 
 
-def test_a_truncated_body_is_not_an_empty_one() -> None:
+def test_a_truncated_body_is_refused() -> None:
     with pytest.raises(ProtocolError):
         decode_packet(b"\x80\x81\x30")
 
@@ -100,7 +100,7 @@ def test_an_error_is_shown_in_one_line_of_bounded_length() -> None:
 
 
 class Transport(asyncio.Transport):
-    """Collects written bytes, and records an abort."""
+    """Stores the written bytes, and whether the connection was aborted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,10 +115,10 @@ class Transport(asyncio.Transport):
         self.aborted = True
 
 
-def fed(
+def feed_answer(
     data: bytes, before: Callable[[WireProtocol], None] = lambda _: None
 ) -> tuple[WireProtocol, Exception | None]:
-    """Feed a wire that waits for one answer; return it, and the error that broke it."""
+    """Feed bytes to a connection with one pending request; return the connection and the request's error."""
 
     async def run() -> tuple[WireProtocol, Exception | None]:
         wire = WireProtocol("peer")
@@ -142,37 +142,37 @@ def fed(
 INFO = encode_packet(Command.CLUSTER_INFO, 1, {0x72: 1, 2: 1, 0x24: A1})
 
 
-def test_cluster_information_comes_only_where_it_was_asked_for() -> None:
-    wire, error = fed(INFO)
+def test_cluster_information_is_accepted_only_if_requested() -> None:
+    wire, error = feed_answer(INFO)
     assert isinstance(error, ProtocolError)
     assert wire.cluster_info == []
-    wire, error = fed(31 * INFO, WireProtocol.allow_cluster_info)
+    wire, error = feed_answer(31 * INFO, WireProtocol.allow_cluster_info)
     assert (error, len(wire.cluster_info)) == (None, 31)
-    _, error = fed(32 * INFO, WireProtocol.allow_cluster_info)
+    _, error = feed_answer(32 * INFO, WireProtocol.allow_cluster_info)
     assert isinstance(error, ProtocolError)
 
 
-def test_cluster_information_ends_with_the_answer() -> None:
-    _, error = fed(INFO + encode_packet(0, 1, {}) + INFO, WireProtocol.allow_cluster_info)
+def test_cluster_information_after_the_answer_is_refused() -> None:
+    _, error = feed_answer(INFO + encode_packet(0, 1, {}) + INFO, WireProtocol.allow_cluster_info)
     assert error is None
-    wire, _ = fed(encode_packet(0, 1, {}) + INFO, WireProtocol.allow_cluster_info)
+    wire, _ = feed_answer(encode_packet(0, 1, {}) + INFO, WireProtocol.allow_cluster_info)
     assert isinstance(wire.closed.exception(), ProtocolError)
 
 
-def test_an_answer_is_bounded_before_it_is_received() -> None:
+def test_an_answer_beyond_the_limit_is_refused_by_its_length() -> None:
     """Nested lists take 75 times their bytes, so only small answers are accepted."""
     head = b"\xce" + (ANSWER_LIMIT + 1).to_bytes(4, "big")
     with pytest.raises(ProtocolError):
         packet_bounds(head, 0, len(head), ANSWER_LIMIT)
-    _, error = fed(head)
+    _, error = feed_answer(head)
     assert isinstance(error, IprotoError)
 
 
 @given(st.binary(max_size=200))
 @settings(deadline=None)
-def test_no_packet_raises_another_error(noise: bytes) -> None:
-    for data in (noise, framed(noise), framed(msgpack.packb({0: 0, 1: 1}) + noise)):
-        wire, error = fed(data)
+def test_random_bytes_raise_protocol_errors_only(noise: bytes) -> None:
+    for data in (noise, with_length(noise), with_length(msgpack.packb({0: 0, 1: 1}) + noise)):
+        wire, error = feed_answer(data)
         assert error is None or isinstance(error, IprotoError)
         assert wire.received_bytes == len(data) or wire.closed.done()
 

@@ -1,4 +1,4 @@
-"""Greeting, packets, bodies, addresses: sent bytes equal those that a real server accepted; bad input is refused."""
+"""Greetings, packets, bodies and addresses: sent bytes equal those that a server accepted; invalid input is refused."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ A1 = "a0000001-0000-4000-8000-000000000001"
 ME = "00000000-0000-4000-8000-0000000000ff"
 
 
-def test_a_greeting_is_read_as_it_is_written() -> None:
+def test_a_formatted_greeting_is_parsed_to_the_same() -> None:
     greeting = Greeting((2, 6, 0), A1, bytes(range(32)))
     assert len(format_greeting(greeting)) == 128
     assert parse_greeting(format_greeting(greeting)) == greeting
 
 
-def test_builds_of_every_kind_are_greeted() -> None:
+def test_greetings_of_all_kinds_of_builds_are_parsed() -> None:
     line = f"Tarantool 3.2.0-entrypoint-12-gabc (Binary) {A1.upper()}".ljust(63) + "\n"
     data = line.encode() + format_greeting(Greeting((1, 0, 0), A1, bytes(32)))[64:]
     if len(line) == 64:
@@ -76,12 +76,12 @@ def test_an_impossible_length_is_refused_at_once(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\x01", b"\x81\x00", b"\x81\x00\x00\x01", b"\x81\x00\x00\x80\x80"])
-def test_a_packet_is_maps_and_nothing_else(data: bytes) -> None:
+def test_a_packet_that_is_not_two_maps_is_refused(data: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode_packet(data)
 
 
-def test_subscribe_is_what_a_real_server_was_seen_to_take() -> None:
+def test_subscribe_equals_a_request_that_a_real_server_accepted() -> None:
     subscription = messages.Subscription(A1, ME, {2: 2, 0: 9, 1: 28}, (2, 6, 0), frozenset({1}))
     body = encode_packet(Command.SUBSCRIBE, 2, subscription.body())[5:]
     assert body[:5] == bytes.fromhex("8200420102")
@@ -91,21 +91,21 @@ def test_subscribe_is_what_a_real_server_was_seen_to_take() -> None:
 
 
 @given(st.frozensets(st.integers(1, 31)))
-def test_the_filter_names_all_others(ids: frozenset[int]) -> None:
+def test_the_id_filter_has_all_other_ids(ids: frozenset[int]) -> None:
     black = messages.excluded_ids(ids)
     assert set(black) | ids == set(range(1, 32))
     assert not set(black) & ids
 
 
 @pytest.mark.parametrize("vclock", [{32: 1}, {-1: 1}, {1: -1}, {1: 2**63}])
-def test_no_server_is_sent_an_id_beyond_31(vclock: dict[int, int]) -> None:
+def test_a_vclock_with_an_id_beyond_31_is_not_sent(vclock: dict[int, int]) -> None:
     with pytest.raises(ProtocolError):
         messages.Subscription(A1, ME, vclock, (2, 6, 0)).body()
     with pytest.raises(ProtocolError):
         messages.ack_body(vclock, (3, 0, 0))
 
 
-def test_ids_beyond_31_are_not_filtered_either() -> None:
+def test_a_filter_with_an_id_beyond_31_is_refused() -> None:
     with pytest.raises(ProtocolError):
         messages.excluded_ids({32})
 
@@ -133,25 +133,25 @@ def test_ballots_of_old_and_new_servers() -> None:
         messages.parse_ballot(Packet(0), (2, 6, 0))
 
 
-def refusal(code: int, message: str) -> IprotoError:
+def error_for(code: int, message: str) -> IprotoError:
     return server_error(
         decode_packet(msgpack.packb({0: 0x8000 | code, 1: 2}) + msgpack.packb({0x31: message})), "a1"
     )
 
 
 def test_errors_are_marked_as_temporary_or_not() -> None:
-    assert refusal(116, "loading").retriable
-    assert isinstance(refusal(116, "loading"), ServerBusyError)
-    assert not refusal(42, "denied").retriable
-    assert "replication" in str(refusal(42, "denied"))
-    assert isinstance(refusal(32, "Missing .xlog file between LSN 1 and 5"), GapError)
-    assert isinstance(refusal(219, "anything"), GapError)
-    assert not isinstance(refusal(32, "another error of Lua"), GapError)
-    assert not refusal(9999, "unknown").retriable
+    assert error_for(116, "loading").retriable
+    assert isinstance(error_for(116, "loading"), ServerBusyError)
+    assert not error_for(42, "denied").retriable
+    assert "replication" in str(error_for(42, "denied"))
+    assert isinstance(error_for(32, "Missing .xlog file between LSN 1 and 5"), GapError)
+    assert isinstance(error_for(219, "anything"), GapError)
+    assert not isinstance(error_for(32, "another error of Lua"), GapError)
+    assert not error_for(9999, "unknown").retriable
 
 
-def test_errors_pickle() -> None:
-    error = refusal(42, "denied")
+def test_errors_can_be_pickled() -> None:
+    error = error_for(42, "denied")
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again), again.retriable) == (type(error), str(error), error.retriable)
 
@@ -164,7 +164,7 @@ def test_errors_pickle() -> None:
         ("unix/:/run/a1.sock", None, Address(path="/run/a1.sock")),
     ],
 )
-def test_addresses(text: str, user: str | None, address: Address) -> None:
+def test_addresses_are_parsed(text: str, user: str | None, address: Address) -> None:
     assert parse_address(text) == (user, address)
     assert str(address) == text.rpartition("@")[2]
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.live
 HOST = "master.example"
 
 
-def served(pair: Pair, clients: str | None = None) -> ssl.SSLContext:
+def server_context(pair: Pair, clients: str | None = None) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pair.cert, pair.key)
     if clients is not None:
@@ -39,7 +39,7 @@ def served(pair: Pair, clients: str | None = None) -> ssl.SSLContext:
 def behind_tls(
     folder: Path, tls: TlsOptions, context: ssl.SSLContext, cut: int | None = None
 ) -> Iterator[tuple[Mesh, FollowedReplicaset]]:
-    """Follow a master behind a proxy that uses TLS, and cuts each of its first connections."""
+    """Follow a master behind a TLS proxy that cuts each of its first connections."""
     cuts = iter([] if cut is None else [cut] * 3)
     with ExitStack() as stack:
         masters = stack.enter_context(mesh(folder, 1))
@@ -50,9 +50,9 @@ def behind_tls(
 
 
 @pytest.mark.parametrize("cut", [None, 100, 1000, 3000])
-def test_rows_come_through_tls(tmp_path: Path, cut: int | None) -> None:
+def test_rows_are_received_through_tls(tmp_path: Path, cut: int | None) -> None:
     authority = Authority(tmp_path)
-    context = served(authority.issue(HOST), authority.file)
+    context = server_context(authority.issue(HOST), authority.file)
     own = authority.issue("daemon")
     tls = TlsOptions(authority.file, own.cert, own.key, HOST)
     with behind_tls(tmp_path, tls, context, cut) as (masters, replicaset):
@@ -79,7 +79,7 @@ def test_a_tls_connection_that_cannot_be_verified_is_refused(tmp_path: Path, wro
         "name": TlsOptions(authority.file, own.cert, own.key, "another.example"),
         "no certificate of its own": TlsOptions(authority.file, server_name=HOST),
     }[wrong]
-    context = served(authority.issue(HOST), authority.file)
+    context = server_context(authority.issue(HOST), authority.file)
     with behind_tls(tmp_path, tls, context) as (_, replicaset):
         await_until(lambda: replicaset.links[0].error is not None, "the refusal")
         assert isinstance(replicaset.links[0].error, IprotoError)
@@ -88,7 +88,7 @@ def test_a_tls_connection_that_cannot_be_verified_is_refused(tmp_path: Path, wro
 
 
 @pytest.mark.parametrize("mutual", [False, True])
-def test_the_relay_talks_tls(tmp_path: Path, mutual: bool) -> None:
+def test_the_relay_serves_tls(tmp_path: Path, mutual: bool) -> None:
     authority = Authority(tmp_path)
     printable = authority.issue("daemon") if mutual else None
     pair, socket = authority.issue(HOST), tmp_path / "relay.sock"

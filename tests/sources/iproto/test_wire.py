@@ -1,4 +1,4 @@
-"""The bytes of a connection: memory of a large packet is freed."""
+"""The buffer of a connection shrinks again after a large packet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SMALL = [transaction(1, 2 + k, 1) for k in range(2)]
 
 @pytest.mark.parametrize("left", [0, 10])
 def test_memory_of_a_large_packet_is_freed(left: int) -> None:
-    """Whether the buffer is empty after the packet, or has the beginning of the next one."""
+    """The buffer is empty after the large packet, or has the beginning of the next one."""
 
     async def run() -> None:
         wire, chunks = WireProtocol("peer"), list[TransactionChunk]()

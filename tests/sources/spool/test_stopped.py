@@ -1,4 +1,4 @@
-"""The lock shows whether a daemon writes a spool, and the version whether masters keep logs for it."""
+"""The lock shows whether a daemon writes a spool, and the version whether masters retain logs for it."""
 
 from __future__ import annotations
 

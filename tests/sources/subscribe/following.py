@@ -44,7 +44,7 @@ def options(directory: Path, *addresses: str, **other: Any) -> ReplicasetOptions
 
 @contextmanager
 def following(how: ReplicasetOptions, start: SpoolStart | None = None) -> Iterator[FollowedReplicaset]:
-    """Follow while the block runs; errors of the daemon are raised at its end."""
+    """Run the daemon while the `with` block runs; errors of the daemon are raised at its end."""
     inflow.compile_kernels()
     loop = asyncio.new_event_loop()
     replicaset = FollowedReplicaset(how, start)
@@ -85,7 +85,7 @@ def vclock(server: Tarantool) -> dict[int, int]:
 
 
 def has(replicaset: FollowedReplicaset, servers: Iterable[Tarantool]) -> Callable[[], bool]:
-    """Return whether a spool has the rows that servers have now, as a condition."""
+    """Return a function that tells whether a spool has all rows that the servers have now."""
     expected = [vclock(server) for server in servers]
     return lambda: all(
         (replicaset.spool.vclock or {}).get(i, 0) >= n for one in expected for i, n in one.items()

@@ -118,7 +118,7 @@ def test_the_queue_gets_other_owners(tmp_path: Path, feed: FeedMode) -> None:
 
 @pytest.mark.skipif(release_here() < (3, 0), reason="servers before 3.0 have no names")
 def test_names_of_instances_and_of_the_replicaset(tmp_path: Path) -> None:
-    """Names given at the beginning, and to a member without one: the same instances, the same rows."""
+    """A member that gets a name later is the same instance, with the same rows."""
     spool = tmp_path / "spool"
     names: dict[str, Any] = {"replicaset_name": "rs-a"}
     with mesh(tmp_path, 2, names) as masters:
@@ -143,7 +143,7 @@ def test_names_of_instances_and_of_the_replicaset(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("feed", list(FeedMode))
 def test_a_member_is_expelled_and_replaced_while_it_is_followed(tmp_path: Path, feed: FeedMode) -> None:
-    """The new member has the old one's replica id, and writes its own rows under it."""
+    """The new member gets the replica id of the old one, and writes rows with it."""
     spool = tmp_path / "spool"
     with (
         mesh(tmp_path, 2) as masters,

@@ -62,7 +62,7 @@ def replicaset(directory: Path, *peers: str) -> FollowedReplicaset:
     return FollowedReplicaset(options(directory, *peers, timing=TIMING))
 
 
-def test_a_damaged_spool_stops_its_replicaset_alone(tmp_path: Path) -> None:
+def test_a_damaged_spool_stops_only_its_replicaset(tmp_path: Path) -> None:
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "lock").touch()
     damaged = tmp_path / "bad" / "00000000000000000007.xlog"
@@ -84,7 +84,7 @@ def test_a_damaged_spool_stops_its_replicaset_alone(tmp_path: Path) -> None:
 
 @contextlib.asynccontextmanager
 async def serving(path: Path, answer: Callable[[int, dict[int, Any]], bytes]) -> Any:
-    """Serve like a master whose answers a test makes."""
+    """Run a server that answers as a function says."""
     writers = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -117,7 +117,7 @@ ODD: list[tuple[str, dict[int, Any]]] = [
 
 
 @pytest.mark.parametrize("body", [body for _, body in ODD], ids=[name for name, _ in ODD])
-def test_an_odd_master_stops_its_replicaset_alone(tmp_path: Path, body: dict[int, Any]) -> None:
+def test_a_faulty_master_stops_only_its_replicaset(tmp_path: Path, body: dict[int, Any]) -> None:
     odd = replicaset(tmp_path / "odd", f"unix/:{tmp_path}/odd.sock")
     good = replicaset(tmp_path / "good", f"unix/:{tmp_path}/nobody.sock")
 
@@ -135,20 +135,18 @@ def test_an_odd_master_stops_its_replicaset_alone(tmp_path: Path, body: dict[int
     run([odd, good], test)
 
 
-def test_a_mistake_of_the_program_stops_one_replicaset_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bug_stops_only_one_replicaset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nobody = f"unix/:{tmp_path}/nobody.sock"
     bad, good = replicaset(tmp_path / "bad", nobody), replicaset(tmp_path / "good", nobody)
 
     async def broken() -> None:
-        raise TypeError("a mistake")
+        raise TypeError("a bug")
 
     monkeypatch.setattr(bad, "_step", broken)
 
     async def test() -> None:
         await until(lambda: bad.restarts >= 3)
-        assert "a mistake" in str(bad.error)
+        assert "a bug" in str(bad.error)
         assert good.restarts == 0
 
     run([bad, good], test)
@@ -158,7 +156,7 @@ def test_a_mistake_of_the_program_stops_one_replicaset_alone(
 def test_rows_that_arrive_after_a_failed_fsync_are_fetched_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The spool is truncated; a stream that continues from the removed rows must not write before it is closed."""
+    """The spool is truncated; until it is closed, a stream that continues after the lost rows must not write."""
     spool, waits, fails = tmp_path / "spool", threading.Event(), threading.Event()
     arrived: list[tuple[PeerFeed, TransactionChunk]] = []
     fsync, took, failed = os.fsync, FollowedReplicaset._on_chunk, Spool.record_flush_failure
@@ -173,7 +171,7 @@ def test_rows_that_arrive_after_a_failed_fsync_are_fetched_again(
             raise OSError(errno.EIO, "Input/output error")
         fsync(file)
 
-    def kept_back(self: FollowedReplicaset, feed: PeerFeed, chunk: TransactionChunk) -> None:
+    def hold_back(self: FollowedReplicaset, feed: PeerFeed, chunk: TransactionChunk) -> None:
         if waits.is_set():
             arrived.append((feed, chunk))
         else:
@@ -191,7 +189,7 @@ def test_rows_that_arrive_after_a_failed_fsync_are_fetched_again(
             return found
 
         monkeypatch.setattr(os, "fsync", failing)
-        monkeypatch.setattr(FollowedReplicaset, "_on_chunk", kept_back)
+        monkeypatch.setattr(FollowedReplicaset, "_on_chunk", hold_back)
         monkeypatch.setattr(Spool, "record_flush_failure", then_arrive)
 
         async def test() -> None:
@@ -211,8 +209,8 @@ def test_rows_that_arrive_after_a_failed_fsync_are_fetched_again(
 
 @pytest.mark.live
 @pytest.mark.parametrize("call", ["fsync", "write"])
-def test_a_failing_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
-    """Each sixth call of one kind fails: the replicaset begins again, and fetches the removed rows again."""
+def test_a_failing_disk_loses_no_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """Each sixth call of one kind fails: following restarts, and fetches the lost rows again."""
     spool, calls = tmp_path / "spool", [0]
     real = getattr(os, call)
 
@@ -242,7 +240,7 @@ def test_a_failing_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
         assert (faults, tuples) == ([], tuples_of(masters[1]))
 
 
-def test_waits_grow_are_bounded_and_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backoff_grows_is_bounded_and_random(monkeypatch: pytest.MonkeyPatch) -> None:
     high = Backoff(1.0, 30.0)
     monkeypatch.setattr(random, "uniform", lambda _low, most: most)
     assert [high.seconds() for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]

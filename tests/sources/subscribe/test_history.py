@@ -21,7 +21,7 @@ A1 = "a0000001-0000-4000-8000-000000000001"
 
 
 def copy_of(masters: Mesh, number: int, to: Path) -> None:
-    """Copy a master's files like a backup; the master is stopped for that."""
+    """Copy a master's files as a backup, while the master is stopped."""
     masters[number].stop()
     shutil.copytree(masters[number].directory, to)
     masters[number].start()
@@ -84,7 +84,7 @@ def test_a_restore_under_a_running_daemon_is_refused_too(tmp_path: Path) -> None
 
 
 @pytest.mark.live
-def test_a_master_that_is_started_again_is_the_same(tmp_path: Path) -> None:
+def test_a_restarted_master_is_accepted(tmp_path: Path) -> None:
     with mesh(tmp_path, 1) as masters:
         with following(options(tmp_path / "spool", *addresses(masters))) as replicaset:
             for k in range(4):
@@ -105,7 +105,7 @@ def test_a_master_that_is_started_again_is_the_same(tmp_path: Path) -> None:
 
 
 def chunk(*rows: tuple[int, int, bytes]) -> TransactionChunk:
-    """Return transactions of one row each: replica id, lsn, tuple."""
+    """Return single-row transactions from (replica id, lsn, tuple)."""
     encoded = [
         encode_row(3, encode_body(space_id=512, tuple_=tuple_), replica_id=i, lsn=lsn, timestamp=1.5)
         for i, lsn, tuple_ in rows
@@ -117,7 +117,7 @@ def chunk(*rows: tuple[int, int, bytes]) -> TransactionChunk:
     )
 
 
-def test_the_last_rows_of_each_origin_are_remembered(tmp_path: Path) -> None:
+def test_the_last_rows_of_each_origin_are_stored(tmp_path: Path) -> None:
     history = PeerHistory(tmp_path)
     history.load()
     for second in range(5):
@@ -141,7 +141,7 @@ def test_the_last_rows_of_each_origin_are_remembered(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_damaged_file_proves_nothing(tmp_path: Path) -> None:
+def test_a_damaged_history_file_counts_as_empty(tmp_path: Path) -> None:
     (tmp_path / "history.json").write_text('{"a": [{"odd": 1}]}')
     history = PeerHistory(tmp_path)
     history.load()

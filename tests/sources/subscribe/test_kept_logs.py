@@ -18,7 +18,7 @@ from sources.subscribe.status import DaemonMetrics, status_of
 from tests.live.mesh import Mesh, mesh
 from tests.live.server import release_here
 from tests.sources.subscribe.following import await_until, following, options
-from tests.sources.subscribe.test_following import addresses, await_all, check, let_go, write
+from tests.sources.subscribe.test_following import addresses, await_all, check, drop_retained_logs, write
 
 pytestmark = [
     pytest.mark.live,
@@ -57,7 +57,7 @@ def test_logs_behind_the_snapshot_are_kept_until_the_stream_begins(masters: Mesh
     uuid = str(uuid4())
     snapshot, ballot = asyncio.run(between(masters, uuid))
     assert ballot.gc_vclock.get(1, 0) <= snapshot[1] < ballot.vclock[1]
-    let_go(masters, 1, uuid)
+    drop_retained_logs(masters, 1, uuid)
     masters[1].eval(ROTATE)
     kept = "return box.info.gc().signature"
     await_until(lambda: masters[1].eval(kept) > snapshot[1], "the end of the logs")

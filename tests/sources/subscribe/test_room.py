@@ -33,7 +33,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_the_newest_snapshot_says_what_the_next_one_needs(small: Path) -> None:
+def test_the_size_of_the_next_snapshot_is_estimated_from_the_newest(small: Path) -> None:
     room = DiskSpace(small, SIZE // 4)
     room.check()
     (small / "00000000000000000005.xlog").touch()
@@ -48,7 +48,7 @@ def test_the_newest_snapshot_says_what_the_next_one_needs(small: Path) -> None:
 
 
 @pytest.mark.live
-def test_a_snapshot_is_not_asked_for_without_room(tmp_path: Path) -> None:
+def test_no_snapshot_is_requested_without_disk_space(tmp_path: Path) -> None:
     with mesh(tmp_path, 1) as masters:
         how = options(tmp_path / "spool", *addresses(masters), spool=SpoolOptions(room_bytes=1 << 60))
         with following(how) as replicaset:
@@ -58,7 +58,7 @@ def test_a_snapshot_is_not_asked_for_without_room(tmp_path: Path) -> None:
 
 
 @pytest.mark.live
-def test_a_snapshot_that_is_too_large_is_abandoned_and_not_retried_without_room(
+def test_a_snapshot_that_fills_the_disk_is_abandoned_and_retried_only_with_space(
     small: Path, tmp_path: Path
 ) -> None:
     with mesh(tmp_path, 1) as masters:
