@@ -67,7 +67,7 @@ def test_pages_have_all_tuples_in_key_order(tarantool: Tarantool) -> None:
     tarantool.eval(FILL)
     pages = run_connected(tarantool, lambda connection: all_pages(SpacePages(connection, SPACE), 400))
     assert [len(page) for page in pages] == [400] * 6 + [100]
-    rows = [msgpack.unpackb(tuple_) for page in pages for one in page]
+    rows = [msgpack.unpackb(one) for page in pages for one in page]
     assert [(row[1], row[0]) for row in rows] == sorted((f"k{i % 7}", i) for i in range(1, 2501))
 
 
@@ -109,7 +109,7 @@ def test_tuples_by_key_are_in_the_order_of_the_keys(tarantool: Tarantool) -> Non
     keys = [msgpack.packb([f"k{i % 7}", i]) for i in (5, 9999, 1, *range(1, 300))]
     found = run_connected(tarantool, lambda connection: SpacePages(connection, SPACE).tuples_by_key(keys))
     assert found[1] is None
-    assert [msgpack.unpackb(tuple_)[0] for one in found if one is not None] == [5, 1, *range(1, 300)]
+    assert [msgpack.unpackb(one)[0] for one in found if one is not None] == [5, 1, *range(1, 300)]
 
 
 @pytest.mark.live
