@@ -31,7 +31,7 @@ from sources.spool.state import read_state
 from sources.subscribe.daemon import daemon_tasks
 from sources.subscribe.options import SpoolStart
 from sources.subscribe.replicaset import FollowedReplicaset
-from sources.subscribe.status import DaemonMetrics, status_of
+from sources.subscribe.status import DaemonMetrics, replicaset_status
 from warehouse.newest_epoch import EPOCHS
 from warehouse.read_only import ReadOnlyWarehouse
 
@@ -98,7 +98,7 @@ def subscribe(config: Live, file: str, *, accept_rewind: bool = False, verbose: 
             link.peer.password.read()  # a missing secret is reported at the start, not at the first reconnect
 
     def status() -> object:
-        return {"replicasets": [status_of(replicaset) for replicaset in replicasets]}
+        return {"replicasets": [replicaset_status(replicaset) for replicaset in replicasets]}
 
     with status_page(listen_address(section.status), DaemonMetrics(replicasets), status):
         asyncio.run(_until_stopped(replicasets, section.keep.keep()))

@@ -86,7 +86,7 @@ class BackupManifest:
     failures: Mapping[str, str]
 
 
-def read_manifest(data: bytes, file: str) -> BackupManifest:
+def parse_manifest(data: bytes, file: str) -> BackupManifest:
     """Parse a manifest.
 
     Parameters

@@ -21,7 +21,7 @@ import pyarrow.fs as pafs
 import zstandard
 
 from schemas.errors import BackupError
-from sources.backup.manifest import DATA, MANIFESTS, BackupArchive, BackupManifest, read_manifest
+from sources.backup.manifest import DATA, MANIFESTS, BackupArchive, BackupManifest, parse_manifest
 from sources.xlog.reader.file_buffer import open_fs
 
 SUFFIXES = frozenset({".snap", ".xlog", ".vylog", ".run", ".index"})
@@ -69,7 +69,7 @@ class BackupStorage:
         for info in sorted(infos, key=lambda info: str(info.base_name)):
             if info.type == pafs.FileType.File and info.base_name.endswith(".json"):
                 with self._fs.open_input_stream(info.path) as stream:
-                    manifests.append(read_manifest(stream.read(), info.base_name))
+                    manifests.append(parse_manifest(stream.read(), info.base_name))
         return manifests
 
     def open_archive(self, archive: BackupArchive) -> Any:
@@ -112,7 +112,7 @@ def archive_directory(into: Path, archive: BackupArchive) -> Path:
 
 
 def is_unpacked(into: Path, archive: BackupArchive) -> bool:
-    """Whether all files of an archive have been written."""
+    """Return whether all files of an archive have been written."""
     return (archive_directory(into, archive) / UNPACKED / archive.backup).exists()
 
 

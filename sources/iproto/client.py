@@ -90,7 +90,7 @@ class Connection:
 
     async def select(self, space: SystemSpace, key: Sequence[Any] = ()) -> list[Any]:
         """Return the tuples of a system space with this primary key; all tuples for an empty key."""
-        return messages.select_tuples(await self.request(Command.SELECT, messages.select_body(space, key)))
+        return messages.parse_tuples(await self.request(Command.SELECT, messages.select_body(space, key)))
 
     async def replicaset_uuid(self) -> str:
         """Return the uuid of the server's replicaset, from `_schema`."""
@@ -151,6 +151,7 @@ class Connection:
         self.wire.abort(ConnectionLostError("closed by this program", peer=self.peer.name))
 
     def _check_version(self) -> None:
+        """Raise PeerError if the server does not support anonymous subscribers with a filter."""
         if self.greeting.version < messages.ANONYMOUS_SINCE:
             version = ".".join(map(str, self.greeting.version))
             raise PeerError(
@@ -211,14 +212,20 @@ async def _open_wire(peer: Peer) -> WireProtocol:
     name = peer.tls.server_name if peer.tls is not None else None
     address = peer.address
 
-    def wire() -> WireProtocol:
+    def new_protocol() -> WireProtocol:
         return WireProtocol(peer.name)
 
     if address.path is not None:
         name = name or ("localhost" if context else None)
-        _, protocol = await loop.create_unix_connection(wire, address.path, ssl=context, server_hostname=name)
+        _, protocol = await loop.create_unix_connection(
+            new_protocol, address.path, ssl=context, server_hostname=name
+        )
     else:
         _, protocol = await loop.create_connection(
-            wire, address.host or "", address.port, ssl=context, server_hostname=name if context else None
+            new_protocol,
+            address.host or "",
+            address.port,
+            ssl=context,
+            server_hostname=name if context else None,
         )
     return protocol

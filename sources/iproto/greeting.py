@@ -35,7 +35,7 @@ _LINE = re.compile(
 
 @dataclass(frozen=True)
 class Greeting:
-    """The content of a greeting.
+    """A parsed greeting of a server.
 
     Parameters
     ----------

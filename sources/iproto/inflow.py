@@ -98,14 +98,14 @@ class _KernelOutput:
 
     def take_complete(self) -> Bytes:
         """Remove and return the complete transactions; the incomplete one stays in the buffer."""
-        whole, used = int(self.state[kernel.COMMITTED]), int(self.state[kernel.WRITTEN])
-        taken, rest = self.out[:whole].copy(), self.out[whole:used].copy()
+        committed, written = int(self.state[kernel.COMMITTED]), int(self.state[kernel.WRITTEN])
+        complete, rest = self.out[:committed].copy(), self.out[committed:written].copy()
         if rest.size + kernel.HEAD_ROOM <= self._least < self.out.size:
             self.out = np.empty(self._least, np.uint8)  # frees the memory of a large transaction
         self.out[: rest.size] = rest
-        self.state[kernel.WRITTEN] -= whole
+        self.state[kernel.WRITTEN] -= committed
         self.state[kernel.COMMITTED] = self.state[kernel.COUNT] = 0
-        return taken
+        return complete
 
     def grow(self) -> None:
         """Enlarge the buffer for the next row; raise an error if the transaction exceeds the limit."""
@@ -197,10 +197,10 @@ class RowStream:
             if count:
                 ends, replicas, lsns = self._transactions[:, :count].copy()
                 times = self._times[:count].copy()
-                taken = self._buffers.take_complete()
+                complete = self._buffers.take_complete()
                 if status == kernel.STOP_ROW and self._on_registration is not None:
-                    self._on_registration(taken[ends[-2] if count > 1 else 0 :].tobytes())
-                self._emit(TransactionChunk(taken, ends, times, replicas, lsns))
+                    self._on_registration(complete[ends[-2] if count > 1 else 0 :].tobytes())
+                self._emit(TransactionChunk(complete, ends, times, replicas, lsns))
             elif status == kernel.OUTPUT_FULL:
                 self._buffers.grow()
             if status < 0:

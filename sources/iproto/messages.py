@@ -248,7 +248,7 @@ def parse_ballot(packet: Packet, version: Version) -> Ballot:
     return Ballot(parse_vclock_map(vclock), parse_vclock_map(gc), is_loading)
 
 
-def select_tuples(packet: Packet) -> list[Any]:
+def parse_tuples(packet: Packet) -> list[Any]:
     """Return the tuples in an answer to SELECT; raise ProtocolError if it has no data."""
     data = packet.body.get(MessageKey.DATA)
     if not isinstance(data, list):

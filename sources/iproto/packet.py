@@ -28,7 +28,7 @@ _LENGTHS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
 
 @dataclass(frozen=True)
 class Packet:
-    """One decoded packet."""
+    """One decoded packet: an answer, an error, or a request."""
 
     type: int
     sync: int = 0

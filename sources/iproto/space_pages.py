@@ -1,7 +1,7 @@
 """Reads a space of a live server page by page, in the order of its primary key.
 
 A page begins after a key, not at an offset, so that changes between two pages neither repeat nor skip a tuple. Tuples
-are returned as MessagePack. If the user may run Lua, a page can also be read as one checksum (`PageSum`).
+are returned as MessagePack. If the user may run Lua, a page can also be read as one checksum (`PageChecksum`).
 `observe.proof` compares pages with the warehouse.
 
 Source: `iproto_reply_select` in Tarantool's `src/box/iproto.cc`, `enum iterator_type` in `src/box/iterator_type.h`.
@@ -108,7 +108,7 @@ KEYS_AT_ONCE = 100
 
 
 @dataclass(frozen=True)
-class PageSum:
+class PageChecksum:
     """The checksum of a page of tuples.
 
     Parameters
@@ -153,7 +153,7 @@ class SpacePages:
         key = [] if after is None else _decode_key(after)
         return await self._select(ALL if after is None else GREATER, key, limit)
 
-    async def checksum(self, after: bytes | None, limit: int) -> PageSum:
+    async def checksum(self, after: bytes | None, limit: int) -> PageChecksum:
         """Return the checksum of the page that `page` would return; `prepare_checksums` must have returned True."""
         key = [] if after is None else _decode_key(after)
         body: dict[int, Any] = {
@@ -162,7 +162,7 @@ class SpacePages:
         }
         packet = await self._connection.request(Command.EVAL, body, is_raw=True)
         rows, checksum, size, *last = split_values(packet.raw_body)
-        return PageSum(
+        return PageChecksum(
             _decode_int(rows),
             _decode_int(checksum),
             _decode_int(size),

@@ -1,4 +1,4 @@
-"""Encodes a spool's rows as packets for one subscriber: `snapshot_frames` a snapshot, `LogFrames` rows after a vclock.
+"""Encodes a spool's rows as packets for one subscriber: a snapshot, or the rows after a vclock.
 
 Rows are not decoded: their bytes in the log get a packet's length and header (`kernels.frames`). `session` sends the
 packets.
@@ -89,7 +89,7 @@ def compile_kernels() -> None:
     frame_bound(read_only, 0, 0)
 
 
-def snapshot_frames(path: Path, sync: int, limit: int = BLOCK_LIMIT) -> Iterator[bytes]:
+def snapshot_packets(path: Path, sync: int, limit: int = BLOCK_LIMIT) -> Iterator[bytes]:
     """Yield the packets of a snapshot's rows, as FETCH_SNAPSHOT sends them."""
     framer = RowFramer(sync, {})
     with BlockReader(path, limit) as reader:
@@ -98,7 +98,7 @@ def snapshot_frames(path: Path, sync: int, limit: int = BLOCK_LIMIT) -> Iterator
                 yield from framer.packets(block, is_snapshot=True)
 
 
-class LogFrames:
+class LogPackets:
     """Reads the logs after a subscriber's vclock and encodes their rows as SUBSCRIBE sends them.
 
     Parameters
@@ -227,10 +227,12 @@ class LogFrames:
         self._stop_at_next_registration()
 
     def _needed_vclock(self, vclock: Vclock, owners: Mapping[int, str]) -> dict[int, int]:
+        """Return a vclock without the ids whose rows are left out."""
         treatments = self._treatment_rule(owners)
         return {i: lsn for i, lsn in shared(vclock).items() if treatments[i]}
 
     def _covers(self, file: SpoolFile) -> bool:
+        """Return whether a log begins at or before the subscriber's vclock."""
         return not_beyond(
             self._needed_vclock(file.meta.vclock, self._catalog.owners_at_start(file.path)), self.vclock
         )

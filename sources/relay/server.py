@@ -143,8 +143,8 @@ class Relay:
                     and self._written_acks.get(uuid) != session.acknowledged
                 ):
                     await self._write_ack(uuid, dict(session.acknowledged))
-            gone = self._written_acks.keys() - {session.subscriber for session in self.sessions}
-            for uuid in gone:
+            disconnected = self._written_acks.keys() - {session.subscriber for session in self.sessions}
+            for uuid in disconnected:
                 del self._written_acks[uuid]
 
     async def _write_ack(self, uuid: str, acknowledged: dict[int, int]) -> None:
@@ -175,7 +175,7 @@ class Relay:
                 continue  # any other error: the client closed the connection before it was accepted
             self._lacks_descriptors = False
             host = str(address[0]) if isinstance(address, tuple) else ""
-            entry = self.limiter.admit(host, lambda sock=sock: _abort(sock))  # type: ignore[misc]
+            entry = self.limiter.admit(host, lambda sock=sock: _abort_handshake(sock))  # type: ignore[misc]
             if entry is None:
                 sock.close()
                 continue
@@ -224,7 +224,7 @@ class Relay:
         return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
-def _abort(sock: socket.socket) -> None:
+def _abort_handshake(sock: socket.socket) -> None:
     """Close a connection during its TLS handshake."""
     with contextlib.suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)

@@ -32,7 +32,7 @@ from sources.iproto.packet import Packet, decode_packet, encode_packet, length_s
 from sources.relay.admission import AdmittedConnection, ConnectionLimiter
 from sources.relay.catalog import SpoolCatalog
 from sources.relay.options import RELAY_VERSION, RelayOptions
-from sources.relay.outflow import LogFrames, RowFramer, snapshot_frames
+from sources.relay.outflow import LogPackets, RowFramer, snapshot_packets
 from sources.spool.acks import acknowledged_subscribers
 from sources.spool.spool import ServerVersions
 from sources.xlog.format.arrays import Ints
@@ -241,7 +241,7 @@ class RelaySession:
             MessageKey.SERVER_VERSIONS: _encode_versions(versions),
         }
         await self._send(encode_packet(0, packet.sync, answer))
-        for data in snapshot_frames(newest.path, packet.sync, self._catalog.limit):
+        for data in snapshot_packets(newest.path, packet.sync, self._catalog.limit):
             await self._send(data)
         await self._send(encode_packet(0, packet.sync, {MessageKey.VCLOCK: self._catalog.vclock}))
 
@@ -255,15 +255,15 @@ class RelaySession:
             raise RefusalError(INVALID, f"Invalid MsgPack - request body: {error}") from None
         if not body.get(MessageKey.REPLICA_ANON):
             raise RefusalError(UNKNOWN_REQUEST, "only anonymous replicas are served: set replication_anon")
-        known = acknowledged_subscribers(self._options.directory)
-        if subscriber not in known and len(known) >= self._options.limits.subscribers:
+        stored = acknowledged_subscribers(self._options.directory)
+        if subscriber not in stored and len(stored) >= self._options.limits.subscribers:
             raise RefusalError(
-                ACCESS_DENIED, f"{len(known)} subscribers have acknowledgements: use the uuid of one of them"
+                ACCESS_DENIED, f"{len(stored)} subscribers have acknowledgements: use the uuid of one of them"
             )
         self.subscriber, self._entry.is_unauthenticated = subscriber, False
         if MessageKey.CLUSTER_CRC32 in body:
             await self._send_cluster(packet.sync, body[MessageKey.CLUSTER_CRC32])
-        logs = LogFrames(self._catalog, RowFramer(packet.sync, vclock), partial(_row_treatments, body))
+        logs = LogPackets(self._catalog, RowFramer(packet.sync, vclock), partial(_row_treatments, body))
         answer: dict[int, Any] = {
             MessageKey.VCLOCK: self._catalog.vclock,
             MessageKey.REPLICASET_UUID: self._catalog.replicaset_uuid,
@@ -281,7 +281,7 @@ class RelaySession:
             await asyncio.gather(acks, return_exceptions=True)
             logs.close()
 
-    async def _send_rows(self, packet: Packet, logs: LogFrames, acks: asyncio.Task[None]) -> None:
+    async def _send_rows(self, packet: Packet, logs: LogPackets, acks: asyncio.Task[None]) -> None:
         beat = 0.0
         while not acks.done():
             is_idle = True

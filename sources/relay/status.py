@@ -1,4 +1,4 @@
-"""Reports the status of relays: as a JSON document (`status_of`) and as Prometheus metrics (`RelayMetrics`).
+"""Reports the status of relays: as a JSON document (`relay_status`) and as Prometheus metrics (`RelayMetrics`).
 
 The HTTP server is in `observe.status_page`.
 """
@@ -14,7 +14,7 @@ from sources.relay.server import Relay
 from sources.xlog.format.vclock import distance
 
 
-def status_of(relay: Relay) -> dict[str, Any]:
+def relay_status(relay: Relay) -> dict[str, Any]:
     """Return the status of one relay as a JSON object: its error, connections, vclock and subscribers."""
     return {
         "name": relay.options.name,
@@ -65,7 +65,7 @@ class RelayMetrics:
             "relay_refused_connections", "Connections closed as too many", labels=["spool"]
         )
         wrong = CounterMetricFamily("relay_wrong_passwords", "Wrong passwords", labels=["spool"])
-        for status in [status_of(relay) for relay in self._relays]:
+        for status in [relay_status(relay) for relay in self._relays]:
             connections.add_metric([status["name"]], status["connections"])
             refused.add_metric([status["name"]], status["refused_connections"])
             wrong.add_metric([status["name"]], status["wrong_passwords"])

@@ -9,7 +9,7 @@ from tenacity import AsyncRetrying, RetryCallState, wait_random_exponential
 
 
 class Backoff:
-    """The waits between consecutive failed attempts.
+    """Computes the waits between consecutive failed attempts.
 
     Parameters
     ----------

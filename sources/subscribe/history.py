@@ -108,8 +108,8 @@ class PeerHistory:
         """Read the stored marks; a file that cannot be read counts as empty."""
         self._marks, self._is_saved = {}, True
         try:
-            found = json.loads(self._path.read_text(encoding="utf-8"))
-            for peer, marks in found.items():
+            stored = json.loads(self._path.read_text(encoding="utf-8"))
+            for peer, marks in stored.items():
                 for mark in marks:
                     self._add(peer, HistoryMark(**mark))
         except (OSError, ValueError, TypeError, AttributeError):

@@ -75,7 +75,7 @@ class StreamQueue:
 
     def take_until(self, before: float) -> list[TransactionChunk]:
         """Remove and return the transactions up to a time, in order."""
-        taken = []
+        removed = []
         while self._chunks:
             chunk = self._chunks[0]
             count = int(np.searchsorted(chunk.times, before, side="right"))
@@ -83,20 +83,20 @@ class StreamQueue:
                 break
             self._chunks.popleft()
             if count < chunk.times.size:
-                head, rest = _split(chunk, count)
+                head, rest = _split_chunk(chunk, count)
                 self._chunks.appendleft(rest)
-                taken.append(head)
+                removed.append(head)
                 break
-            taken.append(chunk)
-        self.size -= sum(chunk.rows.size for chunk in taken)
-        return taken
+            removed.append(chunk)
+        self.size -= sum(chunk.rows.size for chunk in removed)
+        return removed
 
     def _has_received(self, vclock: Mapping[int, int]) -> bool:
         ids: Collection[int] = vclock if self.ids is None else self.ids
         return all(self.received.get(i, 0) >= vclock.get(i, 0) for i in ids)
 
 
-def _split(chunk: TransactionChunk, count: int) -> tuple[TransactionChunk, TransactionChunk]:
+def _split_chunk(chunk: TransactionChunk, count: int) -> tuple[TransactionChunk, TransactionChunk]:
     at = int(chunk.ends[count - 1])
     head = TransactionChunk(
         chunk.rows[:at], chunk.ends[:count], chunk.times[:count], chunk.replicas[:count], chunk.lsns[:count]
@@ -126,7 +126,7 @@ def split_by_size(chunk: TransactionChunk, limit: int) -> list[TransactionChunk]
         if not count:
             replica_id, lsn = int(chunk.replicas[0]), int(chunk.lsns[0])
             raise beyond_limit(limit, replica_id=replica_id, lsn=lsn)
-        head, chunk = _split(chunk, count)
+        head, chunk = _split_chunk(chunk, count)
         parts.append(head)
     return [*parts, chunk] if chunk.rows.size else parts
 
@@ -155,14 +155,14 @@ def merge_by_time(queues: Collection[StreamQueue]) -> TransactionChunk | None:
     source = np.concatenate([chunk.rows for chunk in chunks])
     out = np.empty_like(source)
     new_ends = np.empty_like(ends)
-    _gather(source, ends, order, out, new_ends)
+    _reorder_transactions(source, ends, order, out, new_ends)
     replicas = np.concatenate([chunk.replicas for chunk in chunks])[order]
     lsns = np.concatenate([chunk.lsns for chunk in chunks])[order]
     return TransactionChunk(out, new_ends, times[order], replicas, lsns)
 
 
 @kernel
-def _gather(source: Bytes, ends: Ints, order: Ints, out: Bytes, new_ends: Ints) -> Int:
+def _reorder_transactions(source: Bytes, ends: Ints, order: Ints, out: Bytes, new_ends: Ints) -> Int:
     """Copy transactions in another order; transaction i lies in `source[ends[i - 1]:ends[i]]`."""
     at, to = 0, address_of(out)
     base = address_of(source)

@@ -233,13 +233,13 @@ class FollowedReplicaset:
             self._close_feeds(set(self.feeds))
             raise self._oversized
         self._write_merged()
-        ready = self._with_known_history(self._ready())
+        ready = self._with_known_history(self._ready_links())
         if not ready:
             return
         self.progress.record_peers(ready.values())
         if self.spool.vclock is None:
-            await self._bootstrap(ready)
-        if self._is_rewound(ready):
+            await self._fetch_snapshot(ready)
+        if self._handle_rewound_instances(ready):
             return
         now = time.monotonic()
         decision = self.chooser.decide(
@@ -248,14 +248,14 @@ class FollowedReplicaset:
         if decision.is_gap:
             self._close_feeds(set(self.feeds))
             logger.warning("%s: no peer has the logs any more: a new snapshot is fetched", self.options.name)
-            await self._bootstrap(ready)
+            await self._fetch_snapshot(ready)
             return
         await self._apply_decision(decision, ready)
 
     def _running_ids(self) -> dict[str, frozenset[int] | None]:
         return {uuid: feed.ids for uuid, feed in self.feeds.items()}
 
-    def _ready(self) -> dict[str, PeerLink]:
+    def _ready_links(self) -> dict[str, PeerLink]:
         """Return the connected peers, by instance uuid."""
         ready: dict[str, PeerLink] = {}
         for link in self.links:
@@ -265,9 +265,9 @@ class FollowedReplicaset:
                 link.error = PeerError("another configured peer is the same instance", peer=link.name)
                 continue
             first = next(iter(ready.values()), link)
-            self._check_one_replicaset(link, first.replicaset_uuid, first.name)
+            self._check_replicaset(link, first.replicaset_uuid, first.name)
             if self.spool.replicaset_uuid is not None:
-                self._check_one_replicaset(link, self.spool.replicaset_uuid, "the spool")
+                self._check_replicaset(link, self.spool.replicaset_uuid, "the spool")
             ready[link.uuid] = link
         return ready
 
@@ -286,7 +286,7 @@ class FollowedReplicaset:
         self._begin_new_spool()
         return {}
 
-    def _check_one_replicaset(self, link: PeerLink, uuid: str | None, whose: str) -> None:
+    def _check_replicaset(self, link: PeerLink, uuid: str | None, whose: str) -> None:
         if link.replicaset_uuid != uuid:
             raise PeerError(
                 f"the peer is of replicaset {link.replicaset_uuid}, not {uuid} as {whose}",
@@ -311,14 +311,14 @@ class FollowedReplicaset:
             feed.link.record_stream_end(feed.age_seconds)
             self._close_feeds({uuid})
 
-    async def _bootstrap(self, ready: Mapping[str, PeerLink]) -> None:
+    async def _fetch_snapshot(self, ready: Mapping[str, PeerLink]) -> None:
         link = max(ready.values(), key=choice.total_rows)
         self.spool.replicaset_uuid = link.replicaset_uuid
         await fetch_snapshot(link, self.spool, self._disk_space)
         self._lacking_logs.clear()
         self.progress.snapshots += 1
 
-    def _is_rewound(self, ready: Mapping[str, PeerLink]) -> bool:
+    def _handle_rewound_instances(self, ready: Mapping[str, PeerLink]) -> bool:
         """If an instance lost rows, raise an error or begin a new spool; return whether a new spool began."""
         rewound = self.chooser.rewound_instances(ready, self.spool.vclock or {}, time.monotonic())
         if not rewound:
@@ -459,12 +459,12 @@ def merged_versions(feeds: Collection[PeerFeed]) -> ServerVersions:
 
     The operations of a row are applied by the rules of the version of the peer that sends it.
     """
-    newest = max((feed.versions.version for feed in feeds), key=_release)
+    newest = max((feed.versions.version for feed in feeds), key=_version_numbers)
     by_origin: dict[int, str] = {}
     for feed in feeds:
         by_origin |= dict.fromkeys(feed.ids or (), feed.versions.version) | dict(feed.versions.by_origin)
     return ServerVersions(newest, {i: version for i, version in by_origin.items() if version != newest})
 
 
-def _release(version: str) -> tuple[int, ...]:
+def _version_numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", version)[:3]))

@@ -1,4 +1,4 @@
-"""Reports the daemon's status: as a JSON document (`status_of`) and as Prometheus metrics (`DaemonMetrics`).
+"""Reports the daemon's status: as a JSON document (`replicaset_status`) and as Prometheus metrics (`DaemonMetrics`).
 
 No password is in it: peers are shown by address. The HTTP server is in `observe.status_page`.
 """
@@ -17,7 +17,7 @@ from sources.subscribe.link import PeerLink
 from sources.subscribe.replicaset import FollowedReplicaset
 
 
-def status_of(replicaset: FollowedReplicaset) -> dict[str, Any]:
+def replicaset_status(replicaset: FollowedReplicaset) -> dict[str, Any]:
     """Return the status of one replicaset as a JSON object."""
     vclock, progress = replicaset.spool.vclock, replicaset.progress
     files = _file_sizes(replicaset)
@@ -78,12 +78,12 @@ def _string_keys(values: Any) -> dict[str, Any]:
 
 def _file_sizes(replicaset: FollowedReplicaset) -> dict[str, int]:
     try:
-        found = [
+        statuses = [
             f for s in (".snap", ".xlog") for f in spool_state.spool_files(replicaset.options.directory, s)
         ]
     except (OSError, AggregatorError):
         return {}
-    return {file.path.name: file.size for file in found}
+    return {file.path.name: file.size for file in statuses}
 
 
 class DaemonMetrics:
@@ -101,14 +101,14 @@ class DaemonMetrics:
 
     def collect(self) -> Iterator[Metric]:
         """Yield the current metrics."""
-        found = [status_of(replicaset) for replicaset in self._replicasets]
+        statuses = [replicaset_status(replicaset) for replicaset in self._replicasets]
         origin = ["replicaset", "replica_id"]
         for name, text in (
             ("lag_rows", "Rows that peers have and the spool has not"),
             ("lag_seconds", "Age of the last row, where rows are missing"),
         ):
             gauge = GaugeMetricFamily(f"subscribe_{name}", text, labels=origin)
-            for status in found:
+            for status in statuses:
                 for id_, value in status[name].items():
                     gauge.add_metric([status["name"], id_], value)
             yield gauge
@@ -124,7 +124,7 @@ class DaemonMetrics:
         assigned = GaugeMetricFamily(
             "subscribe_assigned", "Whether a peer's stream runs", labels=["replicaset", "peer", "ids"]
         )
-        for status in found:
+        for status in statuses:
             for id_, value in (status["vclock"] or {}).items():
                 lsn.add_metric([status["name"], id_], value)
             for peer in status["peers"]:
@@ -135,9 +135,9 @@ class DaemonMetrics:
                 printable = ids if isinstance(ids, str) else ",".join(map(str, ids))
                 assigned.add_metric([status["name"], peer, printable], 1)
         yield from (lsn, connected, kept, assigned)
-        yield from self._totals(found)
+        yield from self._total_metrics(statuses)
 
-    def _totals(self, found: list[dict[str, Any]]) -> Iterator[Metric]:
+    def _total_metrics(self, statuses: list[dict[str, Any]]) -> Iterator[Metric]:
         for name, text in (
             ("transactions", "Transactions written to the spool"),
             ("rows_repeated", "Rows received again that the spool already had"),
@@ -149,7 +149,7 @@ class DaemonMetrics:
             counter = CounterMetricFamily(
                 f"subscribe_{name}", text, labels=["replicaset"], created=self._started
             )
-            for status in found:
+            for status in statuses:
                 counter.add_metric([status["name"]], status[name])
             yield counter
         size = GaugeMetricFamily("subscribe_spool_bytes", "Size of the spool", labels=["replicaset"])
@@ -157,7 +157,7 @@ class DaemonMetrics:
         failed = GaugeMetricFamily(
             "subscribe_failed", "Whether nothing can be received", labels=["replicaset"]
         )
-        for status in found:
+        for status in statuses:
             size.add_metric([status["name"]], status["spool"]["bytes"])
             full.add_metric([status["name"]], status["spool"]["full"])
             failed.add_metric([status["name"]], status["error"] is not None)

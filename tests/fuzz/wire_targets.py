@@ -26,9 +26,9 @@ from sources.iproto.messages import (
     parse_cluster_info,
     parse_replica_id,
     parse_replicaset_uuid,
+    parse_tuples,
     parse_uuid,
     printable,
-    select_tuples,
 )
 from sources.iproto.packet import Packet, decode_packet, encode_packet, packet_bounds
 from sources.relay.admission import AdmittedConnection, ConnectionLimiter
@@ -142,8 +142,8 @@ def answers(draw: Draw) -> None:
     readers = (
         *(
             lambda packet: parse_ballot(packet, _VERSION),
-            lambda packet: parse_cluster(select_tuples(packet)),
-            lambda packet: parse_replicaset_uuid(select_tuples(packet)),
+            lambda packet: parse_cluster(parse_tuples(packet)),
+            lambda packet: parse_replicaset_uuid(parse_tuples(packet)),
         ),
         *(
             answer_vclock,

@@ -9,8 +9,8 @@ Tarantool it numbers them from 0 (0 itself is omitted) and gives them equal time
 `src/box/memtx_engine.c`).
 
 IPROTO has no checksum, and the log's checksum is computed only when rows are written. So a packet counts as damaged if
-it is not exactly one row that a log reader accepts (`body_is_whole`, `is_readable`). A body is copied unchanged. The
-kernels read nothing outside of `buffer[begin:end]`, whatever its bytes are. They stop at answers and errors.
+it is not exactly one row that a log reader accepts (`is_complete_body`, `is_valid_header`). A body is copied unchanged.
+The kernels read nothing outside of `buffer[begin:end]`, whatever its bytes are. They stop at answers and errors.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ from sources.iproto.kernels.wire import (
     SKIPPING,
     STOP_ROW,
     WRITTEN,
-    body_is_whole,
     body_space_id,
     copy_header,
-    is_readable,
+    is_complete_body,
     is_row,
     is_snapshot_row,
+    is_valid_header,
     packet_bounds,
     passes_whitelist,
     put_byte,
@@ -108,7 +108,7 @@ def walk_snapshot(buffer: Bytes, end: Int, time: float, state: Ints, out: Bytes)
             return BAD_HEADER
         if not is_snapshot_row(values[K_TYPE]):
             return OTHER_PACKET if not is_row(values[K_TYPE]) else BAD_ROW
-        if not body_is_whole(data, body, stop, values[K_TYPE]):
+        if not is_complete_body(data, body, stop, values[K_TYPE]):
             return BAD_BODY
         w = _put_snapshot_header(to, state[WRITTEN], values[K_TYPE], state[NEXT_LSN], stamp)
         copy_bytes(to + w, data + body, stop - body)
@@ -228,7 +228,7 @@ def walk_stream(
         status = np.int64(_check_sequence(values, vclock, state))
         if status < 0:
             return status
-        if not (is_readable(values) and body_is_whole(data, body, stop, kind)):
+        if not (is_valid_header(values) and is_complete_body(data, body, stop, kind)):
             return BAD_BODY
         space = np.int64(-1)
         if is_filtered and kind != NOP and not state[SKIPPING]:

@@ -147,14 +147,14 @@ def copy_header(data: Int, begin: Int, end: Int, values: Ints, out: Int, to: Int
 
 
 @kernel
-def is_readable(values: Ints) -> bool:
+def is_valid_header(values: Ints) -> bool:
     """Return whether a log reader accepts a header's timestamp and group id."""
     seconds = double_of(values[K_TIME])
     return bool(-_TIME_MAX < seconds < _TIME_MAX and 0 <= values[_GROUP] <= _INT32_MAX)
 
 
 @kernel
-def body_is_whole(data: Int, begin: Int, end: Int, kind: Int) -> bool:
+def is_complete_body(data: Int, begin: Int, end: Int, kind: Int) -> bool:
     """Return whether a log reader accepts `begin..end` as one body: a map, or nothing for a NOP."""
     if kind == _NOP or begin == end:
         return bool(kind == _NOP and begin == end)

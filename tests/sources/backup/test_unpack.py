@@ -11,7 +11,7 @@ import pytest
 from jobs.unpack import unpack_all
 from schemas.errors import BackupError
 from sources.backup.chain import backup_chains
-from sources.backup.manifest import read_manifest
+from sources.backup.manifest import parse_manifest
 from sources.backup.unpack import UNPACKING, BackupStorage, unpack
 from tests.sources.backup.storage import INSTANCE, REPLICASET, add_backup, tar_archive
 
@@ -153,7 +153,7 @@ def test_an_entry_outside_of_the_directory_is_refused(tmp_path: Path) -> None:
 )
 def test_a_file_that_is_not_a_manifest_is_refused(data: bytes, message: str) -> None:
     with pytest.raises(BackupError, match=message) as refused:
-        read_manifest(data, "B.json")
+        parse_manifest(data, "B.json")
     assert "B.json" in str(refused.value)
 
 

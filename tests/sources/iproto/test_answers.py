@@ -37,8 +37,8 @@ def test_a_malformed_answer_is_a_protocol_error(value: Any) -> None:
     for read in (
         lambda: messages.answer_vclock(packets[0]),
         lambda: messages.parse_ballot(packets[0], (2, 6, 0)),
-        lambda: messages.parse_cluster(messages.select_tuples(packets[0])),
-        lambda: messages.parse_replicaset_uuid(messages.select_tuples(packets[0])),
+        lambda: messages.parse_cluster(messages.parse_tuples(packets[0])),
+        lambda: messages.parse_replicaset_uuid(messages.parse_tuples(packets[0])),
         lambda: messages.parse_cluster_info(packets),
     ):
         with contextlib.suppress(ProtocolError):

@@ -9,7 +9,7 @@ import numpy as np
 
 from schemas.iproto import VCLOCK_MAX
 from sources.relay.catalog import SpoolCatalog
-from sources.relay.outflow import LogFrames, RowFramer
+from sources.relay.outflow import LogPackets, RowFramer
 from sources.spool.options import SpoolOptions
 from sources.spool.spool import Spool
 from sources.xlog.format.arrays import Ints
@@ -21,7 +21,7 @@ def send_all_ids(_: Mapping[int, str]) -> Ints:
     return np.ones(VCLOCK_MAX, np.int64)
 
 
-def send_available_rows(frames: LogFrames, catalog: SpoolCatalog) -> dict[int, int]:
+def send_available_rows(frames: LogPackets, catalog: SpoolCatalog) -> dict[int, int]:
     """Send all rows that may be sent now, and return the subscriber's vclock."""
     catalog.refresh()
     for _ in frames.unsent_packets():
@@ -42,7 +42,7 @@ def test_a_block_waits_until_it_is_on_the_disk(tmp_path: Path) -> None:
         told = [ends[0]]
         catalog = SpoolCatalog(tmp_path, durable=lambda: told[0])
         catalog.refresh()
-        frames = LogFrames(catalog, RowFramer(1, {1: START}), send_all_ids)
+        frames = LogPackets(catalog, RowFramer(1, {1: START}), send_all_ids)
         assert send_available_rows(frames, catalog) == {1: START + 1}
         assert catalog.vclock == {1: START + 1}
         told[0] = ends[1]
@@ -57,7 +57,7 @@ def test_a_block_that_the_catalog_has_not_seen_waits(tmp_path: Path) -> None:
         append(spool, 1)
         catalog = SpoolCatalog(tmp_path)
         catalog.refresh()
-        frames = LogFrames(catalog, RowFramer(1, {1: START}), send_all_ids)
+        frames = LogPackets(catalog, RowFramer(1, {1: START}), send_all_ids)
         append(spool, 1)
         for _ in frames.unsent_packets():
             pass
@@ -70,7 +70,7 @@ def test_the_next_log_follows_a_closed_one(tmp_path: Path) -> None:
     write_spool(tmp_path, 3)
     catalog = SpoolCatalog(tmp_path)
     catalog.refresh()
-    frames = LogFrames(catalog, RowFramer(1, {1: START}), send_all_ids)
+    frames = LogPackets(catalog, RowFramer(1, {1: START}), send_all_ids)
     assert send_available_rows(frames, catalog) == {1: START + 3}
     write_spool(tmp_path, 2)
     assert len(list(tmp_path.glob("*.xlog"))) == 2

@@ -16,7 +16,7 @@ from sources.iproto.kernels import wire as kernel
 from sources.spool.spool import Spool
 from sources.subscribe.options import FeedMode, SpoolStart
 from sources.subscribe.replicaset import FollowedReplicaset
-from sources.subscribe.status import status_of
+from sources.subscribe.status import replicaset_status
 from tests.live.mesh import REPLICASET, SPACE, Mesh, instance, mesh
 from tests.live.proxy import Proxy
 from tests.live.server import release_here
@@ -56,7 +56,7 @@ def await_all(masters: Mesh, replicaset: FollowedReplicaset) -> None:
     try:
         await_until(lambda: replicaset.spool.vclock == expected, f"the spool's {expected}")
     except AssertionError as error:
-        raise AssertionError(f"{error}: {status_of(replicaset)}") from None
+        raise AssertionError(f"{error}: {replicaset_status(replicaset)}") from None
 
 
 CONSUMERS = """

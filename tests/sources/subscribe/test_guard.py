@@ -26,7 +26,7 @@ from sources.subscribe.backoff import Backoff
 from sources.subscribe.daemon import daemon_tasks
 from sources.subscribe.feed import PeerFeed
 from sources.subscribe.replicaset import FollowedReplicaset
-from sources.subscribe.status import status_of
+from sources.subscribe.status import replicaset_status
 from tests.live.mesh import mesh
 from tests.live.spools import read_spool, tuples_of
 from tests.sources.subscribe.following import QUICK, options
@@ -73,8 +73,8 @@ def test_a_damaged_spool_stops_only_its_replicaset(tmp_path: Path) -> None:
     async def test() -> None:
         await until(lambda: bad.restarts >= 2 and good.links[0].error is not None)
         assert "damaged" in str(bad.error)
-        assert status_of(bad)["restarts"] >= 2
-        assert "damaged" in status_of(bad)["error"]
+        assert replicaset_status(bad)["restarts"] >= 2
+        assert "damaged" in replicaset_status(bad)["error"]
         assert (good.restarts, good.error) == (0, None)
         damaged.unlink()
         await until(lambda: bad.error is None and bad.links[0].error is not None)

@@ -14,7 +14,7 @@ from sources.iproto.address import Peer, parse_address
 from sources.iproto.client import connect
 from sources.iproto.inflow import SnapshotStream
 from sources.iproto.messages import Ballot, answer_vclock
-from sources.subscribe.status import DaemonMetrics, status_of
+from sources.subscribe.status import DaemonMetrics, replicaset_status
 from tests.live.mesh import Mesh, mesh
 from tests.live.server import release_here
 from tests.sources.subscribe.following import await_until, following, options
@@ -83,7 +83,7 @@ def test_the_status_says_what_is_kept(masters: Mesh, tmp_path: Path) -> None:
         lsn = masters.vclock(1)[1]
 
         def kept_rows() -> int:
-            peer = status_of(replicaset)["peers"][0]
+            peer = replicaset_status(replicaset)["peers"][0]
             assert peer["kept_from"]["1"] <= lsn - 10
             return int(peer["kept_rows"])
 

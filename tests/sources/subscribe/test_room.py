@@ -12,7 +12,7 @@ import pytest
 from schemas.errors import SpoolFullError
 from sources.spool.options import SpoolOptions
 from sources.spool.room import DiskSpace
-from sources.subscribe.status import status_of
+from sources.subscribe.status import replicaset_status
 from tests.live.mesh import mesh
 from tests.sources.subscribe.following import await_until, following, options
 from tests.sources.subscribe.test_following import addresses, await_all, check, write
@@ -53,7 +53,7 @@ def test_no_snapshot_is_requested_without_disk_space(tmp_path: Path) -> None:
         how = options(tmp_path / "spool", *addresses(masters), spool=SpoolOptions(room_bytes=1 << 60))
         with following(how) as replicaset:
             await_until(lambda: isinstance(replicaset.error, SpoolFullError), "the refusal")
-            assert "there is no room for a snapshot" in status_of(replicaset)["error"]
+            assert "there is no room for a snapshot" in replicaset_status(replicaset)["error"]
         assert [path.name for path in (tmp_path / "spool").iterdir()] == ["lock"]
 
 
