@@ -87,14 +87,7 @@ class BackupManifest:
 
 
 def parse_manifest(data: bytes, file: str) -> BackupManifest:
-    """Parse a manifest.
-
-    Parameters
-    ----------
-    data : bytes
-        The manifest as JSON.
-    file : str
-        The manifest's name in errors.
+    """Parse a manifest, which is JSON; `file` is its name in errors.
 
     Raises
     ------

@@ -119,12 +119,7 @@ def is_unpacked(into: Path, archive: BackupArchive) -> bool:
 def unpack(storage: BackupStorage, archive: BackupArchive, into: Path) -> list[str]:
     """Write the files of an archive; return the names of the files that are new or have become longer.
 
-    Parameters
-    ----------
-    storage : BackupStorage
-    archive : BackupArchive
-    into : Path
-        Parent directory: each instance has its own directory in it.
+    Each instance has its own directory in `into`.
 
     Raises
     ------

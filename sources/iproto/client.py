@@ -25,20 +25,7 @@ from sources.iproto.wire import WireProtocol
 
 
 class Connection:
-    """An authenticated connection to a server; `connect` creates it.
-
-    Parameters
-    ----------
-    peer : Peer
-        The server.
-    wire : WireProtocol
-        The protocol object that receives the connection's bytes.
-    greeting : Greeting
-        The server's greeting.
-    timeout : float
-        Longest wait for an answer, in seconds.
-
-    """
+    """An authenticated connection to a server; `connect` creates it. An answer may take `timeout` seconds."""
 
     def __init__(self, peer: Peer, wire: WireProtocol, greeting: Greeting, timeout: float) -> None:
         self.peer, self.wire, self.greeting = peer, wire, greeting
@@ -55,16 +42,8 @@ class Connection:
     ) -> Packet:
         """Send a request and return its answer.
 
-        Parameters
-        ----------
-        command : Command
-        body : mapping, optional
-            The request's body.
-        sink : Sink, optional
-            Receives the stream that follows the answer.
-        is_raw : bool
-            Whether the answer's body stays undecoded (`Packet.raw_body`); such an answer may be up to `PACKET_LIMIT`
-            bytes long.
+        A stream that follows the answer goes to `sink`. The body of a raw answer stays undecoded (`Packet.raw_body`),
+        and may have up to `PACKET_LIMIT` bytes.
 
         Raises
         ------
@@ -164,12 +143,7 @@ class Connection:
 async def connect(peer: Peer, timeout: float) -> Connection:
     """Connect to a server, read its greeting, authenticate if the peer has a user, and return the connection.
 
-    Parameters
-    ----------
-    peer : Peer
-        The server.
-    timeout : float
-        Longest wait for the greeting, and later for each answer, in seconds.
+    The greeting, and later each answer, may take `timeout` seconds.
 
     Raises
     ------

@@ -115,7 +115,7 @@ class _KernelOutput:
         size = min(max(2 * self.out.size, need), most)
         self.out = np.concatenate([self.out, np.empty(size - self.out.size, np.uint8)])
 
-    def next_packet_bytes(self, status: int) -> int:
+    def needed_bytes(self, status: int) -> int:
         """Return the size of the next packet; raise an error if it is larger than any accepted transaction."""
         need = int(self.state[kernel.NEEDED_BYTES])
         if status == kernel.END_OF_INPUT and need > self._limit + PACKET_ROOM:
@@ -208,7 +208,7 @@ class RowStream:
             if status not in (kernel.OUTPUT_FULL, kernel.STOP_ROW):
                 return (
                     int(state[kernel.POSITION]),
-                    self._buffers.next_packet_bytes(status),
+                    self._buffers.needed_bytes(status),
                     status == kernel.OTHER_PACKET,
                 )
 
@@ -281,7 +281,7 @@ class SnapshotStream:
             if status != kernel.OUTPUT_FULL:
                 return (
                     int(state[kernel.POSITION]),
-                    self._buffers.next_packet_bytes(status),
+                    self._buffers.needed_bytes(status),
                     status == kernel.OTHER_PACKET,
                 )
 

@@ -127,14 +127,7 @@ class PageChecksum:
 
 
 class SpacePages:
-    """Reads one space through an open connection.
-
-    Parameters
-    ----------
-    connection : Connection
-    space_id : int
-
-    """
+    """Reads one space through an open connection."""
 
     def __init__(self, connection: Connection, space_id: int) -> None:
         self._connection, self._space_id = connection, space_id

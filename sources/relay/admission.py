@@ -37,13 +37,7 @@ class AdmittedConnection:
 
 @dataclass
 class ConnectionLimiter:
-    """Counts the open connections of one relay and applies `ClientLimits`.
-
-    Parameters
-    ----------
-    limits : ClientLimits
-
-    """
+    """Counts the open connections of one relay and applies `ClientLimits`."""
 
     limits: ClientLimits
     refused_connections: int = 0

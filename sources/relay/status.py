@@ -40,13 +40,7 @@ def relay_status(relay: Relay) -> dict[str, Any]:
 
 
 class RelayMetrics:
-    """Collects the metrics of relays for `prometheus_client`.
-
-    Parameters
-    ----------
-    relays : sequence of Relay
-
-    """
+    """Collects the metrics of relays for `prometheus_client`."""
 
     def __init__(self, relays: Sequence[Relay]) -> None:
         self._relays = relays

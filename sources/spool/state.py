@@ -179,11 +179,7 @@ def remove_incomplete_files(directory: Path) -> None:
 def read_state(directory: Path, limit: int = BLOCK_LIMIT) -> SpoolState:
     """Return the state of the spool in a directory; no file is changed.
 
-    Parameters
-    ----------
-    directory : Path
-    limit : int
-        Longest accepted block, in bytes.
+    Blocks may have up to `limit` bytes.
 
     Raises
     ------

@@ -56,13 +56,7 @@ def format_assignment(assignment: IdsByPeer, ready: Mapping[str, PeerLink]) -> s
 
 @dataclass
 class FeedChooser:
-    """Decides which peers of one replicaset should send which rows.
-
-    Parameters
-    ----------
-    options : ReplicasetOptions
-
-    """
+    """Decides which peers of one replicaset should send which rows."""
 
     options: ReplicasetOptions
     owners: dict[int, str] = field(default_factory=dict)

@@ -90,14 +90,7 @@ def _mark_last_row(rows: bytes, replica_id: int, at: float) -> HistoryMark:
 
 
 class PeerHistory:
-    """Stores marks of the last rows of each peer that feeds one spool.
-
-    Parameters
-    ----------
-    directory : Path
-        The spool.
-
-    """
+    """Stores marks of the last rows of each peer that feeds one spool."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / HISTORY_FILE

@@ -134,13 +134,7 @@ def split_by_size(chunk: TransactionChunk, limit: int) -> list[TransactionChunk]
 def merge_by_time(queues: Collection[StreamQueue]) -> TransactionChunk | None:
     """Remove and return the transactions before the frontiers of all streams, sorted by time; None if there are none.
 
-    Transactions with equal times are in the order of the queues.
-
-    Parameters
-    ----------
-    queues : collection of StreamQueue
-        The queue of each running stream.
-
+    There is one queue per running stream. Transactions with equal times are in the order of the queues.
     """
     if not queues:
         return None

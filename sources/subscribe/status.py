@@ -87,13 +87,7 @@ def _file_sizes(replicaset: FollowedReplicaset) -> dict[str, int]:
 
 
 class DaemonMetrics:
-    """Collects the daemon's metrics for `prometheus_client`.
-
-    Parameters
-    ----------
-    replicasets : sequence of FollowedReplicaset
-
-    """
+    """Collects the daemon's metrics for `prometheus_client`."""
 
     def __init__(self, replicasets: Sequence[FollowedReplicaset]) -> None:
         self._replicasets = replicasets

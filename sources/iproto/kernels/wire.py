@@ -35,21 +35,8 @@ END_OF_INPUT: no complete packet is left. OUTPUT_FULL: `out` must grow. OTHER_PA
 STOP_ROW: the kernel stopped after a row, as its docstring says. Negative results are kinds of damage.
 """
 
-(
-    POSITION,
-    WRITTEN,
-    COMMITTED,
-    COUNT,
-    REPLICA,
-    NEXT_LSN,
-    FIRST_LSN,
-    SKIPPING,
-    REPEATED,
-    NEEDED_BYTES,
-    ROW_LSN,
-    HEARTBEATS,
-    REGISTERS,
-) = range(13)
+POSITION, WRITTEN, COMMITTED, COUNT, REPLICA, NEXT_LSN, FIRST_LSN = range(7)
+SKIPPING, REPEATED, NEEDED_BYTES, ROW_LSN, HEARTBEATS, REGISTERS = range(7, 13)
 """Indexes into the array `state`, which a kernel reads and updates.
 
 POSITION: position in the input buffer. WRITTEN: bytes written to `out`. COMMITTED: bytes of the complete transactions
