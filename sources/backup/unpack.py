@@ -37,11 +37,7 @@ UNPACKED = ".unpacked"
 class BackupStorage:
     """A storage to which `tt backup` uploads backups.
 
-    Parameters
-    ----------
-    location : str
-        A local path, or any URI that `pyarrow.fs` opens: the folder that has `manifests` and `data`.
-
+    `location` is a local path, or any URI that `pyarrow.fs` opens: the folder that has `manifests` and `data`.
     """
 
     def __init__(self, location: str) -> None:

@@ -19,15 +19,7 @@ ADDRESSES = 4096
 class AdmittedConnection:
     """One open connection of a client.
 
-    Parameters
-    ----------
-    address : str
-        IP address of the client; empty for a unix socket.
-    close : callable
-        Closes the connection.
-    is_unauthenticated : bool
-        Whether the client has not authenticated yet.
-
+    `address` is the client's IP address (empty for a unix socket); `close` closes the connection.
     """
 
     address: str

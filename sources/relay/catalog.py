@@ -43,15 +43,7 @@ _COLUMNS = [
 class IdRegistration:
     """A row of `_cluster` that registers an instance under a replica id; later rows with this id are the instance's.
 
-    Parameters
-    ----------
-    origin, lsn : int
-        Replica id and lsn of the row itself.
-    replica_id : int
-        The id that is assigned.
-    instance_uuid : str
-        The instance that it is assigned to.
-
+    `origin` and `lsn` are those of the row itself; it assigns `replica_id` to the instance `instance_uuid`.
     """
 
     origin: int

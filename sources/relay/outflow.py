@@ -35,13 +35,7 @@ TreatmentRule = Callable[[Mapping[int, str]], Ints]
 class RowFramer:
     """Converts blocks of a log to packets for one subscriber.
 
-    Parameters
-    ----------
-    sync : int
-        IPROTO_SYNC of the subscriber's request.
-    vclock : Vclock
-        The subscriber's vclock: rows up to it are left out.
-
+    `sync` is the IPROTO_SYNC of the subscriber's request. Rows up to `vclock`, the subscriber's, are left out.
     """
 
     def __init__(self, sync: int, vclock: Vclock) -> None:
@@ -101,15 +95,7 @@ def snapshot_packets(path: Path, sync: int, limit: int = BLOCK_LIMIT) -> Iterato
 class LogPackets:
     """Reads the logs after a subscriber's vclock and encodes their rows as SUBSCRIBE sends them.
 
-    Parameters
-    ----------
-    catalog : SpoolCatalog
-        The spool's; refreshed before each call of `unsent_packets`.
-    framer : RowFramer
-        Has the subscriber's vclock.
-    treatment_rule : callable
-        Returns the treatment of each replica id's rows, int64[32], for a {replica id: instance uuid}.
-
+    `catalog` is refreshed before each call of `unsent_packets`; `framer` has the subscriber's vclock.
     """
 
     def __init__(self, catalog: SpoolCatalog, framer: RowFramer, treatment_rule: TreatmentRule) -> None:

@@ -43,12 +43,7 @@ _NO_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 class Relay:
     """Serves one spool to any number of subscribers.
 
-    Parameters
-    ----------
-    options : RelayOptions
-    durable : callable, optional
-        As in `SpoolCatalog`; needed if this process also writes the spool.
-
+    `durable` is as in `SpoolCatalog`; it is needed if this process also writes the spool.
     """
 
     def __init__(

@@ -69,20 +69,7 @@ class RefusalError(Exception):
 class RelaySession:
     """Answers the requests of one connection.
 
-    Parameters
-    ----------
-    options : RelayOptions
-    catalog : SpoolCatalog
-        The catalog of the relay's spool.
-    limiter : ConnectionLimiter
-        The relay's limiter.
-    entry : AdmittedConnection
-        This connection in `limiter`.
-    salt : bytes
-        The salt in the greeting that the client got.
-    reader, writer : asyncio.StreamReader, asyncio.StreamWriter
-        The connection's streams.
-
+    `entry` is this connection in `limiter`; `salt` is that of the greeting that the client got.
     """
 
     def __init__(

@@ -26,13 +26,7 @@ BLOCKS = 1 << 12
 class BlockReader:
     """Reads the blocks of one file in order; as a context manager it closes the file.
 
-    Parameters
-    ----------
-    path : Path
-        A `.xlog` or `.snap` file.
-    limit : int
-        Longest accepted block in bytes, compressed and decompressed.
-
+    Blocks of the `.xlog` or `.snap` file may have up to `limit` bytes, compressed and decompressed.
     """
 
     def __init__(self, path: Path, limit: int = BLOCK_LIMIT) -> None:

@@ -20,13 +20,7 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 class DiskSpace:
     """Compares the free space of a spool's file system with the estimated size of a snapshot.
 
-    Parameters
-    ----------
-    directory : Path
-        The spool.
-    reserve : int
-        Free space that must remain, in bytes.
-
+    `reserve` is how much space must remain free, in bytes.
     """
 
     def __init__(self, directory: Path, reserve: int) -> None:

@@ -104,11 +104,7 @@ class FlushPoint:
 class Spool:
     """Writes one spool; as a context manager it locks the spool and closes the open log at the end.
 
-    Parameters
-    ----------
-    directory : Path
-        Created if it is missing.
-    options : SpoolOptions
+    A missing directory is created.
 
     Raises
     ------

@@ -109,13 +109,7 @@ def spool_files(
 ) -> list[SpoolFile]:
     """Return the files of a spool with a suffix (`.snap` or `.xlog`), in log order.
 
-    Parameters
-    ----------
-    directory : Path
-    suffix : str
-    cached_metas : dict, optional
-        Headers that were read before; new ones are added. The header of a file with rows does not change.
-
+    `cached_metas` has headers that were read before, and gets new ones: the header of a file with rows does not change.
     """
     files = []
     metas = {} if cached_metas is None else cached_metas

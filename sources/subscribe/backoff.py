@@ -11,13 +11,7 @@ from tenacity import AsyncRetrying, RetryCallState, wait_random_exponential
 class Backoff:
     """Computes the waits between consecutive failed attempts.
 
-    Parameters
-    ----------
-    first : float
-        Shortest wait, in seconds.
-    most : float
-        Longest wait, in seconds; the upper bound of the waits doubles with each failure up to it.
-
+    Waits are between `first` and `most` seconds; their upper bound doubles with each failure.
     """
 
     def __init__(self, first: float, most: float) -> None:

@@ -36,17 +36,7 @@ from sources.xlog.format.block import BLOCK_LIMIT
 class PeerFeed:
     """A running subscription to one peer; `start_feed` creates it.
 
-    Parameters
-    ----------
-    link : PeerLink
-        The peer.
-    ids : frozenset of int or None
-        The replica ids whose rows the peer sends; None: all.
-    rows : RowStream
-        Decodes the rows.
-    connection : Connection
-        The connection of this stream only.
-
+    `ids` are the replica ids whose rows the peer sends (None: all); only this stream uses `connection`.
     """
 
     def __init__(

@@ -177,20 +177,8 @@ async def compare_history(
 ) -> None:
     """Request rows again that a peer sent before, and raise an error if they differ now.
 
-    Parameters
-    ----------
-    connection : Connection
-        A connection to the peer, which cannot be used for anything else afterwards.
-    link : PeerLink
-        The peer.
-    instance_uuid : str
-        Uuid of the subscriber.
-    marks : mapping
-        For each replica id, the marks to compare, from `PeerHistory.comparable_marks`.
-    ballot : Ballot
-        The peer's ballot, according to which it has all these rows.
-    limit : int
-        Longest accepted transaction in bytes, as in `RowStream`.
+    `marks` come from `PeerHistory.comparable_marks`, and `ballot` shows that the peer has all these rows. The
+    connection cannot be used for anything else afterwards.
 
     Raises
     ------

@@ -32,16 +32,9 @@ RETENTION_SECONDS = 5.0
 class PeerLink:
     """The state of one peer, from its last answers.
 
-    Parameters
-    ----------
-    peer : Peer
-    timing : Timing
-    spool : Spool
-        The spool for its rows; has the vclock, and the uuid under which the daemon subscribes.
-    on_change : callable
-        Called with the link and a time (seconds since 1970 UTC) when the peer connects, disconnects or sends a ballot;
-        the time is that of the VOTE request.
-
+    `spool` has the vclock of the received rows, and the uuid under which the daemon subscribes. `on_change` is called with
+    the link and a time (seconds since 1970 UTC) when the peer connects, disconnects or sends a ballot; the time is that of
+    the VOTE request.
     """
 
     def __init__(

@@ -99,12 +99,7 @@ logger = logging.getLogger(__name__)
 class FollowedReplicaset:
     """Follows one replicaset and writes its rows to a spool.
 
-    Parameters
-    ----------
-    options : ReplicasetOptions
-    start : SpoolStart, optional
-        Where an empty spool begins instead of at a snapshot.
-
+    An empty spool begins at `start`, or without it at a snapshot.
     """
 
     def __init__(self, options: ReplicasetOptions, start: SpoolStart | None = None) -> None:

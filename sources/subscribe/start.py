@@ -68,15 +68,8 @@ def is_rewound(
     An instance that was restored to an older state fetches its own rows from its peers if they have them. So the caller
     repeats the check for some time.
 
-    Parameters
-    ----------
-    owner : str
-        Uuid of the instance.
-    id_ : int
-        The instance's replica id.
-    ballots, spool_vclocks : mapping
-        For each peer, its ballot, and the spool's vclock when the ballot was requested.
-
+    `owner` is the instance's uuid, and `id_` its replica id. `ballots` and `spool_vclocks` have for each peer its
+    ballot, and the spool's vclock when it was requested.
     """
     return owner in ballots and all(
         ballot.vclock.get(id_, 0) < spool_vclocks[peer].get(id_, 0) for peer, ballot in ballots.items()

@@ -26,11 +26,7 @@ from sources.xlog.stream.origins import registration
 class OriginWhitelist:
     """Decides by replica id whether rows are kept, from the uuids of the instances whose rows are kept.
 
-    Parameters
-    ----------
-    origins : collection of str
-        Uuids of the instances; empty: all rows are kept.
-
+    `origins` are uuids of instances; if it is empty, all rows are kept.
     """
 
     def __init__(self, origins: Collection[str]) -> None:
@@ -44,13 +40,7 @@ class OriginWhitelist:
 
         A spool that begins without a snapshot may lack this; then `cluster` is used.
 
-        Parameters
-        ----------
-        directory : Path
-            The spool.
-        cluster : mapping
-            {replica id: instance uuid} now, as a peer reports it.
-
+        `cluster` is {replica id: instance uuid} now, as a peer reports it.
         """
         if not self.origins:
             return
