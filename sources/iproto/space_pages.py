@@ -135,7 +135,7 @@ class SpacePages:
     async def page(self, after: bytes | None, limit: int) -> list[bytes]:
         """Return the next tuples after a key, or the first ones.
 
-        `after` is a key as a MessagePack array; None: the page is the first one. `limit` is the maximum number of tuples.
+        `after` is a key as a MessagePack array; None for the first page. `limit` is the maximum number of tuples.
         """
         key = [] if after is None else _decode_key(after)
         return await self._select(ALL if after is None else GREATER, key, limit)

@@ -32,9 +32,9 @@ RETENTION_SECONDS = 5.0
 class PeerLink:
     """The state of one peer, from its last answers.
 
-    `spool` has the vclock of the received rows, and the uuid under which the daemon subscribes. `on_change` is called with
-    the link and a time (seconds since 1970 UTC) when the peer connects, disconnects or sends a ballot; the time is that of
-    the VOTE request.
+    `spool` has the vclock of the received rows, and the uuid under which the daemon subscribes. `on_change` is called
+    with the link and a time when the peer connects, disconnects or sends a ballot; the time is that of the VOTE
+    request, in seconds since 1970 UTC.
     """
 
     def __init__(
