@@ -20,7 +20,7 @@ import numpy as np
 from sources.iproto.inflow import RowStream
 from sources.spool.spool import Spool
 from sources.xlog.format.arrays import Bytes
-from tests.sources.iproto.streams import Row, on_the_wire
+from tests.sources.iproto.streams import Row, packet_bytes
 
 BODY = msgpack.packb({0x10: 512, 0x21: [12345, 67890, "abcdefghijklmnopqrstuvwxyz" * 2]})
 READ_BYTES = 1 << 18
@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
     wire = b"".join(
-        on_the_wire(Row(1, first + k, first, k == 9, 1.7e9 + first, BODY))
+        packet_bytes(Row(1, first + k, first, k == 9, 1.7e9 + first, BODY))
         for first in range(1, options.rows + 1, 10)
         for k in range(10)
     )
@@ -52,7 +52,7 @@ def measure(directory: Path, wire: Bytes) -> float:
     shutil.rmtree(directory, ignore_errors=True)
     with Spool(directory) as spool:
         spool.instance_uuid = UUID
-        spool.begin({})
+        spool.begin_at({})
         rows = RowStream({}, lambda chunk: spool.append(chunk.rows, chunk.vclock), "benchmark")
         began, at = time.process_time(), 0
         for end in range(READ_BYTES, wire.size + READ_BYTES, READ_BYTES):

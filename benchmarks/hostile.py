@@ -31,9 +31,9 @@ import numpy as np
 
 from schemas.errors import ConnectionLostError
 from sources.iproto import inflow
-from sources.iproto.address import Address, Password, Peer
+from sources.iproto.address import Address, PasswordSource, Peer
 from sources.iproto.client import connect
-from sources.iproto.inflow import Chunk, RowStream
+from sources.iproto.inflow import RowStream, TransactionChunk
 from sources.iproto.messages import Subscription, auth_body
 from sources.iproto.packet import encode_packet
 from sources.spool.spool import Spool
@@ -74,7 +74,7 @@ def main() -> None:
 
 async def measure(folder: Path, options: argparse.Namespace) -> None:
     """Measure in a folder."""
-    inflow.warm()
+    inflow.compile_kernels()
     write_spool(folder / "spool", 1)
     config = folder / "config.yaml"
     config.write_text(CONFIG.format(status=options.port + 1, port=options.port))
@@ -129,7 +129,9 @@ class Honest:
 
     async def begin(self, vclock: dict[int, int]) -> None:
         """Subscribe."""
-        peer = Peer("relay", Address("127.0.0.1", self._port), "central", Password(env="RELAY_PASSWORD"))
+        peer = Peer(
+            "relay", Address("127.0.0.1", self._port), "central", PasswordSource(env="RELAY_PASSWORD")
+        )
         connection = None
         while connection is None:
             with contextlib.suppress(ConnectionLostError):
@@ -143,14 +145,14 @@ class Honest:
 
     async def _acknowledge(self, rows: RowStream) -> None:
         while True:
-            self._connection.acknowledge(inflow.sparse(rows.vclock), to_relay=True)
+            self._connection.acknowledge(inflow.array_to_vclock(rows.vclock), to_relay=True)
             await asyncio.sleep(1)
 
     def appended(self, lsn: int) -> None:
         """Take note that a row was appended now."""
         self._appended[lsn] = time.monotonic()
 
-    def _take(self, chunk: Chunk) -> None:
+    def _take(self, chunk: TransactionChunk) -> None:
         now = time.monotonic()
         self._lags += [now - self._appended.pop(int(lsn), now) for lsn in chunk.lsns]
 

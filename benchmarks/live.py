@@ -19,7 +19,7 @@ from pathlib import Path
 
 from sources.iproto import inflow
 from sources.iproto.address import Peer, parse_address
-from sources.subscribe.options import ReplicasetOptions, Start, Timing
+from sources.subscribe.options import ReplicasetOptions, SpoolStart, Timing
 from sources.subscribe.replicaset import FollowedReplicaset
 from tests.live import Tarantool
 
@@ -48,12 +48,12 @@ def main() -> None:
 
 def measure(folder: Path, rows: int, rounds: int, port: int) -> None:
     """Measure in a folder."""
-    inflow.warm()
+    inflow.compile_kernels()
     address = f"127.0.0.1:{port}"
     with Tarantool(folder / "master", cfg={"memtx_memory": 1 << 30}) as master:
         master.eval("box.schema.space.create('load'):create_index('pk')")
         master.eval("box.cfg{listen = ...}", address)
-        start = Start(
+        start = SpoolStart(
             master.eval("return box.info.cluster.uuid"), {1: int(master.eval("return box.info.lsn"))}
         )
         with Tarantool(folder / "base", cfg=REPLICA | {"replication": [address]}):
@@ -92,7 +92,7 @@ def _tarantool(folder: Path, address: str, lsn: int) -> float:
         return time.monotonic() - began
 
 
-async def _daemon(folder: Path, address: str, start: Start, lsn: int) -> tuple[float, float]:
+async def _daemon(folder: Path, address: str, start: SpoolStart, lsn: int) -> tuple[float, float]:
     """Return the seconds, and those of processor time, that the daemon takes for the rows."""
     spool = folder / "spool"
     shutil.rmtree(spool, ignore_errors=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from config.values import Location, Part, mistake
-from sources.iproto.address import Address, Tls, parse_address
+from sources.iproto.address import Address, TlsOptions, parse_address
 
 
 def _address(value: str) -> str:
@@ -40,9 +40,9 @@ class TlsFiles(Part):
     key_file: Location | None = None
     server_name: str | None = None
 
-    def tls(self) -> Tls:
+    def tls(self) -> TlsOptions:
         """Return the settings for the client and the relay."""
-        return Tls(**self.model_dump())
+        return TlsOptions(**self.model_dump())
 
 
 def listen_address(text: str | None) -> Address | None:

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from config.address import Port, Server, TlsFiles
 from config.values import Interval, Label, Location, Name, Part, mistake
-from sources.iproto.address import Password, parse_address
+from sources.iproto.address import PasswordSource, parse_address
 from sources.relay.options import ClientLimits, RelayOptions
 from sources.xlog.format.block import BLOCK_LIMIT
 
@@ -84,9 +84,9 @@ class FollowerUser(Part):
             raise mistake(f"{self.name!r} exists on each server already; allowed: another name", "name")
         return self
 
-    def password(self) -> Password | None:
+    def password(self) -> PasswordSource | None:
         """Return the source of the password: an environment variable or a file."""
-        return None if self.name == "guest" else Password(self.password_env, self.password_file)
+        return None if self.name == "guest" else PasswordSource(self.password_env, self.password_file)
 
 
 class Aggregated(Part):
@@ -201,7 +201,7 @@ class RelayConfig(Part):
         return self._served(served, max_block_bytes)
 
     def _served(self, served: Sequence[tuple[str, str, str]], max_block_bytes: int) -> list[RelayOptions]:
-        users = {user.name: Password(user.password_env, user.password_file) for user in self.users}
+        users = {user.name: PasswordSource(user.password_env, user.password_file) for user in self.users}
         tls = None if self.tls is None else self.tls.tls()
         return [
             RelayOptions(

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from config.values import Location, Part, later, mistake
 from schemas.names import table_name
-from sources.iproto.address import Password
+from sources.iproto.address import PasswordSource
 
 Kind = Literal["drop", "hash"]
 """How a field is masked: it has no column, or its column holds a keyed hash."""
@@ -115,9 +115,9 @@ class Spaces(Part):
         """Whether rows with a value that its column cannot hold are left out of the space's table."""
         return _matches(space_name, tuple(self.misfits))
 
-    def mask_key(self) -> Password:
+    def mask_key(self) -> PasswordSource:
         """Return the environment variable or file that holds the key of `hash`."""
-        return Password(self.mask_key_env, self.mask_key_file)
+        return PasswordSource(self.mask_key_env, self.mask_key_file)
 
     def wants(self, space_name: str) -> bool:
         """Whether a space becomes a table."""

@@ -12,9 +12,9 @@ from pydantic import model_validator
 
 from config.address import Port, Server, TlsFiles
 from config.values import ByteCount, Interval, Label, Location, Name, Part, Uuid, mistake
-from sources.iproto.address import Password, Peer, parse_address
-from sources.spool.options import Keep, SpoolOptions
-from sources.subscribe.assignment import Orphans
+from sources.iproto.address import PasswordSource, Peer, parse_address
+from sources.spool.options import SpoolOptions, SpoolRetention
+from sources.subscribe.assignment import OrphanPolicy
 from sources.subscribe.options import FeedMode, ReplicasetOptions, Timing
 from sources.xlog.format.block import BLOCK_LIMIT
 from sources.xlog.format.writer import Fsync
@@ -83,7 +83,11 @@ class ReplicasetConfig(Part):
         user, address = parse_address(text)
         tls = None if self.tls is None else self.tls.tls()
         return Peer(
-            str(address), address, user or self.user, Password(self.password_env, self.password_file), tls
+            str(address),
+            address,
+            user or self.user,
+            PasswordSource(self.password_env, self.password_file),
+            tls,
         )
 
 
@@ -109,10 +113,10 @@ class KeepFiles(Part):
     forget: Interval = "1 day"
     snapshot: bool = False
 
-    def keep(self) -> Keep:
+    def keep(self) -> SpoolRetention:
         """Return the settings for the daemon."""
         age = None if self.age is None else seconds(self.age)
-        return Keep(frozenset(self.readers), self.size, age, seconds(self.forget), self.snapshot)
+        return SpoolRetention(frozenset(self.readers), self.size, age, seconds(self.forget), self.snapshot)
 
 
 class Subscribe(Part):
@@ -195,7 +199,7 @@ class Subscribe(Part):
                 directory=Path(replicaset.spool),
                 peers=tuple(replicaset.peer(text) for text in replicaset.peers),
                 feed=FeedMode(replicaset.feed or self.feed),
-                orphans=Orphans(replicaset.orphans or self.orphans),
+                orphans=OrphanPolicy(replicaset.orphans or self.orphans),
                 origins=frozenset(replicaset.origins),
                 accept_rewind=accept_rewind,
                 timing=timing,

@@ -22,7 +22,7 @@ from observe.proof.space_proof import ProofLimits
 from pipeline.commit.load import load_state
 from pipeline.state import State
 from schemas.errors import ConfigurationError, IprotoError
-from sources.iproto.address import Password, Peer, parse_address
+from sources.iproto.address import PasswordSource, Peer, parse_address
 from warehouse import validations
 from warehouse.place import Place, place_of
 from warehouse.warehouse import Warehouse
@@ -123,7 +123,7 @@ def _peer(text: str, password_env: str | None) -> Peer:
         user, address = parse_address(text)
     except ValueError as error:
         raise ConfigurationError(str(error), path="--peer") from None
-    return Peer(str(address), address, user, Password(password_env if user else None))
+    return Peer(str(address), address, user, PasswordSource(password_env if user else None))
 
 
 def _check_spaces(state: State, spaces: Collection[str]) -> None:

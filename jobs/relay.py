@@ -31,7 +31,7 @@ from pipeline.node.node import status_of as node_status
 from pipeline.node.users import NodeUser
 from schemas.errors import ConfigurationError
 from sources.relay.server import Relay
-from sources.relay.status import RelayMetrics, status_of
+from sources.relay.status import RelayMetrics, relay_status
 
 
 def relay(config: Live, file: str, *, aggregated: bool = False, verbose: bool = False) -> None:
@@ -55,7 +55,7 @@ def relay(config: Live, file: str, *, aggregated: bool = False, verbose: bool = 
             password.read()  # a missing secret is reported at the start
 
     def status() -> object:
-        found: dict[str, object] = {"spools": [status_of(each) for each in relays]}
+        found: dict[str, object] = {"spools": [relay_status(each) for each in relays]}
         if nodes:
             found["aggregated"] = node_status(nodes[0])
         return found

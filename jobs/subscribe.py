@@ -26,12 +26,12 @@ from jobs.runtime.command_line import Stopped
 from jobs.runtime.daemon import keep_private, log_to_stderr, stopped
 from observe.status_page import status_page
 from schemas.errors import ConfigurationError
-from sources.spool.options import Keep
+from sources.spool.options import SpoolRetention
 from sources.spool.state import read_state
-from sources.subscribe.daemon import follow
-from sources.subscribe.options import Start
+from sources.subscribe.daemon import daemon_tasks
+from sources.subscribe.options import SpoolStart
 from sources.subscribe.replicaset import FollowedReplicaset
-from sources.subscribe.status import DaemonMetrics, status_of
+from sources.subscribe.status import DaemonMetrics, replicaset_status
 from warehouse.newest_epoch import EPOCHS
 from warehouse.read_only import ReadOnlyWarehouse
 
@@ -50,14 +50,14 @@ def is_empty(spool: Path) -> bool:
     return not spool.is_dir() or read_state(spool).vclock is None
 
 
-def start_of(tables: IdTables, source: str) -> Start | None:
+def start_of(tables: IdTables, source: str) -> SpoolStart | None:
     """Return the position of a source's replicaset in the tables; None if they do not have the source."""
     for uuid in tables.read_of(source):
-        return Start(uuid, position(tables, uuid, source))
+        return SpoolStart(uuid, position(tables, uuid, source))
     return None
 
 
-def starts(section: Subscribe) -> list[Start | None]:
+def starts(section: Subscribe) -> list[SpoolStart | None]:
     """Return where each replicaset's spool begins: None if it continues, or begins with a snapshot.
 
     Raises
@@ -98,15 +98,15 @@ def subscribe(config: Live, file: str, *, accept_rewind: bool = False, verbose: 
             link.peer.password.read()  # a missing secret is reported at the start, not at the first reconnect
 
     def status() -> object:
-        return {"replicasets": [status_of(replicaset) for replicaset in replicasets]}
+        return {"replicasets": [replicaset_status(replicaset) for replicaset in replicasets]}
 
     with status_page(listen_address(section.status), DaemonMetrics(replicasets), status):
         asyncio.run(_until_stopped(replicasets, section.keep.keep()))
     raise Stopped
 
 
-async def _until_stopped(replicasets: list[FollowedReplicaset], keep: Keep) -> None:
-    await stopped([asyncio.create_task(each) for each in follow(replicasets, keep)])
+async def _until_stopped(replicasets: list[FollowedReplicaset], keep: SpoolRetention) -> None:
+    await stopped([asyncio.create_task(each) for each in daemon_tasks(replicasets, keep)])
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ from collections.abc import Collection
 from pathlib import Path
 
 from schemas.errors import BackupError
-from sources.backup.chain import Chain, chains_of
-from sources.backup.unpack import Storage, directory_of, is_unpacked, unpack
+from sources.backup.chain import BackupChain, backup_chains
+from sources.backup.unpack import BackupStorage, archive_directory, is_unpacked, unpack
 
 
 def unpack_all(location: str, into: Path, replicasets: Collection[str] = (), *, as_json: bool = False) -> int:
@@ -31,10 +31,10 @@ def unpack_all(location: str, into: Path, replicasets: Collection[str] = (), *, 
         Print each archive and each missing link as a JSON line.
 
     """
-    storage = Storage(location)
+    storage = BackupStorage(location)
     manifests = storage.manifests()
     is_whole = True
-    for chain in chains_of(manifests):
+    for chain in backup_chains(manifests):
         if not replicasets or chain.replicaset in replicasets:
             is_whole = _unpacked(storage, chain, into, as_json=as_json) and is_whole
     for manifest in manifests:
@@ -44,7 +44,7 @@ def unpack_all(location: str, into: Path, replicasets: Collection[str] = (), *, 
     return 0 if is_whole else 1
 
 
-def _unpacked(storage: Storage, chain: Chain, into: Path, *, as_json: bool) -> bool:
+def _unpacked(storage: BackupStorage, chain: BackupChain, into: Path, *, as_json: bool) -> bool:
     """Unpack one replicaset's archives; return false if one is missing or damaged."""
     is_whole = not chain.missing
     for link in chain.missing:
@@ -62,7 +62,7 @@ def _unpacked(storage: Storage, chain: Chain, into: Path, *, as_json: bool) -> b
             is_whole = False
             print(f"not unpacked: {error}", file=sys.stderr)
             continue
-        directory = str(directory_of(into, archive))
+        directory = str(archive_directory(into, archive))
         _say(
             {
                 "backup": archive.backup,

@@ -1,4 +1,5 @@
-"""Sources of rows: log files (`xlog`), live servers (`iproto`, `subscribe`, `spool`) and backups (`backup`).
+"""Reads rows of Tarantool's write-ahead log: from files (`xlog`), live servers (`iproto`), and backups (`backup`).
 
-`relay` serves spools to other subscribers. Start with `xlog`. Depends on `schemas` only.
+The daemon in `subscribe` copies the rows of live servers into a `spool`; `relay` serves a spool to other subscribers.
+Start with `xlog`. The package depends on `schemas` only.
 """

@@ -27,7 +27,7 @@ from observe.proof.sorted_versions import SortedVersions, SpaceKeys, server_page
 from schemas.errors import AggregatorError, ConnectionLostError, WarehouseError
 from schemas.space import Space
 from sources.iproto.client import Connection
-from sources.iproto.space_pages import FIRST_ROWS, SpacePages, next_limit
+from sources.iproto.space_pages import FIRST_ROWS, SpacePages, next_page_limit
 
 ATTEMPTS = 6
 """Maximum number of repeated comparisons of a key; after that the key has no result."""
@@ -174,7 +174,7 @@ class SpaceComparison:
             await self._rate_limit.wait(rows)
             if rows < limit or last is None:
                 return list(suspects)
-            after, limit = last, next_limit(rows, size)
+            after, limit = last, next_page_limit(rows, size)
 
     async def _compare_page(
         self, versions: SortedVersions, after: bytes | None, limit: int
@@ -220,7 +220,7 @@ class SpaceComparison:
         space = self._compared
         before = self._tables()
         await self._wait_for_server(before.vclocks.get(space.uuid, {}))
-        server_tuples = await self._pages.tuples_at(keys)
+        server_tuples = await self._pages.tuples_by_key(keys)
         await self._rate_limit.wait(len(keys))
         tables = await self._wait_for_tables((await self._connection.vote()).vclock)
         table_tuples = tables.tuples_of_keys(space.replicaset, space.table, keys)

@@ -23,7 +23,7 @@ from schemas.errors import ConfigurationError, UnsupportedError
 from schemas.layout import EXTRA_COLUMN, MISFITS_COLUMN, TableLayout
 from schemas.space import Space
 from schemas.tables import VERSION_COLUMNS
-from sources.iproto.address import Password
+from sources.iproto.address import PasswordSource
 from udfs.tuples.masking import keyed, keyed_hashes
 
 TUPLE_COLUMN = "_tuple"
@@ -42,7 +42,7 @@ class Mask:
     ----------
     kinds : mapping of str to str
         By column; may be empty: its field has left the format, and may stand in what has no name.
-    password : Password
+    password : PasswordSource
         Where the key of `hash` is found.
     key : bytes, optional
         The key itself, for tasks on machines that do not know it.
@@ -50,7 +50,7 @@ class Mask:
     """
 
     kinds: Mapping[str, Kind]
-    password: Password
+    password: PasswordSource
     key: bytes | None = field(default=None, repr=False, compare=False)
 
     def schema(self, layout: TableLayout) -> StructType:

@@ -195,7 +195,7 @@ def read_served(directory: Path, limit: int = BLOCK_LIMIT) -> Served | None:
         It is none of a node.
 
     """
-    snapshots, logs = spool_state.files_of(directory, ".snap"), spool_state.files_of(directory, ".xlog")
+    snapshots, logs = spool_state.spool_files(directory, ".snap"), spool_state.spool_files(directory, ".xlog")
     if not snapshots:
         return None
     newest, served = snapshots[-1], Served()

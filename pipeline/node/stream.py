@@ -23,8 +23,8 @@ from schemas.errors import SpoolError
 from schemas.iproto import RequestType, SystemSpace
 from sources.spool import state as spool_state
 from sources.spool.acks import remove_expired
-from sources.spool.options import Keep, SpoolOptions
-from sources.spool.removal import removable, remove
+from sources.spool.options import SpoolOptions, SpoolRetention
+from sources.spool.removal import removable_files, remove_files
 from sources.spool.spool import ServerVersions, Spool
 from sources.xlog.format.block import BLOCK_LIMIT
 from sources.xlog.format.writer import Fsync
@@ -58,7 +58,7 @@ class Stream:
     def __init__(self, directory: Path, limit: int = BLOCK_LIMIT, forget: float = 86400.0) -> None:
         self.directory, self._limit = directory, limit
         # Where nobody follows, nothing but the newest snapshot and what comes behind it stays.
-        self._keep = Keep(size=0, forget=forget, snapshot=True)
+        self._keep = SpoolRetention(size=0, forget=forget, snapshot=True)
         self.spool = Spool(directory, SpoolOptions(fsync=Fsync.BLOCK, max_block_bytes=limit))
         self.spool.versions = VERSIONS
         self.served: Served | None = None
@@ -166,7 +166,7 @@ class Stream:
             writer.abandon()
             writer.path.with_name(writer.path.name + ".inprogress").unlink(missing_ok=True)
             raise
-        self.spool.adopt(vclock)
+        self.spool.continue_from(vclock)
         logger.info("%s: snapshot of %d rows at %s", self.directory, count, dict(vclock))
         self.tidy()
 
@@ -181,8 +181,8 @@ class Stream:
     @property
     def wants_snapshot(self) -> bool:
         """Whether the logs behind the newest snapshot are so large that another one is due."""
-        snapshots = spool_state.files_of(self.directory, ".snap")
-        logs = spool_state.files_of(self.directory, ".xlog")
+        snapshots = spool_state.spool_files(self.directory, ".snap")
+        logs = spool_state.spool_files(self.directory, ".xlog")
         if not snapshots:
             return False
         start = sum(snapshots[-1].meta.vclock.values())
@@ -192,9 +192,11 @@ class Stream:
     def tidy(self) -> None:
         """Remove files that the newest snapshot represents, and that no follower needs."""
         now = time.time()
-        snapshots = spool_state.files_of(self.directory, ".snap")
-        logs = spool_state.files_of(self.directory, ".xlog")
-        remove(removable(snapshots, logs, remove_expired(self.directory, self._keep, now), self._keep, now))
+        snapshots = spool_state.spool_files(self.directory, ".snap")
+        logs = spool_state.spool_files(self.directory, ".xlog")
+        remove_files(
+            removable_files(snapshots, logs, remove_expired(self.directory, self._keep, now), self._keep, now)
+        )
 
     @property
     def _known(self) -> Served:

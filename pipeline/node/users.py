@@ -15,7 +15,7 @@ from typing import Any
 
 from schemas import dictionary as d
 from schemas.iproto import SystemSpace
-from sources.iproto.address import Password
+from sources.iproto.address import PasswordSource
 
 GUEST = "guest"
 
@@ -28,14 +28,14 @@ class NodeUser:
     ----------
     name : str
         `guest` is who does not authenticate.
-    password : Password or None
+    password : PasswordSource or None
     executes : bool
         Whether it may call functions and evaluate code.
 
     """
 
     name: str
-    password: Password | None = None
+    password: PasswordSource | None = None
     executes: bool = False
 
 

@@ -1,4 +1,4 @@
-"""Reads backups that `tt backup` has put into a storage, into directories of log files.
+"""Unpacks backups that `tt backup` has uploaded to a storage into directories of log files.
 
-`manifest` lists the archives, `chain` finds missing ones, `unpack` writes an archive's files.
+`manifest` lists the archives, `chain` finds gaps between them, `unpack` writes an archive's files.
 """

@@ -1,7 +1,8 @@
-"""Orders the archives of one replicaset, and finds missing links between them.
+"""Orders the backup archives of each replicaset by time, and finds gaps between them.
 
 An incremental archive continues an earlier backup, named by `previous_backup_id`; backups in which the replicaset
-failed are skipped. If that backup is missing, or ended at another vclock, rows are missing between the two. No I/O.
+failed are skipped. If the earlier backup is missing, or ended at another vclock, rows are missing between the two.
+No I/O.
 
 Source: `markProblems` and `vclockProblems` in `cli/backup/chain/build.go` of tarantool/tt 2.14.
 """
@@ -11,20 +12,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from sources.backup.manifest import Archive, Manifest, Vclock
+from sources.backup.manifest import BackupArchive, BackupManifest, Vclock
 
 
 @dataclass(frozen=True)
 class MissingLink:
-    """Logs between two archives that are in no archive.
+    """A gap before an archive: logs that no archive of the replicaset has.
 
     Parameters
     ----------
     replicaset, backup : str
-        Of the archive after the missing logs.
+        Uuid of the replicaset, and id of the backup with the archive after the gap.
     begin : mapping of int to int or None
-        The vclock at which that archive begins.
+        The vclock at which this archive begins; None if the manifest has none.
     reason : str
+        Why the logs are missing.
 
     """
 
@@ -34,80 +36,85 @@ class MissingLink:
     reason: str
 
     def __str__(self) -> str:
-        begin = "" if self.begin is None else f", which begins at {shown(self.begin)}"
+        begin = "" if self.begin is None else f", which begins at {format_vclock(self.begin)}"
         return f"replicaset {self.replicaset}: rows are missing before backup {self.backup}{begin}: {self.reason}"
 
 
 @dataclass(frozen=True)
-class Chain:
-    """The archives of one replicaset in a storage.
+class BackupChain:
+    """The archives of one replicaset in a storage, and the gaps between them.
 
     Parameters
     ----------
     replicaset : str
-        Its uuid.
-    archives : tuple of Archive
+        Uuid of the replicaset.
+    archives : tuple of BackupArchive
         The oldest first.
     missing : tuple of MissingLink
+        The gaps.
 
     """
 
     replicaset: str
-    archives: tuple[Archive, ...]
+    archives: tuple[BackupArchive, ...]
     missing: tuple[MissingLink, ...]
 
 
-def chains_of(manifests: Iterable[Manifest]) -> list[Chain]:
-    """Return the chain of each replicaset, by uuid."""
-    by_id = {one.backup: one for one in manifests}
-    found: dict[str, list[Archive]] = {}
-    for one in by_id.values():
-        for archive in one.archives:
-            found.setdefault(archive.replicaset, []).append(archive)
+def backup_chains(manifests: Iterable[BackupManifest]) -> list[BackupChain]:
+    """Return the chain of each replicaset, sorted by its uuid."""
+    by_id = {manifest.backup: manifest for manifest in manifests}
+    archives_by_uuid: dict[str, list[BackupArchive]] = {}
+    for manifest in by_id.values():
+        for archive in manifest.archives:
+            archives_by_uuid.setdefault(archive.replicaset, []).append(archive)
     return [
-        Chain(
+        BackupChain(
             uuid,
-            tuple(sorted(archives, key=_time)),
-            tuple(_missing(sorted(archives, key=_time), by_id)),
+            tuple(sorted(archives, key=_creation_order)),
+            tuple(_find_gaps(sorted(archives, key=_creation_order), by_id)),
         )
-        for uuid, archives in sorted(found.items())
+        for uuid, archives in sorted(archives_by_uuid.items())
     ]
 
 
-def shown(vclock: Vclock) -> str:
-    """Return a vclock as text."""
+def format_vclock(vclock: Vclock) -> str:
+    """Return a vclock as text, sorted by replica id."""
     return "{" + ", ".join(f"{id_}: {lsn}" for id_, lsn in sorted(vclock.items())) + "}"
 
 
-def _time(archive: Archive) -> tuple[str, str]:
+def _creation_order(archive: BackupArchive) -> tuple[str, str]:
     return archive.created, archive.backup
 
 
-def _missing(archives: Iterable[Archive], by_id: Mapping[str, Manifest]) -> Iterable[MissingLink]:
-    own = {one.backup: one for one in archives}
+def _find_gaps(
+    archives: Iterable[BackupArchive], by_id: Mapping[str, BackupManifest]
+) -> Iterable[MissingLink]:
+    by_backup = {archive.backup: archive for archive in archives}
     for archive in archives:
         if not archive.is_full:
-            reason = _reason(archive, own, by_id)
+            reason = _gap_reason(archive, by_backup, by_id)
             if reason is not None:
                 yield MissingLink(archive.replicaset, archive.backup, archive.begin, reason)
 
 
-def _reason(archive: Archive, own: Mapping[str, Archive], by_id: Mapping[str, Manifest]) -> str | None:
-    """Return why an archive continues no other one; None if it continues one."""
-    link, passed = by_id[archive.backup].previous, {archive.backup}
-    while link is not None and link not in passed:
-        passed.add(link)
+def _gap_reason(
+    archive: BackupArchive, by_backup: Mapping[str, BackupArchive], by_id: Mapping[str, BackupManifest]
+) -> str | None:
+    """Return why rows are missing before an incremental archive; None if it continues an earlier one."""
+    link, visited = by_id[archive.backup].previous, {archive.backup}
+    while link is not None and link not in visited:
+        visited.add(link)
         if link not in by_id:
             return f"backup {link} is missing"
-        if link in own:
-            before = own[link]
-            if _known(before.end) == _known(archive.begin or {}):
+        if link in by_backup:
+            before = by_backup[link]
+            if _comparable_lsns(before.end) == _comparable_lsns(archive.begin or {}):
                 return None
-            return f"backup {link} ends at {shown(before.end)}"
+            return f"backup {link} ends at {format_vclock(before.end)}"
         link = by_id[link].previous
-    return "it continues no backup of the replicaset"
+    return "its chain has no earlier backup of the replicaset"
 
 
-def _known(vclock: Vclock) -> dict[int, int]:
-    """Return a vclock without components that do not compare between instances."""
+def _comparable_lsns(vclock: Vclock) -> dict[int, int]:
+    """Return a vclock without zeros and without component 0, which differs between instances."""
     return {id_: lsn for id_, lsn in vclock.items() if id_ != 0 and lsn > 0}

@@ -1,4 +1,4 @@
-"""Reads the manifest of one backup of a cluster: its archives, and the files and instance of each.
+"""Parses the manifest of one backup of a cluster: which archive each replicaset has, and of which instance.
 
 A storage has `manifests/<backup id>.json` and `data/<backup id>-<replicaset uuid>.tar.zst`. A manifest has for each
 replicaset one instance and its archive, or the error why there is none; a full backup has a snapshot, an incremental
@@ -28,7 +28,7 @@ Vclock = Mapping[int, int]
 
 
 @dataclass(frozen=True)
-class Archive:
+class BackupArchive:
     """The archive of one replicaset in one backup.
 
     Parameters
@@ -38,13 +38,13 @@ class Archive:
     created : str
         When the backup was made, as text that sorts by time.
     replicaset, instance : str
-        Uuids.
+        Uuids of the replicaset, and of the instance whose files were archived.
     path : str
-        Of the archive in the storage.
+        Path of the archive in the storage.
     checksum : str or None
-        SHA-256 of its bytes, in lower case.
+        SHA-256 of the archive's bytes, in lower case.
     is_full : bool
-        Whether it has a snapshot.
+        Whether the archive has a snapshot; otherwise it has only logs.
     begin : mapping of int to int or None
         The vclock at which an incremental backup begins.
     end : mapping of int to int
@@ -64,37 +64,30 @@ class Archive:
 
 
 @dataclass(frozen=True)
-class Manifest:
-    """One backup of a cluster.
+class BackupManifest:
+    """The parsed manifest of one backup of a cluster.
 
     Parameters
     ----------
     backup : str
-        Its id.
+        The id of the backup.
     previous : str or None
-        The id of the backup before it in its chain.
-    archives : tuple of Archive
-        By uuid of the replicaset.
+        The id of the backup that this one continues; None for the first one of a chain.
+    archives : tuple of BackupArchive
+        One per replicaset, sorted by its uuid.
     failures : mapping of str to str
-        Uuid of a replicaset whose backup failed, to the reason.
+        For each replicaset whose backup failed, by uuid: the reason.
 
     """
 
     backup: str
     previous: str | None
-    archives: tuple[Archive, ...]
+    archives: tuple[BackupArchive, ...]
     failures: Mapping[str, str]
 
 
-def read_manifest(data: bytes, file: str) -> Manifest:
-    """Return a manifest's content.
-
-    Parameters
-    ----------
-    data : bytes
-        JSON.
-    file : str
-        Its name in errors.
+def parse_manifest(data: bytes, file: str) -> BackupManifest:
+    """Parse a manifest, which is JSON; `file` is its name in errors.
 
     Raises
     ------
@@ -103,16 +96,16 @@ def read_manifest(data: bytes, file: str) -> Manifest:
 
     """
     try:
-        whole = json.loads(data)
-        version = whole.get("schema_version")
+        document = json.loads(data)
+        version = document.get("schema_version")
         if version != SCHEMA_VERSION:
             raise BackupError(
                 f"a manifest of schema version {version}", file=file, advice=f"{SCHEMA_VERSION} can be read"
             )
-        backup, previous = str(whole["backup_id"]), str(whole.get("previous_backup_id") or "") or None
-        created, shards = str(whole["creation_time"]), whole["shards"]
+        backup, previous = str(document["backup_id"]), str(document.get("previous_backup_id") or "") or None
+        created, shards = str(document["creation_time"]), document["shards"]
         archives = [
-            _archive(backup, created, uuid, shard["instance"])
+            _parse_archive(backup, created, uuid, shard["instance"])
             for uuid, shard in sorted(shards.items())
             if shard.get("instance")
         ]
@@ -123,30 +116,30 @@ def read_manifest(data: bytes, file: str) -> Manifest:
         }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BackupError(f"not a manifest of a backup: {error!r}", file=file) from None
-    return Manifest(backup, previous, tuple(archives), failures)
+    return BackupManifest(backup, previous, tuple(archives), failures)
 
 
-def _archive(backup: str, created: str, replicaset: str, one: Mapping[str, Any]) -> Archive:
-    artifact = one["artifact"]
+def _parse_archive(backup: str, created: str, replicaset: str, instance: Mapping[str, Any]) -> BackupArchive:
+    artifact = instance["artifact"]
     kind = artifact["type"]
     if kind not in (FULL, INCREMENTAL):
         raise ValueError(f"a backup of type {kind}")
     path = str(artifact["path"])
     if path.startswith("/") or ".." in path.split("/"):
         raise ValueError(f"an archive outside of the storage: {path}")
-    begin = one.get("vclock_begin")
-    return Archive(
+    begin = instance.get("vclock_begin")
+    return BackupArchive(
         backup,
         created,
         str(UUID(replicaset)),
-        str(UUID(one["instance_uuid"])),
+        str(UUID(instance["instance_uuid"])),
         path,
         str(artifact.get("checksum_sha256") or "").lower() or None,
         kind == FULL,
-        None if begin is None else _vclock(begin),
-        _vclock(one["vclock_end"]),
+        None if begin is None else _parse_vclock(begin),
+        _parse_vclock(instance["vclock_end"]),
     )
 
 
-def _vclock(value: Mapping[str, Any]) -> Vclock:
+def _parse_vclock(value: Mapping[str, Any]) -> Vclock:
     return {int(id_): int(lsn) for id_, lsn in value.items()}

@@ -1,8 +1,9 @@
-"""Writes the log files of an archive into a directory, as a stream: never a whole archive or file in memory.
+"""Writes the log files of backup archives into directories, without loading an archive or a file into memory.
 
-An archive is a tar of log files, compressed by zstd. Its files are first written to a temporary folder; each is
-renamed into place after the archive was read to its end and its checksum matches the manifest. So a reader of the
-directory sees complete files only. The log at the border of two archives is in both: the longer one is kept.
+An archive is a tar of log files, compressed by zstd. Its files are first written to a temporary folder. They are
+renamed into place after the archive was read to its end and its checksum was compared with the manifest, so readers of
+the directory see complete files only. Two consecutive archives may both have the log at their border: the longer file
+stays.
 
 Source: `cli/backup/archive/archive.go` of tarantool/tt 2.14. `sources.backup.chain` orders archives.
 """
@@ -20,40 +21,36 @@ import pyarrow.fs as pafs
 import zstandard
 
 from schemas.errors import BackupError
-from sources.backup.manifest import DATA, MANIFESTS, Archive, Manifest, read_manifest
+from sources.backup.manifest import DATA, MANIFESTS, BackupArchive, BackupManifest, parse_manifest
 from sources.xlog.reader.file_buffer import open_fs
 
 SUFFIXES = frozenset({".snap", ".xlog", ".vylog", ".run", ".index"})
-"""Suffixes of files that are written; others, such as a copy of the manifest, are of no use to a log reader."""
+"""Suffixes of the files that are unpacked; other files, such as a copy of the manifest, are skipped."""
 
-CHUNK = 1 << 20
+CHUNK_BYTES = 1 << 20
 
-ASIDE = ".unpacking"
-DONE = ".unpacked"
-"""Folders in a directory: files of archives that are still incomplete, and an empty file per complete archive."""
+UNPACKING = ".unpacking"
+UNPACKED = ".unpacked"
+"""Folders of an instance: for files that are being unpacked, and for one empty file per unpacked archive."""
 
 
-class Storage:
-    """A storage of backups.
+class BackupStorage:
+    """A storage to which `tt backup` uploads backups.
 
-    Parameters
-    ----------
-    location : str
-        A local path, or any URI that `pyarrow.fs` opens: the folder that has `manifests` and `data`.
-
+    `location` is a local path, or any URI that `pyarrow.fs` opens: the folder that has `manifests` and `data`.
     """
 
     def __init__(self, location: str) -> None:
         self.location = location
         self._fs, self._path = open_fs(location.rstrip("/"))
 
-    def manifests(self) -> list[Manifest]:
-        """Return all manifests.
+    def manifests(self) -> list[BackupManifest]:
+        """Read and return all manifests of the storage.
 
         Raises
         ------
         BackupError
-            There is no folder of manifests, or a file in it is not a manifest.
+            The storage has no folder of manifests, or a file in this folder is not a manifest.
 
         """
         folder = f"{self._path}/{MANIFESTS}"
@@ -61,18 +58,18 @@ class Storage:
             raise BackupError(
                 "there is no folder `manifests`",
                 storage=self.location,
-                advice="name the folder that `tt backup upload` was given, with its prefix",
+                advice="name the same folder as for `tt backup upload`, with its prefix",
             )
         infos = self._fs.get_file_info(pafs.FileSelector(folder))
-        found = []
-        for info in sorted(infos, key=lambda one: str(one.base_name)):
+        manifests = []
+        for info in sorted(infos, key=lambda info: str(info.base_name)):
             if info.type == pafs.FileType.File and info.base_name.endswith(".json"):
                 with self._fs.open_input_stream(info.path) as stream:
-                    found.append(read_manifest(stream.read(), info.base_name))
-        return found
+                    manifests.append(parse_manifest(stream.read(), info.base_name))
+        return manifests
 
-    def opened(self, archive: Archive) -> Any:
-        """Return the bytes of an archive as a stream.
+    def open_archive(self, archive: BackupArchive) -> Any:
+        """Open an archive and return its bytes as a stream.
 
         Raises
         ------
@@ -86,8 +83,8 @@ class Storage:
         raise BackupError("the archive is missing", backup=archive.backup, file=archive.path)
 
 
-class _Hashed:
-    """Bytes of a stream, hashed as they are read."""
+class _HashingReader:
+    """Reads a stream and computes the SHA-256 of its bytes."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -95,60 +92,55 @@ class _Hashed:
 
     def read(self, size: int = -1) -> bytes:
         """Return the next bytes."""
-        data = bytes(self._stream.read(size if size >= 0 else CHUNK))
+        data = bytes(self._stream.read(size if size >= 0 else CHUNK_BYTES))
         self.digest.update(data)
         return data
 
     def finish(self) -> None:
         """Read the remaining bytes."""
-        while self.read(CHUNK):
+        while self.read(CHUNK_BYTES):
             pass
 
 
-def directory_of(into: Path, archive: Archive) -> Path:
-    """Return the directory for the archive's instance: one source."""
+def archive_directory(into: Path, archive: BackupArchive) -> Path:
+    """Return the directory for the files of an archive's instance, which is one source of logs."""
     return into / archive.replicaset / archive.instance
 
 
-def is_unpacked(into: Path, archive: Archive) -> bool:
-    """Whether all files of an archive have been written."""
-    return (directory_of(into, archive) / DONE / archive.backup).exists()
+def is_unpacked(into: Path, archive: BackupArchive) -> bool:
+    """Return whether all files of an archive have been written."""
+    return (archive_directory(into, archive) / UNPACKED / archive.backup).exists()
 
 
-def unpack(storage: Storage, archive: Archive, into: Path) -> list[str]:
-    """Write the files of an archive, and return the names of those that are new or longer than before.
+def unpack(storage: BackupStorage, archive: BackupArchive, into: Path) -> list[str]:
+    """Write the files of an archive; return the names of the files that are new or have become longer.
 
-    Parameters
-    ----------
-    storage : Storage
-    archive : Archive
-    into : Path
-        Each instance gets its own directory below.
+    Each instance has its own directory in `into`.
 
     Raises
     ------
     BackupError
-        The archive is missing or damaged, or its checksum differs from the manifest's.
+        The archive is missing or damaged, or its checksum differs from the one in the manifest.
 
     """
-    directory = directory_of(into, archive)
-    aside = directory / ASIDE
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
+    directory = archive_directory(into, archive)
+    temporary = directory / UNPACKING
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
     try:
-        names = _written_aside(storage, archive, aside)
-        changed = [name for name in names if _moved(aside / name, directory / name)]
+        names = _extract(storage, archive, temporary)
+        changed = [name for name in names if _replace_if_longer(temporary / name, directory / name)]
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
-    (directory / DONE).mkdir(exist_ok=True)
-    (directory / DONE / archive.backup).touch()
+        shutil.rmtree(temporary, ignore_errors=True)
+    (directory / UNPACKED).mkdir(exist_ok=True)
+    (directory / UNPACKED / archive.backup).touch()
     return changed
 
 
-def _written_aside(storage: Storage, archive: Archive, aside: Path) -> list[str]:
+def _extract(storage: BackupStorage, archive: BackupArchive, temporary: Path) -> list[str]:
     names = []
-    with storage.opened(archive) as stream:
-        hashed = _Hashed(stream)
+    with storage.open_archive(archive) as stream:
+        hashed = _HashingReader(stream)
         source: Any = hashed
         try:
             with (
@@ -156,10 +148,10 @@ def _written_aside(storage: Storage, archive: Archive, aside: Path) -> list[str]
                 tarfile.open(fileobj=plain, mode="r|") as tar,
             ):
                 for member in tar:
-                    name = _file_of(member, archive)
+                    name = _log_file_path(member, archive)
                     content = tar.extractfile(member) if name is not None else None
                     if name is not None and content is not None:
-                        _write(content, aside / name)
+                        _write(content, temporary / name)
                         names.append(name)
         except (zstandard.ZstdError, tarfile.TarError, EOFError) as error:
             raise BackupError(
@@ -176,8 +168,11 @@ def _written_aside(storage: Storage, archive: Archive, aside: Path) -> list[str]
     return sorted(names, key=lambda name: PurePosixPath(name).name)
 
 
-def _file_of(member: tarfile.TarInfo, archive: Archive) -> str | None:
-    """Return the file name for an entry; None if it is not a file of an instance."""
+def _log_file_path(member: tarfile.TarInfo, archive: BackupArchive) -> str | None:
+    """Return the relative path of a tar entry; None if it is not a log file.
+
+    Raises BackupError for an entry that would be written outside of the directory.
+    """
     if member.isdir():
         return None
     path = PurePosixPath(member.name)
@@ -189,12 +184,12 @@ def _file_of(member: tarfile.TarInfo, archive: Archive) -> str | None:
 def _write(content: IO[bytes], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
-        shutil.copyfileobj(content, file, CHUNK)
+        shutil.copyfileobj(content, file, CHUNK_BYTES)
         file.flush()
         os.fsync(file.fileno())
 
 
-def _moved(new: Path, path: Path) -> bool:
+def _replace_if_longer(new: Path, path: Path) -> bool:
     """Rename a file into place, unless a file of the same or greater length exists there."""
     if path.exists() and path.stat().st_size >= new.stat().st_size:
         return False

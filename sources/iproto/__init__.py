@@ -1,1 +1,5 @@
-"""Tarantool's binary protocol from a replica's side: bytes ↔ messages without a socket, and an asyncio driver."""
+"""Tarantool's binary protocol (IPROTO), as a replica speaks it.
+
+`greeting`, `packet`, `messages`, `inflow` and `kernels` convert bytes without a socket; `wire` and `client` are the
+asyncio driver. `space_pages` reads a space of a live server.
+"""

@@ -1,8 +1,11 @@
-"""The address of a server, and the user and password to connect with.
+"""Addresses of servers, and what is needed to connect to one: user, password, TLS.
+
+An address has one of these forms:
 
     host:port    [::1]:port    unix/:/path    user@host:port
 
-A password is never part of an address: it comes from the environment or a file. No I/O except reading that file.
+A password is never part of an address: it comes from an environment variable or a file. The only I/O of this module
+reads that file and the TLS files.
 """
 
 from __future__ import annotations
@@ -25,16 +28,16 @@ _UNIX = re.compile(r"unix/:(?P<path>/.+)")
 
 @dataclass(frozen=True)
 class Address:
-    """A TCP port or a unix socket.
+    """Where a server listens: a TCP port or a unix socket.
 
     Parameters
     ----------
     host : str or None
-        None for a unix socket.
+        Host name or IP address; None for a unix socket.
     port : int
         0 for a unix socket.
     path : str or None
-        The unix socket's.
+        Path of the unix socket; None for TCP.
 
     """
 
@@ -49,12 +52,12 @@ class Address:
 
 
 def parse_address(text: str) -> tuple[str | None, Address]:
-    """Return (user or None, address).
+    """Parse an address with an optional user, such as `guest@host:3301`; return (user or None, address).
 
     Raises
     ------
     ValueError
-        The text has another form; the error lists the allowed ones.
+        The text has none of the allowed forms, or contains a password; the message lists the forms.
 
     """
     user, at, rest = text.rpartition("@")
@@ -70,8 +73,8 @@ def parse_address(text: str) -> tuple[str | None, Address]:
 
 
 @dataclass(frozen=True)
-class Password:
-    """The source of a password; the password is read at each use, and never shown.
+class PasswordSource:
+    """Where to read a password: an environment variable or a file. It is read at each use, and never shown.
 
     Parameters
     ----------
@@ -86,26 +89,26 @@ class Password:
     file: str | None = None
 
     def read(self) -> str:
-        """Return the password; empty if no source is named.
+        """Return the password, or an empty text if neither a variable nor a file is named.
 
-        A file that others can write is refused; one that others can read causes one warning.
+        A file that other users may read causes one warning.
 
         Raises
         ------
         ConfigurationError
-            The variable or the file is missing, or empty.
+            The variable or the file is missing or empty, or other users may write the file.
 
         """
         if self.env is not None:
             if self.env not in os.environ:
                 raise ConfigurationError(f"the environment has no variable {self.env}", advice="set it")
-            return _not_empty(os.environ[self.env], variable=self.env)
+            return _require_password(os.environ[self.env], variable=self.env)
         if self.file is None:
             return ""
         try:
             with Path(self.file).open(encoding="utf-8") as file:
-                _check_rights(self.file, os.fstat(file.fileno()).st_mode)
-                return _not_empty(file.readline().removesuffix("\n"), file=self.file)
+                _check_file_mode(self.file, os.fstat(file.fileno()).st_mode)
+                return _require_password(file.readline().removesuffix("\n"), file=self.file)
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is not UTF-8"
             raise ConfigurationError(
@@ -113,7 +116,7 @@ class Password:
             ) from error
 
 
-def _not_empty(password: str, **where: str) -> str:
+def _require_password(password: str, **where: str) -> str:
     if not password:
         raise ConfigurationError(
             "the password is empty", advice="set one: an empty one protects nothing", **where
@@ -121,29 +124,29 @@ def _not_empty(password: str, **where: str) -> str:
     return password
 
 
-_warned: set[str] = set()
+_warned_paths: set[str] = set()
 
 
-def _check_rights(path: str, mode: int) -> None:
+def _check_file_mode(path: str, mode: int) -> None:
     if mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise ConfigurationError("others may change the password's file", file=path, advice="chmod 600")
-    if mode & (stat.S_IRGRP | stat.S_IROTH) and path not in _warned:
-        _warned.add(path)
+    if mode & (stat.S_IRGRP | stat.S_IROTH) and path not in _warned_paths:
+        _warned_paths.add(path)
         logger.warning("%s: others may read this password: chmod 600", path)
 
 
 @dataclass(frozen=True)
-class Tls:
-    """How to use TLS with a server that supports it (Tarantool Enterprise, or a proxy).
+class TlsOptions:
+    """TLS files and the expected server name, for a server that supports TLS (Tarantool Enterprise, or a proxy).
 
     Parameters
     ----------
     ca_file : str or None
-        Certificates to check the server's with; None: the system's.
+        CA certificates that verify the server's certificate; None: those of the system.
     cert_file, key_file : str or None
-        The client's own, if the server requires one.
+        The client's certificate and private key, if the server requires them.
     server_name : str or None
-        The name in the server's certificate, if it is not the host of the address.
+        The name in the server's certificate, if it differs from the host of the address.
 
     """
 
@@ -152,8 +155,8 @@ class Tls:
     key_file: str | None = None
     server_name: str | None = None
 
-    def context(self) -> ssl.SSLContext:
-        """Return a context that checks the server's certificate.
+    def client_context(self) -> ssl.SSLContext:
+        """Return a client's SSL context, which verifies the server's certificate.
 
         Raises
         ------
@@ -172,22 +175,22 @@ class Tls:
 
 @dataclass(frozen=True)
 class Peer:
-    """One server of the configuration.
+    """One server to connect to, as configured.
 
     Parameters
     ----------
     name : str
-        Shown in messages: the address.
+        Name in messages: the address as text.
     address : Address
     user : str or None
-        None: guest.
-    password : Password
-    tls : Tls or None
+        None: the user `guest`, without authentication.
+    password : PasswordSource
+    tls : TlsOptions or None
 
     """
 
     name: str
     address: Address
     user: str | None = None
-    password: Password = field(default_factory=Password)
-    tls: Tls | None = None
+    password: PasswordSource = field(default_factory=PasswordSource)
+    tls: TlsOptions | None = None

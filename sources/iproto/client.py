@@ -1,8 +1,8 @@
-"""One connection to one server: the asyncio driver of the protocol.
+"""One connection to one server: sends requests, returns answers, and begins streams of rows.
 
-`connect` reads the greeting and authenticates. Requests are answered in order; after `subscribe` the connection carries
-rows only, and takes acknowledgements, which a timer sends even if no rows are read: a server disconnects a subscriber
-that is silent for four of its `replication_timeout`.
+`connect` reads the greeting and authenticates. Requests are answered in order. After `subscribe` the server sends only
+rows, and the connection sends only acknowledgements. The caller sends them regularly, even if it reads no rows: a
+server disconnects a subscriber that is silent for four times its `replication_timeout`.
 
 `packet`, `messages` and `inflow` decode bytes; `sources.subscribe` decides which requests are sent.
 """
@@ -21,26 +21,13 @@ from sources.iproto.address import Peer
 from sources.iproto.greeting import Greeting, scramble
 from sources.iproto.inflow import Sink
 from sources.iproto.packet import Packet, encode_packet
-from sources.iproto.wire import Wire
+from sources.iproto.wire import WireProtocol
 
 
 class Connection:
-    """An authenticated connection; made by `connect`.
+    """An authenticated connection to a server; `connect` creates it. An answer may take `timeout` seconds."""
 
-    Parameters
-    ----------
-    peer : Peer
-        The server.
-    wire : Wire
-        The connection's bytes.
-    greeting : Greeting
-        The server's greeting.
-    timeout : float
-        Seconds to wait for an answer.
-
-    """
-
-    def __init__(self, peer: Peer, wire: Wire, greeting: Greeting, timeout: float) -> None:
+    def __init__(self, peer: Peer, wire: WireProtocol, greeting: Greeting, timeout: float) -> None:
         self.peer, self.wire, self.greeting = peer, wire, greeting
         self._timeout = timeout
         self._sync = 0
@@ -53,17 +40,20 @@ class Connection:
         *,
         is_raw: bool = False,
     ) -> Packet:
-        """Send a request and return its answer; with a sink, a stream follows. A raw answer may have any length.
+        """Send a request and return its answer.
+
+        A stream that follows the answer goes to `sink`. The body of a raw answer stays undecoded (`Packet.raw_body`),
+        and may have up to `PACKET_LIMIT` bytes.
 
         Raises
         ------
         IprotoError
-            The server refused, or the connection broke.
+            The server refused, did not answer in time, or the connection broke.
 
         """
         self._sync += 1
         transport = self.wire.transport
-        answer = self.wire.expect(sink, is_raw=is_raw)
+        answer = self.wire.expect_answer(sink, is_raw=is_raw)
         transport.write(encode_packet(command, self._sync, body))
         try:
             async with asyncio.timeout(self._timeout):  # wait_for may swallow a cancellation
@@ -74,49 +64,50 @@ class Connection:
             raise error from None
 
     async def vote(self) -> messages.Ballot:
-        """Return the server's ballot."""
-        return messages.ballot_of(await self.request(Command.VOTE), self.greeting.version)
+        """Send VOTE and return the server's ballot: its vclock, its oldest log, whether it is loading."""
+        return messages.parse_ballot(await self.request(Command.VOTE), self.greeting.version)
 
     async def select(self, space: SystemSpace, key: Sequence[Any] = ()) -> list[Any]:
-        """Return tuples of a system space."""
-        return messages.tuples_in(await self.request(Command.SELECT, messages.select_body(space, key)))
+        """Return the tuples of a system space with this primary key; all tuples for an empty key."""
+        return messages.parse_tuples(await self.request(Command.SELECT, messages.select_body(space, key)))
 
     async def replicaset_uuid(self) -> str:
         """Return the uuid of the server's replicaset, from `_schema`."""
-        for key in ("replicaset_uuid", "cluster"):  # 3.x, before
-            uuid = messages.replicaset_of(await self.select(SystemSpace.SCHEMA, (key,)))
+        for key in ("replicaset_uuid", "cluster"):  # the key in 3.x, and in versions before
+            uuid = messages.parse_replicaset_uuid(await self.select(SystemSpace.SCHEMA, (key,)))
             if uuid is not None:
                 return uuid
         raise PeerError("the server belongs to no replicaset yet", peer=self.peer.name)
 
     async def cluster(self) -> dict[int, str]:
         """Return {replica id: instance uuid}, from `_cluster`."""
-        return messages.cluster_of(await self.select(SystemSpace.CLUSTER))
+        return messages.parse_cluster(await self.select(SystemSpace.CLUSTER))
 
-    async def retained_from(self, instance_uuid: str) -> dict[int, int] | None:
-        """Return the vclock from which the server keeps its logs for a subscriber; None: it keeps none."""
+    async def retained_logs_vclock(self, instance_uuid: str) -> dict[int, int] | None:
+        """Return the vclock after which the server retains its logs for a subscriber; None if it retains none."""
         if self.greeting.version < messages.KEEPS_LOGS_SINCE:
             return None
-        return messages.gc_consumer_vclock(await self.select(SystemSpace.GC_CONSUMERS, (instance_uuid,)))
+        return messages.parse_gc_consumer(await self.select(SystemSpace.GC_CONSUMERS, (instance_uuid,)))
 
     async def fetch_snapshot(self, sink: Sink, instance_uuid: str) -> Packet:
-        """Begin FETCH_SNAPSHOT; its answer has the vclock of the read view, from which SUBSCRIBE continues.
+        """Send FETCH_SNAPSHOT and return its answer, which has the vclock from which SUBSCRIBE continues.
 
-        `wire.end_of_stream` is done when all rows are in the sink. The uuid must be the one that subscribes later.
+        The snapshot's rows go to the sink; then the future `wire.end_of_stream` is done. The uuid must be the one that
+        subscribes later.
         """
         self._check_version()
         body = messages.fetch_snapshot_body(instance_uuid, self.greeting.version)
         return await self.request(Command.FETCH_SNAPSHOT, body, sink)
 
     async def subscribe(self, subscription: messages.Subscription, sink: Sink) -> Packet:
-        """Begin SUBSCRIBE; its rows go to the sink until the connection ends."""
+        """Send SUBSCRIBE and return its answer; rows go to the sink until the connection ends."""
         self._check_version()
         if subscription.cluster_crc32 is not None:
             self.wire.allow_cluster_info()
         return await self.request(Command.SUBSCRIBE, subscription.body(), sink)
 
     async def is_relay(self) -> bool:
-        """Return whether the server is our own relay, which supports more than Tarantool's protocol."""
+        """Return whether the server is a relay (`sources.relay`), which supports extensions of Tarantool's protocol."""
         try:
             answer = await self.request(Command.ID, {MessageKey.VERSION: 1, MessageKey.FEATURES: []})
         except ConnectionLostError:
@@ -126,16 +117,20 @@ class Connection:
         return MessageKey.RELAY_VERSION in answer.body
 
     def acknowledge(self, vclock: Mapping[int, int], *, to_relay: bool = False) -> None:
-        """Send a heartbeat with our vclock, or an empty one if the vclock could do harm."""
+        """Acknowledge rows up to a vclock; see `messages.ack_body` for servers to which an empty vclock is sent.
+
+        A closed connection is ignored.
+        """
         with contextlib.suppress(ConnectionLostError):
             body = messages.ack_body(vclock, self.greeting.version, to_relay=to_relay)
             self.wire.transport.write(encode_packet(0, 0, body))
 
     def close(self) -> None:
         """Close the connection."""
-        self.wire.abort(ConnectionLostError("closed by us", peer=self.peer.name))
+        self.wire.abort(ConnectionLostError("closed by this program", peer=self.peer.name))
 
     def _check_version(self) -> None:
+        """Raise PeerError if the server does not support anonymous subscribers with a filter."""
         if self.greeting.version < messages.ANONYMOUS_SINCE:
             version = ".".join(map(str, self.greeting.version))
             raise PeerError(
@@ -146,33 +141,28 @@ class Connection:
 
 
 async def connect(peer: Peer, timeout: float) -> Connection:
-    """Return a greeted and authenticated connection.
+    """Connect to a server, read its greeting, authenticate if the peer has a user, and return the connection.
 
-    Parameters
-    ----------
-    peer : Peer
-        The server.
-    timeout : float
-        Seconds for each step.
+    The greeting, and later each answer, may take `timeout` seconds.
 
     Raises
     ------
     IprotoError
-        Nothing listens there, or it is not a Tarantool, or the user is refused.
+        Nothing listens at the address, the service is not a Tarantool, or the server refuses the user.
 
     """
-    wire: Wire | None = None
+    wire: WireProtocol | None = None
     try:
         async with asyncio.timeout(timeout):
-            wire = await _open(peer)
+            wire = await _open_wire(peer)
             greeting = await wire.greeting
     except TimeoutError:
-        _abandon(wire)
+        _abort_if_open(wire)
         raise ConnectionLostError(f"no greeting in {timeout:g} seconds", peer=peer.name) from None
     except OSError as error:
         raise ConnectionLostError(f"cannot connect: {error}", peer=peer.name) from error
     except BaseException:
-        _abandon(wire)
+        _abort_if_open(wire)
         raise
     connection = Connection(peer, wire, greeting, timeout)
     if peer.user is not None:
@@ -185,25 +175,31 @@ async def connect(peer: Peer, timeout: float) -> Connection:
     return connection
 
 
-def _abandon(wire: Wire | None) -> None:
+def _abort_if_open(wire: WireProtocol | None) -> None:
     if wire is not None:
-        wire.abort(ConnectionLostError("given up", peer=wire.peer))
+        wire.abort(ConnectionLostError("connecting was given up", peer=wire.peer))
 
 
-async def _open(peer: Peer) -> Wire:
+async def _open_wire(peer: Peer) -> WireProtocol:
     loop = asyncio.get_running_loop()
-    context = peer.tls.context() if peer.tls is not None else None
+    context = peer.tls.client_context() if peer.tls is not None else None
     name = peer.tls.server_name if peer.tls is not None else None
     address = peer.address
 
-    def wire() -> Wire:
-        return Wire(peer.name)
+    def new_protocol() -> WireProtocol:
+        return WireProtocol(peer.name)
 
     if address.path is not None:
         name = name or ("localhost" if context else None)
-        _, protocol = await loop.create_unix_connection(wire, address.path, ssl=context, server_hostname=name)
+        _, protocol = await loop.create_unix_connection(
+            new_protocol, address.path, ssl=context, server_hostname=name
+        )
     else:
         _, protocol = await loop.create_connection(
-            wire, address.host or "", address.port, ssl=context, server_hostname=name if context else None
+            new_protocol,
+            address.host or "",
+            address.port,
+            ssl=context,
+            server_hostname=name if context else None,
         )
     return protocol

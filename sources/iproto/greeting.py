@@ -1,4 +1,4 @@
-r"""What a server says first, 128 bytes, and the answer to its challenge.
+r"""Parses and formats the greeting that a server sends first (128 bytes), and computes the answer to its challenge.
 
     [0:63]    `Tarantool 2.6.0 (Binary) <instance uuid>`, padded with spaces
     [63]      \n
@@ -35,14 +35,14 @@ _LINE = re.compile(
 
 @dataclass(frozen=True)
 class Greeting:
-    """The content of a greeting.
+    """A parsed greeting of a server.
 
     Parameters
     ----------
     version : tuple of int
-        The server's: (major, minor, patch).
+        The server's version: (major, minor, patch).
     instance_uuid : str
-        Lower case.
+        The server's instance uuid, in lower case.
     salt : bytes
         32 bytes, new for each connection.
 
@@ -54,12 +54,12 @@ class Greeting:
 
 
 def parse_greeting(data: bytes) -> Greeting:
-    """Return a greeting's content.
+    """Parse the 128 bytes of a greeting.
 
     Raises
     ------
     ProtocolError
-        The data is not a greeting: another service listens there, or a Tarantool console.
+        The data is not a greeting: another service sent it, or a Tarantool console.
 
     """
     text = data[:LINE_SIZE].decode("ascii", errors="replace")
@@ -86,13 +86,13 @@ def format_greeting(greeting: Greeting) -> bytes:
 
 
 def scramble(password: str, salt: bytes) -> bytes:
-    """Return the 20 bytes that prove knowledge of a password."""
+    """Return the 20 bytes that prove knowledge of a password: chap-sha1."""
     once = hashlib.sha1(password.encode()).digest()
     twice = hashlib.sha1(once).digest()
     mask = hashlib.sha1(salt[:SCRAMBLE_SIZE] + twice).digest()
     return bytes(a ^ b for a, b in zip(once, mask, strict=True))
 
 
-def is_scramble_of(given: bytes, password: str, salt: bytes) -> bool:
-    """Return whether a scramble was made from this password, in constant time."""
-    return hmac.compare_digest(given, scramble(password, salt))
+def scramble_matches(received: bytes, password: str, salt: bytes) -> bool:
+    """Return whether a scramble was computed from this password and salt; the comparison takes constant time."""
+    return hmac.compare_digest(received, scramble(password, salt))

@@ -1,7 +1,7 @@
-"""Decodes a server's stream of rows into chunks of whole transactions in the form of a log, or an error.
+"""Converts a server's stream of rows into chunks of complete transactions, encoded as in a log file.
 
-Each class takes bytes from the wire and returns complete chunks; none uses a socket. The work per row is in `kernels`.
-Chunks go to `sources.spool`; `messages` has the requests.
+`RowStream` decodes the rows of SUBSCRIBE, `SnapshotStream` those of FETCH_SNAPSHOT. Both receive bytes of a connection
+(`wire`) and pass chunks to a callback; neither uses a socket. The kernels in `kernels.rows` do the work per row.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ PACKET_ROOM = 64
 
 
 @dataclass(frozen=True)
-class Chunk:
-    """Whole transactions in the form of a log.
+class TransactionChunk:
+    """Complete transactions, encoded as in a log file.
 
     Parameters
     ----------
     rows : uint8[]
-        Consecutive rows.
+        The bytes of the rows: headers and bodies.
     ends : int64[n]
-        End of each transaction in `rows`.
+        End of each transaction in `rows`, in bytes.
     times : float64[n]
-        Time of each transaction, seconds since 1970 UTC, by the server's clock.
+        Timestamp of the last row of each transaction, seconds since 1970 UTC, by the server's clock.
     replicas, lsns : int64[n]
-        Replica id of each transaction, and the lsn of its last row.
+        Replica id of the instance that made each transaction, and the lsn of its last row.
 
     """
 
@@ -53,42 +53,42 @@ class Chunk:
 
     @property
     def vclock(self) -> dict[int, int]:
-        """The vclock of the chunk's origins after its last row."""
+        """The highest lsn of each replica id in the chunk."""
         top = np.zeros(VCLOCK_MAX, np.int64)
         np.maximum.at(top, self.replicas, self.lsns)
-        return sparse(top)
+        return array_to_vclock(top)
 
 
 class Sink(Protocol):
-    """Takes the bytes of a stream."""
+    """Receives the bytes of a stream: `RowStream` or `SnapshotStream`."""
 
     def feed(self, buffer: Bytes, begin: int, end: int) -> tuple[int, int, bool]:
-        """Take the complete part of `buffer[begin:end]`.
+        """Process the complete packets of `buffer[begin:end]`.
 
         Returns
         -------
-        position, need, is_packet : int, int, bool
-            Where the rest begins; the bytes that it must grow to; whether it begins with a complete packet that is not
-            a row.
+        position, needed_bytes, is_packet : int, int, bool
+            Where the unprocessed rest begins; how long the rest must become before the next packet is complete, in
+            bytes; whether the rest begins with a complete packet that is not a row, such as an error.
 
         """
 
 
-def dense(vclock: Mapping[int, int]) -> Ints:
-    """Return a vclock as an array of 32 lsns, without component 0."""
+def vclock_to_array(vclock: Mapping[int, int]) -> Ints:
+    """Return a vclock as an array of 32 lsns, indexed by replica id; the lsn of id 0 is left out."""
     array = np.zeros(VCLOCK_MAX, np.int64)
     for id_, lsn in vclock.items():
         array[id_] = lsn if id_ else 0
     return array
 
 
-def sparse(vclock: Ints) -> dict[int, int]:
-    """Return the components of an array that are not 0."""
+def array_to_vclock(vclock: Ints) -> dict[int, int]:
+    """Return {replica id: lsn} from an array of lsns, without zeros."""
     return {int(id_): int(vclock[id_]) for id_ in np.flatnonzero(vclock)}
 
 
-class _Buffers:
-    """The kernel's output, with the incomplete transaction at its end."""
+class _KernelOutput:
+    """A kernel's state and its output buffer, which may end with an incomplete transaction."""
 
     def __init__(self, limit: int, peer: str) -> None:
         self._limit, self._peer = limit, peer
@@ -96,83 +96,85 @@ class _Buffers:
         self.out: Bytes = np.empty(self._least, np.uint8)
         self.state: Ints = np.zeros(kernel.STATE_SIZE, np.int64)
 
-    def take(self) -> Bytes:
-        """Return the complete transactions and keep the rest."""
-        whole, used = int(self.state[kernel.COMMITTED]), int(self.state[kernel.OUT])
-        taken, rest = self.out[:whole].copy(), self.out[whole:used].copy()
+    def take_complete(self) -> Bytes:
+        """Remove and return the complete transactions; the incomplete one stays in the buffer."""
+        committed, written = int(self.state[kernel.COMMITTED]), int(self.state[kernel.WRITTEN])
+        complete, rest = self.out[:committed].copy(), self.out[committed:written].copy()
         if rest.size + kernel.HEAD_ROOM <= self._least < self.out.size:
             self.out = np.empty(self._least, np.uint8)  # frees the memory of a large transaction
         self.out[: rest.size] = rest
-        self.state[kernel.OUT] -= whole
+        self.state[kernel.WRITTEN] -= committed
         self.state[kernel.COMMITTED] = self.state[kernel.COUNT] = 0
-        return taken
+        return complete
 
     def grow(self) -> None:
-        need, most = int(self.state[kernel.NEED]), self._limit + kernel.HEAD_ROOM
+        """Enlarge the buffer for the next row; raise an error if the transaction exceeds the limit."""
+        need, most = int(self.state[kernel.NEEDED_BYTES]), self._limit + kernel.HEAD_ROOM
         if need > most:
             raise beyond_limit(self._limit, peer=self._peer)
         size = min(max(2 * self.out.size, need), most)
         self.out = np.concatenate([self.out, np.empty(size - self.out.size, np.uint8)])
 
-    def needed(self, status: int) -> int:
-        """Return the bytes that the next packet takes; refuse a packet larger than any accepted transaction."""
-        need = int(self.state[kernel.NEED])
-        if status == kernel.MORE and need > self._limit + PACKET_ROOM:
+    def needed_bytes(self, status: int) -> int:
+        """Return the size of the next packet; raise an error if it is larger than any accepted transaction."""
+        need = int(self.state[kernel.NEEDED_BYTES])
+        if status == kernel.END_OF_INPUT and need > self._limit + PACKET_ROOM:
             raise beyond_limit(self._limit, peer=self._peer)
         return need
 
 
 class RowStream:
-    """The rows after SUBSCRIBE.
+    """Decodes the rows that a server sends after SUBSCRIBE, and checks that no lsn is missing.
 
     Parameters
     ----------
     vclock : mapping
-        The requested position: rows above it come. Rows at or below it are counted and left out.
+        The requested vclock. Rows above it are passed on; rows up to it are counted (`repeated`) and dropped.
     emit : callable
         Called with each chunk.
     peer : str
-        The name in errors.
+        The server's name in errors.
     limit : int
-        Limit of a transaction's bytes in a log; a larger one is refused.
-    wanted : int64[32], optional
-        Treatment of rows by replica id (`kernels.wire`), read again for each row; None keeps all rows.
-    registered : callable, optional
-        Called with the rows of each transaction that changes `_cluster`, before later rows are checked, if some id is
-        not wanted.
+        Longest accepted transaction in bytes, as encoded in a log.
+    treatments : int64[32], optional
+        For each replica id, what happens to its rows: `SENT` or `AS_NOP` of `kernels.wire`. The array is read again
+        for each row, so the caller may change it. None keeps all rows.
+    on_registration : callable, optional
+        Called with the rows of each transaction that changes `_cluster`, before later rows are filtered, if the rows of
+        some id are replaced by NOPs.
 
     """
 
     def __init__(
         self,
         vclock: Mapping[int, int],
-        emit: Callable[[Chunk], None],
+        emit: Callable[[TransactionChunk], None],
         peer: str,
         limit: int = BLOCK_LIMIT,
-        wanted: Ints | None = None,
-        registered: Callable[[bytes], None] | None = None,
+        treatments: Ints | None = None,
+        on_registration: Callable[[bytes], None] | None = None,
     ) -> None:
-        self._wanted = np.full(VCLOCK_MAX, kernel.SENT, np.int64) if wanted is None else wanted
-        self._registered = registered
-        self.vclock = dense(vclock)
+        self._treatments = np.full(VCLOCK_MAX, kernel.SENT, np.int64) if treatments is None else treatments
+        self._on_registration = on_registration
+        self.vclock = vclock_to_array(vclock)
         self.counts: Ints = np.zeros(VCLOCK_MAX, np.int64)
         self._emit, self._peer = emit, peer
-        self._buffers = _Buffers(limit, peer)
-        self._marks = np.empty((3, TRANSACTIONS), np.int64)
+        self._buffers = _KernelOutput(limit, peer)
+        self._transactions = np.empty((3, TRANSACTIONS), np.int64)
         self._times = np.empty(TRANSACTIONS, np.float64)
 
     @property
     def repeated(self) -> int:
-        """Received rows that were already there."""
+        """Number of received rows that were dropped since the vclock has them."""
         return int(self._buffers.state[kernel.REPEATED])
 
     @property
     def heartbeats(self) -> int:
-        """Received heartbeats."""
+        """Number of received heartbeats."""
         return int(self._buffers.state[kernel.HEARTBEATS])
 
     def feed(self, buffer: Bytes, begin: int, end: int) -> tuple[int, int, bool]:
-        """Take the complete part; see `Sink`.
+        """Process complete packets; see `Sink.feed`.
 
         Raises
         ------
@@ -185,32 +187,36 @@ class RowStream:
 
         """
         state = self._buffers.state
-        state[kernel.AT] = begin
+        state[kernel.POSITION] = begin
         while True:
             status = walk_stream(
                 *(buffer, end, self.vclock, self.counts, state, self._buffers.out),
-                *(self._marks, self._times, self._wanted),
+                *(self._transactions, self._times, self._treatments),
             )
             count = int(state[kernel.COUNT])
             if count:
-                ends, replicas, lsns = self._marks[:, :count].copy()
+                ends, replicas, lsns = self._transactions[:, :count].copy()
                 times = self._times[:count].copy()
-                taken = self._buffers.take()
-                if status == kernel.REACHED and self._registered is not None:
-                    self._registered(taken[ends[-2] if count > 1 else 0 :].tobytes())
-                self._emit(Chunk(taken, ends, times, replicas, lsns))
-            elif status == kernel.FULL:
+                complete = self._buffers.take_complete()
+                if status == kernel.STOP_ROW and self._on_registration is not None:
+                    self._on_registration(complete[ends[-2] if count > 1 else 0 :].tobytes())
+                self._emit(TransactionChunk(complete, ends, times, replicas, lsns))
+            elif status == kernel.OUTPUT_FULL:
                 self._buffers.grow()
             if status < 0:
-                raise self._damage(status)
-            if status not in (kernel.FULL, kernel.REACHED):
-                return int(state[kernel.AT]), self._buffers.needed(status), status == kernel.PACKET
+                raise self._protocol_error(status)
+            if status not in (kernel.OUTPUT_FULL, kernel.STOP_ROW):
+                return (
+                    int(state[kernel.POSITION]),
+                    self._buffers.needed_bytes(status),
+                    status == kernel.OTHER_PACKET,
+                )
 
-    def _damage(self, status: int) -> ProtocolError:
+    def _protocol_error(self, status: int) -> ProtocolError:
         state = self._buffers.state
-        if status in (kernel.GAP, kernel.CUT):
+        if status in (kernel.LSN_GAP, kernel.CUT_TRANSACTION):
             replica = int(state[kernel.REPLICA])
-            what = "rows are missing in" if status == kernel.GAP else "a transaction is cut in"
+            what = "rows are missing in" if status == kernel.LSN_GAP else "a transaction is cut in"
             return StreamGapError(
                 f"{what} the server's stream",
                 peer=self._peer,
@@ -218,22 +224,22 @@ class RowStream:
                 lsn=int(state[kernel.ROW_LSN]),
                 wanted=int(self.vclock[replica]) + 1,
             )
-        return _damage(status, self._peer)
+        return _protocol_error(status, self._peer)
 
 
 class SnapshotStream:
-    """The rows after FETCH_SNAPSHOT; they have no transactions.
+    """Decodes the rows that a server sends after FETCH_SNAPSHOT; they have no transactions.
 
     Parameters
     ----------
     emit : callable
-        Called with any number of rows.
+        Called with the bytes of some rows, encoded as in a `.snap` file.
     peer : str
-        The name in errors.
+        The server's name in errors.
     now : float, optional
-        The rows' time, seconds since 1970 UTC: they come without one.
+        The timestamp for all rows, seconds since 1970 UTC: the server sends none.
     limit : int
-        Limit of a row's bytes in a log; a larger one is refused.
+        Longest accepted row in bytes, as encoded in a log.
 
     """
 
@@ -246,15 +252,15 @@ class SnapshotStream:
     ) -> None:
         self._emit, self._peer = emit, peer
         self._now = time.time() if now is None else now
-        self._buffers = _Buffers(limit, peer)
+        self._buffers = _KernelOutput(limit, peer)
 
     @property
     def rows(self) -> int:
-        """Rows so far."""
-        return int(self._buffers.state[kernel.NEXT])
+        """Number of rows received so far."""
+        return int(self._buffers.state[kernel.NEXT_LSN])
 
     def feed(self, buffer: Bytes, begin: int, end: int) -> tuple[int, int, bool]:
-        """Take the complete part; see `Sink`.
+        """Process complete packets; see `Sink.feed`.
 
         Raises
         ------
@@ -263,34 +269,38 @@ class SnapshotStream:
 
         """
         state = self._buffers.state
-        state[kernel.AT] = begin
+        state[kernel.POSITION] = begin
         while True:
             status = walk_snapshot(buffer, end, self._now, state, self._buffers.out)
             if state[kernel.COMMITTED]:
-                self._emit(self._buffers.take())
-            elif status == kernel.FULL:
+                self._emit(self._buffers.take_complete())
+            elif status == kernel.OUTPUT_FULL:
                 self._buffers.grow()
             if status < 0:
-                raise _damage(status, self._peer)
-            if status != kernel.FULL:
-                return int(state[kernel.AT]), self._buffers.needed(status), status == kernel.PACKET
+                raise _protocol_error(status, self._peer)
+            if status != kernel.OUTPUT_FULL:
+                return (
+                    int(state[kernel.POSITION]),
+                    self._buffers.needed_bytes(status),
+                    status == kernel.OTHER_PACKET,
+                )
 
 
-_REASONS = {
-    kernel.BAD_LENGTH: "a packet's length is expected and missing",
+_DAMAGE_TEXTS = {
+    kernel.BAD_LENGTH: "a packet does not begin with a valid length",
     kernel.BAD_HEADER: "a packet's header is not an xrow header",
     kernel.BAD_ID: "a row has no replica id of 1..31 or no lsn",
     kernel.BAD_ROW: "a snapshot has a row that is not an INSERT",
-    kernel.BAD_BODY: "a packet is not exactly one row in the form of a log",
+    kernel.BAD_BODY: "a packet is not exactly one row that a log can hold",
 }
 
 
-def _damage(status: int, peer: str) -> ProtocolError:
-    return ProtocolError(_REASONS[status], peer=peer)
+def _protocol_error(status: int, peer: str) -> ProtocolError:
+    return ProtocolError(_DAMAGE_TEXTS[status], peer=peer)
 
 
-def warm() -> None:
-    """Compile the kernels, or load compiled ones, before a server waits for acknowledgements."""
+def compile_kernels() -> None:
+    """Compile the kernels, or load compiled ones: later it would delay acknowledgements by seconds."""
     nothing = np.zeros(1, np.uint8)
     RowStream({}, lambda _: None, "").feed(nothing, 0, 0)
     SnapshotStream(lambda _: None, "").feed(nothing, 0, 0)

@@ -1,7 +1,7 @@
-"""Bodies of an anonymous replica's requests and answers, as dictionaries and dataclasses.
+"""Builds the bodies of an anonymous replica's requests, and parses the bodies of the answers.
 
 No request can register a replica: there is no JOIN and no REGISTER. Differences between server versions are described
-at each request. Source: `xrow_encode_*` and `xrow_decode_*` in Tarantool's `src/box/xrow.c`, and observation of 2.6.0.
+at each function. Source: `xrow_encode_*` and `xrow_decode_*` in Tarantool's `src/box/xrow.c`, and observation of 2.6.0.
 `packet` does the framing; `sources.subscribe` decides which vclock to send.
 """
 
@@ -22,10 +22,11 @@ ANONYMOUS_SINCE: Version = (2, 4, 1)
 """First version with ID_FILTER; anonymous replicas themselves came in 2.3.1."""
 
 VCLOCK_ACKS_SINCE: Version = (2, 10, 0)
-"""Before this version an anonymous replica's acks count for `replication_synchro_quorum`: they must stay empty."""
+"""Before this version an anonymous replica's acknowledgements count for `replication_synchro_quorum`, so they must
+stay empty."""
 
 KEEPS_LOGS_SINCE: Version = (3, 3, 0)
-"""From this version on a server keeps its logs for an anonymous replica, by its uuid (`_gc_consumers`)."""
+"""From this version on a server retains its logs for an anonymous replica, by its uuid (`_gc_consumers`)."""
 
 BALLOT_IS_RO_SINCE: Version = (2, 7, 3)
 
@@ -33,27 +34,27 @@ REPLICA_IDS = range(1, VCLOCK_MAX)
 
 _LSN_END = 1 << 63
 _SHOWN = 500
-"""Longest peer text in a message, in characters."""
+"""Longest text of a peer that is shown in our messages, in characters."""
 
 LSN_BEYOND = 1 << 60
-"""Component of a start vclock that excludes all rows of an id, whatever the server has."""
+"""An lsn in a start vclock that excludes all rows of a replica id, however many the server has."""
 
 
 def version_number(version: Version) -> int:
-    """Return a version as one number, as in the protocol."""
+    """Return a version as one number: one byte each for major, minor and patch, as in the protocol."""
     return version[0] << 16 | version[1] << 8 | version[2]
 
 
 @dataclass(frozen=True)
 class Ballot:
-    """A server's answer to VOTE, which needs no login.
+    """A server's answer to VOTE, a request that needs no authentication.
 
     Parameters
     ----------
     vclock : mapping
-        The server's position, without component 0.
+        The server's vclock, without component 0.
     gc_vclock : mapping
-        The position where its oldest log begins.
+        The vclock at which its oldest log begins.
     is_loading : bool
         Whether it cannot feed a replica yet.
 
@@ -64,13 +65,14 @@ class Ballot:
     is_loading: bool
 
 
-def wire_vclock(vclock: Mapping[int, int]) -> dict[int, int]:
-    """Return a vclock in the form to send: ids 1..31 with an lsn.
+def vclock_to_send(vclock: Mapping[int, int]) -> dict[int, int]:
+    """Return a vclock as it is sent: sorted, without component 0 and without zeros.
 
     Raises
     ------
     ProtocolError
-        An id is 32 or more: servers before 3.3 write beyond the end of an array for it.
+        An id is 32 or more, for which servers before 3.3 write beyond the end of an array; or an lsn has more than 63
+        bits.
 
     """
     if any(not 0 <= id_ < VCLOCK_MAX or not 0 <= lsn < 1 << 63 for id_, lsn in vclock.items()):
@@ -85,7 +87,7 @@ def auth_body(user: str, scramble: bytes) -> dict[int, Any]:
 
 
 def select_body(space: SystemSpace, key: Sequence[Any] = ()) -> dict[int, Any]:
-    """Return the body of a SELECT of a system space by its primary key, or of all of it."""
+    """Return the body of a SELECT from a system space by its primary key; an empty key selects all tuples."""
     return {
         MessageKey.SPACE_ID: int(space),
         MessageKey.INDEX_ID: 0,
@@ -97,35 +99,37 @@ def select_body(space: SystemSpace, key: Sequence[Any] = ()) -> dict[int, Any]:
 
 
 def fetch_snapshot_body(instance_uuid: str, version: Version) -> dict[int, Any]:
-    """Return the body of FETCH_SNAPSHOT.
+    """Return the body of FETCH_SNAPSHOT: the subscriber's uuid from 3.3 on, before that an empty map.
 
-    From 3.3 on the uuid registers the daemon as a consumer of logs: the server keeps logs after the snapshot until
-    SUBSCRIBE. Before that, the body is empty: 2.6 ignores it, from 2.11.4 on it is obligatory. With a SERVER_VERSION in
-    it the server would send other kinds of rows. Source: `box_process_fetch_snapshot` in `src/box/box.cc` of 3.3.
+    From 3.3 on the uuid registers the daemon as a consumer of logs: the server retains logs after the snapshot until
+    SUBSCRIBE. 2.6 ignores the body; from 2.11.4 on a body is obligatory. If the body had a SERVER_VERSION, the server
+    would send other kinds of rows. Source: `box_process_fetch_snapshot` in `src/box/box.cc` of 3.3.
     """
     return {MessageKey.INSTANCE_UUID: instance_uuid} if version >= KEEPS_LOGS_SINCE else {}
 
 
 @dataclass(frozen=True)
 class Subscription:
-    """The request to subscribe.
+    """The parameters of a SUBSCRIBE request.
 
     Parameters
     ----------
     replicaset_uuid, instance_uuid : str
-        The server's replicaset; the subscriber's uuid, never nil, never the server's own.
+        Uuid of the server's replicaset, and of the subscriber; the latter is neither nil nor the server's own.
     vclock : mapping
-        Rows above it are wanted. It must have ids that are filtered as well (`LSN_BEYOND` or higher than the server's
-        gc vclock); otherwise the server may require logs that no subscriber needs.
+        The server sends the rows above it. It must also have an lsn for each excluded id (`LSN_BEYOND`, or one higher
+        than in the server's gc vclock); otherwise the server may require logs that no subscriber needs.
     version : (int, int, int)
-        The server's own, from its greeting. It is always sent, and at least 1.7.4, since an older subscriber's position
-        counts as its acknowledgement.
+        The server's version, from its greeting; it is sent back as the subscriber's version. It must be at least 1.7.4:
+        a server takes the start vclock of an older subscriber as its acknowledgement.
     ids : collection of int, optional
-        Whitelist of replica ids; None takes all.
+        Replica ids whose rows are sent; None: all.
     cluster_crc32 : int, optional
-        For a relay only: checksum of our map; the relay sends its map if the checksum differs.
+        For a relay only: checksum of the subscriber's {replica id: instance uuid}; the relay sends its own map if the
+        checksum differs.
     origins : frozenset of str, optional
-        For a relay only: whitelist of instance uuids; rows of others become NOPs, except those that register or define.
+        For a relay only: uuids of the instances whose rows are sent. Rows of others become NOPs, except rows that
+        register instances, define spaces or settle transactions.
 
     """
 
@@ -138,13 +142,13 @@ class Subscription:
     origins: frozenset[str] | None = None
 
     def body(self) -> dict[int, Any]:
-        """Return the body of SUBSCRIBE."""
+        """Return the body of the request; raise ProtocolError if the subscriber's uuid is nil."""
         if UUID(self.instance_uuid).int == 0:
             raise ProtocolError("a subscriber needs a uuid: the nil uuid can crash a server")
         body: dict[int, Any] = {
             MessageKey.REPLICASET_UUID: self.replicaset_uuid,
             MessageKey.INSTANCE_UUID: self.instance_uuid,
-            MessageKey.VCLOCK: wire_vclock(self.vclock),
+            MessageKey.VCLOCK: vclock_to_send(self.vclock),
             MessageKey.SERVER_VERSION: version_number(self.version),
             MessageKey.REPLICA_ANON: True,
         }
@@ -153,85 +157,86 @@ class Subscription:
         if self.origins:
             body[MessageKey.ORIGINS] = sorted(self.origins)
         if self.ids is not None:
-            body[MessageKey.ID_FILTER] = blacklist(self.ids)
+            body[MessageKey.ID_FILTER] = excluded_ids(self.ids)
         return body
 
 
-def blacklist(ids: Iterable[int]) -> list[int]:
-    """Return the ids whose rows the server must not send, for a whitelist of replica ids (1..31)."""
-    wanted = frozenset(ids)
-    if not wanted <= frozenset(REPLICA_IDS):
-        raise ProtocolError(f"replica ids are 1..{VCLOCK_MAX - 1}, not {sorted(wanted)}")
-    return [id_ for id_ in REPLICA_IDS if id_ not in wanted]
+def excluded_ids(ids: Iterable[int]) -> list[int]:
+    """Return all replica ids of 1..31 except the given ones: the ID_FILTER, whose rows the server does not send."""
+    included = frozenset(ids)
+    if not included <= frozenset(REPLICA_IDS):
+        raise ProtocolError(f"replica ids are 1..{VCLOCK_MAX - 1}, not {sorted(included)}")
+    return [id_ for id_ in REPLICA_IDS if id_ not in included]
 
 
 def ack_body(vclock: Mapping[int, int], version: Version, *, to_relay: bool = False) -> dict[int, Any]:
-    """Return the body of an acknowledgement: empty if a vclock would count for a quorum."""
+    """Return the body of an acknowledgement; its vclock is empty if the server would count it for a quorum."""
     has_vclock = to_relay or version >= VCLOCK_ACKS_SINCE
-    return {MessageKey.VCLOCK: wire_vclock(vclock) if has_vclock else {}}
+    return {MessageKey.VCLOCK: vclock_to_send(vclock) if has_vclock else {}}
 
 
-def vclock_in(packet: Packet, key: int = MessageKey.VCLOCK) -> dict[int, int]:
+def answer_vclock(packet: Packet, key: int = MessageKey.VCLOCK) -> dict[int, int]:
     """Return the vclock of an answer, without component 0."""
-    return read_vclock(packet.body.get(key))
+    return parse_vclock_map(packet.body.get(key))
 
 
-def read_vclock(value: object) -> dict[int, int]:
-    """Return a decoded vclock without component 0.
+def parse_vclock_map(value: object) -> dict[int, int]:
+    """Check a decoded vclock and return it without component 0.
 
     Raises
     ------
     ProtocolError
-        It is not a vclock, or its signature has more than 63 bits: the limit of Tarantool and of a file's name.
+        The value is not a vclock, or its signature (the sum of its lsns) has more than 63 bits: the limit of Tarantool
+        and of a file's name.
     """
     if not isinstance(value, Mapping) or not all(
         type(id_) is int and type(lsn) is int and 0 <= id_ < VCLOCK_MAX and 0 <= lsn < _LSN_END
         for id_, lsn in value.items()
     ):
-        raise ProtocolError(f"not a vclock: {shown(value)}")
+        raise ProtocolError(f"not a vclock: {printable(value)}")
     if sum(value.values()) >= _LSN_END:
-        raise ProtocolError(f"not a vclock, its sum is too large: {shown(value)}")
+        raise ProtocolError(f"not a vclock, its sum is too large: {printable(value)}")
     return {id_: lsn for id_, lsn in value.items() if id_ != 0}
 
 
-def read_uuid(value: object) -> str:
+def parse_uuid(value: object) -> str:
     """Return a uuid in its canonical form.
 
     Raises
     ------
     ProtocolError
-        It is not a uuid. Such text never goes into the header of a file, where a line break would begin a new line.
+        The value is not a uuid. It would go into the header of a file, where a line break would begin a new line.
     """
     try:
         if isinstance(value, str):
             return str(UUID(value))
     except ValueError:
         pass
-    raise ProtocolError(f"not a uuid: {shown(value)}")
+    raise ProtocolError(f"not a uuid: {printable(value)}")
 
 
-def shown(value: object) -> str:
-    """Return a peer's text for our messages: one line of bounded length."""
+def printable(value: object) -> str:
+    """Return a value from a peer as one line of bounded length, for our messages."""
     text = value if isinstance(value, str) else repr(value)
     line = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text[:_SHOWN])
     return line if len(text) <= _SHOWN else f"{line}…"
 
 
-def read_id(value: object) -> int:
+def parse_replica_id(value: object) -> int:
     """Return a replica id of 1..31.
 
     Raises
     ------
     ProtocolError
-        It is not a replica id.
+        The value is not a replica id.
     """
     if type(value) is not int or value not in REPLICA_IDS:
-        raise ProtocolError(f"not a replica id: {shown(value)}")
+        raise ProtocolError(f"not a replica id: {printable(value)}")
     return value
 
 
-def ballot_of(packet: Packet, version: Version) -> Ballot:
-    """Return the ballot of an answer to VOTE."""
+def parse_ballot(packet: Packet, version: Version) -> Ballot:
+    """Return the ballot in an answer to VOTE of a server of this version; raise ProtocolError if there is none."""
     ballot = packet.body.get(MessageKey.BALLOT)
     if not isinstance(ballot, Mapping):
         raise ProtocolError("the answer to VOTE has no ballot")
@@ -240,19 +245,19 @@ def ballot_of(packet: Packet, version: Version) -> Ballot:
     else:
         is_loading = bool(ballot.get(BallotKey.IS_LOADING))
     vclock, gc = ballot.get(BallotKey.VCLOCK), ballot.get(BallotKey.GC_VCLOCK)
-    return Ballot(read_vclock(vclock), read_vclock(gc), is_loading)
+    return Ballot(parse_vclock_map(vclock), parse_vclock_map(gc), is_loading)
 
 
-def tuples_in(packet: Packet) -> list[Any]:
-    """Return the tuples of an answer to SELECT."""
+def parse_tuples(packet: Packet) -> list[Any]:
+    """Return the tuples in an answer to SELECT; raise ProtocolError if it has no data."""
     data = packet.body.get(MessageKey.DATA)
     if not isinstance(data, list):
         raise ProtocolError("the answer to SELECT has no data")
     return data
 
 
-def cluster_info_of(packets: Sequence[Packet]) -> dict[int, str] | None:
-    """Return the map that a relay sent; None if ours has the same checksum.
+def parse_cluster_info(packets: Sequence[Packet]) -> dict[int, str] | None:
+    """Return the {replica id: instance uuid} that a relay sent; None if it sent none, since our checksum is equal.
 
     Raises
     ------
@@ -265,16 +270,16 @@ def cluster_info_of(packets: Sequence[Packet]) -> dict[int, str] | None:
     length = packets[0].body.get(MessageKey.CLUSTER_LENGTH)
     if length == 0:
         return None
-    cluster = cluster_of(
+    cluster = parse_cluster(
         [p.body.get(MessageKey.REPLICA_ID), p.body.get(MessageKey.INSTANCE_UUID)] for p in packets
     )
     if len(cluster) != length:
-        raise ProtocolError(f"{len(cluster)} instances where {shown(length)} were announced")
+        raise ProtocolError(f"{len(cluster)} instances where {printable(length)} were announced")
     return cluster
 
 
-def cluster_of(tuples: Iterable[Any]) -> dict[int, str]:
-    """Return {replica id: instance uuid} of tuples of `_cluster`.
+def parse_cluster(tuples: Iterable[Any]) -> dict[int, str]:
+    """Return {replica id: instance uuid} from tuples of `_cluster`.
 
     Raises
     ------
@@ -284,16 +289,16 @@ def cluster_of(tuples: Iterable[Any]) -> dict[int, str]:
     cluster: dict[int, str] = {}
     for row in tuples:
         if not isinstance(row, list) or len(row) < 2:
-            raise ProtocolError(f"not a tuple of _cluster: {shown(row)}")
-        id_ = read_id(row[0])
+            raise ProtocolError(f"not a tuple of _cluster: {printable(row)}")
+        id_ = parse_replica_id(row[0])
         if id_ in cluster:
             raise ProtocolError(f"replica id {id_} comes twice")
-        cluster[id_] = read_uuid(row[1])
+        cluster[id_] = parse_uuid(row[1])
     return cluster
 
 
-def gc_consumer_vclock(tuples: Sequence[Any]) -> dict[int, int] | None:
-    """Return the vclock in a tuple of `_gc_consumers`: logs after it are kept; None without a tuple.
+def parse_gc_consumer(tuples: Sequence[Any]) -> dict[int, int] | None:
+    """Return the vclock in a tuple of `_gc_consumers`, after which the server retains logs; None without a tuple.
 
     Raises
     ------
@@ -303,12 +308,12 @@ def gc_consumer_vclock(tuples: Sequence[Any]) -> dict[int, int] | None:
     if not tuples:
         return None
     if not isinstance(tuples[0], list) or len(tuples[0]) < 2:
-        raise ProtocolError(f"not a tuple of _gc_consumers: {shown(tuples[0])}")
-    return read_vclock(tuples[0][1])
+        raise ProtocolError(f"not a tuple of _gc_consumers: {printable(tuples[0])}")
+    return parse_vclock_map(tuples[0][1])
 
 
-def replicaset_of(tuples: Sequence[Any]) -> str | None:
-    """Return the uuid in a tuple of `_schema`; None without a tuple.
+def parse_replicaset_uuid(tuples: Sequence[Any]) -> str | None:
+    """Return the replicaset's uuid in a tuple of `_schema`; None without a tuple.
 
     Raises
     ------
@@ -318,5 +323,5 @@ def replicaset_of(tuples: Sequence[Any]) -> str | None:
     if not tuples:
         return None
     if not isinstance(tuples[0], list) or len(tuples[0]) < 2:
-        raise ProtocolError(f"not a tuple of _schema: {shown(tuples[0])}")
-    return read_uuid(tuples[0][1])
+        raise ProtocolError(f"not a tuple of _schema: {printable(tuples[0])}")
+    return parse_uuid(tuples[0][1])

@@ -1,6 +1,6 @@
-"""Encodes and decodes packets: mp_uint length, header map, and a body map or none.
+"""Encodes and decodes packets of IPROTO: a length, a header map, and a body map or none.
 
-Pure functions over bytes. Rows of SUBSCRIBE and FETCH_SNAPSHOT, the hot path, are handled by `kernels` instead.
+The functions are pure. Rows of SUBSCRIBE and FETCH_SNAPSHOT, the hot path, are decoded by `kernels` instead.
 Heartbeats and NOP rows have no body, so the length of a packet shows whether it has one.
 
 Source: `src/box/iproto_constants.h`, `xrow_header_decode` in `src/box/xrow.c`. Bodies are in `messages`.
@@ -21,32 +21,32 @@ PACKET_LIMIT = 1 << 30
 """Longest accepted packet, in bytes."""
 
 ANSWER_LIMIT = 1 << 20
-"""Longest accepted packet that is not a row, in bytes: as nested lists it takes 75 times as much memory."""
+"""Longest accepted packet that is decoded to Python objects, in bytes: nested lists take 75 times as much memory."""
 
 _LENGTHS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
 
 
 @dataclass(frozen=True)
 class Packet:
-    """One decoded packet."""
+    """One decoded packet: an answer, an error, or a request."""
 
     type: int
     sync: int = 0
     header: Mapping[int, Any] = field(default_factory=dict)
     body: Mapping[int, Any] = field(default_factory=dict)
-    raw: bytes = b""
-    """The undecoded body (`raw_packet`)."""
+    raw_body: bytes = b""
+    """The undecoded body, if only the header was decoded (`decode_packet_header`)."""
 
     @property
     def error_code(self) -> int | None:
-        """Tarantool's error code if the packet is an error."""
+        """Tarantool's error code; None if the packet is not an error."""
         return self.type & ~TYPE_ERROR if self.type & TYPE_ERROR else None
 
 
-def frame_at(
+def packet_bounds(
     data: bytes | memoryview, begin: int, end: int, limit: int = PACKET_LIMIT
 ) -> tuple[int, int] | None:
-    """Return (begin, end) of the packet after the length at `begin`, or None if it is incomplete.
+    """Read the length at `begin` and return (begin, end) of the packet after it; None if it is incomplete.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def frame_at(
 
 
 def length_size(head: int) -> int:
-    """Return how many bytes of a length follow its first byte; 0 if that byte is the length itself.
+    """Return how many bytes of a packet's length follow the first byte; 0 if this byte is the length itself.
 
     Raises
     ------
@@ -87,12 +87,12 @@ def length_size(head: int) -> int:
 
 
 def decode_packet(data: bytes | memoryview) -> Packet:
-    """Decode the packet in a frame.
+    """Decode the header and body of a packet, without its length.
 
     Raises
     ------
     ProtocolError
-        The frame is not a packet.
+        The bytes are not a packet.
 
     """
     unpacker = msgpack.Unpacker(
@@ -112,13 +112,13 @@ def decode_packet(data: bytes | memoryview) -> Packet:
     return Packet(kind, sync, header, body)
 
 
-def raw_packet(data: bytes | memoryview) -> Packet:
-    """Decode the packet in a frame except its body; an error is decoded completely.
+def decode_packet_header(data: bytes | memoryview) -> Packet:
+    """Decode a packet's header and keep its body as bytes; an error packet is decoded completely.
 
     Raises
     ------
     ProtocolError
-        The frame is not a packet.
+        The bytes are not a packet.
 
     """
     unpacker = msgpack.Unpacker(strict_map_key=False, max_buffer_size=0)
@@ -130,7 +130,7 @@ def raw_packet(data: bytes | memoryview) -> Packet:
     kind = header.get(HeaderKey.TYPE, 0) if isinstance(header, dict) else None
     if not isinstance(kind, int) or kind & TYPE_ERROR:
         return decode_packet(data)
-    return Packet(kind, header.get(HeaderKey.SYNC, 0), header, raw=bytes(data[unpacker.tell() :]))
+    return Packet(kind, header.get(HeaderKey.SYNC, 0), header, raw_body=bytes(data[unpacker.tell() :]))
 
 
 def encode_packet(
@@ -140,8 +140,8 @@ def encode_packet(
 
     Parameters
     ----------
-    kind, sync
-        Of the packet's header.
+    kind, sync : int
+        The request type (or error code) and the number of the request, for the header.
     body : mapping, optional
         None: the packet has no body, not even an empty one.
     header : mapping, optional

@@ -1,13 +1,13 @@
-"""Reads tuples of a space of a live server, page by page in the order of its primary key.
+"""Reads a space of a live server page by page, in the order of its primary key.
 
 A page begins after a key, not at an offset, so that changes between two pages neither repeat nor skip a tuple. Tuples
-are returned as MessagePack. If the user may run Lua, a page can also be read as one checksum (`PageSum`).
-`observe.proof` compares the pages.
+are returned as MessagePack. If the user may run Lua, a page can also be read as one checksum (`PageChecksum`).
+`observe.proof` compares pages with the warehouse.
 
 Source: `iproto_reply_select` in Tarantool's `src/box/iproto.cc`, `enum iterator_type` in `src/box/iterator_type.h`.
 
 `CHECKSUM` is Lua code by which a server computes the checksum of a page, so that equal pages need not be sent. It only
-reads; the function is kept in the session's storage, compiled once, and disappears with the connection. The checksum of
+reads; the function is in the session's storage, compiled once, and disappears with the connection. The checksum of
 a tuple is XXH64 of its MessagePack with seed 42, as in `udfs.keys.row_hash`
 (<https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md>); that of a page is their sum modulo 2^64, so it does
 not depend on the order of the tuples. A memtx page is a consistent snapshot, since the code never yields.
@@ -84,11 +84,12 @@ box.session.storage.page_checksum = function(space_id, after, limit)
     return #page, total, bytes, page[#page]
 end
 """
-"""Defines the function."""
+"""Lua code that defines the checksum function in the session."""
 
 CHECKSUM = "return box.session.storage.page_checksum(...)"
-"""Takes a space's id, the key that the page begins behind (an empty array for the first page), and how many tuples it
-may have; returns how many there are, their checksum, their size in bytes, and the last of them."""
+"""Lua code that calls the checksum function. Arguments: the space's id, the key after which the page begins (an empty
+array for the first page), and the maximum number of tuples. Returns their number, checksum, size in bytes, and the
+last tuple."""
 
 
 EQUAL, ALL, GREATER = 0, 2, 6
@@ -97,23 +98,23 @@ PAGE_BYTES = 1 << 20
 """Approximate bytes of a page's tuples."""
 
 PAGE_ROWS = 1000
-"""Maximum tuples of a page: it keeps a server's thread busy for one or two milliseconds."""
+"""Maximum number of tuples of a page: reading them takes a server one or two milliseconds."""
 
 FIRST_ROWS = 50
-"""Maximum tuples of the first page of a space, since its tuples may be large."""
+"""Maximum number of tuples of the first page of a space, whose tuples may be large."""
 
 KEYS_AT_ONCE = 100
-"""Requests for single keys that are sent before the first answer is awaited."""
+"""Number of requests for single keys that are sent before the first answer is awaited."""
 
 
 @dataclass(frozen=True)
-class PageSum:
-    """The checksum of a page.
+class PageChecksum:
+    """The checksum of a page of tuples.
 
     Parameters
     ----------
     rows, checksum, size : int
-        The number of tuples, the sum of their hashes modulo 2^64, and their bytes.
+        The number of tuples, the sum of their hashes modulo 2^64, and their size in bytes.
     last : bytes or None
         The last tuple; None for an empty page.
 
@@ -126,14 +127,7 @@ class PageSum:
 
 
 class SpacePages:
-    """Reads one space through an open connection.
-
-    Parameters
-    ----------
-    connection : Connection
-    space_id : int
-
-    """
+    """Reads one space through an open connection."""
 
     def __init__(self, connection: Connection, space_id: int) -> None:
         self._connection, self._space_id = connection, space_id
@@ -141,36 +135,35 @@ class SpacePages:
     async def page(self, after: bytes | None, limit: int) -> list[bytes]:
         """Return the next tuples after a key, or the first ones.
 
-        Parameters
-        ----------
-        after : bytes or None
-            A key, as a MessagePack array.
-        limit : int
-            Maximum number of tuples.
-
+        `after` is a key as a MessagePack array; None for the first page. `limit` is the maximum number of tuples.
         """
-        key = [] if after is None else _decoded(after)
+        key = [] if after is None else _decode_key(after)
         return await self._select(ALL if after is None else GREATER, key, limit)
 
-    async def checksum(self, after: bytes | None, limit: int) -> PageSum:
-        """Return the checksum of that page; only after `prepare_checksums` has returned true."""
-        key = [] if after is None else _decoded(after)
+    async def checksum(self, after: bytes | None, limit: int) -> PageChecksum:
+        """Return the checksum of the page that `page` would return; `prepare_checksums` must have returned True."""
+        key = [] if after is None else _decode_key(after)
         body: dict[int, Any] = {
             MessageKey.EXPRESSION: CHECKSUM,
             MessageKey.TUPLE: [self._space_id, key, limit],
         }
         packet = await self._connection.request(Command.EVAL, body, is_raw=True)
-        rows, checksum, size, *last = values_in(packet.raw)
-        return PageSum(_number(rows), _number(checksum), _number(size), last[0] if _number(rows) else None)
+        rows, checksum, size, *last = split_values(packet.raw_body)
+        return PageChecksum(
+            _decode_int(rows),
+            _decode_int(checksum),
+            _decode_int(size),
+            last[0] if _decode_int(rows) else None,
+        )
 
-    async def tuples_at(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the tuple of each key, None if there is none."""
-        found: list[bytes | None] = []
+    async def tuples_by_key(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the tuple with each primary key, in the order of the keys; None where no tuple has the key."""
+        tuples: list[bytes | None] = []
         for begin in range(0, len(keys), KEYS_AT_ONCE):
-            some = keys[begin : begin + KEYS_AT_ONCE]
-            answers = await asyncio.gather(*(self._select(EQUAL, _decoded(key), 1) for key in some))
-            found += [rows[0] if rows else None for rows in answers]
-        return found
+            batch = keys[begin : begin + KEYS_AT_ONCE]
+            answers = await asyncio.gather(*(self._select(EQUAL, _decode_key(key), 1) for key in batch))
+            tuples += [rows[0] if rows else None for rows in answers]
+        return tuples
 
     async def _select(self, iterator: int, key: Sequence[Any], limit: int) -> list[bytes]:
         body: dict[int, Any] = {
@@ -181,11 +174,11 @@ class SpacePages:
             MessageKey.ITERATOR: iterator,
             MessageKey.KEY: key,
         }
-        return values_in((await self._connection.request(Command.SELECT, body, is_raw=True)).raw)
+        return split_values((await self._connection.request(Command.SELECT, body, is_raw=True)).raw_body)
 
 
 async def prepare_checksums(connection: Connection) -> bool:
-    """Define the checksum function in the session; return false if the user may not run Lua."""
+    """Define the checksum function in the session; return False if the user may not run Lua."""
     body: dict[int, Any] = {MessageKey.EXPRESSION: PREPARE, MessageKey.TUPLE: []}
     try:
         await connection.request(Command.EVAL, body)
@@ -196,13 +189,13 @@ async def prepare_checksums(connection: Connection) -> bool:
     return True
 
 
-def next_limit(rows: int, size: int) -> int:
-    """Return the limit for the next page, from the number of rows and bytes of this one."""
+def next_page_limit(rows: int, size: int) -> int:
+    """Return the maximum number of tuples for the next page, from the number and bytes of the tuples of this one."""
     return max(1, min(PAGE_ROWS, PAGE_BYTES * rows // size if size else PAGE_ROWS, 4 * rows + FIRST_ROWS))
 
 
-def values_in(body: bytes) -> list[bytes]:
-    """Return each value of the array `IPROTO_DATA` of a body, undecoded.
+def split_values(body: bytes) -> list[bytes]:
+    """Split the array `IPROTO_DATA` of a body into its values, as MessagePack.
 
     Raises
     ------
@@ -217,24 +210,24 @@ def values_in(body: bytes) -> list[bytes]:
             if unpacker.unpack() != MessageKey.DATA:
                 unpacker.skip()
                 continue
-            found, begin = [], 0
+            values, begin = [], 0
             for number in range(unpacker.read_array_header() + 1):
                 if number:
                     unpacker.skip()
-                    found.append(body[begin : unpacker.tell()])
+                    values.append(body[begin : unpacker.tell()])
                 begin = unpacker.tell()
-            return found
+            return values
     except (msgpack.UnpackException, ValueError, TypeError) as error:
         raise ProtocolError(f"an answer is not MessagePack: {error}") from None
     raise ProtocolError("an answer has no data")
 
 
-def _decoded(key: bytes) -> Any:
+def _decode_key(key: bytes) -> Any:
     return msgpack.unpackb(key, strict_map_key=False, unicode_errors="surrogateescape")
 
 
-def _number(value: bytes) -> int:
+def _decode_int(value: bytes) -> int:
     number = msgpack.unpackb(value)
     if not isinstance(number, int):
-        raise ProtocolError("a page's checksum is no number")
+        raise ProtocolError("the answer's checksum is not a number")
     return number

@@ -1,11 +1,12 @@
-"""The bytes of one connection, as an asyncio protocol: a greeting, answers to requests, then a stream.
+"""Receives the bytes of one connection, as an asyncio protocol: a greeting, answers to requests, then a stream.
 
-Reading is lazy on purpose: Tarantool 2.6 writes row by row, and waking the reader for each costs more than the rows
-themselves; so during a stream a TCP socket wakes its reader for `LOW_WATER` bytes or after some milliseconds
-(`SO_RCVLOWAT`, which enlarges the kernel's buffer as well). A unix socket does not support this.
+Reads of a stream are batched: Tarantool 2.6 writes row by row, and waking the reader for each row costs more than the
+row itself. So a TCP socket wakes its reader for `LOW_WATER` bytes or after some milliseconds (`SO_RCVLOWAT`, which
+enlarges the kernel's buffer as well). A unix socket does not support this.
 
-A server's error codes become errors that say what to do and whether to retry (`src/box/errcode.h`; the meanings were
-observed on 2.6.0 or read in later versions). `client` has the requests; `inflow` decodes a stream's bytes.
+`server_error` converts a server's error codes to exceptions that say what to do and whether to retry
+(`src/box/errcode.h`; the meanings were observed on 2.6.0 or read in later versions). `client` sends the requests;
+`inflow` decodes a stream's bytes.
 """
 
 from __future__ import annotations
@@ -30,8 +31,15 @@ from schemas.errors import (
 from schemas.iproto import Command, MessageKey
 from sources.iproto.greeting import GREETING_SIZE, Greeting, parse_greeting
 from sources.iproto.inflow import Sink
-from sources.iproto.messages import REPLICA_IDS, shown
-from sources.iproto.packet import ANSWER_LIMIT, PACKET_LIMIT, Packet, decode_packet, frame_at, raw_packet
+from sources.iproto.messages import REPLICA_IDS, printable
+from sources.iproto.packet import (
+    ANSWER_LIMIT,
+    PACKET_LIMIT,
+    Packet,
+    decode_packet,
+    decode_packet_header,
+    packet_bounds,
+)
 
 ACCESS_DENIED, NO_USER, PASSWORD = 42, 45, 47
 WAL_MODE_NONE, ILLEGAL_PARAMS, INVALID_MSGPACK = 5, 1, 20
@@ -40,11 +48,11 @@ UNKNOWN_REQUEST = 48
 XLOG_GAP = 219  # before 2.6.1: 32 (ER_PROC_LUA), with this text
 SYNC_ROLLBACK = 217
 TOO_EARLY = 220
-"""The same as `UNKNOWN_REPLICA` from 2.7 on: a replica that is not anonymous subscribes before it has joined."""
+"""From 2.7 on the same as `UNKNOWN_REPLICA`: a replica that is not anonymous subscribes before it has joined."""
 DUPLICATE, UNKNOWN_REPLICA, OTHER_REPLICASET, SAME_UUID, NIL_UUID = 59, 62, 63, 117, 264
 _GAP_TEXT = "Missing .xlog file"
 
-_KNOWN: dict[int, tuple[type[IprotoError], str | None]] = {
+_ERRORS_BY_CODE: dict[int, tuple[type[IprotoError], str | None]] = {
     ACCESS_DENIED: (AccessError, "grant the role `replication` to the user"),
     NO_USER: (AccessError, "create the user, or correct its name"),
     PASSWORD: (AccessError, "correct the password"),
@@ -61,14 +69,14 @@ _KNOWN: dict[int, tuple[type[IprotoError], str | None]] = {
 }
 
 
-def error_of(packet: Packet, peer: str) -> IprotoError:
-    """Return the error for an error packet."""
+def server_error(packet: Packet, peer: str) -> IprotoError:
+    """Return the exception for an error packet of a server."""
     code = packet.error_code or 0
     message = packet.body.get(MessageKey.ERROR_24, "no message")
-    text = shown(message)
+    text = printable(message)
     if code == XLOG_GAP or _GAP_TEXT in text:
         return GapError(f"the server no longer has the logs: {text}", peer=peer, code=code)
-    kind, advice = _KNOWN.get(code, (ServerError, None))
+    kind, advice = _ERRORS_BY_CODE.get(code, (ServerError, None))
     return kind(f"the server answered: {text}", peer=peer, code=code, advice=advice)
 
 
@@ -78,109 +86,112 @@ WAIT_SECONDS = 0.01
 """Longest time that fewer than `LOW_WATER` bytes wait in the kernel, in seconds."""
 
 
-class Wire(asyncio.BufferedProtocol):
-    """The bytes of one connection: the greeting, answers, then a stream."""
+class WireProtocol(asyncio.BufferedProtocol):
+    """The asyncio protocol of one connection: it resolves futures of the greeting and the answers, and feeds a sink."""
 
     def __init__(self, peer: str) -> None:
         self.peer = peer
         loop = asyncio.get_running_loop()
         self.greeting: asyncio.Future[Greeting] = loop.create_future()
-        self.lost: asyncio.Future[None] = loop.create_future()
+        self.closed: asyncio.Future[None] = loop.create_future()
         self.cluster_info: list[Packet] = []
-        """A relay's messages about its instances, which come before its answer to SUBSCRIBE."""
-        self.received = 0
-        """Bytes."""
-        self.heard = loop.time()
-        """When the last bytes came, by the loop's clock."""
+        """A relay's CLUSTER_INFO packets, which come before its answer to SUBSCRIBE."""
+        self.received_bytes = 0
+        """Number of bytes received so far."""
+        self.last_received_at = loop.time()
+        """When the last bytes were received, by the loop's clock."""
         self._loop = loop
-        self._waiting: list[tuple[asyncio.Future[Packet], Sink | None, bool]] = []
+        self._pending_answers: list[tuple[asyncio.Future[Packet], Sink | None, bool]] = []
         self._sink: Sink | None = None
-        self._done: asyncio.Future[Packet] | None = None
+        self._stream_end: asyncio.Future[Packet] | None = None
         self._buffer = np.empty(BUFFER_BYTES, np.uint8)
         self._begin = self._end = 0
         self._transport: asyncio.Transport | None = None
-        self._info_room = 0
-        self._is_lazy = False
-        self._alarm: asyncio.TimerHandle | None = None
-        for future in (self.greeting, self.lost):
+        self._cluster_info_left = 0
+        self._batches_reads = False
+        self._read_timer: asyncio.TimerHandle | None = None
+        for future in (self.greeting, self.closed):
             future.add_done_callback(_retrieve_error)
 
     @property
     def transport(self) -> asyncio.Transport:
-        """The open connection."""
-        if self._transport is None or self.lost.done():
+        """The transport of the open connection; raises ConnectionLostError after its end."""
+        if self._transport is None or self.closed.done():
             raise ConnectionLostError("the connection is closed", peer=self.peer)
         return self._transport
 
-    def expect(self, sink: Sink | None = None, *, is_raw: bool = False) -> asyncio.Future[Packet]:
-        """Return the future of the next answer; with a sink, a stream follows it; a raw answer is not decoded."""
+    def expect_answer(self, sink: Sink | None = None, *, is_raw: bool = False) -> asyncio.Future[Packet]:
+        """Return a future of the answer to the next request.
+
+        A stream that follows the answer goes to `sink`. The body of a raw answer is not decoded.
+        """
         future: asyncio.Future[Packet] = self._loop.create_future()
         future.add_done_callback(_retrieve_error)
-        self._waiting.append((future, sink, is_raw))
+        self._pending_answers.append((future, sink, is_raw))
         return future
 
     def allow_cluster_info(self) -> None:
-        """Accept a relay's cluster information before the next answer, since it was requested."""
-        self._info_room = len(REPLICA_IDS)
+        """Accept CLUSTER_INFO packets before the next answer, since they were requested from a relay."""
+        self._cluster_info_left = len(REPLICA_IDS)
 
     @property
     def end_of_stream(self) -> asyncio.Future[Packet]:
-        """The packet that ends the last stream, or the error that broke it."""
-        if self._done is None:
-            raise ConnectionLostError("no stream was begun", peer=self.peer)
-        return self._done
+        """A future of the packet that ends the last stream, or of the error that broke it."""
+        if self._stream_end is None:
+            raise ConnectionLostError("no stream was started", peer=self.peer)
+        return self._stream_end
 
-    def hold(self, held: bool) -> None:
-        """Stop reading, so that rows wait on the server's side; or continue."""
+    def set_paused(self, is_paused: bool) -> None:
+        """Pause reading, so that rows wait on the server, or resume it."""
         transport = self._transport
         if transport is not None and not transport.is_closing():
-            if held:
+            if is_paused:
                 transport.pause_reading()
             else:
                 transport.resume_reading()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
+        """Store the transport of the new connection."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._is_lazy = transport.get_extra_info("socket").family != socket.AF_UNIX
+        self._batches_reads = transport.get_extra_info("socket").family != socket.AF_UNIX
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Fail all waiting requests."""
+        """Set an error on all pending futures."""
         reason = f"the connection broke: {error}" if error else "the server closed the connection"
-        self._fail(ConnectionLostError(reason, peer=self.peer))
+        self._fail_pending(ConnectionLostError(reason, peer=self.peer))
 
     def get_buffer(self, _sizehint: int) -> memoryview:
-        """Return the buffer for new bytes, after those that are not processed yet."""
+        """Return the free part of the buffer, which asyncio fills."""
         if self._end == self._buffer.size:
             self._make_room(0)
         return self._buffer.data[self._end :]
 
     def buffer_updated(self, count: int) -> None:
-        """Process the complete part."""
+        """Process the new bytes; after an error, close the connection."""
         self._end += count
-        self.received += count
-        self.heard = self._loop.time()
+        self.received_bytes += count
+        self.last_received_at = self._loop.time()
         try:
-            self._take()
+            self._process_buffer()
         except AggregatorError as error:
             self.abort(error)
             return
         except Exception as error:
             self.abort(error)
             raise
-        if self._is_lazy and self._sink is not None and self._alarm is None:
+        if self._batches_reads and self._sink is not None and self._read_timer is None:
             self._set_low_water(LOW_WATER)
-            self._alarm = self._loop.call_later(WAIT_SECONDS, self._wake)
+            self._read_timer = self._loop.call_later(WAIT_SECONDS, self._stop_batching_reads)
 
     def abort(self, error: Exception) -> None:
-        """Close at once with this error."""
-        self._fail(error)
+        """Close the connection at once, and set this error on all pending futures."""
+        self._fail_pending(error)
         if self._transport is not None:
             self._transport.abort()
 
-    def _wake(self) -> None:
-        self._alarm = None
+    def _stop_batching_reads(self) -> None:
+        self._read_timer = None
         self._set_low_water(1)
 
     def _set_low_water(self, size: int) -> None:
@@ -188,7 +199,7 @@ class Wire(asyncio.BufferedProtocol):
         if transport is not None and not transport.is_closing():
             transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
 
-    def _take(self) -> None:
+    def _process_buffer(self) -> None:
         if not self.greeting.done():
             if self._end < GREETING_SIZE:
                 return
@@ -200,48 +211,50 @@ class Wire(asyncio.BufferedProtocol):
                 if not is_packet:
                     self._make_room(need)
                     return
-            if not self._take_packet():
+            if not self._process_packet():
                 return
         self._begin = self._end = 0
         if self._buffer.size > BUFFER_BYTES:
             self._buffer = np.empty(BUFFER_BYTES, np.uint8)  # frees the memory of a large packet
 
-    def _take_packet(self) -> bool:
+    def _process_packet(self) -> bool:
         data = self._buffer.data
-        is_raw = self._sink is None and bool(self._waiting) and self._waiting[0][2]
-        frame = frame_at(data, self._begin, self._end, PACKET_LIMIT if is_raw else ANSWER_LIMIT)
+        is_raw = self._sink is None and bool(self._pending_answers) and self._pending_answers[0][2]
+        frame = packet_bounds(data, self._begin, self._end, PACKET_LIMIT if is_raw else ANSWER_LIMIT)
         if frame is None:
             self._make_room(2 * (self._end - self._begin))
             return False
-        packet = (raw_packet if is_raw else decode_packet)(data[frame[0] : frame[1]])
+        packet = (decode_packet_header if is_raw else decode_packet)(data[frame[0] : frame[1]])
         self._begin = frame[1]
-        error = None if packet.error_code is None else error_of(packet, self.peer)
+        error = None if packet.error_code is None else server_error(packet, self.peer)
         if packet.type == Command.CLUSTER_INFO:
-            if self._info_room == 0:
-                raise ProtocolError("cluster information that was not asked for", peer=self.peer)
-            self._info_room -= 1
+            if self._cluster_info_left == 0:
+                raise ProtocolError(
+                    "the server sent cluster information that was not requested", peer=self.peer
+                )
+            self._cluster_info_left -= 1
             self.cluster_info.append(packet)
             return True
-        self._info_room = 0
-        if self._sink is not None and self._done is not None:
-            future, self._sink, sink = self._done, None, None
-        elif self._waiting:
-            future, sink, _ = self._waiting.pop(0)
+        self._cluster_info_left = 0
+        if self._sink is not None and self._stream_end is not None:
+            future, self._sink, sink = self._stream_end, None, None
+        elif self._pending_answers:
+            future, sink, _ = self._pending_answers.pop(0)
         else:
-            raise error or ProtocolError("the server sent what was not asked for", peer=self.peer)
+            raise error or ProtocolError("the server sent a packet that was not requested", peer=self.peer)
         if future.done():
             return True
         if error is not None:
             future.set_exception(error)
         else:
             if sink is not None:
-                self._sink, self._done = sink, self._loop.create_future()
-                self._done.add_done_callback(_retrieve_error)
+                self._sink, self._stream_end = sink, self._loop.create_future()
+                self._stream_end.add_done_callback(_retrieve_error)
             future.set_result(packet)
         return True
 
     def _make_room(self, need: int) -> None:
-        """Move the rest to the front, in a larger buffer if it must grow to `need` bytes."""
+        """Move unprocessed bytes to the front of the buffer, or of a larger one if they will grow to `need` bytes."""
         left = self._buffer[self._begin : self._end]
         size = BUFFER_BYTES
         while size < need or size <= left.size:
@@ -254,15 +267,15 @@ class Wire(asyncio.BufferedProtocol):
             self._buffer = grown
         self._begin, self._end = 0, left.size
 
-    def _fail(self, error: Exception) -> None:
-        waiting = [future for future, _, _ in self._waiting]
-        for future in (self.greeting, self._done, *waiting):
+    def _fail_pending(self, error: Exception) -> None:
+        waiting = [future for future, _, _ in self._pending_answers]
+        for future in (self.greeting, self._stream_end, *waiting):
             if future is not None and not future.done():
                 future.set_exception(error)
-        self._waiting = []
+        self._pending_answers = []
         self._sink = None
-        if not self.lost.done():
-            self.lost.set_exception(error)
+        if not self.closed.done():
+            self.closed.set_exception(error)
 
 
 def _retrieve_error(future: asyncio.Future[Any]) -> None:

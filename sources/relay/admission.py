@@ -1,6 +1,6 @@
-"""Limits who may connect to a relay, and how often a password may be guessed: connections counted by address.
+"""Limits the open connections of a relay, in all and per client address, and how often a password may be guessed.
 
-No sockets; the time is a parameter. `session` decides what a connection may request.
+The module has no sockets and no clock: the time is a parameter. `session` decides what a connection may request.
 """
 
 from __future__ import annotations
@@ -12,70 +12,61 @@ from dataclasses import dataclass, field
 from sources.relay.options import ClientLimits
 
 ADDRESSES = 4096
-"""Addresses whose guesses are remembered; beyond this number, the oldest are forgotten."""
+"""Number of client addresses for which the time of the last guess is stored; older ones are dropped."""
 
 
 @dataclass(eq=False)
 class AdmittedConnection:
-    """One connection.
+    """One open connection of a client.
 
-    Parameters
-    ----------
-    address : str
-        Of the host; empty for a unix socket.
-    close : callable
-        Closes it.
-
+    `address` is the client's IP address (empty for a unix socket); `close` closes the connection.
     """
 
     address: str
     close: Callable[[], None]
-    is_stranger: bool = True
+    is_unauthenticated: bool = True
 
 
 @dataclass
-class Admission:
-    """Counts the open connections of one relay, and applies its limits.
-
-    Parameters
-    ----------
-    limits : ClientLimits
-
-    """
+class ConnectionLimiter:
+    """Counts the open connections of one relay and applies `ClientLimits`."""
 
     limits: ClientLimits
-    refused: int = 0
-    """Connections that were closed because of a limit."""
+    refused_connections: int = 0
+    """Number of connections that were refused or closed because of a limit."""
     wrong_passwords: int = 0
     _entries: dict[AdmittedConnection, None] = field(default_factory=dict)
     _by_address: Counter[str] = field(default_factory=Counter)
-    _guessed: dict[str, float] = field(default_factory=dict)
-    """Address → the time of its next allowed guess."""
+    _next_guess_at: dict[str, float] = field(default_factory=dict)
+    """For each client address, the time from which it may send the next password."""
 
     @property
     def count(self) -> int:
         """Number of open connections."""
         return len(self._entries)
 
-    def enter(self, address: str, close: Callable[[], None]) -> AdmittedConnection | None:
-        """Admit a connection; None if a limit is reached. The oldest connection may be closed to make room."""
+    def admit(self, address: str, close: Callable[[], None]) -> AdmittedConnection | None:
+        """Admit a connection; return None if a limit is reached.
+
+        If too many connections are unauthenticated, the oldest of them is closed to make room.
+        """
         limits = self.limits
-        is_crowded = address != "" and self._by_address[address] >= limits.per_address
-        if is_crowded or self.count >= limits.connections:
-            self.refused += 1
+        is_address_full = address != "" and self._by_address[address] >= limits.per_address
+        if is_address_full or self.count >= limits.connections:
+            self.refused_connections += 1
             return None
-        strangers = [entry for entry in self._entries if entry.is_stranger]
-        if len(strangers) >= limits.strangers:
-            self.refused += 1
-            strangers[0].close()
-            self.leave(strangers[0])
+        unauthenticated = [entry for entry in self._entries if entry.is_unauthenticated]
+        if len(unauthenticated) >= limits.strangers:
+            self.refused_connections += 1
+            unauthenticated[0].close()
+            self.remove(unauthenticated[0])
         entry = AdmittedConnection(address, close)
         self._entries[entry] = None
         self._by_address[address] += 1
         return entry
 
-    def leave(self, entry: AdmittedConnection) -> None:
-        """Remove a closed connection; may be called twice."""
+    def remove(self, entry: AdmittedConnection) -> None:
+        """Stop counting a closed connection; may be called twice."""
         if entry in self._entries:
             del self._entries[entry]
             self._by_address[entry.address] -= 1
@@ -83,14 +74,17 @@ class Admission:
                 del self._by_address[entry.address]
 
     def wait_before_guess(self, address: str, now: float) -> float:
-        """Return the seconds to wait before a password is checked; count it as wrong until `password_was_right`."""
-        at = max(now, self._guessed.pop(address, now))
-        self._guessed[address] = at + self.limits.delay
-        if len(self._guessed) > ADDRESSES:
-            del self._guessed[next(iter(self._guessed))]
+        """Return the seconds to wait before this address's password may be checked.
+
+        The next password of the address waits longer, unless `record_right_password` is called.
+        """
+        at = max(now, self._next_guess_at.pop(address, now))
+        self._next_guess_at[address] = at + self.limits.delay
+        if len(self._next_guess_at) > ADDRESSES:
+            del self._next_guess_at[next(iter(self._next_guess_at))]
         return at - now
 
-    def password_was_right(self, address: str) -> None:
-        """Remove the delay, since the password was right."""
-        if address in self._guessed:
-            self._guessed[address] -= self.limits.delay
+    def record_right_password(self, address: str) -> None:
+        """Take back the delay for the address's next password, since this one was right."""
+        if address in self._next_guess_at:
+            self._next_guess_at[address] -= self.limits.delay

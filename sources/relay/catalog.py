@@ -1,8 +1,8 @@
-"""Tracks a spool's replicaset: the spool's vclock, where it begins, and the owners of its replica ids.
+"""Tracks a spool that a relay serves: its files, its vclock, and which instance each replica id belongs to.
 
-Each refresh reads the rows appended since the last one. A replica id may belong to one instance in one part of the log
-and to another one later: each row of `_cluster` that assigns an id is remembered with its position. `outflow` sends the
-rows themselves.
+Each refresh reads the rows that were appended since the last one. A replica id may belong to one instance in a part of
+the log and to another instance later. So the catalog stores each row of `_cluster` that registers an instance under an
+id, as an `IdRegistration`. `outflow` sends the rows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 _FILES = pyarrow.fs.LocalFileSystem()
 _SPACES = frozenset({int(SystemSpace.SCHEMA), int(SystemSpace.CLUSTER)})
-_KEYS = ("cluster", "replicaset_uuid")
+_UUID_KEYS = ("cluster", "replicaset_uuid")
 _NAME_KEY = "replicaset_name"
 _COLUMNS = [
     *("type", "space_id", "tuple", "key", "operations", "index_base", "position", "replica_id", "lsn")
@@ -40,8 +40,11 @@ _COLUMNS = [
 
 
 @dataclass(frozen=True)
-class Handover:
-    """The origin and lsn of the row of `_cluster` after which a replica id belongs to an instance."""
+class IdRegistration:
+    """A row of `_cluster` that registers an instance under a replica id; later rows with this id are the instance's.
+
+    `origin` and `lsn` are those of the row itself; it assigns `replica_id` to the instance `instance_uuid`.
+    """
 
     origin: int
     lsn: int
@@ -50,7 +53,7 @@ class Handover:
 
 
 class SpoolCatalog:
-    """The state of one spool; call `refresh` before use.
+    """The files, vclock and instances of one spool, as of the last `refresh`.
 
     Parameters
     ----------
@@ -59,8 +62,9 @@ class SpoolCatalog:
     limit : int
         Longest accepted block, in bytes.
     durable : callable, optional
-        Returns the open log and how many of its bytes may be sent; None: all. If the spool is the only copy of its
-        rows, rows that a power failure may remove must not be sent.
+        Returns the path of the log that is being written, and how many of its bytes may be sent. Needed where the spool
+        is the only copy of its rows: rows that a power failure may remove must not be sent. None, or a result of None:
+        all bytes may be sent.
 
     """
 
@@ -74,25 +78,25 @@ class SpoolCatalog:
         self._durable = durable
         self.vclock: dict[int, int] = {}
         self.cluster: dict[int, str] = {}
-        """{replica id: instance uuid} of the ids registered now."""
+        """{replica id: instance uuid} at the end of the spool; without ids of expelled instances."""
         self.replicaset_uuid: str | None = None
         self.replicaset_name: str | None = None
         """The cluster's name (3.0 and later); a follower with another name, or none, refuses the stream."""
         self.instance_uuid: str | None = None
         self.snapshots: list[SpoolFile] = []
         self.logs: list[SpoolFile] = []
-        self._holders: dict[int, str] = {}
-        self._holders_at: dict[Path, Mapping[int, str]] = {}
-        self._handovers: dict[Path, list[Handover]] = {}
-        self._read: dict[str, int] = {}
+        self._owners: dict[int, str] = {}
+        self._owners_at_start: dict[Path, Mapping[int, str]] = {}
+        self._registrations: dict[Path, list[IdRegistration]] = {}
+        self._read_ends: dict[str, int] = {}
         self._closed: set[str] = set()
         self._metas: dict[Path, Meta] = {}
 
     @property
     def gc_vclock(self) -> dict[int, int]:
-        """The vclock of the oldest log after which there is no gap; a log after a gap names its own VClock twice.
+        """The vclock from which the spool has all rows: a subscriber with fewer rows needs a snapshot.
 
-        A server that starts with less must begin again from a snapshot.
+        It is where the oldest log after the last gap begins. A log after a gap has equal VClock and PrevVClock headers.
         """
         for file in reversed(self.logs):
             if file.meta.prev_vclock is not None and same(file.meta.prev_vclock, file.meta.vclock):
@@ -101,38 +105,39 @@ class SpoolCatalog:
             return shared(self.logs[0].meta.vclock)
         return shared(self.snapshots[-1].meta.vclock) if self.snapshots else {}
 
-    def read_upto(self, path: Path) -> int:
-        """Return the byte before which a block must begin to be sent: rows after it may have unknown ids.
+    def sendable_end(self, path: Path) -> int:
+        """Return up to which byte of a log the catalog has read: only blocks that begin before it may be sent.
 
-        For a closed log it is after the end marker, so that the marker is found.
+        Later blocks may have ids whose registration is not known yet. For a closed log the result is beyond the end
+        marker, so that a reader finds the marker.
         """
-        return self._read.get(path.name, 0) + (path.name in self._closed)
+        return self._read_ends.get(path.name, 0) + (path.name in self._closed)
 
     @property
-    def holders(self) -> Mapping[int, str]:
-        """The current or last owner of each id; rows of expelled instances may still come."""
-        return self._holders | self.cluster
+    def last_owners(self) -> Mapping[int, str]:
+        """{replica id: instance uuid}, also for expelled instances, since rows of them may still come."""
+        return self._owners | self.cluster
 
-    def holders_at(self, path: Path) -> Mapping[int, str]:
-        """Return {replica id: uuid}: the current or last owner of each id at the beginning of a log."""
-        return self._holders_at.get(path, {})
+    def owners_at_start(self, path: Path) -> Mapping[int, str]:
+        """Return {replica id: instance uuid} at the beginning of a log, also for instances expelled before."""
+        return self._owners_at_start.get(path, {})
 
-    def handovers(self, path: Path) -> Sequence[Handover]:
-        """Return the rows of a log that assign ids to instances, in order; grows as the log does."""
-        return self._handovers.get(path, ())
+    def registrations(self, path: Path) -> Sequence[IdRegistration]:
+        """Return the registrations in a log, in log order; a refresh may append to them."""
+        return self._registrations.get(path, ())
 
     def refresh(self) -> None:
-        """Read new rows.
+        """Read the rows that were appended since the last refresh.
 
         Raises
         ------
         SpoolError
-            The directory is not a spool.
+            The directory cannot be read.
 
         """
         try:
-            self.snapshots = spool_state.files_of(self.directory, ".snap", self._metas)
-            self.logs = spool_state.files_of(self.directory, ".xlog", self._metas)
+            self.snapshots = spool_state.spool_files(self.directory, ".snap", self._metas)
+            self.logs = spool_state.spool_files(self.directory, ".xlog", self._metas)
         except OSError as error:
             raise SpoolError(f"the spool cannot be read: {error}", spool=str(self.directory)) from error
         # A snapshot sorts before the log of the same name, which continues from it.
@@ -140,42 +145,42 @@ class SpoolCatalog:
             (*self.snapshots, *self.logs), key=lambda file: (file.path.stem, file.path.suffix)
         ):
             self.instance_uuid = file.meta.instance_uuid
-            known = self._read.get(file.path.name)
+            read_end = self._read_ends.get(file.path.name)
             if file.path.suffix == ".snap":
-                if known is None:
+                if read_end is None:
                     self.cluster = {}
-                    self._take_rows(file, 0, None)
-                    self._read[file.path.name] = file.size
-            elif known is None or known < file.size:
-                self._holders_at.setdefault(file.path, dict(self._holders))
-                self._take_log(file, known or file.meta.length)
-        here = {file.path for file in self.logs}
-        for places in (self._holders_at, self._handovers):
-            for path in places.keys() - here:
-                del places[path]
+                    self._read_system_rows(file, 0, None)
+                    self._read_ends[file.path.name] = file.size
+            elif read_end is None or read_end < file.size:
+                self._owners_at_start.setdefault(file.path, dict(self._owners))
+                self._read_log(file, read_end or file.meta.length)
+        paths = {file.path for file in self.logs}
+        for by_path in (self._owners_at_start, self._registrations):
+            for path in by_path.keys() - paths:
+                del by_path[path]
 
-    def _take_log(self, file: SpoolFile, begin: int) -> None:
+    def _read_log(self, file: SpoolFile, begin: int) -> None:
         end, is_closed = reader.end_of_whole_blocks(_FILES, str(file.path), begin, self.limit)
-        growing = None if self._durable is None else self._durable()
-        if growing is not None and growing[0] == file.path:
-            end, is_closed = min(end, growing[1]), False
-        if is_closed and (end > begin or file.path.name in self._read):
+        open_log = None if self._durable is None else self._durable()
+        if open_log is not None and open_log[0] == file.path:
+            end, is_closed = min(end, open_log[1]), False
+        if is_closed and (end > begin or file.path.name in self._read_ends):
             self._closed.add(file.path.name)  # a closed log without rows may be reopened
         if end <= begin:
             self.vclock = joined(self.vclock, shared(file.meta.vclock))
             return
-        top, is_steering = np.zeros(VCLOCK_MAX, np.int64), False
+        top, has_system_rows = np.zeros(VCLOCK_MAX, np.int64), False
         limits = reader.Limits(block=self.limit)
         for rows in reader.read_headers(_FILES, str(file.path), begin, end, exact=True, limits=limits):
             np.maximum.at(top, rows.replica_id, rows.lsn)
-            is_steering = is_steering or bool(np.isin(rows.space_id, list(_SPACES)).any())
-        if is_steering:
-            self._take_rows(file, begin, end)
+            has_system_rows = has_system_rows or bool(np.isin(rows.space_id, list(_SPACES)).any())
+        if has_system_rows:
+            self._read_system_rows(file, begin, end)
         reached = {i: int(lsn) for i, lsn in enumerate(top) if i and lsn}
         self.vclock = joined(joined(self.vclock, shared(file.meta.vclock)), reached)
-        self._read[file.path.name] = end
+        self._read_ends[file.path.name] = end
 
-    def _take_rows(self, file: SpoolFile, begin: int, end: int | None) -> None:
+    def _read_system_rows(self, file: SpoolFile, begin: int, end: int | None) -> None:
         selection = Selection(spaces=_SPACES)
         batches = reader.read_rows(
             *(_FILES, str(file.path), begin, end, selection),
@@ -186,33 +191,35 @@ class SpoolCatalog:
         for batch in batches:
             for row in batch.select(_COLUMNS).to_pylist():
                 if row["space_id"] == SystemSpace.CLUSTER:
-                    self._take_member(row, file.path)
+                    self._apply_cluster_row(row, file.path)
                 else:
-                    self._take_schema(row, file.path)
+                    self._apply_schema_row(row, file.path)
         if file.path.suffix == ".snap":
             self.vclock = joined(self.vclock, shared(file.meta.vclock))
 
-    def _take_schema(self, row: Mapping[str, Any], path: Path) -> None:
+    def _apply_schema_row(self, row: Mapping[str, Any], path: Path) -> None:
         try:
             fields = fields_of(row["tuple"], "a tuple") if row["tuple"] is not None else ()
-            if fields and fields[0] in _KEYS:
+            if fields and fields[0] in _UUID_KEYS:
                 self.replicaset_uuid = uuid_of(field_at(fields, 1, "the uuid"), "the replicaset's uuid")
             elif fields and fields[0] == _NAME_KEY:
                 name = field_at(fields, 1, "the name")
                 self.replicaset_name = name if isinstance(name, str) else None
         except TupleError as error:
             # No server writes such a row; a subscriber gets it unchanged and decides by itself.
-            logger.warning("%s: an odd row of _schema: %s", path, error.reason)
+            logger.warning("%s: a row of _schema cannot be decoded: %s", path, error.reason)
 
-    def _take_member(self, row: Mapping[str, Any], path: Path) -> None:
+    def _apply_cluster_row(self, row: Mapping[str, Any], path: Path) -> None:
         if row["type"] == "DELETE":
             self.cluster.pop(expelled(row) or 0, None)
             return
-        found = registration(row)
-        if found is None:
-            logger.warning("%s: a row of _cluster at %d registers nobody", path, row["position"])
+        registered = registration(row)
+        if registered is None:
+            logger.warning("%s: the row of _cluster at byte %d registers no instance", path, row["position"])
             return
-        self.cluster[found.replica_id] = self._holders[found.replica_id] = found.instance_uuid
+        self.cluster[registered.replica_id] = self._owners[registered.replica_id] = registered.instance_uuid
         if path.suffix == ".xlog":
-            handover = Handover(row["replica_id"], row["lsn"], found.replica_id, found.instance_uuid)
-            self._handovers.setdefault(path, []).append(handover)
+            id_registration = IdRegistration(
+                row["replica_id"], row["lsn"], registered.replica_id, registered.instance_uuid
+            )
+            self._registrations.setdefault(path, []).append(id_registration)

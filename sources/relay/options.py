@@ -1,4 +1,4 @@
-"""How a spool is served, as plain data; `config.relay` makes it from the YAML."""
+"""Options of a relay and its limits for clients, as dataclasses; `config.relay` creates them from the YAML."""
 
 from __future__ import annotations
 
@@ -6,31 +6,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sources.iproto.address import Address, Password, Tls
+from sources.iproto.address import Address, PasswordSource, TlsOptions
 from sources.xlog.format.block import BLOCK_LIMIT
 
 RELAY_VERSION = 1
-"""Version of the extensions in docs/formats.md."""
+"""Version of the relay's extensions of the protocol, which docs/formats.md describes."""
 
 
 @dataclass(frozen=True)
 class ClientLimits:
-    """Limits for clients of a relay.
+    """Limits for the clients of a relay.
 
     Parameters
     ----------
     connections, per_address : int
-        Open connections: in all, and from one address.
+        Maximum number of open connections: in all, and from one address.
     strangers : int
-        Open connections that have not authenticated; beyond this number, the oldest are closed.
+        Maximum number of open connections that have not authenticated; beyond it, the oldest one is closed.
     authenticate : float
-        Seconds until a connection must have authenticated, including TLS's handshake.
+        Seconds after which a connection that has not authenticated is closed; includes the TLS handshake.
     guesses : int
-        Wrong passwords after which a connection is closed.
+        Number of wrong passwords after which a connection is closed.
     delay : float
-        Seconds between two guesses from one address.
+        Seconds between two checks of passwords from one address.
     subscribers : int
-        Instance uuids with an acknowledgement; each may delay the removal of files for `keep.forget`.
+        Maximum number of subscribers whose acknowledgements are stored; each may delay the removal of files by
+        `keep.forget`.
 
     """
 
@@ -45,26 +46,27 @@ class ClientLimits:
 
 @dataclass(frozen=True)
 class RelayOptions:
-    """One spool that is served.
+    """Options for serving one spool.
 
     Parameters
     ----------
     name : str
-        Shown in messages and metrics.
+        Name in messages and metrics.
     directory : Path
         The spool.
     listen : Address
-    users : mapping
-        User → the source of its password.
+        Where the relay listens.
+    users : mapping of str to PasswordSource
+        For each user, where to read the password.
     guest : bool
-        Whether subscribing without authentication is allowed.
-    tls : Tls or None
+        Whether clients may subscribe without authentication.
+    tls : TlsOptions or None
         The relay's certificate and key.
     max_block_bytes : int
-        Longest accepted block of the spool: a transaction is in one block.
+        Longest accepted block of the spool, in bytes; each transaction is in one block.
     heartbeat, poll, silence : float
-        Seconds between two heartbeats; between two refreshes of the spool; and until a client is dropped that sends no
-        acknowledgement or request and reads no byte.
+        Seconds between two heartbeats; between two refreshes of the catalog; and after which a client that sends
+        nothing or reads nothing is disconnected.
     limits : ClientLimits
 
     """
@@ -72,9 +74,9 @@ class RelayOptions:
     name: str
     directory: Path
     listen: Address
-    users: Mapping[str, Password] = field(default_factory=dict)
+    users: Mapping[str, PasswordSource] = field(default_factory=dict)
     guest: bool = False
-    tls: Tls | None = None
+    tls: TlsOptions | None = None
     max_block_bytes: int = BLOCK_LIMIT
     heartbeat: float = 1.0
     poll: float = 0.02

@@ -1,10 +1,12 @@
-"""Encodes a spool's rows as packets for one subscriber: a snapshot, or the written logs after a vclock.
+"""Encodes a spool's rows as packets for one subscriber: a snapshot, or the rows after a vclock.
 
-No row is decoded: its bytes are framed as they are in the log (`kernels.frames`). `session` has the sockets.
+Rows are not decoded: their bytes in the log get a packet's length and header (`kernels.frames`). `session` sends the
+packets.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import numpy as np
 
 from schemas.errors import ConnectionLostError, GapError, ProtocolError
 from schemas.iproto import VCLOCK_MAX
-from sources.iproto.inflow import dense, sparse
+from sources.iproto.inflow import array_to_vclock, vclock_to_array
 from sources.iproto.kernels import wire as kernel
 from sources.iproto.kernels.frames import frame_rows
 from sources.relay.catalog import SpoolCatalog
@@ -26,102 +28,90 @@ from sources.xlog.format.kernels.frame import frame_bound
 from sources.xlog.format.vclock import Vclock, not_beyond, shared
 
 OUT_BYTES = 1 << 18
-Wanted = Callable[[Mapping[int, str]], Ints]
+TreatmentRule = Callable[[Mapping[int, str]], Ints]
+"""Returns the treatment of each replica id's rows, int64[32], for a {replica id: instance uuid}."""
 
 
-class Framer:
-    """Frames blocks of rows for one subscriber.
+class RowFramer:
+    """Converts blocks of a log to packets for one subscriber.
 
-    Parameters
-    ----------
-    sync : int
-        The sync of its request.
-    vclock : Vclock
-        Its vclock.
-
+    `sync` is the IPROTO_SYNC of the subscriber's request. Rows up to `vclock`, the subscriber's, are left out.
     """
 
     def __init__(self, sync: int, vclock: Vclock) -> None:
-        self.sync, self.vclock = sync & 0xFFFFFFFF, dense(vclock)
-        self.wanted: Ints = np.ones(VCLOCK_MAX, np.int64)
-        """int64[32]: which ids' rows are wanted."""
-        self.until: Ints = np.zeros(2, np.int64)
-        """int64[2]: replica id and lsn of the row after which `reached` is called; zeros: none."""
-        self.reached: Callable[[], None] = lambda: None
-        """Sets `wanted` and `until` again."""
+        self.sync, self.vclock = sync & 0xFFFFFFFF, vclock_to_array(vclock)
+        self.treatments: Ints = np.ones(VCLOCK_MAX, np.int64)
+        """int64[32], by replica id: what happens to its rows (`LEFT_OUT`, `SENT` or `AS_NOP` of `kernels.wire`)."""
+        self.stop_row: Ints = np.zeros(2, np.int64)
+        """int64[2]: replica id and lsn of the row after which `on_stop_row` is called; zeros: no row."""
+        self.on_stop_row: Callable[[], None] = lambda: None
+        """Sets `treatments` and `stop_row` again."""
         self._out: Bytes = np.empty(OUT_BYTES, np.uint8)
 
-    def frames(self, rows: Bytes, *, snapshot: bool = False) -> Iterator[bytes]:
-        """Yield the packets of a block, several per chunk."""
+    def packets(self, rows: Bytes, *, is_snapshot: bool = False) -> Iterator[bytes]:
+        """Yield the packets of a block's rows; each item is one or more packets."""
         state = np.zeros(kernel.STATE_SIZE, np.int64)
         while True:
             status = frame_rows(
-                *(rows, rows.size, self.sync, self.vclock, self.wanted, self.until),
-                *(snapshot, state, self._out),
+                *(rows, rows.size, self.sync, self.vclock, self.treatments, self.stop_row),
+                *(is_snapshot, state, self._out),
             )
-            if state[kernel.OUT]:
-                yield self._out[: state[kernel.OUT]].tobytes()
-                state[kernel.OUT] = 0
-            elif status == kernel.FULL:
-                self._out = np.empty(max(2 * self._out.size, int(state[kernel.NEED])), np.uint8)
-            if status == kernel.MORE:
+            if state[kernel.WRITTEN]:
+                yield self._out[: state[kernel.WRITTEN]].tobytes()
+                state[kernel.WRITTEN] = 0
+            elif status == kernel.OUTPUT_FULL:
+                self._out = np.empty(max(2 * self._out.size, int(state[kernel.NEEDED_BYTES])), np.uint8)
+            if status == kernel.END_OF_INPUT:
                 if self._out.size > OUT_BYTES:
                     self._out = np.empty(OUT_BYTES, np.uint8)  # frees the memory of a large row
                 return
-            if status == kernel.REACHED:
-                self.reached()
+            if status == kernel.STOP_ROW:
+                self.on_stop_row()
             if status < 0:
-                raise ProtocolError("a row of the spool is not an xrow")
+                raise ProtocolError("a row of the spool is not a valid xrow")
 
 
-def warm() -> None:
-    """Compile the kernels, or load compiled ones, since compiling later would block all subscribers for seconds."""
+def compile_kernels() -> None:
+    """Compile the kernels, or load compiled ones: later it would block all subscribers for seconds."""
     rows = np.zeros(0, np.uint8)
     read_only = rows.view()
     read_only.flags.writeable = False
     # Uncompressed blocks are views of the read buffer, which is read-only.
     for block in (rows, read_only):
-        list(Framer(0, {}).frames(block))
+        list(RowFramer(0, {}).packets(block))
     walk_blocks(read_only, 0, 0, 0, BLOCK_LIMIT, True, np.empty((4, 1), np.int64))
     frame_bound(read_only, 0, 0)
 
 
-def snapshot_frames(path: Path, sync: int, limit: int = BLOCK_LIMIT) -> Iterator[bytes]:
-    """Yield a snapshot's rows in the form that FETCH_SNAPSHOT sends."""
-    framer = Framer(sync, {})
+def snapshot_packets(path: Path, sync: int, limit: int = BLOCK_LIMIT) -> Iterator[bytes]:
+    """Yield the packets of a snapshot's rows, as FETCH_SNAPSHOT sends them."""
+    framer = RowFramer(sync, {})
     with BlockReader(path, limit) as reader:
         while rows := reader.read():
             for block in rows:
-                yield from framer.frames(block, snapshot=True)
+                yield from framer.packets(block, is_snapshot=True)
 
 
-class LogFrames:
-    """The rows after a vclock, in the form that SUBSCRIBE sends; `more` is called repeatedly.
+class LogPackets:
+    """Reads the logs after a subscriber's vclock and encodes their rows as SUBSCRIBE sends them.
 
-    Parameters
-    ----------
-    catalog : SpoolCatalog
-        Refreshed before each call.
-    framer : Framer
-        With the subscriber's vclock.
-    wanted : callable
-        Returns the wanted ids, int64[32], for a given {replica id: instance uuid}.
-
+    `catalog` is refreshed before each call of `unsent_packets`; `framer` has the subscriber's vclock.
     """
 
-    def __init__(self, catalog: SpoolCatalog, framer: Framer, wanted: Wanted) -> None:
-        self._catalog, self._framer, self._wanted = catalog, framer, wanted
+    def __init__(self, catalog: SpoolCatalog, framer: RowFramer, treatment_rule: TreatmentRule) -> None:
+        self._catalog, self._framer, self._treatment_rule = catalog, framer, treatment_rule
         self._reader: BlockReader | None = None
-        self._holders: dict[int, str] = {}
-        self._handovers = 0
-        framer.reached = self._hand_over
-        self.versions = self._begin()
-        """Versions of the servers whose rows are sent: a subscriber gets them once, so they hold for all its rows."""
+        self._owners: dict[int, str] = {}
+        self._applied_registrations = 0
+        framer.on_stop_row = self._apply_registration
+        self._open_first_log()
+        self.versions = self._first_versions()
+        """Versions of the servers whose rows are sent. The subscriber gets them once, so they apply to all its rows."""
 
     @property
     def vclock(self) -> dict[int, int]:
-        """The vclock of the sent rows."""
-        return sparse(self._framer.vclock)
+        """The subscriber's vclock after the rows that were encoded so far."""
+        return array_to_vclock(self._framer.vclock)
 
     def close(self) -> None:
         """Close the file that is being read."""
@@ -129,8 +119,8 @@ class LogFrames:
             self._reader.__exit__()
             self._reader = None
 
-    def more(self) -> Iterator[bytes]:
-        """Yield the rows that are written and not yet sent.
+    def unsent_packets(self) -> Iterator[bytes]:
+        """Yield packets of the rows that are in the spool and were not yielded before; may be called repeatedly.
 
         Raises
         ------
@@ -142,90 +132,98 @@ class LogFrames:
         """
         while True:
             if self._reader is None:
-                self._reader = self._opened()
+                self._reader = self._open_covering_log()
                 if self._reader is None:
                     return
             if ServerVersions.of(self._reader.meta, self._reader.path.name) != self.versions:
-                raise ConnectionLostError("the rows that follow are of a server of another version")
-            rows = self._reader.read(self._catalog.read_upto(self._reader.path))
-            self._stop_at_next_handover()
+                raise ConnectionLostError("the next rows are from a server of another version")
+            rows = self._reader.read(self._catalog.sendable_end(self._reader.path))
+            self._stop_at_next_registration()
             for block in rows:
-                yield from self._framer.frames(block)
+                yield from self._framer.packets(block)
             if not rows and self._reader.is_empty and not self._reader.is_closed:
-                # The daemon replaces a log without rows if rows of another server version
-                # follow.
+                # The daemon replaces a log without rows if the next rows are from another server version.
                 self.close()
                 return
-            if not rows and not self._next():
+            if not rows and not self._open_next_log():
                 return
 
-    def _begin(self) -> ServerVersions:
-        try:
-            self._reader = self._opened()
-        except GapError:
-            self._reader = None  # `more` reports it
+    def _open_first_log(self) -> None:
+        with contextlib.suppress(GapError):  # `unsent_packets` reports it
+            self._reader = self._open_covering_log()
+
+    def _first_versions(self) -> ServerVersions:
+        """Return the server versions of the open log, or of the newest file if no log is open."""
         newest = [*self._catalog.snapshots, *self._catalog.logs][-1:]
         meta = self._reader.meta if self._reader is not None else newest[0].meta if newest else None
         return ServerVersions("") if meta is None else ServerVersions.of(meta, "")
 
-    def _opened(self) -> BlockReader | None:
-        """Open the newest log that begins at or before the subscriber's vclock."""
+    def _open_covering_log(self) -> BlockReader | None:
+        """Open the newest log that begins at or before the subscriber's vclock; None if the spool has no newer rows."""
         logs = self._catalog.logs
         for file in reversed(logs):
             if self._covers(file):
-                return self._open(file)
-        if not logs and not_beyond(self._needed(self._catalog.vclock, self._catalog.cluster), self.vclock):
+                return self._open_log(file)
+        if not logs and not_beyond(
+            self._needed_vclock(self._catalog.vclock, self._catalog.cluster), self.vclock
+        ):
             return None
-        raise self._gap(logs[0].meta.vclock if logs else self._catalog.vclock)
+        raise self._gap_error(logs[0].meta.vclock if logs else self._catalog.vclock)
 
-    def _next(self) -> bool:
-        """Go to the next log after the end of the current one; return whether there is one."""
+    def _open_next_log(self) -> bool:
+        """Open the log after the current one if that is at its end; return whether a log was opened."""
         reader = self._reader
         names = [file.path for file in self._catalog.logs]
         if reader is None or reader.path not in names:
             self.close()
-            return reader is not None and bool(names) and self._reopens()
+            return reader is not None and bool(names) and self._reopen_log()
         index = names.index(reader.path)
         if index + 1 == len(names) or not reader.is_closed:
             return False
         following = self._catalog.logs[index + 1]
         if not self._covers(following):
-            raise self._gap(following.meta.vclock)
+            raise self._gap_error(following.meta.vclock)
         self.close()
-        self._reader = self._open(following)
+        self._reader = self._open_log(following)
         return True
 
-    def _reopens(self) -> bool:
-        self._reader = self._opened()
+    def _reopen_log(self) -> bool:
+        self._reader = self._open_covering_log()
         return self._reader is not None
 
-    def _open(self, file: SpoolFile) -> BlockReader:
-        self._holders, self._handovers = dict(self._catalog.holders_at(file.path)), 0
-        self._framer.wanted = self._wanted(self._holders)
+    def _open_log(self, file: SpoolFile) -> BlockReader:
+        self._owners, self._applied_registrations = dict(self._catalog.owners_at_start(file.path)), 0
+        self._framer.treatments = self._treatment_rule(self._owners)
         return BlockReader(file.path, self._catalog.limit)
 
-    def _stop_at_next_handover(self) -> None:
-        """Stop the framer after the next row that assigns an id to an instance."""
+    def _stop_at_next_registration(self) -> None:
+        """Make the framer stop after the next row that registers an instance."""
         path = None if self._reader is None else self._reader.path
-        following = () if path is None else self._catalog.handovers(path)[self._handovers :][:1]
-        self._framer.until[:] = (following[0].origin, following[0].lsn) if following else (0, 0)
+        following = (
+            () if path is None else self._catalog.registrations(path)[self._applied_registrations :][:1]
+        )
+        self._framer.stop_row[:] = (following[0].origin, following[0].lsn) if following else (0, 0)
 
-    def _hand_over(self) -> None:
+    def _apply_registration(self) -> None:
         if self._reader is not None:
-            handover = self._catalog.handovers(self._reader.path)[self._handovers]
-            self._holders[handover.replica_id] = handover.instance_uuid
-            self._handovers += 1
-            self._framer.wanted = self._wanted(self._holders)
-        self._stop_at_next_handover()
+            registered = self._catalog.registrations(self._reader.path)[self._applied_registrations]
+            self._owners[registered.replica_id] = registered.instance_uuid
+            self._applied_registrations += 1
+            self._framer.treatments = self._treatment_rule(self._owners)
+        self._stop_at_next_registration()
 
-    def _needed(self, vclock: Vclock, holders: Mapping[int, str]) -> dict[int, int]:
-        wanted = self._wanted(holders)
-        return {i: lsn for i, lsn in shared(vclock).items() if wanted[i]}
+    def _needed_vclock(self, vclock: Vclock, owners: Mapping[int, str]) -> dict[int, int]:
+        """Return a vclock without the ids whose rows are left out."""
+        treatments = self._treatment_rule(owners)
+        return {i: lsn for i, lsn in shared(vclock).items() if treatments[i]}
 
     def _covers(self, file: SpoolFile) -> bool:
-        return not_beyond(self._needed(file.meta.vclock, self._catalog.holders_at(file.path)), self.vclock)
+        """Return whether a log begins at or before the subscriber's vclock."""
+        return not_beyond(
+            self._needed_vclock(file.meta.vclock, self._catalog.owners_at_start(file.path)), self.vclock
+        )
 
-    def _gap(self, vclock: Mapping[int, int]) -> GapError:
+    def _gap_error(self, vclock: Mapping[int, int]) -> GapError:
         return GapError(
             f"Missing .xlog file between LSN {sum(self.vclock.values())} {self.vclock} "
             f"and {sum(shared(vclock).values())} {shared(vclock)}"

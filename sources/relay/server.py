@@ -1,6 +1,6 @@
-"""The relay of one spool: listens, greets, refreshes the catalog, and writes the readers' acknowledgements.
+"""Serves one spool: accepts connections, refreshes the spool's catalog, and stores the subscribers' acknowledgements.
 
-`session` answers one subscriber.
+`session` answers the requests of one connection.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from pathlib import Path
 from schemas.errors import AggregatorError, ConfigurationError
 from sources.iproto.address import Address
 from sources.iproto.greeting import SALT_SIZE, Greeting, format_greeting
-from sources.relay.admission import Admission, AdmittedConnection
+from sources.relay.admission import AdmittedConnection, ConnectionLimiter
 from sources.relay.catalog import SpoolCatalog
 from sources.relay.options import RelayOptions
-from sources.relay.outflow import warm
-from sources.relay.session import Session
+from sources.relay.outflow import compile_kernels
+from sources.relay.session import RelaySession
 from sources.spool.acks import SUBSCRIBER, write_ack
 
 logger = logging.getLogger(__name__)
 
 VERSION = (2, 6, 0)
-"""The protocol version in the greeting."""
+"""The version of Tarantool that the greeting names."""
 
 ACK_SECONDS = 1.0
 ACCEPT_SECONDS = 0.5
@@ -41,14 +41,9 @@ _NO_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class Relay:
-    """Serves one spool.
+    """Serves one spool to any number of subscribers.
 
-    Parameters
-    ----------
-    options : RelayOptions
-    durable : callable, optional
-        See `SpoolCatalog`; passed if this process also writes the spool.
-
+    `durable` is as in `SpoolCatalog`; it is needed if this process also writes the spool.
     """
 
     def __init__(
@@ -56,15 +51,15 @@ class Relay:
     ) -> None:
         self.options = options
         self.catalog = SpoolCatalog(options.directory, options.max_block_bytes, durable)
-        self.sessions: set[Session] = set()
+        self.sessions: set[RelaySession] = set()
         self.error: AggregatorError | None = None
         self.port = 0
         self.is_listening = False
-        self.admission = Admission(options.limits)
+        self.limiter = ConnectionLimiter(options.limits)
         self.ack_error: str | None = None
         """Why acknowledgements cannot be written."""
-        self._acked: dict[str, dict[int, int]] = {}
-        self._is_exhausted = False
+        self._written_acks: dict[str, dict[int, int]] = {}
+        self._lacks_descriptors = False
 
     async def run(self) -> None:
         """Serve until cancelled.
@@ -72,12 +67,12 @@ class Relay:
         Raises
         ------
         ConfigurationError
-            The address is taken.
+            The address is in use, or the TLS files cannot be used.
 
         """
-        warm()
-        self._refresh()
-        address, context = self.options.listen, self._tls()
+        compile_kernels()
+        self._refresh_catalog()
+        address, context = self.options.listen, self._tls_context()
         try:
             listeners = await _listening_sockets(address)
         except OSError as error:
@@ -87,8 +82,8 @@ class Relay:
             self.port = listeners[0].getsockname()[1]
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._keep_fresh())
-                tasks.create_task(self._write_acks())
+                tasks.create_task(self._refresh_repeatedly())
+                tasks.create_task(self._write_acks_repeatedly())
                 for listener in listeners:
                     tasks.create_task(self._accept(listener, context, tasks))
         finally:
@@ -98,7 +93,7 @@ class Relay:
                 with contextlib.suppress(OSError):
                     os.unlink(address.path)  # noqa: PTH108
 
-    def _tls(self) -> ssl.SSLContext | None:
+    def _tls_context(self) -> ssl.SSLContext | None:
         tls = self.options.tls
         if tls is None:
             return None
@@ -112,66 +107,70 @@ class Relay:
             raise ConfigurationError(f"the TLS files cannot be used: {error}", file=tls.cert_file) from error
         return context
 
-    def _refresh(self) -> None:
+    def _refresh_catalog(self) -> None:
         try:
             self.catalog.refresh()
             self.error = None
         except Exception as error:  # rows that were read before are still served
-            found = (
+            shown_error = (
                 error
                 if isinstance(error, AggregatorError)
                 else AggregatorError(f"{type(error).__name__}: {error}")
             )
-            if str(found) != str(self.error):
-                logger.error("%s: %s", self.options.name, found)
-            self.error = found
+            if str(shown_error) != str(self.error):
+                logger.error("%s: %s", self.options.name, shown_error)
+            self.error = shown_error
 
-    async def _keep_fresh(self) -> None:
+    async def _refresh_repeatedly(self) -> None:
         while True:
             await asyncio.sleep(self.options.poll)
-            self._refresh()
+            self._refresh_catalog()
 
-    async def _write_acks(self) -> None:
-        """Write the subscribers' acknowledgements, which the daemon reads before it removes files."""
+    async def _write_acks_repeatedly(self) -> None:
+        """Write the subscribers' acknowledgements regularly; the daemon reads them before it removes files."""
         while True:
             await asyncio.sleep(ACK_SECONDS)
             for session in list(self.sessions):
                 uuid = session.subscriber
-                if uuid is not None and session.acked and self._acked.get(uuid) != session.acked:
-                    await self._write_ack(uuid, dict(session.acked))
-            gone = self._acked.keys() - {session.subscriber for session in self.sessions}
-            for uuid in gone:
-                del self._acked[uuid]
+                if (
+                    uuid is not None
+                    and session.acknowledged
+                    and self._written_acks.get(uuid) != session.acknowledged
+                ):
+                    await self._write_ack(uuid, dict(session.acknowledged))
+            disconnected = self._written_acks.keys() - {session.subscriber for session in self.sessions}
+            for uuid in disconnected:
+                del self._written_acks[uuid]
 
-    async def _write_ack(self, uuid: str, acked: dict[int, int]) -> None:
-        """Write one acknowledgement; after a failure it is retried, and files stay until then."""
+    async def _write_ack(self, uuid: str, acknowledged: dict[int, int]) -> None:
+        """Write one acknowledgement; after a failure it is retried, and the spool's files stay until then."""
         try:
-            await asyncio.to_thread(write_ack, self.options.directory, f"{SUBSCRIBER}{uuid}", acked)
+            await asyncio.to_thread(write_ack, self.options.directory, f"{SUBSCRIBER}{uuid}", acknowledged)
         except OSError as error:
             if str(error) != self.ack_error:
                 logger.error("%s: an acknowledgement cannot be written: %s", self.options.name, error)
             self.ack_error = str(error)
         else:
-            self._acked[uuid], self.ack_error = acked, None
+            self._written_acks[uuid], self.ack_error = acknowledged, None
 
     async def _accept(
         self, listener: socket.socket, context: ssl.SSLContext | None, tasks: asyncio.TaskGroup
     ) -> None:
-        """Accept connections until cancelled; without free descriptors, wait before the next one."""
+        """Accept connections until cancelled; while file descriptors are exhausted, wait before each attempt."""
         loop = asyncio.get_running_loop()
         while True:
             try:
                 sock, address = await loop.sock_accept(listener)
             except OSError as error:
                 if error.errno in _NO_DESCRIPTORS:
-                    if not self._is_exhausted:
-                        logger.error("%s: no connection can be taken: %s", self.options.name, error)
-                    self._is_exhausted = True
+                    if not self._lacks_descriptors:
+                        logger.error("%s: no connection can be accepted: %s", self.options.name, error)
+                    self._lacks_descriptors = True
                     await asyncio.sleep(ACCEPT_SECONDS)
-                continue  # otherwise it was closed before it was accepted
-            self._is_exhausted = False
+                continue  # any other error: the client closed the connection before it was accepted
+            self._lacks_descriptors = False
             host = str(address[0]) if isinstance(address, tuple) else ""
-            entry = self.admission.enter(host, lambda sock=sock: _abort(sock))  # type: ignore[misc]
+            entry = self.limiter.admit(host, lambda sock=sock: _abort_handshake(sock))  # type: ignore[misc]
             if entry is None:
                 sock.close()
                 continue
@@ -182,15 +181,15 @@ class Relay:
     ) -> None:
         """Serve one connection until it ends for any reason."""
         try:
-            reader, writer = await self._opened(sock, context)
+            reader, writer = await self._open_stream(sock, context)
         except Exception as error:  # a handshake that fails in any way ends this connection only
-            logger.info("no connection: %s", error)
-            self.admission.leave(entry)
+            logger.info("a connection could not be opened: %s", error)
+            self.limiter.remove(entry)
             sock.close()
             return
         entry.close = writer.transport.abort
         salt = secrets.token_bytes(SALT_SIZE)
-        session = Session(self.options, self.catalog, self.admission, entry, salt, reader, writer)
+        session = RelaySession(self.options, self.catalog, self.limiter, entry, salt, reader, writer)
         self.sessions.add(session)
         try:
             uuid = self.catalog.instance_uuid or "00000000-0000-0000-0000-000000000000"
@@ -199,15 +198,15 @@ class Relay:
         except (AggregatorError, OSError) as error:
             logger.info("%s: %s", session.peer, error)
         except Exception:  # a bug ends this connection only
-            logger.exception("%s: closed", session.peer)
+            logger.exception("%s: connection closed", session.peer)
         finally:
             self.sessions.discard(session)
-            self.admission.leave(entry)
+            self.limiter.remove(entry)
             writer.close()
-            # The last bytes may still be sent; a client that does not read them is not waited for.
+            # The last bytes may still be sent; a client that does not read them is disconnected.
             asyncio.get_running_loop().call_later(CLOSE_SECONDS, writer.transport.abort)
 
-    async def _opened(
+    async def _open_stream(
         self, sock: socket.socket, context: ssl.SSLContext | None
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         loop = asyncio.get_running_loop()
@@ -220,14 +219,14 @@ class Relay:
         return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
-def _abort(sock: socket.socket) -> None:
-    """End a connection during its handshake."""
+def _abort_handshake(sock: socket.socket) -> None:
+    """Close a connection during its TLS handshake."""
     with contextlib.suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)
 
 
 async def _listening_sockets(address: Address) -> list[socket.socket]:
-    """Return the sockets that listen on an address, one for each of a host's addresses."""
+    """Open and return the sockets that listen on an address: one per IP address of the host."""
     if address.path is not None:
         with contextlib.suppress(FileNotFoundError):
             if stat.S_ISSOCK(os.stat(address.path).st_mode):  # noqa: PTH116
@@ -238,10 +237,10 @@ async def _listening_sockets(address: Address) -> list[socket.socket]:
         listener.listen(BACKLOG)
         return [listener]
     loop, listeners = asyncio.get_running_loop(), []
-    found = await loop.getaddrinfo(
+    shown_error = await loop.getaddrinfo(
         address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
-    for family, kind, number, _, where in dict.fromkeys(found):
+    for family, kind, number, _, where in dict.fromkeys(shown_error):
         listener = socket.socket(family, kind, number)
         listener.setblocking(False)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,12 +1,12 @@
-"""Answers one subscriber of the relay.
+"""Answers the requests of one client of the relay.
 
-Speaks as Tarantool 2.6.0 does to an anonymous replica: AUTH, PING, VOTE, SELECT of `_cluster` and `_schema`,
-FETCH_SNAPSHOT, SUBSCRIBE; and to our daemon the extensions of docs/formats.md: a whitelist of instance uuids, applied
-here, and the exchange of cluster information. Every other request is refused with the error of 2.6.0. No replica is
-registered, nothing is written.
+It answers as Tarantool 2.6.0 answers an anonymous replica: AUTH, PING, VOTE, SELECT of `_cluster` and `_schema`,
+FETCH_SNAPSHOT, SUBSCRIBE. For our daemon it supports the extensions of docs/formats.md: a whitelist of instance uuids,
+and the exchange of cluster information. Every other request is refused with the error of 2.6.0. No replica is
+registered, and nothing is written.
 
-Before it has authenticated, a client may send packets of 4 KiB and has some seconds to authenticate; passwords from one
-address are checked one at a time. A client that does not read, or sends nothing, is dropped.
+Before it has authenticated, a client may send packets of up to 4 KiB, and it must authenticate within some seconds;
+passwords from one address are checked one at a time. A client that reads nothing or sends nothing is disconnected.
 
 `server` has the listening socket and refreshes the spool's catalog.
 """
@@ -25,15 +25,15 @@ import numpy as np
 from schemas.cluster_checksum import checksum
 from schemas.errors import AggregatorError, ConnectionLostError, GapError, ProtocolError
 from schemas.iproto import TYPE_ERROR, VCLOCK_MAX, BallotKey, Command, HeaderKey, MessageKey, SystemSpace
-from sources.iproto.greeting import SCRAMBLE_SIZE, is_scramble_of
+from sources.iproto.greeting import SCRAMBLE_SIZE, scramble_matches
 from sources.iproto.kernels.wire import AS_NOP, LEFT_OUT, SENT
-from sources.iproto.messages import read_uuid, read_vclock, shown
+from sources.iproto.messages import parse_uuid, parse_vclock_map, printable
 from sources.iproto.packet import Packet, decode_packet, encode_packet, length_size
-from sources.relay.admission import Admission, AdmittedConnection
+from sources.relay.admission import AdmittedConnection, ConnectionLimiter
 from sources.relay.catalog import SpoolCatalog
 from sources.relay.options import RELAY_VERSION, RelayOptions
-from sources.relay.outflow import Framer, LogFrames, snapshot_frames
-from sources.spool.acks import subscribers
+from sources.relay.outflow import LogPackets, RowFramer, snapshot_packets
+from sources.spool.acks import acknowledged_subscribers
 from sources.spool.spool import ServerVersions
 from sources.xlog.format.arrays import Ints
 
@@ -41,8 +41,8 @@ logger = logging.getLogger(__name__)
 
 ACCESS_DENIED, PASSWORD, UNKNOWN_REQUEST, LOADING, GAP, INVALID = 42, 47, 48, 116, 32, 20
 TIMED_OUT = 115
-STRANGER_LIMIT, REQUEST_LIMIT = 1 << 12, 1 << 16
-"""Largest packet before and after authentication, in bytes; as nested lists a packet takes 75 times as much memory."""
+UNAUTHENTICATED_LIMIT, REQUEST_LIMIT = 1 << 12, 1 << 16
+"""Longest accepted packet before and after authentication, in bytes; nested lists take 75 times as much memory."""
 METHOD = "chap-sha1"
 GUEST = "guest"
 
@@ -55,6 +55,7 @@ class RefusalError(Exception):
     code : int
         Tarantool's error code.
     message : str
+        Text of the error, as Tarantool words it where it has the same error.
     is_last : bool
         Whether the connection is closed after the answer.
 
@@ -65,83 +66,70 @@ class RefusalError(Exception):
         self.code, self.message, self.is_last = code, message, is_last
 
 
-class Session:
-    """One connection.
+class RelaySession:
+    """Answers the requests of one connection.
 
-    Parameters
-    ----------
-    options : RelayOptions
-    catalog : SpoolCatalog
-        The spool's.
-    admission : Admission
-        The relay's.
-    entry : AdmittedConnection
-        This connection's entry in `admission`.
-    salt : bytes
-        From the greeting that was sent.
-    reader, writer
-        The connection's streams.
-
+    `entry` is this connection in `limiter`; `salt` is that of the greeting that the client got.
     """
 
     def __init__(
         self,
         options: RelayOptions,
         catalog: SpoolCatalog,
-        admission: Admission,
+        limiter: ConnectionLimiter,
         entry: AdmittedConnection,
         salt: bytes,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
         self.peer = str(writer.get_extra_info("peername") or "a unix socket")
-        self._admission, self._entry = admission, entry
+        self._limiter, self._entry = limiter, entry
         self.subscriber: str | None = None
-        """Instance uuid of the subscriber, after SUBSCRIBE."""
-        self.acked: dict[int, int] = {}
-        self.sent = 0
-        """Bytes."""
+        """Instance uuid of the subscriber; None before SUBSCRIBE."""
+        self.acknowledged: dict[int, int] = {}
+        self.sent_bytes = 0
+        """Number of bytes sent."""
         self._options, self._catalog, self._salt = options, catalog, salt
         self._reader, self._writer = reader, writer
         self._user = GUEST
         self._guesses = 0
-        self._heard = self._began = time.monotonic()
+        self._last_received_at = self._started_at = time.monotonic()
 
     @property
-    def _is_known(self) -> bool:
+    def _is_authenticated(self) -> bool:
         return self._user != GUEST or self._options.guest
 
     async def run(self) -> None:
-        """Answer requests until the connection ends."""
+        """Answer requests until the connection ends; a connection that subscribes ends after the stream."""
         while True:
-            packet = await self._request()
+            packet = await self._read_request()
             if packet is None:
                 return
             try:
                 await self._answer(packet)
             except RefusalError as refusal:
                 logger.info("%s: %s", self.peer, refusal)
-                await self._refuse(packet.sync, refusal)
+                await self._send_refusal(packet.sync, refusal)
                 if refusal.is_last:
                     return
             if packet.type == Command.SUBSCRIBE:
                 return
 
-    async def _request(self) -> Packet | None:
+    async def _read_request(self) -> Packet | None:
         """Return the next packet before SUBSCRIBE; None if the connection ends or the time is up."""
         seconds = self._options.silence
-        if not self._is_known:
-            seconds = self._began + self._options.limits.authenticate - time.monotonic()
+        if not self._is_authenticated:
+            seconds = self._started_at + self._options.limits.authenticate - time.monotonic()
         try:
             async with asyncio.timeout(max(0.0, seconds)):
-                return await self._packet()
+                return await self._read_packet()
         except TimeoutError:
-            logger.info("%s: closed, it asked for nothing in time", self.peer)
+            logger.info("%s: connection closed, no request came in time", self.peer)
             return None
 
-    async def _packet(self) -> Packet | None:
-        """Read one packet; its length is checked before its bytes are stored."""
-        limit = REQUEST_LIMIT if self._is_known else STRANGER_LIMIT
+    async def _read_packet(self) -> Packet | None:
+        """Read one packet, and check its length before its bytes are read; None if the connection ended."""
+        limit = REQUEST_LIMIT if self._is_authenticated else UNAUTHENTICATED_LIMIT
         try:
             head = await self._reader.readexactly(1)
             size = length_size(head[0])
@@ -171,42 +159,41 @@ class Session:
                 }
                 await self._send(encode_packet(0, packet.sync, body))
             case Command.SELECT:
-                self._check_rights()
+                self._check_access()
                 await self._send(encode_packet(0, packet.sync, {MessageKey.DATA: self._select(packet.body)}))
             case Command.FETCH_SNAPSHOT:
-                self._check_rights()
+                self._check_access()
                 await self._send_snapshot(packet)
             case Command.SUBSCRIBE:
-                self._check_rights()
+                self._check_access()
                 await self._subscribe(packet)
             case _:
-                raise RefusalError(UNKNOWN_REQUEST, f"Unknown request type {shown(packet.type)}")
+                raise RefusalError(UNKNOWN_REQUEST, f"Unknown request type {printable(packet.type)}")
 
     async def _authenticate(self, packet: Packet) -> None:
-        user, raw = _proof(packet)
+        user, raw = _parse_auth(packet)
         address, limits = self._entry.address, self._options.limits
-        wait = self._admission.wait_before_guess(address, time.monotonic())
+        wait = self._limiter.wait_before_guess(address, time.monotonic())
         if wait > limits.authenticate:
             raise RefusalError(PASSWORD, "too many passwords from this address", is_last=True)
         await asyncio.sleep(wait)
         password = self._options.users.get(user)
-        # The answer is the same for a wrong name and a wrong password; the comparison runs in both
-        # cases.
-        is_right = is_scramble_of(raw, "" if password is None else password.read(), self._salt)
+        # A wrong name and a wrong password get the same answer after the same comparison.
+        is_right = scramble_matches(raw, "" if password is None else password.read(), self._salt)
         if not is_right or password is None:
             self._guesses += 1
-            self._admission.wrong_passwords += 1
+            self._limiter.wrong_passwords += 1
             reason = "Incorrect password supplied for user or no such user"
             raise RefusalError(PASSWORD, reason, is_last=self._guesses >= limits.guesses)
-        self._admission.password_was_right(address)
-        self._user, self._entry.is_stranger = user, False
+        self._limiter.record_right_password(address)
+        self._user, self._entry.is_unauthenticated = user, False
 
-    def _check_rights(self) -> None:
+    def _check_access(self) -> None:
         if self._user == GUEST and not self._options.guest:
             raise RefusalError(ACCESS_DENIED, "Read access to universe '' is denied for user 'guest'")
         if self._catalog.replicaset_uuid is None:
             raise RefusalError(LOADING, "Instance bootstrap hasn't finished yet")
-        self._entry.is_stranger = False  # a guest with the right to subscribe counts as authenticated
+        self._entry.is_unauthenticated = False  # a guest with the right to subscribe counts as authenticated
 
     def _ballot(self) -> dict[int, Any]:
         return {
@@ -226,7 +213,7 @@ class Session:
         elif space == SystemSpace.SCHEMA:
             rows = [["cluster", self._catalog.replicaset_uuid]]
         else:
-            name = shown(space)
+            name = printable(space)
             raise RefusalError(ACCESS_DENIED, f"Read access to space '{name}' is denied: this is a relay")
         return [row for row in rows if not key or row[0] == key[0]]
 
@@ -236,39 +223,42 @@ class Session:
         newest = self._catalog.snapshots[-1]
         vclock = {i: n for i, n in newest.meta.vclock.items() if i}
         versions = ServerVersions.of(newest.meta, newest.path.name)
-        answer: dict[int, Any] = {MessageKey.VCLOCK: vclock, MessageKey.SERVER_VERSIONS: _packed(versions)}
+        answer: dict[int, Any] = {
+            MessageKey.VCLOCK: vclock,
+            MessageKey.SERVER_VERSIONS: _encode_versions(versions),
+        }
         await self._send(encode_packet(0, packet.sync, answer))
-        for data in snapshot_frames(newest.path, packet.sync, self._catalog.limit):
+        for data in snapshot_packets(newest.path, packet.sync, self._catalog.limit):
             await self._send(data)
         await self._send(encode_packet(0, packet.sync, {MessageKey.VCLOCK: self._catalog.vclock}))
 
     async def _subscribe(self, packet: Packet) -> None:
         body = packet.body
         try:
-            vclock = read_vclock(body.get(MessageKey.VCLOCK))
-            subscriber = read_uuid(body.get(MessageKey.INSTANCE_UUID))
+            vclock = parse_vclock_map(body.get(MessageKey.VCLOCK))
+            subscriber = parse_uuid(body.get(MessageKey.INSTANCE_UUID))
             _check_filters(body)
         except ProtocolError as error:
             raise RefusalError(INVALID, f"Invalid MsgPack - request body: {error}") from None
         if not body.get(MessageKey.REPLICA_ANON):
             raise RefusalError(UNKNOWN_REQUEST, "only anonymous replicas are served: set replication_anon")
-        known = subscribers(self._options.directory)
-        if subscriber not in known and len(known) >= self._options.limits.subscribers:
+        stored = acknowledged_subscribers(self._options.directory)
+        if subscriber not in stored and len(stored) >= self._options.limits.subscribers:
             raise RefusalError(
-                ACCESS_DENIED, f"{len(known)} subscribers are remembered: use a uuid of theirs"
+                ACCESS_DENIED, f"{len(stored)} subscribers have acknowledgements: use the uuid of one of them"
             )
-        self.subscriber, self._entry.is_stranger = subscriber, False
+        self.subscriber, self._entry.is_unauthenticated = subscriber, False
         if MessageKey.CLUSTER_CRC32 in body:
-            await self._exchange(packet.sync, body[MessageKey.CLUSTER_CRC32])
-        logs = LogFrames(self._catalog, Framer(packet.sync, vclock), partial(_wanted, body))
+            await self._send_cluster(packet.sync, body[MessageKey.CLUSTER_CRC32])
+        logs = LogPackets(self._catalog, RowFramer(packet.sync, vclock), partial(_row_treatments, body))
         answer: dict[int, Any] = {
             MessageKey.VCLOCK: self._catalog.vclock,
             MessageKey.REPLICASET_UUID: self._catalog.replicaset_uuid,
-            MessageKey.SERVER_VERSIONS: _packed(logs.versions),
+            MessageKey.SERVER_VERSIONS: _encode_versions(logs.versions),
         }
         if self._catalog.replicaset_name is not None:
             answer[MessageKey.REPLICASET_NAME] = self._catalog.replicaset_name
-        acks = asyncio.create_task(self._listen())
+        acks = asyncio.create_task(self._read_acknowledgements())
         try:
             await self._send(encode_packet(0, packet.sync, answer, {HeaderKey.REPLICA_ID: 0}))
             logger.info("%s: %s subscribed from %s", self.peer, self.subscriber, vclock)
@@ -278,18 +268,18 @@ class Session:
             await asyncio.gather(acks, return_exceptions=True)
             logs.close()
 
-    async def _send_rows(self, packet: Packet, logs: LogFrames, acks: asyncio.Task[None]) -> None:
+    async def _send_rows(self, packet: Packet, logs: LogPackets, acks: asyncio.Task[None]) -> None:
         beat = 0.0
         while not acks.done():
             is_idle = True
             try:
-                for data in logs.more():
+                for data in logs.unsent_packets():
                     is_idle = False
                     await self._send(data)
             except GapError as gap:
                 raise RefusalError(GAP, gap.reason) from None
             now = time.monotonic()
-            if now - self._heard > self._options.silence:
+            if now - self._last_received_at > self._options.silence:
                 raise RefusalError(TIMED_OUT, "timed out")
             if now - beat >= self._options.heartbeat and is_idle:
                 beat = now
@@ -297,19 +287,19 @@ class Session:
             if is_idle:
                 await asyncio.sleep(self._options.poll)
 
-    async def _listen(self) -> None:
-        """Read acknowledgements until the connection ends."""
-        while (packet := await self._packet()) is not None:
-            self._heard = time.monotonic()
+    async def _read_acknowledgements(self) -> None:
+        """Read acknowledgements until the connection ends or sends something else."""
+        while (packet := await self._read_packet()) is not None:
+            self._last_received_at = time.monotonic()
             try:
-                self.acked.update(read_vclock(packet.body.get(MessageKey.VCLOCK)))
+                self.acknowledged.update(parse_vclock_map(packet.body.get(MessageKey.VCLOCK)))
             except AggregatorError:
                 return
 
-    async def _exchange(self, sync: int, theirs: object) -> None:
-        """Send the owners of ids, unless the subscriber's checksum shows that it has them."""
+    async def _send_cluster(self, sync: int, subscriber_checksum: object) -> None:
+        """Send {replica id: instance uuid}, unless the subscriber's checksum shows that it has the same."""
         cluster = dict(sorted(self._catalog.cluster.items()))
-        if theirs == checksum(cluster):
+        if subscriber_checksum == checksum(cluster):
             cluster = {}
         length: dict[int, Any] = {MessageKey.CLUSTER_LENGTH: len(cluster)}
         if not cluster:
@@ -319,13 +309,13 @@ class Session:
             await self._send(encode_packet(Command.CLUSTER_INFO, sync, body))
             length = {}
 
-    async def _refuse(self, sync: int, refusal: RefusalError) -> None:
+    async def _send_refusal(self, sync: int, refusal: RefusalError) -> None:
         body: dict[int, Any] = {MessageKey.ERROR_24: refusal.message}
         await self._send(encode_packet(TYPE_ERROR | refusal.code, sync, body))
 
     async def _send(self, data: bytes) -> None:
-        """Send; a client that does not read for the time of `silence` is dropped once the buffer is full."""
-        self.sent += len(data)
+        """Send bytes; disconnect a client that reads nothing for `silence` seconds while the send buffer is full."""
+        self.sent_bytes += len(data)
         self._writer.write(data)
         try:
             async with asyncio.timeout(self._options.silence):
@@ -333,19 +323,19 @@ class Session:
         except TimeoutError:
             self._writer.transport.abort()
             raise ConnectionLostError(
-                f"does not read: closed after {self._options.silence:g} seconds"
+                f"the client read nothing for {self._options.silence:g} seconds: closed"
             ) from None
 
 
-def _proof(packet: Packet) -> tuple[str, bytes]:
-    """Return the user and the scramble of an AUTH."""
+def _parse_auth(packet: Packet) -> tuple[str, bytes]:
+    """Return the user and the scramble of an AUTH request; refuse any other form."""
     user, proof = packet.body.get(MessageKey.USER_NAME), packet.body.get(MessageKey.TUPLE)
     if isinstance(user, str) and isinstance(proof, list) and len(proof) == 2 and proof[0] == METHOD:
-        given = proof[1]
-        if isinstance(given, str):
-            given = given.encode("utf-8", "surrogateescape")
-        if isinstance(given, bytes) and len(given) == SCRAMBLE_SIZE:
-            return user, given
+        sent_scramble = proof[1]
+        if isinstance(sent_scramble, str):
+            sent_scramble = sent_scramble.encode("utf-8", "surrogateescape")
+        if isinstance(sent_scramble, bytes) and len(sent_scramble) == SCRAMBLE_SIZE:
+            return user, sent_scramble
     raise RefusalError(INVALID, f"Invalid MsgPack - request body: only {METHOD} is known", is_last=True)
 
 
@@ -357,16 +347,16 @@ def _check_filters(body: Mapping[int, Any]) -> None:
         raise ProtocolError("the filter is not a list of replica ids")
 
 
-def _wanted(body: Mapping[int, Any], holders: Mapping[int, str]) -> Ints:
-    """Return the treatment of each id's rows for a given {replica id: instance uuid}."""
-    wanted = np.full(VCLOCK_MAX, SENT, np.int64)
+def _row_treatments(body: Mapping[int, Any], owners: Mapping[int, str]) -> Ints:
+    """Return the treatment of each replica id's rows, int64[32], for a SUBSCRIBE's body and the owners of ids."""
+    treatments = np.full(VCLOCK_MAX, SENT, np.int64)
     if origins := body.get(MessageKey.ORIGINS):
-        wanted[:] = AS_NOP
-        wanted[[id_ for id_, uuid in holders.items() if uuid in origins]] = SENT
+        treatments[:] = AS_NOP
+        treatments[[id_ for id_, uuid in owners.items() if uuid in origins]] = SENT
     for id_ in body.get(MessageKey.ID_FILTER) or ():
-        wanted[id_] = LEFT_OUT
-    return wanted
+        treatments[id_] = LEFT_OUT
+    return treatments
 
 
-def _packed(versions: ServerVersions) -> list[Any]:
+def _encode_versions(versions: ServerVersions) -> list[Any]:
     return [versions.version, dict(versions.by_origin)]

@@ -1,6 +1,6 @@
-"""The relay's status as one JSON document, and the same as Prometheus metrics.
+"""Reports the status of relays: as a JSON document (`relay_status`) and as Prometheus metrics (`RelayMetrics`).
 
-The HTTP server is `observe.status_page`.
+The HTTP server is in `observe.status_page`.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from sources.relay.server import Relay
 from sources.xlog.format.vclock import distance
 
 
-def status_of(relay: Relay) -> dict[str, Any]:
-    """Return the status of one served spool as a JSON object."""
+def relay_status(relay: Relay) -> dict[str, Any]:
+    """Return the status of one relay as a JSON object: its error, connections, vclock and subscribers."""
     return {
         "name": relay.options.name,
         "listen": str(relay.options.listen),
         "error": None if relay.error is None else str(relay.error),
-        "connections": relay.admission.count,
-        "refused_connections": relay.admission.refused,
-        "wrong_passwords": relay.admission.wrong_passwords,
+        "connections": relay.limiter.count,
+        "refused_connections": relay.limiter.refused_connections,
+        "wrong_passwords": relay.limiter.wrong_passwords,
         "acknowledgement_error": relay.ack_error,
         "vclock": {str(i): lsn for i, lsn in sorted(relay.catalog.vclock.items())},
         "subscribers": [
             {
                 "instance": session.subscriber,
                 "peer": session.peer,
-                "sent_bytes": session.sent,
-                "acknowledged": {str(i): lsn for i, lsn in sorted(session.acked.items())},
-                "lag_rows": distance(relay.catalog.vclock, session.acked),
+                "sent_bytes": session.sent_bytes,
+                "acknowledged": {str(i): lsn for i, lsn in sorted(session.acknowledged.items())},
+                "lag_rows": distance(relay.catalog.vclock, session.acknowledged),
             }
             for session in relay.sessions
             if session.subscriber is not None
@@ -40,13 +40,7 @@ def status_of(relay: Relay) -> dict[str, Any]:
 
 
 class RelayMetrics:
-    """Collects metrics for `prometheus_client`.
-
-    Parameters
-    ----------
-    relays : sequence of Relay
-
-    """
+    """Collects the metrics of relays for `prometheus_client`."""
 
     def __init__(self, relays: Sequence[Relay]) -> None:
         self._relays = relays
@@ -65,7 +59,7 @@ class RelayMetrics:
             "relay_refused_connections", "Connections closed as too many", labels=["spool"]
         )
         wrong = CounterMetricFamily("relay_wrong_passwords", "Wrong passwords", labels=["spool"])
-        for status in [status_of(relay) for relay in self._relays]:
+        for status in [relay_status(relay) for relay in self._relays]:
             connections.add_metric([status["name"]], status["connections"])
             refused.add_metric([status["name"]], status["refused_connections"])
             wrong.add_metric([status["name"]], status["wrong_passwords"])

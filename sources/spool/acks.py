@@ -1,10 +1,11 @@
-"""Acknowledgements: the vclock that each reader of a spool has passed, in a file each: `<spool>/acks/<reader>.json`.
+"""Reads and writes acknowledgements: up to which vclock each reader of a spool no longer needs the rows.
+
+Each reader has its own file `<spool>/acks/<reader>.json` and replaces it atomically:
 
     {"vclock": {"1": 5, "2": 7}}
 
-Each reader of a spool replaces its own file atomically when it no longer needs older rows: the job that fills a
-warehouse does so after an epoch, the relay for each of its subscribers. No program reads another program's
-checkpoints.
+The job that fills a warehouse acknowledges after each epoch; a relay acknowledges for its subscribers. So the daemon,
+which removes files, need not read other programs' checkpoints.
 """
 
 from __future__ import annotations
@@ -18,32 +19,34 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.errors import AggregatorError
-from sources.spool.options import Keep
+from sources.spool.options import SpoolRetention
 from sources.xlog.format.vclock import vclock_of
 from sources.xlog.format.writer import force_directory
 
 FOLDER = "acks"
 SUBSCRIBER = "relay-"
-"""Prefix of the reader names under which a relay acknowledges for its subscribers."""
+"""Prefix of the reader's name under which a relay acknowledges for a subscriber; its uuid follows."""
 ACK_LIMIT = 1 << 14
-"""Limit of an acknowledgement in bytes: 31 ids and lsns take a tenth of it."""
+"""Longest accepted acknowledgement in bytes; 31 ids and lsns take a tenth of it."""
 LOCK = "lock"
-"""The file that the daemon locks; a Tarantool's own directory has no such file."""
+"""Name of the file that the daemon locks; a log directory of Tarantool has no such file."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,80}")
 
 
 @dataclass(frozen=True)
-class Ack:
-    """The vclock that one reader has passed.
+class ReaderAck:
+    """The acknowledgement of one reader: it needs no rows up to a vclock.
 
     Parameters
     ----------
     reader : str
+        Name of the reader.
     vclock : mapping
+        The acknowledged vclock.
     modified : float
         Time of its last acknowledgement, seconds since 1970 UTC.
     error : str or None
-        Why the file cannot be read as an acknowledgement; the vclock is empty then.
+        Why the file is not a valid acknowledgement; the vclock is empty then.
 
     """
 
@@ -54,12 +57,12 @@ class Ack:
 
 
 def is_spool(directory: Path) -> bool:
-    """Whether a directory is a spool: a daemon writes it, or has written it."""
+    """Return whether a daemon writes the directory, or has written it."""
     return (directory / LOCK).is_file()
 
 
 def write_ack(spool: Path, reader: str, vclock: Mapping[int, int]) -> None:
-    """Write that a reader has passed a vclock; the file is durable on return.
+    """Write a reader's acknowledgement of a vclock; the file is durable on return.
 
     Raises
     ------
@@ -71,20 +74,20 @@ def write_ack(spool: Path, reader: str, vclock: Mapping[int, int]) -> None:
         raise ValueError(f"{reader!r} is not a reader's name; allowed: letters, digits, _ . -, up to 80")
     folder = spool / FOLDER
     folder.mkdir(exist_ok=True)
-    made = folder / f".{reader}.{os.getpid()}"
+    temporary = folder / f".{reader}.{os.getpid()}"
     text = json.dumps({"vclock": {str(i): n for i, n in sorted(vclock.items()) if i}}) + "\n"
     try:
-        _write_durably(made, text.encode())
-        made.rename(folder / f"{reader}.json")
+        _write_durably(temporary, text.encode())
+        temporary.rename(folder / f"{reader}.json")
     except OSError:
         with contextlib.suppress(OSError):
-            made.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         raise
     force_directory(folder)
 
 
 def renew_ack(spool: Path, reader: str) -> bool:
-    """Mark that a reader still runs, at its last vclock; return False before its first acknowledgement."""
+    """Renew the time of a reader's acknowledgement, so that it does not expire; return False if there is none."""
     try:
         os.utime(spool / FOLDER / f"{reader}.json")
     except FileNotFoundError:
@@ -103,47 +106,47 @@ def _write_durably(path: Path, data: bytes) -> None:
         os.close(file)
 
 
-def read_acks(spool: Path) -> dict[str, Ack]:
-    """Return the readers' acknowledgements by name; an unreadable file has an `error`."""
+def read_acks(spool: Path) -> dict[str, ReaderAck]:
+    """Return the acknowledgements by the reader's name; that of an unreadable file has an `error`."""
     acks = {}
     for path in sorted((spool / FOLDER).glob("[!.]*.json")):
         try:
             modified = path.stat().st_mtime
-            acks[path.stem] = _read(path, modified)
+            acks[path.stem] = _read_ack(path, modified)
         except FileNotFoundError:
             continue
         except OSError as error:
-            acks[path.stem] = Ack(path.stem, {}, modified, str(error))
+            acks[path.stem] = ReaderAck(path.stem, {}, modified, str(error))
     return acks
 
 
-def remove_expired(spool: Path, keep: Keep, now: float) -> dict[str, Ack]:
-    """Return the readers' acknowledgements, and remove those of a relay's subscribers that are gone.
+def remove_expired(spool: Path, keep: SpoolRetention, now: float) -> dict[str, ReaderAck]:
+    """Remove expired acknowledgements of a relay's subscribers, and return the others by the reader's name.
 
-    Each subscriber has a uuid and so its own file: without this the number of files would grow for ever.
+    Each new subscriber has a new uuid and so its own file: the number of files would grow without limit.
     """
     acks = read_acks(spool)
-    gone = {
+    expired = {
         name
         for name, ack in acks.items()
         if name.startswith(SUBSCRIBER) and name not in keep.readers and now - ack.modified >= keep.forget
     }
-    for name in gone:
+    for name in expired:
         (spool / FOLDER / f"{name}.json").unlink(missing_ok=True)
-    return {name: ack for name, ack in acks.items() if name not in gone}
+    return {name: ack for name, ack in acks.items() if name not in expired}
 
 
-def subscribers(spool: Path) -> set[str]:
-    """Return the uuids of a relay's subscribers that have an acknowledgement."""
+def acknowledged_subscribers(spool: Path) -> set[str]:
+    """Return the uuids of the relay subscribers whose acknowledgements are stored."""
     return {path.stem.removeprefix(SUBSCRIBER) for path in (spool / FOLDER).glob(f"{SUBSCRIBER}*.json")}
 
 
-def _read(path: Path, modified: float) -> Ack:
+def _read_ack(path: Path, modified: float) -> ReaderAck:
     try:
         with path.open("rb") as file:
             text = file.read(ACK_LIMIT + 1)
         if len(text) > ACK_LIMIT:
             raise ValueError(f"more than {ACK_LIMIT} bytes")
-        return Ack(path.stem, vclock_of(json.loads(text)["vclock"]), modified)
+        return ReaderAck(path.stem, vclock_of(json.loads(text)["vclock"]), modified)
     except (ValueError, KeyError, TypeError, RecursionError, AttributeError, AggregatorError) as error:
-        return Ack(path.stem, {}, modified, f"not an acknowledgement: {type(error).__name__}: {error}")
+        return ReaderAck(path.stem, {}, modified, f"not an acknowledgement: {type(error).__name__}: {error}")

@@ -1,6 +1,6 @@
-"""Reads a growing log block by block, as bytes: the relay sends them unchanged.
+"""Reads the rows of a growing log block by block, as bytes, which the relay sends unchanged.
 
-Damage is an error; an incomplete block at the end is not. Local files only. `sources.xlog.reader.reader` reads rows as
+Damage is an error; an incomplete block at the end is not. Files are local. `sources.xlog.reader.reader` decodes rows to
 columns.
 """
 
@@ -24,15 +24,9 @@ BLOCKS = 1 << 12
 
 
 class BlockReader:
-    """Reads one file from its first block; a context manager that closes it.
+    """Reads the blocks of one file in order; as a context manager it closes the file.
 
-    Parameters
-    ----------
-    path : Path
-        A `.xlog` or `.snap`.
-    limit : int
-        Longest accepted block in bytes, both in the file and decompressed.
-
+    Blocks of the `.xlog` or `.snap` file may have up to `limit` bytes, compressed and decompressed.
     """
 
     def __init__(self, path: Path, limit: int = BLOCK_LIMIT) -> None:
@@ -40,9 +34,9 @@ class BlockReader:
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self.meta: Meta = parse_meta(os.pread(self._file, META_LIMIT, 0), path.name)
         self.position = self.meta.length
-        """Where the next block begins, in bytes."""
+        """Position of the next block, in bytes."""
         self.is_closed = False
-        """Whether the end marker was read."""
+        """Whether the end marker of the file was read."""
         self._size = READ_BYTES
         self._zstd = zstandard.ZstdDecompressor()
 
@@ -58,12 +52,12 @@ class BlockReader:
         return self.position == self.meta.length
 
     def read(self, limit: int | None = None) -> list[Bytes]:
-        """Return the rows of the next blocks; none if nothing more has been written.
+        """Return the rows of the next complete blocks, one array per block; an empty list if there are none yet.
 
         Parameters
         ----------
         limit : int, optional
-            Position in bytes; blocks that start here or later are not read.
+            Position in bytes: only blocks that begin before it are read.
 
         Raises
         ------
@@ -80,23 +74,25 @@ class BlockReader:
             count, end, status = walk_blocks(data, 0, data.size, stop, self._limit, True, blocks)
             if status < 0:
                 raise damage(Status(int(status)), self.path.name, self.position + int(end))
-            found = [self._rows(data, blocks[:, k]) for k in range(count)]
+            blocks_read = [self._block_rows(data, blocks[:, k]) for k in range(count)]
             self.position += int(end)
             self.is_closed = status == Status.EOF
-            if found or data.size < self._size or stop < data.size:
+            if blocks_read or data.size < self._size or stop < data.size:
                 self._size = READ_BYTES
-                return found
+                return blocks_read
             if not self.is_closed:
                 self._size *= 2
         return []
 
-    def _rows(self, data: Bytes, block: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Bytes:
+    def _block_rows(self, data: Bytes, block: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Bytes:
         begin, end = int(block[BLOCK_BEGIN]), int(block[BLOCK_END])
         if not block[BLOCK_ZSTD]:
             return data[begin:end]
         bound = int(frame_bound(data, begin, end))
         if bound < 0:
-            raise SpoolError("a block is not one whole zstd frame", file=str(self.path), offset=self.position)
+            raise SpoolError(
+                "a block is not exactly one zstd frame", file=str(self.path), offset=self.position
+            )
         out = np.empty(min(bound, self._limit + 1), np.uint8)
         try:
             size = decompress(data.data[begin:end], out.data, self._zstd)

@@ -1,4 +1,4 @@
-"""How a spool is written, and how long its files are kept, as plain data from the configuration.
+"""Options for writing a spool and for the retention of its files, as dataclasses; `config.subscribe` creates them.
 
 The configuration is read in processes without Spark and without the log reader, so this module imports neither.
 """
@@ -12,21 +12,21 @@ from sources.xlog.format.writer import Fsync
 
 
 @dataclass(frozen=True)
-class Keep:
-    """How long files of a spool are kept.
+class SpoolRetention:
+    """How long the files of a spool are retained.
 
     Parameters
     ----------
     readers : frozenset of str
-        Names of readers that must have acknowledged, even if they have not done so yet.
+        Names of readers whose acknowledgement is required before a file is removed, even if they never sent one.
     size : int or None
-        Without readers: total bytes of all files.
+        If there are no readers: maximum total size of the files, in bytes.
     age : float or None
-        Without readers: seconds after the last write to a file.
+        If there are no readers: seconds after its last write until a file may be removed.
     forget : float
-        Seconds after its last acknowledgement until a reader that is not in `readers` is ignored.
+        Seconds after its last acknowledgement until a reader is ignored that is not in `readers`.
     snapshot : bool
-        Whether the newest snapshot and all logs since are kept for new readers (a relay's).
+        Whether the newest snapshot and all logs after it stay for new readers, such as subscribers of a relay.
 
     """
 
@@ -39,21 +39,21 @@ class Keep:
 
 @dataclass(frozen=True)
 class SpoolOptions:
-    """How a spool is written.
+    """Options for writing a spool.
 
     Parameters
     ----------
     rotate_bytes : int
-        A log of this size is closed, and a new one begins.
+        Size at which a log is closed and a new one begins.
     fsync : Fsync
-        What survives a power failure. `BLOCK`: all appended rows. `CLOSE`: closed files, and rows forced by
-        `sync_point`. `NEVER`: nothing for certain. Lost rows are fetched again as long as the server has them.
+        What survives a power failure. `BLOCK`: all appended rows. `CLOSE`: closed files, and rows up to a
+        `FlushPoint` that was flushed. `NEVER`: nothing for certain. Lost rows are fetched again if the server has them.
     compress : bool or None
-        None: blocks above 2 KiB, as Tarantool does.
+        Whether blocks are compressed; None: those above 2 KiB, as in Tarantool.
     max_block_bytes : int
-        Longest block that is written or read; a transaction is in one block.
+        Longest block that is written or read; each transaction is in one block.
     room_bytes : int
-        Bytes of the file system that stay free when a snapshot is fetched.
+        Free space of the file system that must remain when a snapshot is fetched, in bytes.
 
     """
 

@@ -1,9 +1,9 @@
 """Chooses the files of a spool that can be removed, and removes them.
 
-If there are readers, by configuration or by their acknowledgements, a file stays until all have passed it, however
-large the spool grows: a full disk stops the stream and loses nothing. Without readers, limits of size and age apply.
-The last log always stays; a snapshot stays as long as the log that continues from it, and as long as new readers may
-need one (`Keep.snapshot`).
+If there are readers (configured, or with an acknowledgement), a file stays until all readers have acknowledged its
+rows, however large the spool grows: a full disk stops the stream but loses no rows. Without readers, limits of size and
+age apply. The last log always stays. A snapshot stays as long as the log that continues from it, and as long as new
+readers may need one (`SpoolRetention.snapshot`).
 """
 
 from __future__ import annotations
@@ -12,86 +12,83 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sources.spool.acks import Ack
-from sources.spool.options import Keep
+from sources.spool.acks import ReaderAck
+from sources.spool.options import SpoolRetention
 from sources.spool.state import SpoolFile
 from sources.xlog.format.vclock import not_beyond, shared
 
 logger = logging.getLogger(__name__)
 
 
-def removable(
-    snapshots: Sequence[SpoolFile], logs: Sequence[SpoolFile], acks: Mapping[str, Ack], keep: Keep, now: float
+def removable_files(
+    snapshots: Sequence[SpoolFile],
+    logs: Sequence[SpoolFile],
+    acks: Mapping[str, ReaderAck],
+    keep: SpoolRetention,
+    now: float,
 ) -> list[Path]:
-    """Return the files that can be removed.
-
-    Parameters
-    ----------
-    snapshots, logs : sequence of SpoolFile
-        Each in log order.
-    acks : mapping
-        Acknowledgements by reader.
-    keep : Keep
-    now : float
-        Seconds since 1970 UTC.
-
-    """
+    """Return the files that can be removed; snapshots and logs are in log order, `now` in seconds since 1970 UTC."""
     closed = logs[:-1]
-    counting = {name: a for name, a in acks.items() if name in keep.readers or now - a.modified < keep.forget}
-    if counting or keep.readers:
-        gone = _passed(closed, logs, counting, keep.readers)
+    counting_acks = {
+        name: a for name, a in acks.items() if name in keep.readers or now - a.modified < keep.forget
+    }
+    if counting_acks or keep.readers:
+        old_logs = _acknowledged_logs(closed, logs, counting_acks, keep.readers)
     else:
-        gone = _beyond_limits(snapshots, logs, keep, now)
+        old_logs = _logs_beyond_limits(snapshots, logs, keep, now)
     if keep.snapshot:
         newest = snapshots[-1] if snapshots else None
-        gone = [] if newest is None else [f for f in gone if _ends_before(f, logs, newest)]
-    first = logs[len(gone)] if logs else None
-    old = [s for s in snapshots if first is not None and _is_before(s, first)]
+        old_logs = [] if newest is None else [f for f in old_logs if _ends_before_snapshot(f, logs, newest)]
+    first = logs[len(old_logs)] if logs else None
+    old_snapshots = [s for s in snapshots if first is not None and _precedes_log(s, first)]
     if keep.snapshot and snapshots:
-        old = [s for s in old if s is not snapshots[-1]]
-    return [file.path for file in (*old, *gone)]
+        old_snapshots = [s for s in old_snapshots if s is not snapshots[-1]]
+    return [file.path for file in (*old_snapshots, *old_logs)]
 
 
-def _passed(
-    closed: Sequence[SpoolFile], logs: Sequence[SpoolFile], acks: Mapping[str, Ack], readers: frozenset[str]
+def _acknowledged_logs(
+    closed: Sequence[SpoolFile],
+    logs: Sequence[SpoolFile],
+    acks: Mapping[str, ReaderAck],
+    readers: frozenset[str],
 ) -> list[SpoolFile]:
     if readers - acks.keys():
         return []
-    gone = []
+    old_logs = []
     for file, following in zip(closed, logs[1:], strict=True):
         if not all(not_beyond(shared(following.meta.vclock), ack.vclock) for ack in acks.values()):
             break
-        gone.append(file)
-    return gone
+        old_logs.append(file)
+    return old_logs
 
 
-def _beyond_limits(
-    snapshots: Sequence[SpoolFile], logs: Sequence[SpoolFile], keep: Keep, now: float
+def _logs_beyond_limits(
+    snapshots: Sequence[SpoolFile], logs: Sequence[SpoolFile], keep: SpoolRetention, now: float
 ) -> list[SpoolFile]:
     total = sum(file.size for file in (*snapshots, *logs))
-    gone = []
+    old_logs = []
     for file in logs[:-1]:
         too_old = keep.age is not None and now - file.modified > keep.age
         too_large = keep.size is not None and total > keep.size
         if not (too_old or too_large):
             break
-        gone.append(file)
+        old_logs.append(file)
         total -= file.size
-    return gone
+    return old_logs
 
 
-def _ends_before(file: SpoolFile, logs: Sequence[SpoolFile], snapshot: SpoolFile) -> bool:
+def _ends_before_snapshot(file: SpoolFile, logs: Sequence[SpoolFile], snapshot: SpoolFile) -> bool:
     following = logs[logs.index(file) + 1]
     return not_beyond(shared(following.meta.vclock), shared(snapshot.meta.vclock))
 
 
-def _is_before(snapshot: SpoolFile, log: SpoolFile) -> bool:
+def _precedes_log(snapshot: SpoolFile, log: SpoolFile) -> bool:
     before, first = shared(snapshot.meta.vclock), shared(log.meta.vclock)
     return before != first and not_beyond(before, first)
 
 
-def remove(paths: Sequence[Path]) -> None:
-    """Remove files, in the given order."""
+def remove_files(paths: Sequence[Path]) -> None:
+    """Delete files in this order."""
     for path in paths:
-        logger.info("%s: removed, every reader has passed it", path)
+        logger.info("%s: removed, no reader needs it", path)
         path.unlink(missing_ok=True)

@@ -1,14 +1,13 @@
-"""Writes a spool: snapshots and rotated logs, each row once, and no row after a gap.
+"""Writes a spool: snapshots and rotated logs, with each row once and in order.
 
-A log is named by the vclock that its rows continue from; a closed one ends with Tarantool's end marker. Appended rows
-are in the file, in whole blocks, when `append` returns; `fsync` decides how soon they are on the disk, and `durable`
-is the vclock that is on the disk for certain. If the disk is full, rows are kept in memory and written by `retry`; the
-daemon stops reading until then. After any other failure nothing is written after possibly lost rows: the log is
-truncated to its durable part and ended there, the next one begins at that vclock, and rows above it must be fetched
-again.
+A log is named by the vclock that its rows continue from; a closed log ends with Tarantool's end marker. When `append`
+returns, the rows are in the file, in complete blocks. The option `fsync` decides how soon they are on the disk;
+`durable` is the vclock that is on the disk for certain. If the disk is full, rows wait in memory for `retry`, and the
+daemon stops reading. After any other write error, the log is truncated to its durable part and closed, the next log
+begins at that vclock, and rows above it must be fetched again: so no row follows a lost one.
 
-One process writes a spool: it holds a lock on the file `lock` in it. Local directories only. `state` reads the files
-after a kill, `removal` removes them.
+One process writes a spool: it locks the file `lock` in it. The directory is local. `state` reads the files after a
+kill, `removal` removes them.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from schemas.errors import SpoolBrokenError, SpoolError, SpoolFullError
 from sources.spool import state as spool_state
 from sources.spool.acks import LOCK
 from sources.spool.options import SpoolOptions
-from sources.spool.state import SpoolState, Tail, file_name
+from sources.spool.state import LogTail, SpoolState, file_name
 from sources.xlog.format.arrays import Bytes
 from sources.xlog.format.block import EOF_MARKER, beyond_limit
 from sources.xlog.format.meta import (
@@ -43,14 +42,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ServerVersions:
-    """The versions of the servers whose rows a log has.
+    """Versions of the servers that sent the rows of a log.
 
     Parameters
     ----------
     version : str
-        Such as `2.6.0`.
+        The version of most rows, such as `2.6.0`.
     by_origin : mapping of int to str
-        Replica id to a different version: that of the peer that gives the rows of that instance.
+        For replica ids whose rows another peer sends: the version of that peer, if it differs.
 
     """
 
@@ -59,39 +58,42 @@ class ServerVersions:
 
     @staticmethod
     def of(meta: Meta, file: str) -> ServerVersions:
-        """Return the versions in a file's header."""
+        """Return the versions that a file's header names."""
         return ServerVersions(meta.other.get("Version", ""), peer_versions(meta, file))
 
     def header(self) -> dict[str, str]:
-        """Return the header keys for these versions."""
+        """Return the header lines that name these versions, by key."""
         peers = {PEER_VERSIONS_KEY: format_peer_versions(self.by_origin)} if self.by_origin else {}
         return {"Version": self.version, **peers}
 
 
 @dataclass(frozen=True)
-class SyncPoint:
-    """A part of a log that is written and not yet flushed to the disk.
+class FlushPoint:
+    """A position in the open log: bytes before it are written, but may not be on the disk yet.
 
     Parameters
     ----------
     path : Path
         The log.
     position : int
-        End of the part, in bytes.
+        The position, in bytes.
     vclock : mapping
-        The vclock up to that end.
-    repairs : int
-        How often the spool had been truncated at that time.
+        The spool's vclock at the position.
+    truncations : int
+        `Spool.truncations` at that time.
 
     """
 
     path: Path
     position: int
     vclock: Mapping[int, int]
-    repairs: int
+    truncations: int
 
-    def force(self) -> None:
-        """Flush it to the disk, in any thread; opens the file, so that no other fsync takes the error."""
+    def flush(self) -> None:
+        """Flush the log to the disk; may run in any thread.
+
+        It opens the file itself, so that another fsync of the file does not swallow an error.
+        """
         file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(file)
@@ -100,13 +102,9 @@ class SyncPoint:
 
 
 class Spool:
-    """A spool that is being written; a context manager that locks it and closes its log cleanly.
+    """Writes one spool; as a context manager it locks the spool and closes the open log at the end.
 
-    Parameters
-    ----------
-    directory : Path
-        Created if it is missing.
-    options : SpoolOptions
+    A missing directory is created.
 
     Raises
     ------
@@ -119,33 +117,33 @@ class Spool:
         self.directory = directory
         self.options = options or SpoolOptions()
         self.versions = ServerVersions("2.6.0")
-        """Server versions for the headers. Rows of different versions are in different logs."""
+        """Versions of the servers that send the next rows. Rows of different versions are in different logs."""
         self.replicaset_uuid: str | None = None
-        """The replicaset's uuid for the headers, so that logs alone identify it."""
+        """The replicaset's uuid, which each header names, so that the logs identify the replicaset."""
         self.vclock: dict[int, int] | None = None
-        """The vclock of the files; None: nothing yet."""
+        """The vclock after the last written row; None if the spool is empty."""
         self.durable: dict[int, int] | None = None
-        """The vclock that survives a power failure, as far as `fsync` requires it; only this may be acknowledged."""
+        """The vclock that survives a power failure, as far as `fsync` requires; only this may be acknowledged."""
         self._instance_uuid: str | None = None
         self._lock = -1
         self._writer: XlogWriter | None = None
-        self._tail: Tail | None = None
-        self._has_hole = False
+        self._tail: LogTail | None = None
+        self._has_gap = False
         self._unwritten: list[tuple[Bytes, dict[int, int], ServerVersions]] = []
-        self._uncertain: tuple[Path, int] | None = None
-        """A log to truncate, and its length in bytes afterwards, before anything is written or read."""
-        self.repairs = 0
-        """How often the spool was truncated: rows above `vclock` must be fetched again before any other is appended."""
+        self._log_to_truncate: tuple[Path, int] | None = None
+        """After a write error: the log that must be truncated before the next write, and to which length in bytes."""
+        self.truncations = 0
+        """How often the spool was truncated; each time, rows above `vclock` must be fetched again first."""
 
     def __enter__(self) -> Spool:
-        spool_state.check_own(self.directory)
+        spool_state.refuse_foreign_directory(self.directory)
         self.directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-        self._lock = _locked(self.directory / LOCK)
+        self._lock = _lock_file(self.directory / LOCK)
         try:
             self._unwritten.clear()
             self._repair()
-            spool_state.clean(self.directory)
-            self._take(spool_state.read_state(self.directory, self.options.max_block_bytes))
+            spool_state.remove_incomplete_files(self.directory)
+            self._restore_state(spool_state.read_state(self.directory, self.options.max_block_bytes))
         except BaseException:
             self._unlock()
             raise
@@ -157,8 +155,8 @@ class Spool:
         finally:
             self._unlock()
 
-    def let_go(self) -> None:
-        """Leave the spool at once, like a killed process: nothing is written."""
+    def abandon(self) -> None:
+        """Release the spool like a killed process: no end marker is written."""
         if self._writer is not None:
             self._writer.abandon()
             self._writer = None
@@ -171,7 +169,7 @@ class Spool:
 
     @property
     def instance_uuid(self) -> str | None:
-        """The subscriber's own uuid: the files name it as their writer."""
+        """The subscriber's uuid, which the headers name as the instance."""
         return self._instance_uuid
 
     @instance_uuid.setter
@@ -180,7 +178,7 @@ class Spool:
 
     @property
     def durable_end(self) -> tuple[Path, int] | None:
-        """The open log, and how many of its bytes are on the disk for certain; None: no log is open."""
+        """The open log, and how many of its bytes are on the disk for certain; None if no log is open."""
         writer = self._writer
         return None if writer is None else (writer.path, writer.durable)
 
@@ -189,28 +187,28 @@ class Spool:
         """Whether rows wait for free disk space."""
         return bool(self._unwritten)
 
-    def begin(self, vclock: Mapping[int, int]) -> None:
-        """Begin an empty spool at a vclock without a snapshot: rows above it come next."""
+    def begin_at(self, vclock: Mapping[int, int]) -> None:
+        """Let an empty spool begin at a vclock, without a snapshot: the next rows are above it."""
         if self.vclock is not None:
             raise SpoolError("the spool is not empty", spool=str(self.directory))
         self.vclock = self.durable = shared(vclock)
 
     def append(self, rows: Bytes, vclock: Mapping[int, int]) -> None:
-        """Write whole transactions of the servers in `self.versions`.
+        """Write complete transactions, which servers of `self.versions` sent.
 
         Parameters
         ----------
         rows : uint8[]
-            In the form they have in a log; the caller ensures that they continue from `self.vclock`.
+            The rows, encoded as in a log. The caller ensures that they continue from `self.vclock`.
         vclock : mapping
-            The spool's vclock after them.
+            The spool's vclock after these rows.
 
         Raises
         ------
         SpoolFullError
-            There is no room; the rows are kept, and `retry` writes them.
+            The disk is full; the rows wait in memory, and `retry` writes them.
         TransactionLimitError
-            The transactions are larger than a block may be: no row is kept.
+            The rows are larger than a block may be; they are not written.
 
         """
         if rows.size > self.options.max_block_bytes:
@@ -219,14 +217,14 @@ class Spool:
         self.retry()
 
     def retry(self) -> None:
-        """Write the kept rows.
+        """Write the rows that wait in memory.
 
         Raises
         ------
         SpoolFullError
-            There is still no room.
+            The disk is still full.
         SpoolBrokenError
-            Writing failed: the log is truncated, `vclock` goes back, and rows above it must be fetched again.
+            Writing failed: the log is truncated, `vclock` is lower, and rows above it must be fetched again.
 
         """
         self._repair()
@@ -240,61 +238,61 @@ class Spool:
                 del self._unwritten[0]
                 self._rotate()
         except OSError as error:
-            raise self._failed(error) from error
+            raise self._write_error(error) from error
 
-    def sync_point(self) -> SyncPoint | None:
-        """Return the part to flush to the disk before it is acknowledged; None: all is flushed."""
+    def flush_point(self) -> FlushPoint | None:
+        """Return the end of the written rows, to be flushed before they are acknowledged; None if all are flushed."""
         writer = self._writer
         if writer is None or self.durable == self.vclock:
             return None
-        return SyncPoint(writer.path, writer.position, self.vclock or {}, self.repairs)
+        return FlushPoint(writer.path, writer.position, self.vclock or {}, self.truncations)
 
-    def synced(self, point: SyncPoint) -> None:
-        """Record that a part was flushed to the disk."""
+    def record_flush(self, point: FlushPoint) -> None:
+        """Record that the log was flushed up to a point: raises `durable`, unless the spool was truncated meanwhile."""
         writer = self._writer
-        if writer is not None and writer.path == point.path and self.repairs == point.repairs:
+        if writer is not None and writer.path == point.path and self.truncations == point.truncations:
             writer.durable, self.durable = point.position, dict(point.vclock)
 
-    def failed(self, error: OSError) -> SpoolError:
-        """Record that a part could not be flushed to the disk; return the error to raise."""
+    def record_flush_failure(self, error: OSError) -> SpoolError:
+        """Record that flushing failed: truncate the log to its durable part, and return the error to raise."""
         if self._writer is not None:
             self._writer.is_sound = False
-        return self._failed(error)
+        return self._write_error(error)
 
     def snapshot(self, vclock: Mapping[int, int]) -> XlogWriter:
-        """Return the writer of a snapshot; call `adopt` when it is closed.
+        """Return a writer of a snapshot at a vclock; call `continue_from` after its `close`.
 
-        A snapshot with the same vclock (an older one without rows after it) is only replaced then.
+        An existing snapshot of the same vclock is replaced when the writer is closed.
         """
         path, options = self.directory / file_name(shared(vclock), ".snap"), self.options
-        meta = self._meta("SNAP", shared(vclock), self.versions)
+        meta = self._new_meta("SNAP", shared(vclock), self.versions)
         return XlogWriter(path, meta, options.fsync, options.compress, replace=True)
 
-    def adopt(self, vclock: Mapping[int, int]) -> None:
-        """Continue from a complete snapshot: rows above `vclock` come next, possibly after a gap."""
+    def continue_from(self, vclock: Mapping[int, int]) -> None:
+        """Continue from a complete snapshot: the next rows are above its vclock, possibly after a gap."""
         self.close()
         before, self.vclock = self.vclock, shared(vclock)
         if before is not None and not not_beyond(before, self.vclock):
             raise SpoolError(f"a snapshot at {self.vclock} is behind the spool at {before}")
-        self._has_hole = before is not None and distance(self.vclock, before) > 0
+        self._has_gap = before is not None and distance(self.vclock, before) > 0
         self.durable = self.vclock
 
-    def set_aside(self, name: str) -> Path:
-        """Move all files into a folder of the spool and begin empty; return the folder."""
+    def move_files_to(self, name: str) -> Path:
+        """Move all snapshots and logs to a new folder in the spool, which is empty then; return the folder."""
         self.close()
         folder = self.directory / name
         folder.mkdir()
         for suffix in (".xlog", ".snap"):
-            for file in spool_state.files_of(self.directory, suffix):
+            for file in spool_state.spool_files(self.directory, suffix):
                 file.path.rename(folder / file.path.name)
         force_directory(folder)
         force_directory(self.directory)
         self._unwritten.clear()
-        self.vclock, self.durable, self._tail, self._has_hole = None, None, None, False
+        self.vclock, self.durable, self._tail, self._has_gap = None, None, None, False
         return folder
 
-    def forget(self) -> None:
-        """Drop rows that wait for free space; they will be fetched again."""
+    def drop_unwritten(self) -> None:
+        """Drop the rows that wait in memory; they will be fetched again."""
         self._unwritten.clear()
 
     def close(self) -> None:
@@ -305,7 +303,7 @@ class Spool:
         try:
             writer.close()
         except OSError as error:
-            logger.warning("%s: left without its end marker: %s", writer.path, error)
+            logger.warning("%s: the end marker could not be written: %s", writer.path, error)
             if writer.is_sound:
                 self._writer = None
                 writer.abandon()
@@ -314,17 +312,17 @@ class Spool:
             return
         self._writer, self.durable = None, self.vclock
 
-    def _take(self, state: SpoolState) -> None:
+    def _restore_state(self, state: SpoolState) -> None:
         self.vclock = None if state.vclock is None else dict(state.vclock)
-        self._tail, self._has_hole = state.tail, state.has_hole
+        self._tail, self._has_gap = state.tail, state.has_gap
         self._instance_uuid, self.replicaset_uuid = state.instance_uuid, state.replicaset_uuid
         tail = state.tail
-        if tail is not None and not tail.is_closed and not state.has_hole:
+        if tail is not None and not tail.is_closed and not state.has_gap:
             options = self.options
             self._writer = XlogWriter.resume(tail.path, tail.position, options.fsync, options.compress)
         if self.options.fsync is not Fsync.NEVER:
             if tail is not None and self._writer is None:
-                SyncPoint(tail.path, tail.position, {}, 0).force()
+                FlushPoint(tail.path, tail.position, {}, 0).flush()
             force_directory(self.directory)
         self.durable = self.vclock
 
@@ -332,33 +330,33 @@ class Spool:
         if self._writer is not None:
             if self._has_versions(versions):
                 return self._writer
-            self._end_log()
+            self._end_log_of_other_version()
         vclock, options = self.vclock or {}, self.options
         path = self.directory / file_name(vclock, ".xlog")
         previous = self._tail.meta.vclock if self._tail is not None else None
         is_again = self._tail is not None and self._tail.path == path
         if self._tail is not None and is_again:
             previous = self._tail.meta.prev_vclock
-        if self._has_hole:
+        if self._has_gap:
             # Not the previous log: new rows do not continue from it, and a reader must see that.
             previous = vclock
         if self._tail is not None and is_again and self._has_versions(versions):
             # A closed log without a row: its end marker is overwritten, as a restarted server does.
             self._writer = XlogWriter.resume(path, self._tail.meta.length, options.fsync, options.compress)
         else:
-            meta = self._meta("XLOG", vclock, versions, previous)
+            meta = self._new_meta("XLOG", vclock, versions, previous)
             # An existing file of this name can only be a log without rows.
             self._writer = XlogWriter(path, meta, options.fsync, options.compress, replace=True)
-            self._tail = Tail(path, replace(meta, length=self._writer.position), 0, is_closed=False)
-        self._has_hole = False
+            self._tail = LogTail(path, replace(meta, length=self._writer.position), 0, is_closed=False)
+        self._has_gap = False
         return self._writer
 
     def _has_versions(self, versions: ServerVersions) -> bool:
-        """Whether the last log's header names these versions."""
+        """Return whether the header of the last log names these versions."""
         return self._tail is not None and ServerVersions.of(self._tail.meta, self._tail.path.name) == versions
 
-    def _end_log(self) -> None:
-        """Close the open log before rows of other server versions; a log without rows is replaced."""
+    def _end_log_of_other_version(self) -> None:
+        """End the open log before rows of other server versions; a log without rows will be replaced."""
         writer, tail = self._writer, self._tail
         if writer is not None and tail is not None and writer.position <= tail.meta.length:
             self._writer = None
@@ -371,12 +369,12 @@ class Spool:
             self._close_log()
 
     def _close_log(self) -> None:
-        """Close the open log; an error goes to the caller, since rows in a next log would follow a gap."""
+        """Close the open log; errors are raised, since rows in the next log would follow a gap."""
         if self._writer is not None:
             self._writer.close()
             self._writer, self.durable = None, self.vclock
 
-    def _meta(
+    def _new_meta(
         self,
         kind: str,
         vclock: Mapping[int, int],
@@ -390,50 +388,50 @@ class Spool:
             other[REPLICASET_KEY] = self.replicaset_uuid
         return Meta(kind, "0.13", self._instance_uuid, vclock, previous, other)
 
-    def _failed(self, error: OSError) -> SpoolError:
+    def _write_error(self, error: OSError) -> SpoolError:
         writer = self._writer
         if error.errno in NO_ROOM and (writer is None or writer.is_sound):
             return SpoolFullError(
-                f"there is no room: {error.strerror}; rows wait on the server",
+                f"the disk is full: {error.strerror}; rows wait on the server",
                 spool=str(self.directory),
-                advice="free some, or let readers acknowledge what they have",
+                advice="free space, or let readers acknowledge the rows that they have read",
             )
         self._truncate()
         return SpoolBrokenError(
-            f"cannot be written: {error}; rows above {self.vclock} are fetched again",
+            f"the spool cannot be written: {error}; rows above {self.vclock} are fetched again",
             spool=str(self.directory),
         )
 
     def _truncate(self) -> None:
-        """Truncate the open log to its durable part."""
+        """Truncate the open log to its durable part and close it."""
         self._unwritten.clear()
-        self.repairs += 1
+        self.truncations += 1
         writer, self._writer = self._writer, None
         if writer is None:
             return
         writer.abandon()
-        self._uncertain = writer.path, writer.durable
+        self._log_to_truncate = writer.path, writer.durable
         self.vclock = self.durable
         with contextlib.suppress(SpoolBrokenError):  # tried again before the next write
             self._repair()
 
     def _repair(self) -> None:
-        """End a log at its last durable byte after a failed write."""
-        if self._uncertain is None:
+        """Truncate the log of the last write error, if this is not done yet."""
+        if self._log_to_truncate is None:
             return
-        path, position = self._uncertain
+        path, position = self._log_to_truncate
         try:
-            _end_at(path, position)
+            _truncate_log(path, position)
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise SpoolBrokenError(f"a log cannot be cut back: {error}", file=str(path)) from error
-        self._uncertain = None
+            raise SpoolBrokenError(f"a log cannot be truncated: {error}", file=str(path)) from error
+        self._log_to_truncate = None
         if self._tail is not None and self._tail.path == path:
             self._tail = replace(self._tail, position=position, is_closed=True)
 
 
-def _end_at(path: Path, position: int) -> None:
+def _truncate_log(path: Path, position: int) -> None:
     file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.ftruncate(file, position)
@@ -446,7 +444,7 @@ def _end_at(path: Path, position: int) -> None:
         os.close(file)
 
 
-def _locked(path: Path) -> int:
+def _lock_file(path: Path) -> int:
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

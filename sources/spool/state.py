@@ -1,7 +1,7 @@
-"""Reads the state of a spool from its files alone: its vclock, and where the next row goes.
+"""Reads the state of a spool from its files: its vclock, and where the next row is written.
 
-A killed daemon leaves at most a torn block at the end of its last log, or an unfinished snapshot; no reader has read
-either, and both are removed. Local directories only.
+A killed daemon leaves at most an incomplete block at the end of its last log, or an unfinished snapshot. No reader has
+read either, and both are removed. The directory is local.
 
 `spool` writes the files, `removal` removes them.
 """
@@ -39,11 +39,11 @@ class SpoolFile:
     ----------
     path : Path
     meta : Meta
-        Its header.
+        The file's header.
     size : int
-        Bytes.
+        Size in bytes.
     modified : float
-        Time of the last write, seconds since 1970.
+        Time of the last write, seconds since 1970 UTC.
 
     """
 
@@ -54,17 +54,18 @@ class SpoolFile:
 
 
 @dataclass(frozen=True)
-class Tail:
-    """The last log.
+class LogTail:
+    """The last log of a spool, and where it ends.
 
     Parameters
     ----------
     path : Path
     meta : Meta
+        The log's header.
     position : int
-        End of its complete blocks, in bytes.
+        End of the log's complete blocks, in bytes.
     is_closed : bool
-        Whether it ends with the end marker.
+        Whether the log ends with the end marker.
 
     """
 
@@ -76,24 +77,24 @@ class Tail:
 
 @dataclass(frozen=True)
 class SpoolState:
-    """The state of a spool.
+    """The vclock, the last log and the uuids of a spool.
 
     Parameters
     ----------
     vclock : mapping or None
-        The spool's; None if it is empty.
-    tail : Tail or None
-        The last log.
-    has_hole : bool
+        The spool's vclock; None if the spool is empty.
+    tail : LogTail or None
+        The last log; None if there is no log.
+    has_gap : bool
         Whether rows are missing between the last log and `vclock`, because a newer snapshot follows the log.
     instance_uuid, replicaset_uuid : str or None
-        From the headers.
+        The subscriber's uuid and that of the replicaset, from the newest header.
 
     """
 
     vclock: Mapping[int, int] | None = None
-    tail: Tail | None = None
-    has_hole: bool = False
+    tail: LogTail | None = None
+    has_gap: bool = False
     instance_uuid: str | None = None
     replicaset_uuid: str | None = None
 
@@ -103,107 +104,101 @@ def file_name(vclock: Mapping[int, int], suffix: str) -> str:
     return f"{sum(vclock.values()):020}{suffix}"
 
 
-def files_of(directory: Path, suffix: str, known: dict[Path, Meta] | None = None) -> list[SpoolFile]:
-    """Return the files of a kind (`.snap`, `.xlog`) in log order.
+def spool_files(
+    directory: Path, suffix: str, cached_metas: dict[Path, Meta] | None = None
+) -> list[SpoolFile]:
+    """Return the files of a spool with a suffix (`.snap` or `.xlog`), in log order.
 
-    Parameters
-    ----------
-    directory : Path
-    suffix : str
-    known : dict, optional
-        Cache of headers, read and extended here: the header of a file with rows does not change.
-
+    `cached_metas` has headers that were read before, and gets new ones: the header of a file with rows does not change.
     """
-    found = []
-    metas = {} if known is None else known
+    files = []
+    metas = {} if cached_metas is None else cached_metas
     for path in sorted(directory.iterdir()):
         if path.suffix == suffix and _NAME.match(path.name):
             stat = path.stat()
             meta = metas.get(path) or reader.read_meta(_FILES, str(path))
             if stat.st_size > meta.length + len(EOF_MARKER):
                 metas[path] = meta
-            found.append(SpoolFile(path, meta, stat.st_size, stat.st_mtime))
-    return found
+            files.append(SpoolFile(path, meta, stat.st_size, stat.st_mtime))
+    return files
 
 
-def check_own(directory: Path) -> None:
-    """Refuse a directory that has logs but is not a spool, before anything in it is changed.
+def refuse_foreign_directory(directory: Path) -> None:
+    """Raise an error if a directory has logs but is not a spool, before anything in it is changed.
 
-    A spool has a `lock`, or (a copy of one) names the replicaset in each header; it never has a `.vylog`.
+    A spool has a file `lock`; a copy of a spool names the replicaset in each header. A spool never has a `.vylog`.
 
     Raises
     ------
     SpoolError
-        The files show that it is a Tarantool's own directory.
+        The directory is a log directory of Tarantool.
 
     """
     if not directory.is_dir():
         return
     suffixes = {path.name.removesuffix(INPROGRESS).rpartition(".")[2] for path in directory.iterdir()}
-    foreign = "vylog" in suffixes
+    is_foreign = "vylog" in suffixes
     if suffixes & {"xlog", "snap"} and not (directory / LOCK).is_file():
         try:
-            files = [*files_of(directory, ".snap"), *files_of(directory, ".xlog")]
-            foreign = foreign or not files or any(REPLICASET_KEY not in file.meta.other for file in files)
+            files = [*spool_files(directory, ".snap"), *spool_files(directory, ".xlog")]
+            is_foreign = (
+                is_foreign or not files or any(REPLICASET_KEY not in file.meta.other for file in files)
+            )
         except XlogError:
-            foreign = True
-    if foreign:
+            is_foreign = True
+    if is_foreign:
         raise SpoolError(
-            "the directory holds logs that are not a spool's: nothing in it was changed",
+            "the directory has logs but is not a spool: nothing in it was changed",
             spool=str(directory),
-            advice="name an empty directory; a Tarantool's own is read by the main job as it is",
+            advice="name an empty directory; the main job reads a log directory of Tarantool without a spool",
         )
 
 
-def clean(directory: Path) -> None:
+def remove_incomplete_files(directory: Path) -> None:
     """Remove files that were incomplete when the daemon was killed or the power failed."""
     for path in directory.glob(f"*{INPROGRESS}"):
-        logger.warning("%s: removed, it was never finished", path)
+        logger.warning("%s: removed, it is incomplete", path)
         path.unlink()
     logs = sorted(path for path in directory.glob("*.xlog") if _NAME.match(path.name))
     try:
         if logs:
             reader.read_meta(_FILES, str(logs[-1]))
     except XlogMetaIncompleteError:
-        logger.warning("%s: removed, it ends inside its header", logs[-1])
+        logger.warning("%s: removed, its header is incomplete", logs[-1])
         logs[-1].unlink()
     except XlogError:  # damage is reported by the code that reads the state
         pass
 
 
 def read_state(directory: Path, limit: int = BLOCK_LIMIT) -> SpoolState:
-    """Return the state of the spool in a directory; changes nothing.
+    """Return the state of the spool in a directory; no file is changed.
 
-    Parameters
-    ----------
-    directory : Path
-    limit : int
-        Longest accepted block, in bytes.
+    Blocks may have up to `limit` bytes.
 
     Raises
     ------
     SpoolError
-        A file is damaged elsewhere than at the end of the last log.
+        A file is damaged, except at the end of the last log.
 
     """
     try:
-        snapshots, logs = files_of(directory, ".snap"), files_of(directory, ".xlog")
+        snapshots, logs = spool_files(directory, ".snap"), spool_files(directory, ".xlog")
     except XlogError as error:
         raise SpoolError(f"the spool is damaged: {error}", spool=str(directory)) from error
     if not snapshots and not logs:
         return SpoolState()
     newest = (logs or snapshots)[-1].meta
-    whose = newest.instance_uuid, newest.other.get(REPLICASET_KEY)
+    uuids = newest.instance_uuid, newest.other.get(REPLICASET_KEY)
     if not logs:
-        return SpoolState(shared(snapshots[-1].meta.vclock), None, False, *whose)
+        return SpoolState(shared(snapshots[-1].meta.vclock), None, False, *uuids)
     tail, reached = read_tail(logs[-1].path, logs[-1].meta, limit)
     if snapshots and distance(snapshots[-1].meta.vclock, reached) > 0:
-        return SpoolState(shared(snapshots[-1].meta.vclock), tail, True, *whose)
-    return SpoolState(reached, tail, False, *whose)
+        return SpoolState(shared(snapshots[-1].meta.vclock), tail, True, *uuids)
+    return SpoolState(reached, tail, False, *uuids)
 
 
-def read_tail(path: Path, meta: Meta, limit: int = BLOCK_LIMIT) -> tuple[Tail, dict[int, int]]:
-    """Return where a log's complete blocks end, and the vclock after them."""
+def read_tail(path: Path, meta: Meta, limit: int = BLOCK_LIMIT) -> tuple[LogTail, dict[int, int]]:
+    """Return the end of a log's complete blocks as a `LogTail`, and the vclock after them."""
     top = np.zeros(32, np.int64)
     end = None
     try:
@@ -213,11 +208,11 @@ def read_tail(path: Path, meta: Meta, limit: int = BLOCK_LIMIT) -> tuple[Tail, d
         if "offset" not in error.fields:
             raise SpoolError(f"the last log is damaged: {error}", file=str(path)) from error
         end = int(error.fields["offset"])
-        logger.warning("%s: cut off at %d: %s", path, end, error)
+        logger.warning("%s: read up to byte %d only: %s", path, end, error)
         top = _lsns_before(path, end, limit)
-    position, has_marker = (end, False) if end is not None else _whole_end(path, meta, limit)
+    position, has_marker = (end, False) if end is not None else _end_of_complete_blocks(path, meta, limit)
     reached = joined(meta.vclock, {id_: int(lsn) for id_, lsn in enumerate(top) if id_ and lsn})
-    return Tail(path, meta, position, has_marker), shared(reached)
+    return LogTail(path, meta, position, has_marker), shared(reached)
 
 
 def _lsns_before(path: Path, end: int, limit: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -228,7 +223,7 @@ def _lsns_before(path: Path, end: int, limit: int) -> np.ndarray[tuple[int], np.
     return top
 
 
-def _whole_end(path: Path, meta: Meta, limit: int) -> tuple[int, bool]:
+def _end_of_complete_blocks(path: Path, meta: Meta, limit: int) -> tuple[int, bool]:
     size = path.stat().st_size
     with path.open("rb") as file:
         file.seek(max(meta.length, size - len(EOF_MARKER)))

@@ -1,7 +1,7 @@
-"""Finds spools that no daemon writes now: masters may keep logs for them, which takes disk space.
+"""Finds spools without a running daemon: masters may retain logs for them, which takes disk space.
 
-A daemon holds the lock of its spool while it runs, so the lock alone shows whether one does. A running daemon reports
-in its own status which logs masters keep.
+A daemon locks a file of its spool while it runs, so the lock shows whether a daemon is running. A running daemon
+reports in its own status which logs masters retain.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from sources.spool.acks import LOCK
 from sources.spool.state import SpoolFile
 
 KEEPS_LOGS_SINCE = (3, 3)
-"""From this version on a server keeps logs for a disconnected anonymous replica (`replication_anon_ttl`)."""
+"""From this version on a server retains logs for a disconnected anonymous replica (`replication_anon_ttl`)."""
 
 
 @dataclass(frozen=True)
 class StoppedSpool:
-    """A spool that no daemon writes.
+    """A spool without a running daemon.
 
     Parameters
     ----------
     directory : str
+        The spool.
     instance_uuid : str
-        The uuid under which the masters know its daemon.
+        The uuid under which its daemon subscribed.
     written : float
-        Time of the last write to its newest file, seconds since 1970.
+        Time of the last write to its newest file, seconds since 1970 UTC.
     keeps_logs : bool
-        Whether its masters keep logs for it.
+        Whether the masters' version retains logs for its daemon.
 
     """
 
@@ -44,19 +45,19 @@ class StoppedSpool:
 
 
 def stopped_spools(directories: Iterable[Path]) -> list[StoppedSpool]:
-    """Return the directories that are spools without a daemon."""
-    found = (_stopped(directory) for directory in directories)
-    return [one for one in found if one is not None]
+    """Return the spools among some directories that have no running daemon."""
+    spools = (_stopped_spool(directory) for directory in directories)
+    return [spool for spool in spools if spool is not None]
 
 
-def _stopped(directory: Path) -> StoppedSpool | None:
+def _stopped_spool(directory: Path) -> StoppedSpool | None:
     try:
         if _is_locked(directory / LOCK):
             return None
-        files = [*spool_state.files_of(directory, ".snap"), *spool_state.files_of(directory, ".xlog")]
-    except (OSError, AggregatorError):  # not a spool, or one that the job itself reports as damaged
+        files = [*spool_state.spool_files(directory, ".snap"), *spool_state.spool_files(directory, ".xlog")]
+    except (OSError, AggregatorError):  # not a spool, or a damaged one, which the job reports
         return None
-    newest = max(files, key=_place, default=None)
+    newest = max(files, key=_log_order, default=None)
     uuid = None if newest is None else newest.meta.instance_uuid
     if newest is None or uuid is None:
         return None
@@ -65,12 +66,12 @@ def _stopped(directory: Path) -> StoppedSpool | None:
     return StoppedSpool(str(directory), uuid, newest.modified, keeps)
 
 
-def _place(file: SpoolFile) -> tuple[str, str]:
+def _log_order(file: SpoolFile) -> tuple[str, str]:
     return file.path.stem, file.path.suffix
 
 
 def _is_locked(path: Path) -> bool:
-    """Return whether a process holds the lock; raises OSError if the file is missing."""
+    """Return whether a process has locked a file; raises OSError if the file is missing."""
     with path.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,1 +1,5 @@
-"""The subscription daemon: it reads the rows of a replicaset's instances from their peers into a spool."""
+"""The subscription daemon: it copies the rows of live replicasets into spools.
+
+`daemon` runs several replicasets, and `replicaset` follows one: it polls the peers (`link`), decides which peer sends
+the rows of which instance (`choice`, `assignment`, `start`), subscribes (`feed`) and merges the rows (`merge`).
+"""

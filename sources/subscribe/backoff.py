@@ -1,6 +1,6 @@
-"""Waits before a failed attempt is repeated: longer each time, with a random part.
+"""Computes how long to wait before a failed attempt is repeated: exponential backoff with a random part.
 
-The random part keeps daemons that lost one server at the same moment from coming back at the same moment.
+Without the random part, all daemons that lost a server would reconnect to it at the same moment.
 """
 
 from __future__ import annotations
@@ -9,15 +9,9 @@ from tenacity import AsyncRetrying, RetryCallState, wait_random_exponential
 
 
 class Backoff:
-    """The waits between consecutive failed attempts.
+    """Computes the waits between consecutive failed attempts.
 
-    Parameters
-    ----------
-    first : float
-        Seconds of the first wait, and the least of any wait.
-    most : float
-        Upper bound in seconds; waits double with each failure up to it.
-
+    Waits are between `first` and `most` seconds; their upper bound doubles with each failure.
     """
 
     def __init__(self, first: float, most: float) -> None:
@@ -25,11 +19,11 @@ class Backoff:
         self.reset()
 
     def reset(self) -> None:
-        """Start with the first wait again, after a success."""
+        """Begin with short waits again, after a success."""
         self._state = RetryCallState(AsyncRetrying(), None, (), {})
 
     def seconds(self) -> float:
-        """Return how long to wait now, and count one more failure."""
-        found = self._wait(self._state)
+        """Count a failure, and return how many seconds to wait before the next attempt."""
+        wait = self._wait(self._state)
         self._state.attempt_number += 1
-        return found
+        return wait

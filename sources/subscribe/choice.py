@@ -1,7 +1,7 @@
-"""Decides which streams should run with which ids, from the peers' last answers and the spool's vclock.
+"""Decides which peers should send which rows, from the peers' last ballots and the spool's vclock.
 
-`Choice` remembers conditions that must last for a while before it acts on them. It sends nothing and starts nothing
-(`replicaset` does); the rules themselves are in `assignment` and `start`.
+`FeedChooser` remembers since when a condition holds, if it acts only after some time. It sends nothing and starts no
+stream (`replicaset` does). The rules themselves are in `assignment` and `start`.
 """
 
 from __future__ import annotations
@@ -11,70 +11,66 @@ from dataclasses import dataclass, field
 
 from sources.iproto.messages import REPLICA_IDS, Ballot
 from sources.subscribe.assignment import assign, choose_leader
-from sources.subscribe.link import Link
+from sources.subscribe.link import PeerLink
 from sources.subscribe.options import FeedMode, ReplicasetOptions
-from sources.subscribe.start import fitness, rewound
+from sources.subscribe.start import is_rewound, peer_fitness
 from sources.xlog.format.vclock import Vclock
 
-Wanted = Mapping[str, frozenset[int] | None]
-"""Peer's instance uuid → the ids that it feeds; None: all ids, later ones too."""
+IdsByPeer = Mapping[str, frozenset[int] | None]
+"""For each peer, by instance uuid, the replica ids that it feeds; None: all ids, also those registered later."""
 
 
 @dataclass(frozen=True)
 class FeedDecision:
-    """The streams that should run.
+    """Which streams should run, and whether rows are lost.
 
     Parameters
     ----------
-    wanted : Wanted
+    assignment : IdsByPeer
+        The streams that should run.
     is_gap : bool
-        Whether no peer has some of the missing rows any more.
-    settled : frozenset of int
-        Ids with more rows in the spool than on any peer, while their instance is away: a peer that sends such rows
-        repeats rows that we have.
+        Whether the logs with some missing rows are on no peer any more, so that a new snapshot is needed.
+    accepted_behind : frozenset of int
+        Ids of disconnected instances of which the spool has more rows than each connected peer. A peer may feed them
+        although it is behind: at first it sends rows that the spool already has.
 
     """
 
-    wanted: Wanted
+    assignment: IdsByPeer
     is_gap: bool = False
-    settled: frozenset[int] = frozenset()
+    accepted_behind: frozenset[int] = frozenset()
 
 
-def rows_of(link: Link) -> int:
-    """Return how many rows a peer has, over all instances."""
+def total_rows(link: PeerLink) -> int:
+    """Return the signature of a peer's vclock (the sum of its lsns); -1 if the peer is not connected."""
     return sum(link.ballot.vclock.values()) if link.ballot is not None else -1
 
 
-def format_assignment(wanted: Wanted, ready: Mapping[str, Link]) -> str:
-    """Return an assignment as text for the log."""
+def format_assignment(assignment: IdsByPeer, ready: Mapping[str, PeerLink]) -> str:
+    """Return an assignment as text for log lines."""
     return ", ".join(
-        f"{ready[uuid].name}: {'all' if ids is None else sorted(ids)}" for uuid, ids in sorted(wanted.items())
+        f"{ready[uuid].name}: {'all' if ids is None else sorted(ids)}"
+        for uuid, ids in sorted(assignment.items())
     )
 
 
 @dataclass
-class Choice:
-    """Decides for one replicaset.
-
-    Parameters
-    ----------
-    options : ReplicasetOptions
-
-    """
+class FeedChooser:
+    """Decides which peers of one replicaset should send which rows."""
 
     options: ReplicasetOptions
     owners: dict[int, str] = field(default_factory=dict)
-    """{replica id: instance uuid} of all instances."""
+    """{replica id: instance uuid} of all instances, as of the last decision."""
     _rewound_since: dict[int, float] = field(default_factory=dict)
     _stuck: dict[int, tuple[int, float]] = field(default_factory=dict)
     _gap_since: float | None = None
 
     def decide(
         self,
-        ready: Mapping[str, Link],
+        ready: Mapping[str, PeerLink],
         vclock: Vclock,
-        gapped: Mapping[str, Vclock],
-        current: Wanted,
+        lacking_logs: Mapping[str, Vclock],
+        current: IdsByPeer,
         now: float,
     ) -> FeedDecision:
         """Return the streams that should run.
@@ -85,9 +81,9 @@ class Choice:
             The connected peers, by instance uuid.
         vclock : Vclock
             The vclock of the spool.
-        gapped : mapping
-            Peers that answered that they lack the logs, with the spool's vclock at that time.
-        current : Wanted
+        lacking_logs : mapping
+            Peers that answered that they no longer have the logs, with the spool's vclock at that time.
+        current : IdsByPeer
             The streams that run now.
         now : float
             Seconds of a monotonic clock.
@@ -96,84 +92,94 @@ class Choice:
         self.owners = self._owners(ready, vclock)
         ids = frozenset(self.owners)
         ballots = {uuid: link.ballot for uuid, link in ready.items() if link.ballot is not None}
-        had = {uuid: ready[uuid].had for uuid in ballots}
-        able, gone, settled = self._able(
-            ballots, had, vclock, {u for u, seen in gapped.items() if seen == dict(vclock)}
+        spool_vclocks = {uuid: ready[uuid].spool_vclock_at_vote for uuid in ballots}
+        feedable, lost_ids, accepted_behind = self._find_feedable(
+            ballots, spool_vclocks, vclock, {u for u, seen in lacking_logs.items() if seen == dict(vclock)}
         )
-        for uuid, given in current.items():  # a stream that runs proves that the peer can
-            if uuid in able:
-                able[uuid] |= ids if given is None else given & ids
-        self._gap_since = (self._gap_since or now) if gone else None
+        for uuid, feed_ids in current.items():  # a running stream proves that its peer can feed the ids
+            if uuid in feedable:
+                feedable[uuid] |= ids if feed_ids is None else feed_ids & ids
+        self._gap_since = (self._gap_since or now) if lost_ids else None
         is_complete = len(ready) == len(self.options.peers)
-        patient = self._gap_since is not None and now - self._gap_since >= self.options.timing.patience
-        is_gap = bool(gone) and (is_complete or patient)
+        is_overdue = self._gap_since is not None and now - self._gap_since >= self.options.timing.patience
+        is_gap = bool(lost_ids) and (is_complete or is_overdue)
         if self.options.feed is FeedMode.OWN_PEER:
-            held = {uuid: given for uuid, given in current.items() if given is not None}
+            current_ids = {uuid: feed_ids for uuid, feed_ids in current.items() if feed_ids is not None}
             return FeedDecision(
-                assign(list(ready), self.owners, held, self.options.orphans, able), is_gap, settled
+                assign(list(ready), self.owners, current_ids, self.options.orphans, feedable),
+                is_gap,
+                accepted_behind,
             )
         leader = next(iter(current), None)
         if leader is not None and self._is_stuck(leader, ready, now):
-            others = {uuid: given for uuid, given in able.items() if uuid != leader}
-            able = others if choose_leader(list(others), ids, None, ballots, others) else able
-        led = choose_leader(list(ready), ids, leader, ballots, able)
-        return FeedDecision(dict.fromkeys(led), is_gap, settled)
+            others = {uuid: feed_ids for uuid, feed_ids in feedable.items() if uuid != leader}
+            feedable = others if choose_leader(list(others), ids, None, ballots, others) else feedable
+        assignment = choose_leader(list(ready), ids, leader, ballots, feedable)
+        return FeedDecision(dict.fromkeys(assignment), is_gap, accepted_behind)
 
-    def _able(
+    def _find_feedable(
         self,
         ballots: Mapping[str, Ballot],
-        had: Mapping[str, Vclock],
+        spool_vclocks: Mapping[str, Vclock],
         vclock: Vclock,
-        gapped: set[str],
+        lacking_logs: set[str],
     ) -> tuple[dict[str, frozenset[int]], set[int], frozenset[int]]:
-        """Return (peer → ids that it can feed, ids that no peer can feed though none is merely behind, settled)."""
+        """Return the ids that each peer can feed, the ids whose logs no peer has, and ids for `accepted_behind`."""
         ids = frozenset(self.owners)
-        behind = {uuid: fitness(ballot, had[uuid], ids).behind.keys() for uuid, ballot in ballots.items()}
-        settled = frozenset(
-            i for i in ids if self.owners[i] not in ballots and all(i in given for given in behind.values())
+        behind = {
+            uuid: peer_fitness(ballot, spool_vclocks[uuid], ids).behind.keys()
+            for uuid, ballot in ballots.items()
+        }
+        accepted_behind = frozenset(
+            i
+            for i in ids
+            if self.owners[i] not in ballots and all(i in feed_ids for feed_ids in behind.values())
         )
-        able: dict[str, frozenset[int]] = {}
+        feedable: dict[str, frozenset[int]] = {}
         for uuid, ballot in ballots.items():
-            lacks = fitness(ballot, vclock, ids).gone.keys() | (behind[uuid] - settled)
-            able[uuid] = frozenset() if uuid in gapped else ids - lacks
-        gone = {
+            missing = peer_fitness(ballot, vclock, ids).lost.keys() | (behind[uuid] - accepted_behind)
+            feedable[uuid] = frozenset() if uuid in lacking_logs else ids - missing
+        lost_ids = {
             i
             for i in ids
             if any(ballot.vclock.get(i, 0) > vclock.get(i, 0) for ballot in ballots.values())
-            and not any(i in given for given in able.values())
-            and not any(i in behind[uuid] for uuid in ballots if uuid not in gapped)
+            and not any(i in feed_ids for feed_ids in feedable.values())
+            and not any(i in behind[uuid] for uuid in ballots if uuid not in lacking_logs)
         }
-        return able, gone, settled
+        return feedable, lost_ids, accepted_behind
 
-    def is_covered(self, current: Wanted) -> bool:
-        """Return whether each instance is fed by a peer; if not, rows of others may overtake the missing ones."""
+    def is_every_id_fed(self, current: IdsByPeer) -> bool:
+        """Return whether each id is fed by a peer; if not, rows of others could be merged before the missing ones."""
         if self.options.feed is FeedMode.LEADER:
             return True
         fed = {i for ids in current.values() if ids is not None for i in ids}
         return fed >= self.owners.keys()
 
-    def rewound(self, ready: Mapping[str, Link], vclock: Vclock, now: float) -> dict[int, int]:
-        """Return instances that lost rows and did not fetch them from their peers for a while."""
+    def rewound_instances(self, ready: Mapping[str, PeerLink], vclock: Vclock, now: float) -> dict[int, int]:
+        """Return instances that lost rows which the spool has, and did not fetch them from their peers for some time.
+
+        The result maps the replica id to the highest lsn that any peer has of it.
+        """
         ballots = {uuid: link.ballot for uuid, link in ready.items() if link.ballot is not None}
-        had = {uuid: ready[uuid].had for uuid in ballots}
+        spool_vclocks = {uuid: ready[uuid].spool_vclock_at_vote for uuid in ballots}
         owners = self._owners(ready, vclock)
-        found = [i for i, owner in owners.items() if rewound(owner, i, ballots, had)]
-        self._rewound_since = {i: self._rewound_since.get(i, now) for i in found}
+        rewound_ids = [i for i, owner in owners.items() if is_rewound(owner, i, ballots, spool_vclocks)]
+        self._rewound_since = {i: self._rewound_since.get(i, now) for i in rewound_ids}
         return {
             i: max(ballot.vclock.get(i, 0) for ballot in ballots.values())
-            for i in found
+            for i in rewound_ids
             if now - self._rewound_since[i] >= self.options.timing.patience
         }
 
-    def _owners(self, ready: Mapping[str, Link], vclock: Vclock) -> dict[int, str]:
-        """Return the instance of each id; it is empty for an id known from vclocks only (an expelled instance)."""
-        best = max(ready.values(), key=rows_of)
+    def _owners(self, ready: Mapping[str, PeerLink], vclock: Vclock) -> dict[int, str]:
+        """Return {replica id: instance uuid}; the uuid is empty if the id is in vclocks only (an expelled instance)."""
+        newest = max(ready.values(), key=total_rows)
         owners = {i: "" for link in ready.values() for i in (link.ballot.vclock if link.ballot else ())}
-        owners |= dict.fromkeys(vclock, "") | dict(best.cluster)
+        owners |= dict.fromkeys(vclock, "") | dict(newest.cluster)
         return {i: uuid for i, uuid in owners.items() if i in REPLICA_IDS}
 
-    def _is_stuck(self, leader: str, ready: Mapping[str, Link], now: float) -> bool:
-        """Return whether the leader has long been at the same lsn of an id although another peer has more rows."""
+    def _is_stuck(self, leader: str, ready: Mapping[str, PeerLink], now: float) -> bool:
+        """Return whether the leader got no rows of some id for `patience` seconds although another peer has more."""
         ballot = ready[leader].ballot if leader in ready else None
         if ballot is None:
             return True

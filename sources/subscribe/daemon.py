@@ -1,6 +1,7 @@
-"""Runs several replicasets in one process, and removes files that no reader of their spools needs.
+"""Follows several replicasets in one process, and removes files that no reader of their spools needs.
 
-A replicaset that cannot be followed is reported, does not delay the others, and is tried again, with growing waits.
+If a replicaset cannot be followed, the error is reported and following starts again after a growing wait; the other
+replicasets are not affected.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from schemas.errors import AggregatorError
 from sources.iproto import inflow
 from sources.spool import state as spool_state
 from sources.spool.acks import remove_expired
-from sources.spool.options import Keep
-from sources.spool.removal import removable, remove
+from sources.spool.options import SpoolRetention
+from sources.spool.removal import removable_files, remove_files
 from sources.subscribe.backoff import Backoff
 from sources.subscribe.replicaset import FollowedReplicaset
 
@@ -25,23 +26,28 @@ logger = logging.getLogger(__name__)
 REMOVE_SECONDS = 5.0
 
 
-def follow(replicasets: Sequence[FollowedReplicaset], keep: Keep) -> list[Coroutine[Any, Any, None]]:
-    """Return the tasks to run: one per replicaset, and one that removes files."""
-    inflow.warm()
-    return [*(_run_restarting(replicaset) for replicaset in replicasets), _tidy(replicasets, keep)]
+def daemon_tasks(
+    replicasets: Sequence[FollowedReplicaset], keep: SpoolRetention
+) -> list[Coroutine[Any, Any, None]]:
+    """Return the coroutines to run: one that follows each replicaset, and one that removes files of all spools."""
+    inflow.compile_kernels()
+    return [
+        *(_run_restarting(replicaset) for replicaset in replicasets),
+        _remove_files_repeatedly(replicasets, keep),
+    ]
 
 
 async def _run_restarting(replicaset: FollowedReplicaset) -> None:
-    """Follow a replicaset, and start again after any failure, until cancelled."""
+    """Follow a replicaset until cancelled; start again after any error."""
     timing, loop = replicaset.options.timing, asyncio.get_running_loop()
     backoff = Backoff(timing.reconnect, timing.longest)
     while True:
-        began = loop.time()
+        started_at = loop.time()
         try:
             await replicaset.run()
         except Exception as error:
-            _report(replicaset, _first(error))
-        if loop.time() - began > 2 * timing.longest:
+            _record_error(replicaset, _root_error(error))
+        if loop.time() - started_at > 2 * timing.longest:
             backoff.reset()
         seconds = backoff.seconds()
         logger.info("%s: starts again in %.1f seconds", replicaset.options.name, seconds)
@@ -49,45 +55,45 @@ async def _run_restarting(replicaset: FollowedReplicaset) -> None:
         replicaset.restarts += 1
 
 
-def _first(error: Exception) -> Exception:
-    """Return the error that ended a group of tasks."""
+def _root_error(error: Exception) -> Exception:
+    """Return the first error in nested exception groups: the one that ended a group of tasks."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
-def _report(replicaset: FollowedReplicaset, error: Exception) -> None:
-    """Log a replicaset's error and keep it for the status; an unexpected error with its traceback."""
-    is_foreseen = isinstance(error, AggregatorError | OSError)
-    shown = str(error) if is_foreseen else f"{type(error).__name__}: {error}"
-    found = error if isinstance(error, AggregatorError) else AggregatorError(shown)
-    if str(found) != str(replicaset.error):
-        logger.error("%s: %s", replicaset.options.name, found, exc_info=None if is_foreseen else error)
-    replicaset.error = found
+def _record_error(replicaset: FollowedReplicaset, error: Exception) -> None:
+    """Log an error of a replicaset and store it for the status; an unexpected error is logged with its traceback."""
+    is_expected = isinstance(error, AggregatorError | OSError)
+    printable = str(error) if is_expected else f"{type(error).__name__}: {error}"
+    recorded = error if isinstance(error, AggregatorError) else AggregatorError(printable)
+    if str(recorded) != str(replicaset.error):
+        logger.error("%s: %s", replicaset.options.name, recorded, exc_info=None if is_expected else error)
+    replicaset.error = recorded
 
 
-async def _tidy(replicasets: Sequence[FollowedReplicaset], keep: Keep) -> None:
+async def _remove_files_repeatedly(replicasets: Sequence[FollowedReplicaset], keep: SpoolRetention) -> None:
     while True:
         await asyncio.sleep(REMOVE_SECONDS)
         for replicaset in replicasets:
             try:
-                tidy(replicaset, keep)
-            except Exception as error:  # whatever fails, files of the others are removed
+                remove_unneeded_files(replicaset, keep)
+            except Exception as error:  # any error: files of the other spools are still removed
                 logger.error("%s: files are not removed: %s", replicaset.options.name, error)
 
 
-def tidy(replicaset: FollowedReplicaset, keep: Keep) -> None:
-    """Remove files that every reader of a spool has passed."""
+def remove_unneeded_files(replicaset: FollowedReplicaset, keep: SpoolRetention) -> None:
+    """Remove the files of a spool that no reader needs, and report acknowledgements that cannot be read."""
     directory, now = replicaset.options.directory, time.time()
-    snapshots, logs = spool_state.files_of(directory, ".snap"), spool_state.files_of(directory, ".xlog")
+    snapshots, logs = spool_state.spool_files(directory, ".snap"), spool_state.spool_files(directory, ".xlog")
     acks = remove_expired(directory, keep, now)
-    bad = {name: ack.error for name, ack in acks.items() if ack.error is not None}
-    for name in bad.keys() - replicaset.bad_acks.keys():
+    bad_acks = {name: ack.error for name, ack in acks.items() if ack.error is not None}
+    for name in bad_acks.keys() - replicaset.bad_acks.keys():
         logger.error(
-            "%s: reader %s: %s; files wait for it as if it had read none",
+            "%s: reader %s: %s; files are kept as if it had read none",
             replicaset.options.name,
             name,
-            bad[name],
+            bad_acks[name],
         )
-    replicaset.bad_acks = bad
-    remove(removable(snapshots, logs, acks, keep, now))
+    replicaset.bad_acks = bad_acks
+    remove_files(removable_files(snapshots, logs, acks, keep, now))

@@ -1,6 +1,6 @@
-"""One peer's stream of rows: it subscribes on its own connection, acknowledges rows, and can be paused.
+"""Receives one peer's stream of rows: subscribes on a connection of its own, acknowledges rows, pauses the stream.
 
-`assignment` decides which ids it carries; `replicaset` writes its rows.
+`assignment` decides which replica ids a stream has; `replicaset` writes its rows.
 """
 
 from __future__ import annotations
@@ -20,52 +20,42 @@ from schemas.errors import (
 )
 from schemas.iproto import MessageKey
 from sources.iproto.client import Connection, connect
-from sources.iproto.inflow import Chunk, RowStream
-from sources.iproto.messages import Ballot, Subscription, cluster_info_of
+from sources.iproto.inflow import RowStream, TransactionChunk
+from sources.iproto.messages import Ballot, Subscription, parse_cluster_info
 from sources.iproto.packet import Packet
 from sources.spool.spool import ServerVersions
-from sources.subscribe.history import PeerHistory, prove
-from sources.subscribe.link import Link
-from sources.subscribe.merge import Queue
+from sources.subscribe.history import PeerHistory, compare_history
+from sources.subscribe.link import PeerLink
+from sources.subscribe.merge import StreamQueue
 from sources.subscribe.options import Timing
-from sources.subscribe.start import fitness, start_vclock
-from sources.subscribe.whitelist import Whitelist
+from sources.subscribe.start import peer_fitness, start_vclock
+from sources.subscribe.whitelist import OriginWhitelist
 from sources.xlog.format.block import BLOCK_LIMIT
 
 
-class Feed:
-    """A running subscription; made by `begin`.
+class PeerFeed:
+    """A running subscription to one peer; `start_feed` creates it.
 
-    Parameters
-    ----------
-    link : Link
-        The peer.
-    ids : frozenset of int or None
-        The ids whose rows it carries; None: all.
-    rows : RowStream
-        Receives the rows.
-    connection : Connection
-        The stream's own connection.
-
+    `ids` are the replica ids whose rows the peer sends (None: all); only this stream uses `connection`.
     """
 
     def __init__(
-        self, link: Link, ids: frozenset[int] | None, rows: RowStream, connection: Connection
+        self, link: PeerLink, ids: frozenset[int] | None, rows: RowStream, connection: Connection
     ) -> None:
         self.link, self.ids, self.rows = link, ids, rows
-        self.queue = Queue(ids, {})
+        self.queue = StreamQueue(ids, {})
         self.versions = ServerVersions(".".join(map(str, connection.greeting.version)))
-        """Versions of the servers whose rows come: the peer's own, or those that a relay reports for its spool."""
+        """Versions of the servers that made the rows: the peer's version, or the versions that a relay names."""
         self._connection = connection
-        self.ahead = 0.0
-        """By how many seconds row times exceed the allowed clock skew, as last reported."""
-        self._is_held = False
-        self._began = asyncio.get_running_loop().time()
+        self.clock_ahead_seconds = 0.0
+        """By how many seconds timestamps of rows exceeded the allowed clock skew when this was last logged."""
+        self._is_paused = False
+        self._started_at = asyncio.get_running_loop().time()
 
     @property
-    def lasted(self) -> float:
+    def age_seconds(self) -> float:
         """Seconds since the stream began."""
-        return asyncio.get_running_loop().time() - self._began
+        return asyncio.get_running_loop().time() - self._started_at
 
     @property
     def error(self) -> AggregatorError | None:
@@ -80,19 +70,22 @@ class Feed:
 
     @property
     def is_silent(self) -> bool:
-        """Whether the stream has been silent for longer than a server ever is, while it was not paused."""
+        """Whether the server sent nothing for `Timing.answer` seconds, not even a heartbeat, while not paused."""
         loop = asyncio.get_running_loop()
-        return not self._is_held and loop.time() - self._connection.wire.heard > self.link.timing.answer
+        return (
+            not self._is_paused
+            and loop.time() - self._connection.wire.last_received_at > self.link.timing.answer
+        )
 
-    def hold(self, held: bool) -> None:
+    def set_paused(self, is_paused: bool) -> None:
         """Pause or resume reading; acknowledgements are sent in both states."""
-        if held != self._is_held:
-            self._is_held = held
-            self._connection.wire.heard = asyncio.get_running_loop().time()
-            self._connection.wire.hold(held)
+        if is_paused != self._is_paused:
+            self._is_paused = is_paused
+            self._connection.wire.last_received_at = asyncio.get_running_loop().time()
+            self._connection.wire.set_paused(is_paused)
 
     def acknowledge(self, vclock: Mapping[int, int]) -> None:
-        """Send the server the spool's vclock."""
+        """Acknowledge the rows up to a vclock to the server."""
         self._connection.acknowledge(vclock, to_relay=self.link.is_relay)
 
     def close(self) -> None:
@@ -100,72 +93,74 @@ class Feed:
         self._connection.close()
 
 
-async def begin(
-    link: Link,
+async def start_feed(
+    link: PeerLink,
     ids: frozenset[int] | None,
-    check: frozenset[int],
+    checked_ids: frozenset[int],
     vclock: Mapping[int, int],
     instance_uuid: str,
     timing: Timing,
-    whitelist: Whitelist,
-    emit: Callable[[Feed, Chunk], None],
+    whitelist: OriginWhitelist,
+    emit: Callable[[PeerFeed, TransactionChunk], None],
     history: PeerHistory,
     limit: int = BLOCK_LIMIT,
-) -> Feed:
-    """Subscribe to a peer.
+) -> PeerFeed:
+    """Check that a peer can feed some ids from a vclock on, subscribe to it, and return the running stream.
 
     Parameters
     ----------
-    link : Link
+    link : PeerLink
         The peer.
     ids : frozenset of int or None
-        The wanted ids; None: all.
-    check : frozenset of int
-        Ids whose rows the peer must have up to ours, with the logs from there; the peer's vote is asked once more.
+        The replica ids whose rows the peer sends; None: all.
+    checked_ids : frozenset of int
+        Ids of which the peer must have as many rows as the spool, and the logs after them; checked with a new VOTE.
     vclock : mapping
-        The vclock of the spool.
+        The vclock of the spool, after which rows are requested.
     instance_uuid : str
-        The subscriber's.
+        Uuid of the subscriber.
     timing : Timing
-    whitelist : Whitelist
-        Filter by instance; a relay applies it itself.
+    whitelist : OriginWhitelist
+        Instances whose rows are kept; a relay filters before it sends.
     emit : callable
-        Called with the feed and each chunk of whole transactions.
+        Called with the stream and each chunk of transactions.
     history : PeerHistory
-        Rows that the peer gave before; the peer must repeat them once per connection.
+        Hashes of rows that the peer sent before; they are compared once per connection of `link`.
     limit : int
-        Limit of a transaction's bytes in a log; a larger one is refused.
+        Longest accepted transaction in bytes, as encoded in a log.
 
     Raises
     ------
     RewindError
-        The peer's log is not the one that rows were received from.
+        The peer now has other rows than it sent before.
     IprotoError
         The server refused, or the connection broke.
 
     """
-    feed: Feed
-    early: list[Chunk] = []
+    feed: PeerFeed
+    early_chunks: list[TransactionChunk] = []
 
-    def take(chunk: Chunk) -> None:
-        # The first rows may come in the same read as the answer, before the caller has the feed.
-        if started:
+    def receive(chunk: TransactionChunk) -> None:
+        # The first rows may come in the same read as the answer, before `feed` is set.
+        if is_started:
             emit(feed, chunk)
         else:
-            early.append(chunk)
+            early_chunks.append(chunk)
 
-    started = False
+    is_started = False
     connection = await connect(link.peer, timing.answer)
     try:
         if connection.greeting.instance_uuid != link.uuid:
             raise ConnectionLostError("another instance answers at this address now", peer=link.name)
         ballot = await connection.vote()
-        _check(link, ballot, check, vclock)
-        await _check_history(link, ballot, check, vclock, instance_uuid, history, limit)
+        _check_start(link, ballot, checked_ids, vclock)
+        await _check_history(link, ballot, checked_ids, vclock, instance_uuid, history, limit)
         rows = (
-            RowStream(vclock, take, link.name, limit)
+            RowStream(vclock, receive, link.name, limit)
             if link.is_relay
-            else RowStream(vclock, take, link.name, limit, whitelist.wanted, whitelist.registered)
+            else RowStream(
+                vclock, receive, link.name, limit, whitelist.treatments, whitelist.apply_registrations
+            )
         )
         start = start_vclock(ballot, vclock, ids)
         subscription = Subscription(link.replicaset_uuid or "", instance_uuid, start, link.version, ids)
@@ -177,21 +172,21 @@ async def begin(
         replicaset = answer.body.get(MessageKey.REPLICASET_UUID)
         if replicaset is not None and replicaset != link.replicaset_uuid:
             raise PeerError(f"the server is of replicaset {replicaset}", peer=link.name)
-        link.cluster = cluster_info_of(connection.wire.cluster_info) or link.cluster
+        link.cluster = parse_cluster_info(connection.wire.cluster_info) or link.cluster
     except BaseException:
         connection.close()
         raise
-    feed = Feed(link, ids, rows, connection)
+    feed = PeerFeed(link, ids, rows, connection)
     feed.queue.received.update(vclock)
-    feed.versions = versions_in(answer) or feed.versions
-    started = True
-    for chunk in early:
+    feed.versions = relay_versions(answer) or feed.versions
+    is_started = True
+    for chunk in early_chunks:
         emit(feed, chunk)
     return feed
 
 
 async def _check_history(
-    link: Link,
+    link: PeerLink,
     ballot: Ballot,
     ids: frozenset[int],
     vclock: Mapping[int, int],
@@ -199,38 +194,38 @@ async def _check_history(
     history: PeerHistory,
     limit: int,
 ) -> None:
-    """Refuse a peer with another history; checked once per connection, since a restore breaks connections."""
-    if link.proved == link.connects or link.uuid is None:
+    """Compare the peer's rows with those that it sent before, once per connection: a restore breaks connections."""
+    if link.verified_connection == link.connection_count or link.uuid is None:
         return
-    marks = {i: marks for i, marks in history.of(link.uuid, ballot, vclock).items() if i in ids}
+    marks = {i: marks for i, marks in history.comparable_marks(link.uuid, ballot, vclock).items() if i in ids}
     if marks:
         connection = await connect(link.peer, link.timing.answer)
         try:
             if connection.greeting.instance_uuid != link.uuid:
                 raise ConnectionLostError("another instance answers at this address now", peer=link.name)
-            await prove(connection, link, instance_uuid, marks, ballot, limit)
+            await compare_history(connection, link, instance_uuid, marks, ballot, limit)
         finally:
             connection.close()
-    link.proved = link.connects
+    link.verified_connection = link.connection_count
 
 
-def versions_in(answer: Packet) -> ServerVersions | None:
-    """Return the versions of the servers whose rows a relay sends; None if the answer has no versions."""
-    sent = answer.body.get(MessageKey.SERVER_VERSIONS)
-    if sent is None:
+def relay_versions(answer: Packet) -> ServerVersions | None:
+    """Return the server versions in a relay's answer; None if the answer has none, as that of a Tarantool."""
+    versions = answer.body.get(MessageKey.SERVER_VERSIONS)
+    if versions is None:
         return None
     try:
-        version, by_origin = sent
-        return ServerVersions(str(version), {int(i): str(one) for i, one in by_origin.items()})
+        version, by_origin = versions
+        return ServerVersions(str(version), {int(i): str(text) for i, text in by_origin.items()})
     except (TypeError, ValueError, AttributeError):
-        raise ProtocolError(f"a relay's versions of servers are not {{id: version}}: {sent!r}") from None
+        raise ProtocolError(f"the server versions of a relay are not {{id: version}}: {versions!r}") from None
 
 
-def _check(link: Link, ballot: Ballot, ids: frozenset[int], vclock: Mapping[int, int]) -> None:
-    """Refuse a start to which the server would answer with an error, or not at all."""
-    fit = fitness(ballot, vclock, ids)
-    if fit.gone:
-        id_, oldest = next(iter(fit.gone.items()))
+def _check_start(link: PeerLink, ballot: Ballot, ids: frozenset[int], vclock: Mapping[int, int]) -> None:
+    """Raise an error if the peer lacks logs after the vclock, or rows up to it: not every server reports this."""
+    fitness = peer_fitness(ballot, vclock, ids)
+    if fitness.lost:
+        id_, oldest = next(iter(fitness.lost.items()))
         raise GapError(
             "the server no longer has the logs",
             peer=link.name,
@@ -238,8 +233,8 @@ def _check(link: Link, ballot: Ballot, ids: frozenset[int], vclock: Mapping[int,
             wanted=vclock.get(id_, 0) + 1,
             oldest=oldest + 1,
         )
-    if fit.behind:
-        id_, lsn = next(iter(fit.behind.items()))
+    if fitness.behind:
+        id_, lsn = next(iter(fitness.behind.items()))
         raise ServerBusyError(
             f"the server is behind: it has {lsn} rows of replica id {id_}, we {vclock[id_]}", peer=link.name
         )

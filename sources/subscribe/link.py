@@ -1,9 +1,10 @@
-"""One peer as the daemon sees it: an open connection that asks for VOTE and `_cluster` again and again.
+"""Tracks the state of one peer: a connection of its own polls the peer's ballot (VOTE) and `_cluster`.
 
-A stream takes acknowledgements only, so requests need a second connection. A peer that does not answer in time counts
-as disconnected even if its socket is open: a frozen server accepts connections and never greets.
+Such requests need a second connection, since a connection with a stream accepts only acknowledgements. A peer that does
+not answer in time counts as disconnected, even if its socket is open: a frozen server accepts connections but never
+greets.
 
-Streams are in `feed`; `replicaset` decides by the answers.
+`feed` has the streams; `replicaset` uses the state for its decisions.
 """
 
 from __future__ import annotations
@@ -24,23 +25,16 @@ from sources.subscribe.options import Timing
 
 logger = logging.getLogger(__name__)
 
-KEPT_SECONDS = 5.0
-"""Seconds between two requests for the vclock from which a peer keeps logs for this daemon."""
+RETENTION_SECONDS = 5.0
+"""Seconds between two requests for the vclock after which a peer retains logs for this daemon."""
 
 
-class Link:
-    """The state of one peer.
+class PeerLink:
+    """The state of one peer, from its last answers.
 
-    Parameters
-    ----------
-    peer : Peer
-    timing : Timing
-    spool : Spool
-        The spool that its rows go to; gives its vclock and the uuid under which the daemon subscribes.
-    changed : callable
-        Called when the peer connected, disconnected, or gave a new answer; with the moment (seconds since 1970 UTC) of
-        the request.
-
+    `spool` has the vclock of the received rows, and the uuid under which the daemon subscribes. `on_change` is called
+    with the link and a time when the peer connects, disconnects or sends a ballot; the time is that of the VOTE
+    request, in seconds since 1970 UTC.
     """
 
     def __init__(
@@ -48,33 +42,33 @@ class Link:
         peer: Peer,
         timing: Timing,
         spool: Spool,
-        changed: Callable[[Link, float], None],
+        on_change: Callable[[PeerLink, float], None],
     ) -> None:
         self.peer = peer
         self.uuid: str | None = None
-        """The instance's uuid, from the last greeting."""
+        """The peer's instance uuid, from the last greeting."""
         self.version: tuple[int, int, int] = (0, 0, 0)
         self.is_relay = False
         self.replicaset_uuid: str | None = None
         self.cluster: Mapping[int, str] = {}
         self.ballot: Ballot | None = None
-        """None: not connected, or not ready to feed."""
-        self.had: Mapping[int, int] = {}
-        """The spool's vclock when the ballot was requested; the spool may be ahead of the ballot later."""
+        """The peer's last ballot; None if it is not connected, or not ready to send rows."""
+        self.spool_vclock_at_vote: Mapping[int, int] = {}
+        """The spool's vclock when the ballot was requested; later the spool may have more rows."""
         self.error: AggregatorError | None = None
         """Why the peer is not connected, or why its stream ended."""
-        self.connects = 0
-        self.proved = 0
-        """The connection on which the peer's log was found to be the one that rows were received from."""
-        self.timing, self._spool, self._changed = timing, spool, changed
-        self.kept: Mapping[int, int] | None = None
-        """The vclock from which the peer keeps its logs for this daemon; None: it keeps none, or it is not known."""
-        self._next_kept = 0.0
+        self.connection_count = 0
+        self.verified_connection = 0
+        """The `connection_count` at which the peer's rows were last compared with its history."""
+        self.timing, self._spool, self._on_change = timing, spool, on_change
+        self.retained_vclock: Mapping[int, int] | None = None
+        """The vclock after which the peer retains logs for this daemon; None if it retains none, or if not known."""
+        self._next_retention_request = 0.0
         self._checksum: int | None = None
         self._backoff = Backoff(timing.reconnect, timing.longest)
         self._stream_backoff = Backoff(timing.poll, timing.longest)
-        self._not_before = 0.0
-        """Time of the loop's clock until which the peer does not feed, since its streams have failed."""
+        self._feeds_not_before = 0.0
+        """Until then (by the loop's clock) the peer's answers are ignored, since its stream has failed."""
 
     @property
     def name(self) -> str:
@@ -82,75 +76,77 @@ class Link:
         return self.peer.name
 
     async def run(self) -> None:
-        """Ask again and again, and reconnect, until cancelled."""
+        """Poll the peer until cancelled; reconnect after errors."""
         while True:
             connection: Connection | None = None
             try:
                 connection = await connect(self.peer, self.timing.answer)
-                await self._ask_repeatedly(connection)
+                await self._poll(connection)
             except AggregatorError as error:
-                self._lost(error)
+                self._record_disconnect(error)
             finally:
                 if connection is not None:
                     connection.close()
             await asyncio.sleep(self._backoff.seconds())
 
-    async def _ask_repeatedly(self, connection: Connection) -> None:
+    async def _poll(self, connection: Connection) -> None:
         self.is_relay = await connection.is_relay()
         self.uuid, self.version = connection.greeting.instance_uuid, connection.greeting.version
-        self._checksum, self.kept, self._next_kept = None, None, 0.0
-        self.connects += 1
+        self._checksum, self.retained_vclock, self._next_retention_request = None, None, 0.0
+        self.connection_count += 1
         while True:
-            moment, had = time.time(), dict(self._spool.vclock or {})
+            asked_at, spool_vclock_at_vote = time.time(), dict(self._spool.vclock or {})
             ballot = await connection.vote()
-            if not ballot.is_loading and asyncio.get_running_loop().time() >= self._not_before:
-                await self._take(ballot, had, connection)
-                self._changed(self, moment)
+            if not ballot.is_loading and asyncio.get_running_loop().time() >= self._feeds_not_before:
+                await self._record_ballot(ballot, spool_vclock_at_vote, connection)
+                self._on_change(self, asked_at)
             await asyncio.sleep(self.timing.poll)
 
-    async def _take(self, ballot: Ballot, had: Mapping[int, int], connection: Connection) -> None:
-        known = self.ballot
-        if self._checksum is None or known is None or known.vclock.keys() != ballot.vclock.keys():
+    async def _record_ballot(
+        self, ballot: Ballot, spool_vclock_at_vote: Mapping[int, int], connection: Connection
+    ) -> None:
+        previous = self.ballot
+        if self._checksum is None or previous is None or previous.vclock.keys() != ballot.vclock.keys():
             self.replicaset_uuid = await connection.replicaset_uuid()
-        # Checked each time: an id that is given to another instance changes no vclock.
+        # Read each time: the vclock does not change when an id is assigned to another instance.
         await self._read_cluster(connection)
         await self._read_retention(connection)
-        self.ballot, self.had, self.error = ballot, had, None
+        self.ballot, self.spool_vclock_at_vote, self.error = ballot, spool_vclock_at_vote, None
         self._backoff.reset()
-        if known is None:
+        if previous is None:
             logger.info("%s: connected, instance %s", self.name, self.uuid)
 
     async def _read_cluster(self, connection: Connection) -> None:
-        """Bring the map up to date; it stays the same object while its checksum is the same."""
+        """Read `_cluster`; `self.cluster` is replaced only if its checksum differs."""
         cluster = await connection.cluster()
         if checksum(cluster) != self._checksum:
             self.cluster, self._checksum = cluster, checksum(cluster)
 
     async def _read_retention(self, connection: Connection) -> None:
-        """Ask now and then from where on the peer keeps logs for this daemon; for the status only."""
+        """Read from time to time after which vclock the peer retains logs for this daemon; only the status shows it."""
         now, uuid = asyncio.get_running_loop().time(), self._spool.instance_uuid
-        if uuid is not None and now >= self._next_kept:
-            self._next_kept = now + KEPT_SECONDS
+        if uuid is not None and now >= self._next_retention_request:
+            self._next_retention_request = now + RETENTION_SECONDS
             try:
-                self.kept = await connection.retained_from(uuid)
+                self.retained_vclock = await connection.retained_logs_vclock(uuid)
             except ServerError:  # a server whose schema was not upgraded has no such space
-                self.kept = None
+                self.retained_vclock = None
 
-    def lost(self, lasted: float = 0.0) -> None:
-        """Note that the peer's stream broke after some seconds: the peer can feed again after its next answer.
+    def record_stream_end(self, age_seconds: float = 0.0) -> None:
+        """Record that the peer's stream broke after some seconds; it may start again after the next ballot.
 
-        A peer whose streams break at once waits longer each time, so that it is not asked without end.
+        If streams of the peer break soon after their start, the wait before the next one grows.
         """
         self.ballot = None
-        if lasted > self.timing.answer:
+        if age_seconds > self.timing.answer:
             self._stream_backoff.reset()
-        self._not_before = asyncio.get_running_loop().time() + self._stream_backoff.seconds()
+        self._feeds_not_before = asyncio.get_running_loop().time() + self._stream_backoff.seconds()
 
-    def _lost(self, error: AggregatorError) -> None:
-        was_there = self.ballot is not None
-        if was_there or str(error) != str(self.error):
+    def _record_disconnect(self, error: AggregatorError) -> None:
+        was_connected = self.ballot is not None
+        if was_connected or str(error) != str(self.error):
             level = logging.WARNING if isinstance(error, ConnectionLostError) else logging.ERROR
             logger.log(level, "%s", error)
         self.ballot, self.error = None, error
-        if was_there:
-            self._changed(self, time.time())
+        if was_connected:
+            self._on_change(self, time.time())

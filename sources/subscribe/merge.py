@@ -1,12 +1,13 @@
-"""Merges the rows of several peers by time, as far as every stream is complete.
+"""Merges the streams of several peers by time, up to the time until which each stream is complete.
 
-Each stream has a frontier: a time before which no more rows will come from it. It is the time of its newest
-transaction; or the moment (by our clock, less the allowed skew) at which its server was asked for its vclock, once all
-rows up to that vclock have come. A heartbeat does not move the frontier, since it may overtake rows.
+Each stream has a frontier (as a watermark in stream processing): a time before which no more rows will come. It is the
+later of two times: the timestamp of its newest transaction; and the time (by our clock, minus the allowed skew) of the
+last VOTE whose vclock is reached by the received rows. A heartbeat does not move the frontier, since it may overtake
+rows.
 
-Transactions before every stream's frontier are returned. So a key's rows stay in order if the key has one writer at a
-time and clocks differ by less than the allowed skew; and an idle or slow peer delays the others until it has answered.
-The module uses neither a clock nor I/O.
+Transactions before the frontiers of all streams are merged. So the rows of a key stay in order if the key has one
+writer at a time and clocks differ by less than the allowed skew. An idle or slow peer delays the others until it
+answers. The module uses neither a clock nor I/O.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from schemas.compiled import kernel
-from sources.iproto.inflow import Chunk
+from sources.iproto.inflow import TransactionChunk
 from sources.xlog.format.arrays import Bytes, Int, Ints
 from sources.xlog.format.block import beyond_limit
 from sources.xlog.format.kernels.native import address_of, copy_bytes
@@ -27,13 +28,13 @@ NEVER = float("-inf")
 
 
 @dataclass
-class Queue:
-    """The rows of one stream that wait for other streams.
+class StreamQueue:
+    """Queues the rows of one stream until the other streams are as far.
 
     Parameters
     ----------
     ids : frozenset of int or None
-        The ids whose rows the stream carries; None: all.
+        The replica ids whose rows the stream has; None: all.
     received : dict
         The vclock of the received rows.
 
@@ -42,39 +43,39 @@ class Queue:
     ids: frozenset[int] | None
     received: dict[int, int]
     size: int = 0
-    """Bytes in the queue."""
-    _chunks: deque[Chunk] = field(default_factory=deque)
+    """Size of the queued rows in bytes."""
+    _chunks: deque[TransactionChunk] = field(default_factory=deque)
     _newest: float = NEVER
-    _complete: float = NEVER
-    _asked: deque[tuple[float, Mapping[int, int]]] = field(default_factory=deque)
+    _complete_until: float = NEVER
+    _votes: deque[tuple[float, Mapping[int, int]]] = field(default_factory=deque)
 
-    def add(self, chunk: Chunk, latest: float = float("inf")) -> float:
-        """Add a chunk of the stream; return by how many seconds its newest row is later than `latest`.
+    def add(self, chunk: TransactionChunk, latest: float = float("inf")) -> float:
+        """Add a chunk of the stream; return by how many seconds its newest timestamp exceeds `latest`, or 0.
 
-        A row with a time later than `latest` is merged as if it had that time, since times of a stream never decrease:
-        otherwise one row from the future would delay all rows after it for ever.
+        Times within a stream are made non-decreasing. So one row with a timestamp in the future would delay all rows
+        after it; therefore its time counts as `latest`.
         """
         ahead = max(0.0, float(chunk.times.max()) - latest)
         times = np.maximum.accumulate(np.maximum(np.minimum(chunk.times, latest), self._newest))
         self._newest = float(times[-1])
         self.received.update(chunk.vclock)
-        self._chunks.append(Chunk(chunk.rows, chunk.ends, times, chunk.replicas, chunk.lsns))
+        self._chunks.append(TransactionChunk(chunk.rows, chunk.ends, times, chunk.replicas, chunk.lsns))
         self.size += chunk.rows.size
         return ahead
 
-    def asked(self, moment: float, vclock: Mapping[int, int]) -> None:
-        """Record that the server had these rows at this moment or later."""
-        self._asked.append((moment, vclock))
+    def record_vote(self, moment: float, vclock: Mapping[int, int]) -> None:
+        """Record the vclock of a ballot that was requested at a moment: earlier rows are all within this vclock."""
+        self._votes.append((moment, vclock))
 
     def frontier(self) -> float:
-        """Return the time before which no more rows will come."""
-        while self._asked and self._has(self._asked[0][1]):
-            self._complete = max(self._complete, self._asked.popleft()[0])
-        return max(self._newest, self._complete)
+        """Return the time before which no more rows will come from the stream."""
+        while self._votes and self._has_received(self._votes[0][1]):
+            self._complete_until = max(self._complete_until, self._votes.popleft()[0])
+        return max(self._newest, self._complete_until)
 
-    def take(self, before: float) -> list[Chunk]:
-        """Remove and return the transactions up to a time."""
-        taken = []
+    def take_until(self, before: float) -> list[TransactionChunk]:
+        """Remove and return the transactions up to a time, in order."""
+        removed = []
         while self._chunks:
             chunk = self._chunks[0]
             count = int(np.searchsorted(chunk.times, before, side="right"))
@@ -82,25 +83,25 @@ class Queue:
                 break
             self._chunks.popleft()
             if count < chunk.times.size:
-                head, rest = _split(chunk, count)
+                head, rest = _split_chunk(chunk, count)
                 self._chunks.appendleft(rest)
-                taken.append(head)
+                removed.append(head)
                 break
-            taken.append(chunk)
-        self.size -= sum(chunk.rows.size for chunk in taken)
-        return taken
+            removed.append(chunk)
+        self.size -= sum(chunk.rows.size for chunk in removed)
+        return removed
 
-    def _has(self, vclock: Mapping[int, int]) -> bool:
+    def _has_received(self, vclock: Mapping[int, int]) -> bool:
         ids: Collection[int] = vclock if self.ids is None else self.ids
         return all(self.received.get(i, 0) >= vclock.get(i, 0) for i in ids)
 
 
-def _split(chunk: Chunk, count: int) -> tuple[Chunk, Chunk]:
+def _split_chunk(chunk: TransactionChunk, count: int) -> tuple[TransactionChunk, TransactionChunk]:
     at = int(chunk.ends[count - 1])
-    head = Chunk(
+    head = TransactionChunk(
         chunk.rows[:at], chunk.ends[:count], chunk.times[:count], chunk.replicas[:count], chunk.lsns[:count]
     )
-    rest = Chunk(
+    rest = TransactionChunk(
         chunk.rows[at:],
         chunk.ends[count:] - at,
         chunk.times[count:],
@@ -110,8 +111,8 @@ def _split(chunk: Chunk, count: int) -> tuple[Chunk, Chunk]:
     return head, rest
 
 
-def split_by_size(chunk: Chunk, limit: int) -> list[Chunk]:
-    """Return a chunk in parts of at most some bytes each, split between transactions.
+def split_by_size(chunk: TransactionChunk, limit: int) -> list[TransactionChunk]:
+    """Split a chunk between transactions into parts of at most `limit` bytes.
 
     Raises
     ------
@@ -119,30 +120,26 @@ def split_by_size(chunk: Chunk, limit: int) -> list[Chunk]:
         One transaction alone exceeds the limit.
 
     """
-    found = []
+    parts = []
     while chunk.rows.size > limit:
         count = int(np.searchsorted(chunk.ends, limit, side="right"))
         if not count:
             replica_id, lsn = int(chunk.replicas[0]), int(chunk.lsns[0])
             raise beyond_limit(limit, replica_id=replica_id, lsn=lsn)
-        head, chunk = _split(chunk, count)
-        found.append(head)
-    return [*found, chunk] if chunk.rows.size else found
+        head, chunk = _split_chunk(chunk, count)
+        parts.append(head)
+    return [*parts, chunk] if chunk.rows.size else parts
 
 
-def merge_by_time(queues: Collection[Queue]) -> Chunk | None:
-    """Return the complete transactions of all streams, by time; equal times in the order of the streams.
+def merge_by_time(queues: Collection[StreamQueue]) -> TransactionChunk | None:
+    """Remove and return the transactions before the frontiers of all streams, sorted by time; None if there are none.
 
-    Parameters
-    ----------
-    queues : collection of Queue
-        The queues of all streams that carry rows.
-
+    There is one queue per running stream. Transactions with equal times are in the order of the queues.
     """
     if not queues:
         return None
     before = min(queue.frontier() for queue in queues)
-    chunks = [chunk for queue in queues for chunk in queue.take(before)]
+    chunks = [chunk for queue in queues for chunk in queue.take_until(before)]
     if len(chunks) < 2:
         return chunks[0] if chunks else None
     offsets = np.cumsum([0, *(chunk.rows.size for chunk in chunks)])
@@ -152,14 +149,14 @@ def merge_by_time(queues: Collection[Queue]) -> Chunk | None:
     source = np.concatenate([chunk.rows for chunk in chunks])
     out = np.empty_like(source)
     new_ends = np.empty_like(ends)
-    _gather(source, ends, order, out, new_ends)
+    _reorder_transactions(source, ends, order, out, new_ends)
     replicas = np.concatenate([chunk.replicas for chunk in chunks])[order]
     lsns = np.concatenate([chunk.lsns for chunk in chunks])[order]
-    return Chunk(out, new_ends, times[order], replicas, lsns)
+    return TransactionChunk(out, new_ends, times[order], replicas, lsns)
 
 
 @kernel
-def _gather(source: Bytes, ends: Ints, order: Ints, out: Bytes, new_ends: Ints) -> Int:
+def _reorder_transactions(source: Bytes, ends: Ints, order: Ints, out: Bytes, new_ends: Ints) -> Int:
     """Copy transactions in another order; transaction i lies in `source[ends[i - 1]:ends[i]]`."""
     at, to = 0, address_of(out)
     base = address_of(source)

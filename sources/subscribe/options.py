@@ -1,4 +1,4 @@
-"""How a replicaset is followed, as plain data; `config.subscribe` makes it from the YAML."""
+"""Options for following a replicaset, as dataclasses; `config.subscribe` creates them from the YAML."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 from sources.iproto.address import Peer
 from sources.spool.options import SpoolOptions
-from sources.subscribe.assignment import Orphans
+from sources.subscribe.assignment import OrphanPolicy
 from sources.xlog.format.vclock import Vclock
 
 
 class FeedMode(StrEnum):
-    """Which peers feed: one leader, or each peer the rows of its own instance."""
+    """Which peers send rows: one leader all rows, or each peer the rows of its own instance."""
 
     LEADER = "leader"
     OWN_PEER = "own_peer"
@@ -21,24 +21,24 @@ class FeedMode(StrEnum):
 
 @dataclass(frozen=True)
 class Timing:
-    """How long the daemon waits, in seconds.
+    """Intervals and timeouts of the daemon, in seconds.
 
     Parameters
     ----------
     answer : float
         Longest wait for an answer, a connection, or any byte of a stream (a server sends a heartbeat each second).
     poll : float
-        Seconds between two VOTEs.
+        Seconds between two VOTE requests to a peer.
     acknowledge : float
-        Seconds between two acknowledgements; a server closes after 4 x `replication_timeout` without one.
+        Seconds between two acknowledgements; a server disconnects after 4 x `replication_timeout` without one.
     reconnect, longest : float
-        Seconds between two attempts to connect or to repeat a failed step: the first wait, and the longest. Waits grow
-        with each failure in a row.
+        Shortest and longest wait before a failed step, such as connecting, is repeated. Waits grow with each
+        consecutive failure.
     patience : float
-        Seconds until a state that may pass by itself is acted on: a leader that falls behind, an instance that lost
-        rows.
+        How long the daemon waits for a state to end by itself before it acts: a leader that falls behind, an instance
+        that lost rows.
     clock_skew : float
-        Seconds by which clocks of peers may differ (`feed: own_peer`).
+        Largest accepted difference between the clocks of peers (`feed: own_peer`).
 
     """
 
@@ -52,15 +52,15 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Start:
-    """Where an empty spool begins.
+class SpoolStart:
+    """The vclock at which an empty spool begins, instead of at a snapshot.
 
     Parameters
     ----------
     replicaset_uuid : str
-        The replicaset of the vclock; peers of another one are refused.
+        The replicaset that the vclock is of; peers of another replicaset are refused.
     vclock : Vclock
-        In the replicaset's own ids.
+        With replica ids of this replicaset.
 
     """
 
@@ -70,25 +70,25 @@ class Start:
 
 @dataclass(frozen=True)
 class ReplicasetOptions:
-    """One replicaset to follow.
+    """Options for following one replicaset.
 
     Parameters
     ----------
     name : str
-        Shown in messages and metrics.
+        Name in messages and metrics.
     directory : Path
         The spool.
     peers : tuple of Peer
     feed : FeedMode
-    orphans : Orphans
+    orphans : OrphanPolicy
     origins : frozenset of str
-        Uuids of the instances whose rows are wanted; empty: all.
+        Uuids of the instances whose rows are kept; empty: all.
     accept_rewind : bool
-        Whether to begin a new spool where an instance has fewer rows than were received.
+        Whether a new spool begins if an instance has lost rows that were received; otherwise this is an error.
     hold_bytes : int
-        Bytes after which a stream that waits for others (`feed: own_peer`) is paused.
-    timing, spool
-        See these classes.
+        Size of the queued rows at which a stream that waits for others (`feed: own_peer`) is paused, in bytes.
+    timing : Timing
+    spool : SpoolOptions
 
     """
 
@@ -96,7 +96,7 @@ class ReplicasetOptions:
     directory: Path
     peers: tuple[Peer, ...]
     feed: FeedMode = FeedMode.LEADER
-    orphans: Orphans = Orphans.LAST
+    orphans: OrphanPolicy = OrphanPolicy.LAST
     origins: frozenset[str] = frozenset()
     accept_rewind: bool = False
     hold_bytes: int = 64 << 20

@@ -1,8 +1,8 @@
-"""Follows one replicaset into its spool: votes, assigns, subscribes, merges, and starts over where needed.
+"""Follows one replicaset: runs a stream from the right peers, merges their rows, and writes them to the spool.
 
-`_step` makes all decisions about one replicaset, again and again, from the peers' last answers and the spool's vclock;
-so a decision that failed is simply made again. The decisions are pure functions (`choice`, `assignment`, `start`,
-`merge`). Several replicasets are followed by `daemon`.
+`_step` runs repeatedly and makes all decisions, from the peers' last answers and the spool's vclock; so a step that
+failed is simply repeated. The decisions are pure functions (`choice`, `assignment`, `start`, `merge`). `daemon` runs
+several replicasets.
 """
 
 from __future__ import annotations
@@ -29,66 +29,66 @@ from schemas.errors import (
     TransactionLimitError,
 )
 from schemas.iproto import VCLOCK_MAX
-from sources.iproto.inflow import Chunk
-from sources.spool.room import Room
+from sources.iproto.inflow import TransactionChunk
+from sources.spool.room import DiskSpace
 from sources.spool.spool import ServerVersions, Spool
 from sources.subscribe import choice
 from sources.subscribe.backoff import Backoff
 from sources.subscribe.bootstrap import fetch_snapshot
-from sources.subscribe.choice import Choice, FeedDecision
-from sources.subscribe.feed import Feed, begin
+from sources.subscribe.choice import FeedChooser, FeedDecision
+from sources.subscribe.feed import PeerFeed, start_feed
 from sources.subscribe.history import PeerHistory
-from sources.subscribe.link import Link
+from sources.subscribe.link import PeerLink
 from sources.subscribe.merge import merge_by_time, split_by_size
-from sources.subscribe.options import ReplicasetOptions, Start
-from sources.subscribe.whitelist import Whitelist
+from sources.subscribe.options import ReplicasetOptions, SpoolStart
+from sources.subscribe.whitelist import OriginWhitelist
 from sources.xlog.format.vclock import Vclock
 
 
 @dataclass
 class FeedProgress:
-    """Counters since the start of the daemon, and the newest vclock of any peer."""
+    """Counters since the start of the daemon, and how far the spool is behind its peers."""
 
     received: int = 0
-    """Transactions."""
+    """Number of received transactions."""
     written: int = 0
-    """Transactions."""
+    """Number of transactions that were written to the spool."""
     repeated: int = 0
-    """Received rows that the spool already had."""
+    """Number of received rows that the spool already had."""
     streams: int = 0
-    """Successful SUBSCRIBEs."""
+    """Number of successful SUBSCRIBE requests."""
     assignments: int = 0
-    """Changes of the assignment of ids to peers."""
+    """Number of changes of the assignment of ids to peers."""
     snapshots: int = 0
-    """FETCH_SNAPSHOTs."""
-    known: dict[int, int] = field(default_factory=dict)
+    """Number of fetched snapshots."""
+    newest_lsns: dict[int, int] = field(default_factory=dict)
     """The highest lsn of each id that any peer has reported."""
-    times: dict[int, float] = field(default_factory=dict)
-    """Time stamp of the last written row of each id, seconds since 1970 UTC."""
+    row_times: dict[int, float] = field(default_factory=dict)
+    """Timestamp of the last written row of each id, seconds since 1970 UTC."""
 
-    def record_peers(self, links: Iterable[Link]) -> None:
-        """Update the newest vclock from the peers' answers."""
+    def record_peers(self, links: Iterable[PeerLink]) -> None:
+        """Update `newest_lsns` from the peers' ballots."""
         for link in links:
             for id_, lsn in (link.ballot.vclock if link.ballot is not None else {}).items():
-                self.known[id_] = max(lsn, self.known.get(id_, 0))
+                self.newest_lsns[id_] = max(lsn, self.newest_lsns.get(id_, 0))
 
-    def record_written(self, chunk: Chunk) -> None:
-        """Count a chunk that was written."""
+    def record_written(self, chunk: TransactionChunk) -> None:
+        """Count the transactions of a written chunk, and store the timestamps of its last rows."""
         self.written += int(chunk.lsns.size)
         newest = np.full(VCLOCK_MAX, -1.0)
         np.maximum.at(newest, chunk.replicas, chunk.times)
         for id_ in np.flatnonzero(newest >= 0):
-            self.times[int(id_)] = float(newest[id_])
+            self.row_times[int(id_)] = float(newest[id_])
 
     def lag_rows(self, vclock: Vclock) -> dict[int, int]:
-        """Return how many rows of each id a peer has and the spool does not."""
-        return {i: max(0, lsn - vclock.get(i, 0)) for i, lsn in sorted(self.known.items())}
+        """Return, by replica id, how many rows some peer has that the spool at this vclock does not have."""
+        return {i: max(0, lsn - vclock.get(i, 0)) for i, lsn in sorted(self.newest_lsns.items())}
 
     def lag_seconds(self, vclock: Vclock, now: float | None = None) -> dict[int, float]:
-        """Return the age of the last row of each id that is behind; 0 for an id that is not behind."""
+        """Return, by replica id, the age of the last written row in seconds; 0 if the spool lacks no rows of the id."""
         moment = time.time() if now is None else now
         return {
-            i: max(0.0, moment - self.times.get(i, moment)) if behind else 0.0
+            i: max(0.0, moment - self.row_times.get(i, moment)) if behind else 0.0
             for i, behind in self.lag_rows(vclock).items()
         }
 
@@ -97,72 +97,69 @@ logger = logging.getLogger(__name__)
 
 
 class FollowedReplicaset:
-    """Follows one replicaset.
+    """Follows one replicaset and writes its rows to a spool.
 
-    Parameters
-    ----------
-    options : ReplicasetOptions
-    start : Start, optional
-        Where an empty spool begins instead of at a snapshot.
-
+    An empty spool begins at `start`, or without it at a snapshot.
     """
 
-    def __init__(self, options: ReplicasetOptions, start: Start | None = None) -> None:
+    def __init__(self, options: ReplicasetOptions, start: SpoolStart | None = None) -> None:
         self.options = options
         self.spool = Spool(options.directory, options.spool)
-        self._room = Room(options.directory, options.spool.room_bytes)
-        self.links = [Link(peer, options.timing, self.spool, self._on_peer_event) for peer in options.peers]
-        self.feeds: dict[str, Feed] = {}
-        """Peer's instance uuid → its stream."""
-        self.choice = Choice(options)
+        self._disk_space = DiskSpace(options.directory, options.spool.room_bytes)
+        self.links = [
+            PeerLink(peer, options.timing, self.spool, self._on_peer_event) for peer in options.peers
+        ]
+        self.feeds: dict[str, PeerFeed] = {}
+        """The running stream of each peer, by instance uuid."""
+        self.chooser = FeedChooser(options)
         self.progress = FeedProgress()
         self.error: AggregatorError | None = None
-        """Why nothing is received."""
-        self._refused: TransactionLimitError | None = None
-        """Set when the next transaction is larger than any reader accepts; nothing more is requested then."""
+        """Why no rows are received; None while following works."""
+        self._oversized: TransactionLimitError | None = None
+        """Set if the next transaction is larger than any reader accepts; then no more rows are requested."""
         self.bad_acks: dict[str, str] = {}
-        """Readers whose acknowledgement cannot be read, and why."""
+        """For each reader whose acknowledgement cannot be read, the reason."""
         self.restarts = 0
-        """How often following began again after a failure."""
+        """How often following was restarted after a failure."""
         self._backoff = Backoff(options.timing.poll, options.timing.longest)
         self._start = start
         self._history = PeerHistory(options.directory)
-        self._whitelist = Whitelist(options.origins)
-        self._foreign: dict[str, tuple[int, RewindError]] = {}
-        """Peers whose log is not the one that rows were received from, with the connection that showed it."""
-        self._gapped: dict[str, dict[int, int]] = {}
+        self._whitelist = OriginWhitelist(options.origins)
+        self._other_histories: dict[str, tuple[int, RewindError]] = {}
+        """For each peer whose rows differ from those sent before: its `connection_count` then, and the error."""
+        self._lacking_logs: dict[str, dict[int, int]] = {}
         self._changed = asyncio.Event()
-        self._broken: AggregatorError | None = None
-        """Why the spool cannot be written: it must be opened again, and rows fetched again."""
-        self._repairs = 0
-        """How often the spool had been cut when this run began."""
+        self._spool_error: AggregatorError | None = None
+        """Why the spool cannot be written; `run` then ends, and must be called again."""
+        self._truncations = 0
+        """`Spool.truncations` when this run began."""
 
     async def run(self) -> None:
-        """Follow until cancelled; may be called again after a failure."""
-        self.choice, self._gapped, self._foreign = Choice(self.options), {}, {}
+        """Follow the replicaset until cancelled; may be called again after an error."""
+        self.chooser, self._lacking_logs, self._other_histories = FeedChooser(self.options), {}, {}
         for link in self.links:
             link.ballot = None
-        self._broken = None
+        self._spool_error = None
         with self.spool:
-            self._repairs = self.spool.repairs
+            self._truncations = self.spool.truncations
             self._history.load()
             if self.spool.instance_uuid is None:
                 self.spool.instance_uuid = str(uuid4())
             if self.spool.vclock is None and self._start is not None:
                 self.spool.replicaset_uuid = self._start.replicaset_uuid
-                self.spool.begin(self._start.vclock)
+                self.spool.begin_at(self._start.vclock)
             try:
                 async with asyncio.TaskGroup() as tasks:
                     for link in self.links:
                         tasks.create_task(link.run())
-                    tasks.create_task(self._acknowledge())
-                    tasks.create_task(self._force())
-                    tasks.create_task(self._decide())
+                    tasks.create_task(self._acknowledge_repeatedly())
+                    tasks.create_task(self._flush_repeatedly())
+                    tasks.create_task(self._step_repeatedly())
             finally:
-                self._close(set(self.feeds))
-                self._remember()
+                self._close_feeds(set(self.feeds))
+                self._save_history()
 
-    async def _decide(self) -> None:
+    async def _step_repeatedly(self) -> None:
         while True:
             try:
                 async with asyncio.timeout(self.options.timing.poll):
@@ -170,8 +167,8 @@ class FollowedReplicaset:
             except TimeoutError:
                 pass
             self._changed.clear()
-            if self._broken is not None:
-                raise self._broken
+            if self._spool_error is not None:
+                raise self._spool_error
             try:
                 await self._step()
                 self.error = None
@@ -180,148 +177,153 @@ class FollowedReplicaset:
                 raise
             except AggregatorError as error:
                 if isinstance(error, TransactionLimitError):
-                    self._refused = error
+                    self._oversized = error
                 if str(error) != str(self.error):
                     logger.error("%s: %s", self.options.name, error)
                 self.error = error
                 await asyncio.sleep(self._backoff.seconds())
 
-    async def _acknowledge(self) -> None:
+    async def _acknowledge_repeatedly(self) -> None:
         while True:
             for feed in self.feeds.values():
                 feed.acknowledge(self.spool.durable or {})
             await asyncio.sleep(self.options.timing.acknowledge)
 
-    async def _force(self) -> None:
-        """Flush written rows to the disk, in another thread: only flushed rows are acknowledged."""
+    async def _flush_repeatedly(self) -> None:
+        """Flush written rows to the disk regularly, in another thread: only flushed rows are acknowledged."""
         while True:
             await asyncio.sleep(self.options.timing.acknowledge)
-            self._remember()
-            point = self.spool.sync_point()
+            self._save_history()
+            point = self.spool.flush_point()
             if point is None:
                 continue
             try:
-                await asyncio.to_thread(point.force)
-            except FileNotFoundError:  # set aside meanwhile
+                await asyncio.to_thread(point.flush)
+            except FileNotFoundError:  # the log was moved meanwhile
                 continue
             except OSError as error:
-                raise self.spool.failed(error) from error
-            self.spool.synced(point)
+                raise self.spool.record_flush_failure(error) from error
+            self.spool.record_flush(point)
 
-    def _remember(self) -> None:
-        with contextlib.suppress(OSError):  # the spool itself reports what is wrong with its disk
+    def _save_history(self) -> None:
+        with contextlib.suppress(OSError):  # writing the spool reports errors of the disk
             self._history.save()
 
-    def _held(self) -> Mapping[int, int]:
+    def _spool_vclock(self) -> Mapping[int, int]:
         return self.spool.vclock or {}
 
-    def _on_peer_event(self, link: Link, moment: float) -> None:
+    def _on_peer_event(self, link: PeerLink, moment: float) -> None:
         """Record that a peer connected, disconnected or answered a VOTE."""
         feed = self.feeds.get(link.uuid or "")
         if feed is not None and feed.link is link and link.ballot is not None:
-            feed.queue.asked(moment - self.options.timing.clock_skew, link.ballot.vclock)
-            self._flush()
+            feed.queue.record_vote(moment - self.options.timing.clock_skew, link.ballot.vclock)
+            self._write_merged()
         self._changed.set()
 
     async def _step(self) -> None:
-        """Start and close streams until the running ones are the wanted ones."""
+        """Decide which streams should run, close the others, and start missing ones."""
         self._close_dead_streams()
         self.spool.retry()
-        if self._refused is not None:
-            self._close(set(self.feeds))
-            raise self._refused
-        self._flush()
-        ready = self._with_our_history(self._ready())
+        if self._oversized is not None:
+            self._close_feeds(set(self.feeds))
+            raise self._oversized
+        self._write_merged()
+        ready = self._with_known_history(self._ready_links())
         if not ready:
             return
         self.progress.record_peers(ready.values())
         if self.spool.vclock is None:
-            await self._bootstrap(ready)
-        if self._is_rewound(ready):
+            await self._fetch_snapshot(ready)
+        if self._handle_rewound_instances(ready):
             return
         now = time.monotonic()
-        decided = self.choice.decide(ready, self._held(), self._gapped, self._current(), now)
-        if decided.is_gap:
-            self._close(set(self.feeds))
-            logger.warning("%s: no peer has the logs any more: a new snapshot", self.options.name)
-            await self._bootstrap(ready)
+        decision = self.chooser.decide(
+            ready, self._spool_vclock(), self._lacking_logs, self._running_ids(), now
+        )
+        if decision.is_gap:
+            self._close_feeds(set(self.feeds))
+            logger.warning("%s: no peer has the logs any more: a new snapshot is fetched", self.options.name)
+            await self._fetch_snapshot(ready)
             return
-        await self._apply(decided, ready)
+        await self._apply_decision(decision, ready)
 
-    def _current(self) -> dict[str, frozenset[int] | None]:
+    def _running_ids(self) -> dict[str, frozenset[int] | None]:
         return {uuid: feed.ids for uuid, feed in self.feeds.items()}
 
-    def _ready(self) -> dict[str, Link]:
+    def _ready_links(self) -> dict[str, PeerLink]:
         """Return the connected peers, by instance uuid."""
-        ready: dict[str, Link] = {}
+        ready: dict[str, PeerLink] = {}
         for link in self.links:
             if link.ballot is None or link.uuid is None:
                 continue
             if link.uuid in ready:
-                link.error = PeerError("this is the same instance as another peer", peer=link.name)
+                link.error = PeerError("another configured peer is the same instance", peer=link.name)
                 continue
             first = next(iter(ready.values()), link)
-            self._check_one_replicaset(link, first.replicaset_uuid, first.name)
+            self._check_replicaset(link, first.replicaset_uuid, first.name)
             if self.spool.replicaset_uuid is not None:
-                self._check_one_replicaset(link, self.spool.replicaset_uuid, "the spool")
+                self._check_replicaset(link, self.spool.replicaset_uuid, "the spool")
             ready[link.uuid] = link
         return ready
 
-    def _with_our_history(self, ready: Mapping[str, Link]) -> Mapping[str, Link]:
-        """Return the peers whose log is the known one; if there is none, refuse, or begin a new spool."""
+    def _with_known_history(self, ready: Mapping[str, PeerLink]) -> Mapping[str, PeerLink]:
+        """Return the peers whose rows are the same as before; if no peer is, raise an error or begin a new spool."""
         for link in self.links:
-            if link.uuid in self._foreign and self._foreign[link.uuid][0] != link.connects:
-                del self._foreign[link.uuid]
-        if not self._foreign or self.feeds or ready.keys() - self._foreign.keys():
-            return {uuid: link for uuid, link in ready.items() if uuid not in self._foreign}
+            if (
+                link.uuid in self._other_histories
+                and self._other_histories[link.uuid][0] != link.connection_count
+            ):
+                del self._other_histories[link.uuid]
+        if not self._other_histories or self.feeds or ready.keys() - self._other_histories.keys():
+            return {uuid: link for uuid, link in ready.items() if uuid not in self._other_histories}
         if not self.options.accept_rewind:
-            raise next(iter(self._foreign.values()))[1]
+            raise next(iter(self._other_histories.values()))[1]
         self._begin_new_spool()
         return {}
 
-    def _check_one_replicaset(self, link: Link, uuid: str | None, whose: str) -> None:
+    def _check_replicaset(self, link: PeerLink, uuid: str | None, whose: str) -> None:
         if link.replicaset_uuid != uuid:
             raise PeerError(
-                f"replicaset {link.replicaset_uuid}, not {uuid} as {whose}",
+                f"the peer is of replicaset {link.replicaset_uuid}, not {uuid} as {whose}",
                 peer=link.name,
                 advice="list peers of one replicaset only, and give each a spool of its own",
             )
 
     def _close_dead_streams(self) -> None:
-        """Close streams that ended or fell silent, or whose peer disconnected."""
+        """Close streams that ended or are silent, or whose peer disconnected."""
         for uuid, feed in list(self.feeds.items()):
             error = feed.error
             if error is None and not feed.is_silent and feed.link.ballot is not None:
                 continue
             if isinstance(error, TransactionLimitError):
-                self._refused = error
+                self._oversized = error
             if isinstance(error, GapError | StreamGapError):
-                self._gapped[uuid] = dict(self.spool.vclock or {})
+                self._lacking_logs[uuid] = dict(self.spool.vclock or {})
             logger.warning(
                 "%s: stream of %s ended: %s", self.options.name, feed.link.name, error or "silence"
             )
             feed.link.error = error or feed.link.error
-            feed.link.lost(feed.lasted)
-            self._close({uuid})
+            feed.link.record_stream_end(feed.age_seconds)
+            self._close_feeds({uuid})
 
-    async def _bootstrap(self, ready: Mapping[str, Link]) -> None:
-        link = max(ready.values(), key=choice.rows_of)
+    async def _fetch_snapshot(self, ready: Mapping[str, PeerLink]) -> None:
+        link = max(ready.values(), key=choice.total_rows)
         self.spool.replicaset_uuid = link.replicaset_uuid
-        await fetch_snapshot(link, self.spool, self._room)
-        self._gapped.clear()
+        await fetch_snapshot(link, self.spool, self._disk_space)
+        self._lacking_logs.clear()
         self.progress.snapshots += 1
 
-    def _is_rewound(self, ready: Mapping[str, Link]) -> bool:
-        """Refuse instances that lost rows, or begin a new spool; return whether it began one."""
-        found = self.choice.rewound(ready, self.spool.vclock or {}, time.monotonic())
-        if not found:
+    def _handle_rewound_instances(self, ready: Mapping[str, PeerLink]) -> bool:
+        """If an instance lost rows, raise an error or begin a new spool; return whether a new spool began."""
+        rewound = self.chooser.rewound_instances(ready, self.spool.vclock or {}, time.monotonic())
+        if not rewound:
             return False
-        self._close(set(self.feeds))
+        self._close_feeds(set(self.feeds))
         if self.options.accept_rewind:
             self._begin_new_spool()
             return True
         ids = ", ".join(
-            f"{i} has {lsn}, {(self.spool.vclock or {})[i]} were received" for i, lsn in found.items()
+            f"{i} has {lsn}, {(self.spool.vclock or {})[i]} were received" for i, lsn in rewound.items()
         )
         raise RewindError(
             f"instances lost rows that were received already: replica id {ids}",
@@ -331,39 +333,46 @@ class FollowedReplicaset:
         )
 
     def _begin_new_spool(self) -> None:
-        """Set the spool aside and begin an empty one."""
-        folder = self.spool.set_aside(f"rewound-{time.time_ns()}")
+        """Move the spool's files to a folder and begin an empty spool."""
+        folder = self.spool.move_files_to(f"rewound-{time.time_ns()}")
         self._history.forget()
-        self.choice, self._foreign = Choice(self.options), {}
-        for link in self.links:  # their answers were compared with the old spool
+        self.chooser, self._other_histories = FeedChooser(self.options), {}
+        for link in self.links:  # the ballots were compared with the old spool
             link.ballot = None
-        logger.warning("%s: began again; the old spool is in %s", self.options.name, folder)
+        logger.warning(
+            "%s: a new spool begins; the files of the old one are in %s", self.options.name, folder
+        )
 
-    async def _apply(self, decided: FeedDecision, ready: Mapping[str, Link]) -> None:
-        """Close streams that are not wanted, then begin missing ones, so that no row is fetched twice."""
-        current, wanted = self._current(), decided.wanted
-        changed = {uuid for uuid in current if uuid not in wanted or wanted[uuid] != current[uuid]}
-        self._close(changed)
-        missing = [uuid for uuid in wanted if uuid not in self.feeds]
+    async def _apply_decision(self, decision: FeedDecision, ready: Mapping[str, PeerLink]) -> None:
+        """Close streams that should not run, then start missing ones, so that no row is fetched twice."""
+        current, assignment = self._running_ids(), decision.assignment
+        changed = {uuid for uuid in current if uuid not in assignment or assignment[uuid] != current[uuid]}
+        self._close_feeds(changed)
+        missing = [uuid for uuid in assignment if uuid not in self.feeds]
         if missing:
-            logger.info("%s: assignment %s", self.options.name, choice.format_assignment(wanted, ready))
+            logger.info("%s: assignment %s", self.options.name, choice.format_assignment(assignment, ready))
             self.progress.assignments += 1
             await asyncio.gather(
-                *(self._begin(ready[uuid], wanted[uuid], decided.settled) for uuid in missing)
+                *(
+                    self._start_feed(ready[uuid], assignment[uuid], decision.accepted_behind)
+                    for uuid in missing
+                )
             )
-        self._flush()
+        self._write_merged()
 
-    async def _begin(self, link: Link, ids: frozenset[int] | None, settled: frozenset[int]) -> None:
+    async def _start_feed(
+        self, link: PeerLink, ids: frozenset[int] | None, accepted_behind: frozenset[int]
+    ) -> None:
         if link.uuid is None or self.spool.instance_uuid is None:
             return
         self.spool.replicaset_uuid = link.replicaset_uuid
         if not self.feeds:
             self._whitelist.load(self.options.directory, link.cluster)
         try:
-            feed = await begin(
+            feed = await start_feed(
                 link,
                 ids,
-                (frozenset(self.choice.owners) if ids is None else ids) - settled,
+                (frozenset(self.chooser.owners) if ids is None else ids) - accepted_behind,
                 dict(self.spool.vclock or {}),
                 self.spool.instance_uuid,
                 self.options.timing,
@@ -375,57 +384,59 @@ class FollowedReplicaset:
         except AggregatorError as error:
             logger.warning("%s: %s", self.options.name, error)
             if isinstance(error, GapError):
-                self._gapped[link.uuid] = dict(self.spool.vclock or {})
+                self._lacking_logs[link.uuid] = dict(self.spool.vclock or {})
             if isinstance(error, RewindError):
-                self._foreign[link.uuid] = link.connects, error
+                self._other_histories[link.uuid] = link.connection_count, error
             link.error = error
-            link.lost()
+            link.record_stream_end()
             return
         self.feeds[link.uuid] = feed
         self.progress.streams += 1
 
-    def _close(self, uuids: set[str]) -> None:
+    def _close_feeds(self, uuids: set[str]) -> None:
         for uuid in uuids:
             feed = self.feeds.pop(uuid)
             self.progress.repeated += feed.rows.repeated
             feed.close()
 
-    def _on_chunk(self, feed: Feed, chunk: Chunk) -> None:
+    def _on_chunk(self, feed: PeerFeed, chunk: TransactionChunk) -> None:
         if feed.link.uuid is not None:
             self._history.remember(feed.link.uuid, chunk, time.monotonic())
         ahead = feed.queue.add(chunk, time.time() + self.options.timing.clock_skew)
-        if ahead > feed.ahead + 1.0:  # once, and again as it grows
-            feed.ahead = ahead
+        if ahead > feed.clock_ahead_seconds + 1.0:  # logged again only if it has grown
+            feed.clock_ahead_seconds = ahead
             logger.warning(
-                "%s: %s stamps rows %.1f seconds in the future", self.options.name, feed.link.name, ahead
+                "%s: timestamps of rows of %s are %.1f seconds in the future",
+                self.options.name,
+                feed.link.name,
+                ahead,
             )
         self.progress.received += int(chunk.lsns.size)
-        self._flush()
+        self._write_merged()
 
-    def _flush(self) -> None:
-        """Write complete rows; pause streams with too many waiting rows, or all streams if there is no room."""
-        if self.spool.repairs != self._repairs:
-            # Streams still run from the rows before the spool was cut, until the tasks of this run
-            # are cancelled.
+    def _write_merged(self) -> None:
+        """Merge and write rows; pause streams with too many queued rows, or all streams if the disk is full."""
+        if self.spool.truncations != self._truncations:
+            # The spool was truncated: until this run is cancelled, streams continue after the lost rows.
             return
         queues = [feed.queue for feed in self.feeds.values()]
-        may_write = self._refused is None and not self.spool.is_full
-        if may_write and self.choice.is_covered(self._current()):
+        can_write = self._oversized is None and not self.spool.is_full
+        if can_write and self.chooser.is_every_id_fed(self._running_ids()):
             chunk = merge_by_time(queues)
             if chunk is not None:
                 self._write(chunk)
         for feed in self.feeds.values():
-            feed.hold(self.spool.is_full or feed.queue.size > self.options.hold_bytes)
+            feed.set_paused(self.spool.is_full or feed.queue.size > self.options.hold_bytes)
 
-    def _write(self, chunk: Chunk) -> None:
+    def _write(self, chunk: TransactionChunk) -> None:
         try:
             parts = split_by_size(chunk, self.spool.options.max_block_bytes)
         except TransactionLimitError as error:
-            self._refused = error
+            self._oversized = error
             self._changed.set()
             return
         self.progress.record_written(chunk)
-        self.spool.versions = versions_of(self.feeds.values())
+        self.spool.versions = merged_versions(self.feeds.values())
         try:
             for part in parts:
                 self.spool.append(part.rows, part.vclock)
@@ -433,24 +444,22 @@ class FollowedReplicaset:
             logger.error("%s: %s", self.options.name, error)
             self.error = error
         except SpoolBrokenError as error:
-            # A connection may call this, and the error is not the connection's: `_decide` ends the
-            # run.
-            self._broken = error
+            # Not raised: a connection may be the caller. `_step_repeatedly` raises it and so ends the run.
+            self._spool_error = error
             self._changed.set()
 
 
-def versions_of(feeds: Collection[Feed]) -> ServerVersions:
-    """Return the versions of the servers whose rows the streams carry.
+def merged_versions(feeds: Collection[PeerFeed]) -> ServerVersions:
+    """Return the versions of the servers that send the rows of some streams, by replica id where they differ.
 
-    A row is computed by the rules of the server that gave it; if several peers feed, by those of the peer that gives
-    its instance's rows.
+    The operations of a row are applied by the rules of the version of the peer that sends it.
     """
-    newest = max((feed.versions.version for feed in feeds), key=_release)
+    newest = max((feed.versions.version for feed in feeds), key=_version_numbers)
     by_origin: dict[int, str] = {}
     for feed in feeds:
         by_origin |= dict.fromkeys(feed.ids or (), feed.versions.version) | dict(feed.versions.by_origin)
     return ServerVersions(newest, {i: version for i, version in by_origin.items() if version != newest})
 
 
-def _release(version: str) -> tuple[int, ...]:
+def _version_numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", version)[:3]))

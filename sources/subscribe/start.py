@@ -1,7 +1,7 @@
-"""Decides whether a peer can feed an instance's rows from our position, and the vclock to ask for.
+"""Decides whether a peer can send an instance's rows after the spool's vclock, and computes the vclock for SUBSCRIBE.
 
-The functions are pure. A server does not report a start that is ahead of it: it silently leaves rows out until it has
-passed the start. So these checks run before each SUBSCRIBE; `replicaset` acts on them.
+The functions are pure. A server does not report a start vclock that is higher than its own: it silently leaves out rows
+until it has passed the start. So these checks run before each SUBSCRIBE.
 """
 
 from __future__ import annotations
@@ -14,68 +14,63 @@ from sources.xlog.format.vclock import Vclock
 
 
 @dataclass(frozen=True)
-class Fitness:
-    """Which of the wanted ids a peer can feed.
+class PeerFitness:
+    """Which replica ids a peer can feed from a start vclock on, and why it cannot feed the others.
 
     Parameters
     ----------
-    able : frozenset of int
-        gc <= start <= current.
-    gone : mapping of int to int
-        Ids whose logs the peer no longer has → the lsn that its logs begin after.
+    feedable : frozenset of int
+        Ids whose lsn in the start vclock is between those in the peer's gc vclock and its vclock.
+    lost : mapping of int to int
+        Ids whose logs the peer no longer has; with the lsn after which its logs begin.
     behind : mapping of int to int
-        Ids with fewer rows on the peer than in the spool → its last lsn.
+        Ids of which the peer has fewer rows than the start vclock; with the peer's last lsn.
 
     """
 
-    able: frozenset[int]
-    gone: Mapping[int, int]
+    feedable: frozenset[int]
+    lost: Mapping[int, int]
     behind: Mapping[int, int]
 
 
-def fitness(ballot: Ballot, start: Vclock, ids: Collection[int]) -> Fitness:
-    """Return which ids a peer can feed from `start` on."""
-    gone = {i: ballot.gc_vclock[i] for i in ids if ballot.gc_vclock.get(i, 0) > start.get(i, 0)}
+def peer_fitness(ballot: Ballot, start: Vclock, ids: Collection[int]) -> PeerFitness:
+    """Compare a peer's ballot with a start vclock, for some replica ids."""
+    lost = {i: ballot.gc_vclock[i] for i in ids if ballot.gc_vclock.get(i, 0) > start.get(i, 0)}
     behind = {i: ballot.vclock.get(i, 0) for i in ids if ballot.vclock.get(i, 0) < start.get(i, 0)}
-    return Fitness(frozenset(ids) - gone.keys() - behind.keys(), gone, behind)
+    return PeerFitness(frozenset(ids) - lost.keys() - behind.keys(), lost, behind)
 
 
 def start_vclock(ballot: Ballot, start: Vclock, ids: Collection[int] | None) -> dict[int, int]:
-    """Return the vclock for SUBSCRIBE.
+    """Return the start vclock for a SUBSCRIBE to a peer.
 
     Parameters
     ----------
     ballot : Ballot
-        The peer's.
+        The peer's ballot.
     start : Vclock
-        Our position.
+        The spool's vclock.
     ids : collection of int or None
-        Ids that the peer feeds, None for all. The others get the peer's own position: their logs are neither needed
-        nor read.
+        Ids that the peer feeds; None: all. For other ids the result has the peer's own lsns, so that it does not need
+        or read their logs.
 
     """
     if ids is None:
         return {i: lsn for i, lsn in start.items() if lsn}
-    others = {i: max(lsn, start.get(i, 0)) for i, lsn in ballot.vclock.items() if i not in ids}
-    return others | {i: start[i] for i in ids if start.get(i, 0)}
+    other_ids = {i: max(lsn, start.get(i, 0)) for i, lsn in ballot.vclock.items() if i not in ids}
+    return other_ids | {i: start[i] for i in ids if start.get(i, 0)}
 
 
-def rewound(owner: str, id_: int, ballots: Mapping[str, Ballot], had: Mapping[str, Vclock]) -> bool:
-    """Return whether an instance, and every other peer, has fewer of its rows than we had at the time of the request.
+def is_rewound(
+    owner: str, id_: int, ballots: Mapping[str, Ballot], spool_vclocks: Mapping[str, Vclock]
+) -> bool:
+    """Return whether the spool has rows of a connected instance that neither it nor any other peer has.
 
-    An instance that is restored from an older state fetches its own rows from its peers if they have them; so one
-    answer proves nothing, and the caller checks for a while.
+    An instance that was restored to an older state fetches its own rows from its peers if they have them. So the caller
+    repeats the check for some time.
 
-    Parameters
-    ----------
-    owner : str
-        Uuid of the instance.
-    id_ : int
-        Its replica id.
-    ballots, had : mapping
-        By peer: its answer, and our vclock at the time of the request.
-
+    `owner` is the instance's uuid, and `id_` its replica id. `ballots` and `spool_vclocks` have for each peer its
+    ballot, and the spool's vclock when it was requested.
     """
     return owner in ballots and all(
-        ballot.vclock.get(id_, 0) < had[peer].get(id_, 0) for peer, ballot in ballots.items()
+        ballot.vclock.get(id_, 0) < spool_vclocks[peer].get(id_, 0) for peer, ballot in ballots.items()
     )

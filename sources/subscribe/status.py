@@ -1,6 +1,6 @@
-"""The daemon's status as one JSON document, and the same as Prometheus metrics.
+"""Reports the daemon's status: as a JSON document (`replicaset_status`) and as Prometheus metrics (`DaemonMetrics`).
 
-It never contains a password: peers are shown by address. The HTTP server is `observe.status_page`.
+No password is in it: peers are shown by address. The HTTP server is in `observe.status_page`.
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from schemas.errors import AggregatorError
 from sources.spool import state as spool_state
-from sources.subscribe.link import Link
+from sources.subscribe.link import PeerLink
 from sources.subscribe.replicaset import FollowedReplicaset
 
 
-def status_of(replicaset: FollowedReplicaset) -> dict[str, Any]:
+def replicaset_status(replicaset: FollowedReplicaset) -> dict[str, Any]:
     """Return the status of one replicaset as a JSON object."""
     vclock, progress = replicaset.spool.vclock, replicaset.progress
-    files = _files(replicaset)
+    files = _file_sizes(replicaset)
     return {
         "name": replicaset.options.name,
         "feed": str(replicaset.options.feed),
         "error": None if replicaset.error is None else str(replicaset.error),
         "subscriber": replicaset.spool.instance_uuid,
-        "vclock": None if vclock is None else _keys(vclock),
-        "durable": None if replicaset.spool.durable is None else _keys(replicaset.spool.durable),
-        "instances": _keys(replicaset.choice.owners),
+        "vclock": None if vclock is None else _string_keys(vclock),
+        "durable": None if replicaset.spool.durable is None else _string_keys(replicaset.spool.durable),
+        "instances": _string_keys(replicaset.chooser.owners),
         "assignment": {
             feed.link.name: "all" if feed.ids is None else sorted(feed.ids)
             for feed in replicaset.feeds.values()
         },
-        "lag_rows": _keys(progress.lag_rows(vclock or {})),
-        "lag_seconds": _keys(progress.lag_seconds(vclock or {})),
+        "lag_rows": _string_keys(progress.lag_rows(vclock or {})),
+        "lag_seconds": _string_keys(progress.lag_seconds(vclock or {})),
         "peers": [
             {
                 "address": link.name,
                 "instance": link.uuid,
                 "connected": link.ballot is not None,
-                "connects": link.connects,
-                "vclock": None if link.ballot is None else _keys(link.ballot.vclock),
-                "kept_from": None if link.kept is None else _keys(link.kept),
-                "kept_rows": _kept_rows(link),
+                "connects": link.connection_count,
+                "vclock": None if link.ballot is None else _string_keys(link.ballot.vclock),
+                "kept_from": None if link.retained_vclock is None else _string_keys(link.retained_vclock),
+                "kept_rows": _retained_rows(link),
                 "error": None if link.error is None else str(link.error),
             }
             for link in replicaset.links
@@ -65,33 +65,29 @@ def status_of(replicaset: FollowedReplicaset) -> dict[str, Any]:
     }
 
 
-def _kept_rows(link: Link) -> int | None:
-    """Return how many rows a server keeps in its logs for this daemon; None: it keeps none, or it is not known."""
-    if link.kept is None or link.ballot is None:
+def _retained_rows(link: PeerLink) -> int | None:
+    """Return how many rows a server retains in its logs for this daemon; None if it retains none, or if not known."""
+    if link.retained_vclock is None or link.ballot is None:
         return None
-    return sum(max(0, lsn - link.kept.get(i, 0)) for i, lsn in link.ballot.vclock.items())
+    return sum(max(0, lsn - link.retained_vclock.get(i, 0)) for i, lsn in link.ballot.vclock.items())
 
 
-def _keys(values: Any) -> dict[str, Any]:
+def _string_keys(values: Any) -> dict[str, Any]:
     return {str(key): value for key, value in sorted(values.items())}
 
 
-def _files(replicaset: FollowedReplicaset) -> dict[str, int]:
+def _file_sizes(replicaset: FollowedReplicaset) -> dict[str, int]:
     try:
-        found = [f for s in (".snap", ".xlog") for f in spool_state.files_of(replicaset.options.directory, s)]
+        statuses = [
+            f for s in (".snap", ".xlog") for f in spool_state.spool_files(replicaset.options.directory, s)
+        ]
     except (OSError, AggregatorError):
         return {}
-    return {file.path.name: file.size for file in found}
+    return {file.path.name: file.size for file in statuses}
 
 
 class DaemonMetrics:
-    """Collects metrics for `prometheus_client`.
-
-    Parameters
-    ----------
-    replicasets : sequence of FollowedReplicaset
-
-    """
+    """Collects the daemon's metrics for `prometheus_client`."""
 
     def __init__(self, replicasets: Sequence[FollowedReplicaset]) -> None:
         self._replicasets = replicasets
@@ -99,14 +95,14 @@ class DaemonMetrics:
 
     def collect(self) -> Iterator[Metric]:
         """Yield the current metrics."""
-        found = [status_of(replicaset) for replicaset in self._replicasets]
+        statuses = [replicaset_status(replicaset) for replicaset in self._replicasets]
         origin = ["replicaset", "replica_id"]
         for name, text in (
             ("lag_rows", "Rows that peers have and the spool has not"),
             ("lag_seconds", "Age of the last row, where rows are missing"),
         ):
             gauge = GaugeMetricFamily(f"subscribe_{name}", text, labels=origin)
-            for status in found:
+            for status in statuses:
                 for id_, value in status[name].items():
                     gauge.add_metric([status["name"], id_], value)
             yield gauge
@@ -122,7 +118,7 @@ class DaemonMetrics:
         assigned = GaugeMetricFamily(
             "subscribe_assigned", "Whether a peer's stream runs", labels=["replicaset", "peer", "ids"]
         )
-        for status in found:
+        for status in statuses:
             for id_, value in (status["vclock"] or {}).items():
                 lsn.add_metric([status["name"], id_], value)
             for peer in status["peers"]:
@@ -130,12 +126,12 @@ class DaemonMetrics:
                 if peer["kept_rows"] is not None:
                     kept.add_metric([status["name"], peer["address"]], peer["kept_rows"])
             for peer, ids in status["assignment"].items():
-                shown = ids if isinstance(ids, str) else ",".join(map(str, ids))
-                assigned.add_metric([status["name"], peer, shown], 1)
+                printable = ids if isinstance(ids, str) else ",".join(map(str, ids))
+                assigned.add_metric([status["name"], peer, printable], 1)
         yield from (lsn, connected, kept, assigned)
-        yield from self._totals(found)
+        yield from self._total_metrics(statuses)
 
-    def _totals(self, found: list[dict[str, Any]]) -> Iterator[Metric]:
+    def _total_metrics(self, statuses: list[dict[str, Any]]) -> Iterator[Metric]:
         for name, text in (
             ("transactions", "Transactions written to the spool"),
             ("rows_repeated", "Rows received again that the spool already had"),
@@ -147,7 +143,7 @@ class DaemonMetrics:
             counter = CounterMetricFamily(
                 f"subscribe_{name}", text, labels=["replicaset"], created=self._started
             )
-            for status in found:
+            for status in statuses:
                 counter.add_metric([status["name"]], status[name])
             yield counter
         size = GaugeMetricFamily("subscribe_spool_bytes", "Size of the spool", labels=["replicaset"])
@@ -155,7 +151,7 @@ class DaemonMetrics:
         failed = GaugeMetricFamily(
             "subscribe_failed", "Whether nothing can be received", labels=["replicaset"]
         )
-        for status in found:
+        for status in statuses:
             size.add_metric([status["name"]], status["spool"]["bytes"])
             full.add_metric([status["name"]], status["spool"]["full"])
             failed.add_metric([status["name"]], status["error"] is not None)

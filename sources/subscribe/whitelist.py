@@ -1,10 +1,10 @@
-"""Filters rows by instance for a daemon with `origins`, using the state of `_cluster` at each row.
+"""Filters rows by the instance that made them, for a daemon with the option `origins`.
 
-Rows of other instances become NOPs, so that each vclock continues as the master's does. Rows that register instances,
-define spaces or settle transactions are kept: other rows depend on them. A relay filters before it sends
-(`sources.relay`); a Tarantool sends all rows, and they are filtered here. With `feed: own_peer`, rows of `_cluster`
-and rows of the new instance come in different streams, so an instance's rows may come before the row that registers
-it.
+Rows of other instances become NOPs, so that the spool's vclock equals the master's. Rows that register instances,
+define spaces or settle transactions are kept: other rows depend on them. Which instance a replica id means is followed
+from the rows of `_cluster`. A relay filters before it sends (`sources.relay`); rows of a Tarantool are filtered here.
+With `feed: own_peer`, a new instance's rows and the row of `_cluster` that registers it come in different streams, so
+the former may come first.
 """
 
 from __future__ import annotations
@@ -23,57 +23,49 @@ from sources.xlog.format.arrays import Ints
 from sources.xlog.stream.origins import registration
 
 
-class Whitelist:
-    """The instances whose rows are kept, and their replica ids so far.
+class OriginWhitelist:
+    """Decides by replica id whether rows are kept, from the uuids of the instances whose rows are kept.
 
-    Parameters
-    ----------
-    origins : collection of str
-        Uuids; empty keeps all rows.
-
+    `origins` are uuids of instances; if it is empty, all rows are kept.
     """
 
     def __init__(self, origins: Collection[str]) -> None:
         self.origins = frozenset(origins)
-        self.wanted: Ints = np.full(VCLOCK_MAX, SENT, np.int64)
-        """State of each replica id, `SENT` or `AS_NOP`; updated in place."""
-        self._holders: dict[int, str] = {}
+        self.treatments: Ints = np.full(VCLOCK_MAX, SENT, np.int64)
+        """int64[32]: `SENT` or `AS_NOP` of `kernels.wire`, by replica id; updated in place."""
+        self._owners: dict[int, str] = {}
 
     def load(self, directory: Path, cluster: Mapping[int, str]) -> None:
-        """Read the owners of ids at the end of a spool; a spool that begins without a snapshot may lack them.
+        """Read which instance each replica id means at the end of a spool.
 
-        Parameters
-        ----------
-        directory : Path
-            The spool.
-        cluster : mapping
-            The current owners of ids, as a peer reports them.
+        A spool that begins without a snapshot may lack this; then `cluster` is used.
 
+        `cluster` is {replica id: instance uuid} now, as a peer reports it.
         """
         if not self.origins:
             return
         catalog = SpoolCatalog(directory)
         catalog.refresh()
-        self._holders = {**cluster, **catalog.holders}
-        self._apply()
+        self._owners = {**cluster, **catalog.last_owners}
+        self._update_treatments()
 
-    def registered(self, rows: bytes) -> None:
-        """Apply the registrations in a transaction's rows, in the form they have in a log."""
+    def apply_registrations(self, rows: bytes) -> None:
+        """Apply rows of `_cluster` in a transaction, whose rows are encoded as in a log."""
         for row in _rows_of_cluster(rows):
-            found = registration(row)
-            if found is not None:
-                self._holders[found.replica_id] = found.instance_uuid
-        self._apply()
+            registered = registration(row)
+            if registered is not None:
+                self._owners[registered.replica_id] = registered.instance_uuid
+        self._update_treatments()
 
-    def _apply(self) -> None:
-        self.wanted[:] = AS_NOP
-        self.wanted[[id_ for id_, uuid in self._holders.items() if uuid in self.origins]] = SENT
+    def _update_treatments(self) -> None:
+        self.treatments[:] = AS_NOP
+        self.treatments[[id_ for id_, uuid in self._owners.items() if uuid in self.origins]] = SENT
 
 
 def _rows_of_cluster(rows: bytes) -> list[dict[str, Any]]:
     unpacker = msgpack.Unpacker(strict_map_key=False, unicode_errors="surrogateescape", max_buffer_size=0)
     unpacker.feed(rows)
-    found = []
+    cluster_rows = []
     while unpacker.tell() < len(rows):
         kind = unpacker.unpack()[HeaderKey.TYPE]
         body = {} if kind == RequestType.NOP else unpacker.unpack()
@@ -81,7 +73,7 @@ def _rows_of_cluster(rows: bytes) -> list[dict[str, Any]]:
             tuple_ = body.get(BodyKey.TUPLE)
             packed = None if tuple_ is None else msgpack.packb(tuple_, unicode_errors="surrogateescape")
             is_update = kind == RequestType.UPDATE
-            found.append(
+            cluster_rows.append(
                 {
                     "type": type_name(kind),
                     "position": 0,
@@ -91,4 +83,4 @@ def _rows_of_cluster(rows: bytes) -> list[dict[str, Any]]:
                     "index_base": body.get(BodyKey.INDEX_BASE),
                 }
             )
-    return found
+    return cluster_rows

@@ -16,7 +16,7 @@ from config.deployment import load
 from schemas.errors import AggregatorError
 from schemas.iproto import RequestType
 from sources.spool.acks import read_acks
-from sources.spool.state import clean, files_of, read_state
+from sources.spool.state import read_state, remove_incomplete_files, spool_files
 from sources.xlog.directory.offset import from_text
 from sources.xlog.format.block import EOF_MARKER, MAGIC_PLAIN, MAGIC_ZSTD, checksum, encode_block
 from sources.xlog.format.encode import encode_body, encode_row
@@ -161,9 +161,9 @@ def spool(draw: Draw) -> None:
         )
         for step in (
             lambda: read_acks(own),
-            lambda: clean(own),
+            lambda: remove_incomplete_files(own),
             lambda: read_state(own),
-            lambda: files_of(own, ".xlog"),
+            lambda: spool_files(own, ".xlog"),
         ):
             try:
                 step()

@@ -20,21 +20,21 @@ from sources.iproto.address import Address
 from sources.iproto.greeting import parse_greeting
 from sources.iproto.inflow import RowStream, SnapshotStream
 from sources.iproto.messages import (
-    ballot_of,
-    cluster_info_of,
-    cluster_of,
-    read_id,
-    read_uuid,
-    replicaset_of,
-    shown,
-    tuples_in,
-    vclock_in,
+    answer_vclock,
+    parse_ballot,
+    parse_cluster,
+    parse_cluster_info,
+    parse_replica_id,
+    parse_replicaset_uuid,
+    parse_tuples,
+    parse_uuid,
+    printable,
 )
-from sources.iproto.packet import Packet, decode_packet, encode_packet, frame_at
-from sources.relay.admission import Admission, AdmittedConnection
+from sources.iproto.packet import Packet, decode_packet, encode_packet, packet_bounds
+from sources.relay.admission import AdmittedConnection, ConnectionLimiter
 from sources.relay.catalog import SpoolCatalog
 from sources.relay.options import ClientLimits, RelayOptions
-from sources.relay.session import Session
+from sources.relay.session import RelaySession
 from tests.fuzz import draw as made
 from tests.fuzz.draw import Draw
 from tests.sources.iproto.streams import heartbeat, stream, transaction
@@ -136,20 +136,20 @@ def answers(draw: Draw) -> None:
     kind, body = draw.choice((0, Command.CLUSTER_INFO, 0x8000 | 32, draw.number() & 0xFFFF)), _bodies(draw)
     for _ in range(draw.size(3) + 1):
         data = _frame(draw, kind, body)
-        found = frame_at(data, 0, len(data), LIMIT)
+        found = packet_bounds(data, 0, len(data), LIMIT)
         if found is not None:
             packets.append(decode_packet(data[slice(*found)]))
     readers = (
         *(
-            lambda packet: ballot_of(packet, _VERSION),
-            lambda packet: cluster_of(tuples_in(packet)),
-            lambda packet: replicaset_of(tuples_in(packet)),
+            lambda packet: parse_ballot(packet, _VERSION),
+            lambda packet: parse_cluster(parse_tuples(packet)),
+            lambda packet: parse_replicaset_uuid(parse_tuples(packet)),
         ),
         *(
-            vclock_in,
-            lambda packet: read_uuid(packet.body.get(MessageKey.REPLICASET_UUID)),
-            lambda packet: read_id(packet.body.get(MessageKey.REPLICA_ID)),
-            lambda packet: shown(packet.body),
+            answer_vclock,
+            lambda packet: parse_uuid(packet.body.get(MessageKey.REPLICASET_UUID)),
+            lambda packet: parse_replica_id(packet.body.get(MessageKey.REPLICA_ID)),
+            lambda packet: printable(packet.body),
         ),
     )
     for packet in packets:
@@ -159,7 +159,7 @@ def answers(draw: Draw) -> None:
             except AggregatorError:
                 continue
     if kind == Command.CLUSTER_INFO:
-        found_ids = cluster_info_of(packets)
+        found_ids = parse_cluster_info(packets)
         assert found_ids is None or all(0 < one < 32 for one in found_ids)
 
 
@@ -226,7 +226,7 @@ def clients(draw: Draw) -> None:
     sent = asyncio.run(_answered(data))
     at = 0
     while at < len(sent):
-        found = frame_at(sent, at, len(sent), LIMIT)
+        found = packet_bounds(sent, at, len(sent), LIMIT)
         assert found is not None, "an answer that is cut off"
         decode_packet(sent[slice(*found)])
         at = found[1]
@@ -237,10 +237,10 @@ async def _answered(data: bytes) -> bytes:
     reader, writer = asyncio.StreamReader(), _Writer()
     reader.feed_data(data)
     reader.feed_eof()
-    admission = Admission(ClientLimits())
-    entry = cast(AdmittedConnection, admission.enter("127.0.0.1", lambda: None))
-    session = Session(
-        options, catalog, admission, entry, b"s" * 32, reader, cast(asyncio.StreamWriter, writer)
+    limiter = ConnectionLimiter(ClientLimits())
+    entry = cast(AdmittedConnection, limiter.admit("127.0.0.1", lambda: None))
+    session = RelaySession(
+        options, catalog, limiter, entry, b"s" * 32, reader, cast(asyncio.StreamWriter, writer)
     )
     try:
         async with asyncio.timeout(10):
@@ -248,5 +248,5 @@ async def _answered(data: bytes) -> bytes:
     except AggregatorError:
         pass
     finally:
-        admission.leave(entry)
+        limiter.remove(entry)
     return bytes(writer.sent)

@@ -95,7 +95,7 @@ def _write_snapshot(spool: Spool, path: Path, lsn: int) -> None:
     for _, raw in _rows(path):
         writer.write_block(raw)
     writer.close()
-    spool.adopt({SERVER_ID: lsn})
+    spool.continue_from({SERVER_ID: lsn})
 
 
 def _transactions(server: Path) -> Iterator[Rows]:

@@ -12,8 +12,8 @@ import pytest
 from config.subscribe import Subscribe
 from jobs.subscribe import starts
 from sources.spool.acks import read_acks
-from sources.spool.options import Keep, SpoolOptions
-from sources.subscribe.daemon import tidy
+from sources.spool.options import SpoolOptions, SpoolRetention
+from sources.subscribe.daemon import remove_unneeded_files
 from sources.subscribe.replicaset import FollowedReplicaset
 from tests.jobs.deployment import Deployment
 from tests.live import Tarantool
@@ -63,7 +63,7 @@ def test_files_go_when_the_tables_have_them(tmp_path: Path, tarantool: Tarantool
         assert same(deployment, tarantool)
         assert list(read_acks(spool)) == ["tables"]
         before = len(list(spool.glob("*.xlog")))
-        tidy(replicaset, Keep())
+        remove_unneeded_files(replicaset, SpoolRetention())
         assert 1 < len(list(spool.glob("*.xlog"))) < before
         assert not list(spool.glob("*.snap"))
         # As if the job had been killed behind its epoch: Spark asks for the whole batch once more.

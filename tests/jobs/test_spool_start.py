@@ -36,6 +36,6 @@ def test_a_spool_with_a_file_is_not_empty(tmp_path: Path) -> None:
     with Spool(tmp_path) as spool:
         spool.instance_uuid = "aaaaaaaa-0000-4000-8000-000000000001"
         assert is_empty(tmp_path)
-        spool.begin({1: 1})
+        spool.begin_at({1: 1})
         spool._open_log(spool.versions)
     assert not is_empty(tmp_path)

@@ -13,7 +13,7 @@ import pytest
 from jobs.unpack import unpack_all
 from tests.jobs.deployment import Deployment
 from tests.live.server import Tarantool
-from tests.sources.backup.storage import files_of, put
+from tests.sources.backup.storage import add_backup, files_of
 
 pytestmark = pytest.mark.live
 
@@ -49,7 +49,7 @@ class Backups:
         files = files_of([*snapshots, *(log for log in logs if log.name not in self._has)])
         begin, self._end = self._end, self._vclock()
         backup = f"B{int((self._previous or 'B0')[1:]) + 1}"
-        put(self._storage, backup, self._previous, files, begin, self._end, *self._uuids)
+        add_backup(self._storage, backup, self._previous, files, begin, self._end, *self._uuids)
         self._previous, self._has = backup, self._has | {log.name for log in logs}
         return backup
 

@@ -63,7 +63,7 @@ def test_two_warehouses_are_two_readers(tmp_path: Path) -> None:
 def made(path: Path, *, is_spool: bool = True) -> Acknowledger:
     with Spool(path) as spool:
         spool.instance_uuid, spool.replicaset_uuid = ONE, UUID
-        spool.begin({1: 3})
+        spool.begin_at({1: 3})
         spool._open_log(spool.versions)
     if not is_spool:
         (path / "lock").unlink()

@@ -1,1 +1,1 @@
-"""Tests of where rows come from."""
+"""Tests of the sources of rows."""

@@ -33,7 +33,7 @@ def serve(request, start):
 
 run_simple(sys.argv[1], int(sys.argv[2]), serve, threaded=True)
 """
-"""Between moto's look whether a file is there and its writing it, another request could come: hence the lock."""
+"""The lock keeps other requests away between moto's check that an object is missing and its write."""
 
 installed = pytest.mark.skipif(
     not PYTHON.exists(), reason="there is no S3 server here: setup/setup.sh with-s3"

@@ -31,7 +31,7 @@ from sources.iproto.address import Peer as Target
 from sources.iproto.client import Connection, connect
 from sources.iproto.messages import ANONYMOUS_SINCE, Ballot, version_number
 from sources.iproto.wire import ACCESS_DENIED, NO_USER, PASSWORD, TOO_EARLY, UNKNOWN_REPLICA
-from sources.spool.state import check_own, read_state
+from sources.spool.state import read_state, refuse_foreign_directory
 
 LOOP_ITERATIONS = 3
 """Number of iterations of the event loop after which a closed connection, even with TLS, has closed its socket."""
@@ -77,7 +77,7 @@ def _with_spool(replicaset: ReplicasetConfig, peers: Sequence[PeerFacts], block:
     """Add the facts of the spool to those of the peers."""
     spool = Path(replicaset.spool)
     try:
-        check_own(spool)
+        refuse_foreign_directory(spool)
         if not spool.is_dir():
             return FollowedReplicaset(replicaset.name, tuple(peers))
         state = read_state(spool, block)

@@ -1,1 +1,1 @@
-"""The hot path of replication, compiled by numba: rows from the wire to the log, and from the log to the wire."""
+"""The hot path of replication, compiled by numba: `rows` converts received rows to a log, `frames` a log to packets."""

@@ -1,10 +1,10 @@
-"""Rows from the log to the wire: a numba kernel that selects the wanted rows and frames them.
+"""A numba kernel that converts rows of a log to packets for a subscriber.
 
-    log    header, body
-    wire   ce and 4 bytes of length, header with SYNC, body
+    log     header, body
+    packet  ce and 4 bytes of length, header with SYNC, body
 
-A body is copied unchanged. The kernel reads nothing outside of `buffer[begin:end]`, whatever its bytes are. `rows` does
-the opposite; `sources.relay` decides which rows are wanted.
+Rows may be left out or replaced by NOPs. A body is copied unchanged. The kernel reads nothing outside of
+`buffer[begin:end]`, whatever its bytes are. `rows` does the opposite; `sources.relay` decides which rows are sent.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from schemas.compiled import kernel
 from schemas.iproto import VCLOCK_MAX, HeaderKey, RequestType
 from sources.iproto.kernels.wire import (
     AS_NOP,
-    AT,
     BAD_HEADER,
-    FULL,
+    END_OF_INPUT,
     HEAD_ROOM,
     K_LSN,
     K_REPLICA,
     K_TYPE,
     KEYS,
     LEFT_OUT,
-    MORE,
-    NEED,
-    OUT,
-    REACHED,
+    NEEDED_BYTES,
+    OUTPUT_FULL,
+    POSITION,
     REPEATED,
     SENT,
-    header,
+    STOP_ROW,
+    WRITTEN,
+    body_space_id,
+    copy_header,
     passes_whitelist,
     put_byte,
     put_nop,
-    space_of,
 )
 from sources.xlog.format.arrays import Bytes, Int, Ints
 from sources.xlog.format.kernels.native import address_of, byte_at, copy_bytes
@@ -51,51 +51,52 @@ def frame_rows(
     end: Int,
     sync: Int,
     vclock: Ints,
-    wanted: Ints,
-    until: Ints,
-    snapshot: bool,
+    treatments: Ints,
+    stop_row: Ints,
+    is_snapshot: bool,
     state: Ints,
     out: Bytes,
 ) -> Int:
-    """Frame rows of one block.
+    """Convert the rows of one block of a log to packets.
 
     Parameters
     ----------
     buffer : uint8[]
-        Rows, starting at `state[AT]`; no byte from `end` on is read.
+        Rows, from `state[POSITION]` to `end`; no other byte is read.
     sync : int
-        The request's, below 2^32.
+        IPROTO_SYNC of the subscriber's request, below 2^32.
     vclock : int64[32]
-        Rows at or below it are left out; advanced by each row, including rows of unwanted ids.
-    wanted : int64[32]
-        By id `LEFT_OUT`, `SENT` or `AS_NOP`.
-    until : int64[2]
-        Replica id and lsn of the row after which the kernel stops; zeros: none.
-    snapshot : bool
-        Whether these are rows of a snapshot: all are wanted, without lsn and time.
+        The subscriber's vclock: rows up to it are left out. Raised by each other row, even if it is not sent.
+    treatments : int64[32]
+        For each replica id, `LEFT_OUT`, `SENT` or `AS_NOP`.
+    stop_row : int64[2]
+        Replica id and lsn of the row after which the kernel stops; zeros: no row.
+    is_snapshot : bool
+        Whether the rows are of a snapshot: all are sent, without lsn and timestamp.
     state : int64[STATE_SIZE]
-        AT; OUT: bytes in `out`; NEED: the size that `out` must have; REPEATED: rows left out.
+        POSITION in `buffer`; WRITTEN: bytes in `out`; NEEDED_BYTES: the size that `out` must have; REPEATED: number of
+        rows left out.
     out : uint8[]
         Output for the packets.
 
     Returns
     -------
     int
-        `MORE` at the end of the rows, `FULL`, `REACHED` after the row of `until`, or damage.
+        `END_OF_INPUT` at the end of the rows, `OUTPUT_FULL`, `STOP_ROW` after the row of `stop_row`, or damage.
 
     """
     data, to = address_of(buffer), address_of(out)
     values = np.zeros(KEYS + 1, np.int64)
-    while state[AT] < end:
-        begin = state[AT]
+    while state[POSITION] < end:
+        begin = state[POSITION]
         body = skip(data, begin, end)
         if body < 0:
             return BAD_HEADER
-        if state[OUT] + body - begin + PREFIX + HEAD_ROOM > out.size:
-            state[NEED] = state[OUT] + body - begin + PREFIX + HEAD_ROOM
-            return FULL
-        start = state[OUT] + PREFIX
-        _, w = header(data, begin, body, values, to, start)
+        if state[WRITTEN] + body - begin + PREFIX + HEAD_ROOM > out.size:
+            state[NEEDED_BYTES] = state[WRITTEN] + body - begin + PREFIX + HEAD_ROOM
+            return OUTPUT_FULL
+        start = state[WRITTEN] + PREFIX
+        _, w = copy_header(data, begin, body, values, to, start)
         if w == 0:
             return BAD_HEADER
         stop = body
@@ -103,22 +104,22 @@ def frame_rows(
             stop = skip(data, body, end)
             if stop < 0:
                 return BAD_HEADER
-        if state[OUT] + stop - begin + PREFIX + HEAD_ROOM > out.size:
-            state[NEED] = state[OUT] + stop - begin + PREFIX + HEAD_ROOM
-            return FULL
-        state[AT] = stop
-        is_last = values[K_REPLICA] == until[0] and values[K_LSN] == until[1] and until[1] > 0
-        what = SENT if snapshot else _wanted(values, vclock, wanted)
-        if what == LEFT_OUT:
+        if state[WRITTEN] + stop - begin + PREFIX + HEAD_ROOM > out.size:
+            state[NEEDED_BYTES] = state[WRITTEN] + stop - begin + PREFIX + HEAD_ROOM
+            return OUTPUT_FULL
+        state[POSITION] = stop
+        is_last = values[K_REPLICA] == stop_row[0] and values[K_LSN] == stop_row[1] and stop_row[1] > 0
+        treatment = SENT if is_snapshot else _row_treatment(values, vclock, treatments)
+        if treatment == LEFT_OUT:
             state[REPEATED] += 1
             if is_last:
-                return REACHED
+                return STOP_ROW
             continue
-        if what == AS_NOP and not passes_whitelist(values[K_TYPE], space_of(data, body, stop)):
+        if treatment == AS_NOP and not passes_whitelist(values[K_TYPE], body_space_id(data, body, stop)):
             w = put_nop(values, to, start)
             body = stop
-        if snapshot:
-            if values[K_TYPE] > 0x7F:  # no number of one byte, as those of a server's snapshot are
+        if is_snapshot:
+            if values[K_TYPE] > 0x7F:  # the type must be one byte, as in a server's snapshot
                 return BAD_HEADER
             put_byte(to, start, 0x81)
             put_byte(to, start + 1, K_TYPE)
@@ -130,21 +131,21 @@ def frame_rows(
         _put_uint32(to, w + 2, sync)
         w += 6
         copy_bytes(to + w, data + body, stop - body)
-        put_byte(to, state[OUT], 0xCE)
-        _put_uint32(to, state[OUT] + 1, w + stop - body - start)
-        state[OUT] = w + stop - body
+        put_byte(to, state[WRITTEN], 0xCE)
+        _put_uint32(to, state[WRITTEN] + 1, w + stop - body - start)
+        state[WRITTEN] = w + stop - body
         if is_last:
-            return REACHED
-    return MORE
+            return STOP_ROW
+    return END_OF_INPUT
 
 
 @kernel
-def _wanted(values: Ints, vclock: Ints, wanted: Ints) -> Int:
+def _row_treatment(values: Ints, vclock: Ints, treatments: Ints) -> Int:
     replica, lsn = values[K_REPLICA], values[K_LSN]
     if not 0 < replica < _REPLICAS or lsn <= vclock[replica]:
         return LEFT_OUT
     vclock[replica] = lsn
-    return np.int64(wanted[replica])
+    return np.int64(treatments[replica])
 
 
 @kernel

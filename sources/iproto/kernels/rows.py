@@ -1,15 +1,16 @@
-"""Rows from the wire to the log: numba kernels that check a server's stream and convert each header.
+"""Numba kernels that check the rows of a server's stream and convert them to rows of a log.
 
-    wire   mp_uint length, header with SYNC, body
-    log    header without SYNC and SCHEMA_VERSION, body
+    packet  mp_uint length, header with SYNC, body
+    log     header without SYNC and SCHEMA_VERSION, body
 
-`walk_stream` takes SUBSCRIBE's rows: it copies whole transactions above the vclock, and stops if an lsn is missing.
-`walk_snapshot` takes FETCH_SNAPSHOT's, which have neither lsn nor time: as Tarantool's own checkpoint it numbers them
-from 0 (0 itself is omitted), and gives all the same time (`checkpoint_write_row` in `src/box/memtx_engine.c`).
+`walk_stream` converts the rows of SUBSCRIBE: it copies complete transactions above the vclock, and stops if an lsn is
+missing. `walk_snapshot` converts the rows of FETCH_SNAPSHOT, which have neither lsn nor timestamp. Like a checkpoint of
+Tarantool it numbers them from 0 (0 itself is omitted) and gives them equal timestamps (`checkpoint_write_row` in
+`src/box/memtx_engine.c`).
 
-IPROTO has no checksum, and rows get the log's checksum when they are written: so a packet that is not exactly one row
-that a log reader accepts counts as damage (`body_is_whole`, `is_readable`). A body is copied unchanged. The kernels
-read nothing outside of `buffer[begin:end]`, whatever its bytes are. They stop at answers and errors, and do no I/O.
+IPROTO has no checksum, and the log's checksum is computed only when rows are written. So a packet counts as damaged if
+it is not exactly one row that a log reader accepts (`is_complete_body`, `is_valid_header`). A body is copied unchanged.
+The kernels read nothing outside of `buffer[begin:end]`, whatever its bytes are. They stop at answers and errors.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from schemas.compiled import kernel
 from schemas.iproto import VCLOCK_MAX, RequestType, SystemSpace
 from sources.iproto.kernels.wire import (
     AS_NOP,
-    AT,
     BAD_BODY,
     BAD_HEADER,
     BAD_ID,
@@ -29,9 +29,9 @@ from sources.iproto.kernels.wire import (
     BAD_ROW,
     COMMITTED,
     COUNT,
-    CUT,
-    FULL,
-    GAP,
+    CUT_TRANSACTION,
+    END_OF_INPUT,
+    FIRST_LSN,
     HAS_TSN,
     HEAD_ROOM,
     HEARTBEATS,
@@ -42,28 +42,29 @@ from sources.iproto.kernels.wire import (
     K_TSN,
     K_TYPE,
     KEYS,
-    MORE,
-    NEED,
-    NEXT,
-    OUT,
-    PACKET,
-    REACHED,
+    LSN_GAP,
+    NEEDED_BYTES,
+    NEXT_LSN,
+    OTHER_PACKET,
+    OUTPUT_FULL,
+    POSITION,
     REGISTERS,
     REPEATED,
     REPLICA,
     ROW_LSN,
     SKIPPING,
-    TSN,
-    body_is_whole,
-    frame,
-    header,
-    is_readable,
+    STOP_ROW,
+    WRITTEN,
+    body_space_id,
+    copy_header,
+    is_complete_body,
     is_row,
     is_snapshot_row,
+    is_valid_header,
+    packet_bounds,
     passes_whitelist,
     put_byte,
     put_nop,
-    space_of,
 )
 from sources.xlog.format.arrays import Bytes, Int, Ints
 from sources.xlog.format.kernels.native import address_of, copy_bytes, double_of, put_word, swap_bytes
@@ -72,21 +73,21 @@ from sources.xlog.format.kernels.skip import DOUBLE
 
 @kernel
 def walk_snapshot(buffer: Bytes, end: Int, time: float, state: Ints, out: Bytes) -> Int:
-    """Copy the rows of FETCH_SNAPSHOT up to the end of the last complete packet, with consecutive lsns.
+    """Convert the complete rows of FETCH_SNAPSHOT in a buffer, and number them with consecutive lsns.
 
     Parameters
     ----------
     buffer, end, out
         See `walk_stream`.
     time : float
-        Seconds since 1970 UTC, for every row.
+        The timestamp of all rows, seconds since 1970 UTC.
     state : int64[STATE_SIZE]
-        AT, OUT, COMMITTED (the same as OUT), NEED, and NEXT: the number of the next row.
+        POSITION, WRITTEN, COMMITTED (equal to WRITTEN), NEEDED_BYTES, and NEXT_LSN: the number of the next row.
 
     Returns
     -------
     int
-        `MORE`, `FULL`, `PACKET`, or damage.
+        `END_OF_INPUT`, `OUTPUT_FULL`, `OTHER_PACKET`, or damage.
 
     """
     data, to = address_of(buffer), address_of(out)
@@ -95,31 +96,31 @@ def walk_snapshot(buffer: Bytes, end: Int, time: float, state: Ints, out: Bytes)
     bits[0] = time
     stamp = bits.view(np.int64)[0]
     while True:
-        begin, stop = frame(data, state[AT], end)
+        begin, stop = packet_bounds(data, state[POSITION], end)
         if begin < 0:
-            state[NEED] = stop
-            return MORE if begin == -1 else BAD_LENGTH
-        if state[OUT] + stop - begin + HEAD_ROOM > out.size:
-            state[NEED] = state[OUT] + stop - begin + HEAD_ROOM
-            return FULL
-        body, _ = header(data, begin, stop, values, to, state[OUT])
+            state[NEEDED_BYTES] = stop
+            return END_OF_INPUT if begin == -1 else BAD_LENGTH
+        if state[WRITTEN] + stop - begin + HEAD_ROOM > out.size:
+            state[NEEDED_BYTES] = state[WRITTEN] + stop - begin + HEAD_ROOM
+            return OUTPUT_FULL
+        body, _ = copy_header(data, begin, stop, values, to, state[WRITTEN])
         if body < 0:
             return BAD_HEADER
         if not is_snapshot_row(values[K_TYPE]):
-            return PACKET if not is_row(values[K_TYPE]) else BAD_ROW
-        if not body_is_whole(data, body, stop, values[K_TYPE]):
+            return OTHER_PACKET if not is_row(values[K_TYPE]) else BAD_ROW
+        if not is_complete_body(data, body, stop, values[K_TYPE]):
             return BAD_BODY
-        w = _numbered(to, state[OUT], values[K_TYPE], state[NEXT], stamp)
+        w = _put_snapshot_header(to, state[WRITTEN], values[K_TYPE], state[NEXT_LSN], stamp)
         copy_bytes(to + w, data + body, stop - body)
-        state[OUT] = w + stop - body
-        state[COMMITTED] = state[OUT]
-        state[NEXT] += 1
-        state[AT] = stop
+        state[WRITTEN] = w + stop - body
+        state[COMMITTED] = state[WRITTEN]
+        state[NEXT_LSN] += 1
+        state[POSITION] = stop
 
 
 @kernel
-def _numbered(out: Int, w: Int, kind: Int, lsn: Int, stamp: Int) -> Int:
-    """Write the header of a snapshot's row; return its end. The first row, 0, has no lsn."""
+def _put_snapshot_header(out: Int, w: Int, kind: Int, lsn: Int, stamp: Int) -> Int:
+    """Write the header of a snapshot's row and return its end; the first row, with number 0, has no lsn."""
     put_byte(out, w, 0x82 if lsn == 0 else 0x83)
     put_byte(out, w + 1, K_TYPE)
     put_byte(out, w + 2, kind)
@@ -141,25 +142,25 @@ HEARTBEAT = 0
 
 
 @kernel
-def _admit(values: Ints, vclock: Ints, state: Ints) -> int:
-    """Check the row's position in its transaction and in its origin's log; return 0 or a damage."""
+def _check_sequence(values: Ints, vclock: Ints, state: Ints) -> int:
+    """Check that a row continues its transaction and its instance's lsns; return 0, or the kind of damage."""
     replica, lsn = values[K_REPLICA], values[K_LSN]
     if not 0 < replica < REPLICAS or lsn <= 0:
         return BAD_ID
     tsn = lsn - values[K_TSN]
     state[ROW_LSN] = lsn
     if state[REPLICA] == 0:
-        state[REPLICA], state[TSN], state[NEXT] = replica, tsn, lsn
+        state[REPLICA], state[FIRST_LSN], state[NEXT_LSN] = replica, tsn, lsn
         state[SKIPPING] = 1 if lsn <= vclock[replica] else 0
         if tsn != lsn:
-            return CUT
+            return CUT_TRANSACTION
         if state[SKIPPING] == 0 and lsn != vclock[replica] + 1:
-            return GAP
-    elif replica != state[REPLICA] or tsn != state[TSN]:
-        return CUT
-    if lsn != state[NEXT]:
-        return GAP
-    state[NEXT] = lsn + 1
+            return LSN_GAP
+    elif replica != state[REPLICA] or tsn != state[FIRST_LSN]:
+        return CUT_TRANSACTION
+    if lsn != state[NEXT_LSN]:
+        return LSN_GAP
+    state[NEXT_LSN] = lsn + 1
     return 0
 
 
@@ -171,69 +172,69 @@ def walk_stream(
     counts: Ints,
     state: Ints,
     out: Bytes,
-    marks: Ints,
+    transactions: Ints,
     times: npt.NDArray[np.float64],
-    wanted: Ints,
+    treatments: Ints,
 ) -> Int:
-    """Copy the rows of SUBSCRIBE up to the end of the last whole packet.
+    """Convert the complete rows of SUBSCRIBE in a buffer.
 
     Parameters
     ----------
     buffer : uint8[]
-        Bytes from the wire, starting at `state[AT]`; no byte from `end` on is read.
+        Received bytes, from `state[POSITION]` to `end`; no other byte is read.
     vclock : int64[32]
-        Advanced after each complete transaction.
+        Rows up to it are dropped; raised after each complete transaction.
     counts : int64[32]
-        Number of copied rows by replica id; increased here.
+        Number of copied rows by replica id; increased.
     state : int64[STATE_SIZE]
-        The state of the walk; all zeros at its beginning.
+        The state between calls, initially zeros; see `kernels.wire`.
     out : uint8[]
         Output for the rows; complete transactions end at `state[COMMITTED]`.
-    marks : int64[3, n]
-        Output per complete transaction: its end in `out`, its replica id, the lsn of its last row.
+    transactions : int64[3, n]
+        Output: for each complete transaction its end in `out`, its replica id, and the lsn of its last row.
     times : float64[n]
-        Output: the time of its last row, seconds since 1970 UTC, by the server's clock.
-    wanted : int64[32]
-        `SENT` or `AS_NOP` by id: a NOP replaces each row, except rows that pass any whitelist.
+        Output: for each transaction the timestamp of its last row, seconds since 1970 UTC, by the server's clock.
+    treatments : int64[32]
+        For each replica id `SENT`, or `AS_NOP`: its rows are replaced by NOPs, except rows that pass any whitelist.
 
     Returns
     -------
     int
-        `MORE`, `FULL`, `PACKET`, `REACHED` after a transaction that changes `_cluster` while some id is `AS_NOP` (the
-        owners of ids may change there), or damage.
+        `END_OF_INPUT`; `OUTPUT_FULL`; `OTHER_PACKET`; `STOP_ROW` after a transaction that changes `_cluster` while some
+        id is `AS_NOP`, since the id may then belong to another instance; or damage.
 
     """
     data, to = address_of(buffer), address_of(out)
     values = np.zeros(KEYS + 1, np.int64)
-    is_filtered = wanted.max() == AS_NOP
+    is_filtered = treatments.max() == AS_NOP
     while True:
-        begin, stop = frame(data, state[AT], end)
+        begin, stop = packet_bounds(data, state[POSITION], end)
         if begin < 0:
-            state[NEED] = stop
-            return MORE if begin == -1 else BAD_LENGTH
-        if state[COUNT] == times.size or state[OUT] + stop - begin + HEAD_ROOM > out.size:
-            state[NEED] = state[OUT] + stop - begin + HEAD_ROOM
-            return FULL
-        body, w = header(data, begin, stop, values, to, state[OUT])
+            state[NEEDED_BYTES] = stop
+            return END_OF_INPUT if begin == -1 else BAD_LENGTH
+        if state[COUNT] == times.size or state[WRITTEN] + stop - begin + HEAD_ROOM > out.size:
+            state[NEEDED_BYTES] = state[WRITTEN] + stop - begin + HEAD_ROOM
+            return OUTPUT_FULL
+        body, w = copy_header(data, begin, stop, values, to, state[WRITTEN])
         if body < 0:
             return BAD_HEADER
         kind = values[K_TYPE]
         if kind == HEARTBEAT:
             state[HEARTBEATS] += 1
-            state[AT] = stop
+            state[POSITION] = stop
             continue
         if not is_row(kind):
-            return PACKET
-        status = np.int64(_admit(values, vclock, state))
+            return OTHER_PACKET
+        status = np.int64(_check_sequence(values, vclock, state))
         if status < 0:
             return status
-        if not (is_readable(values) and body_is_whole(data, body, stop, kind)):
+        if not (is_valid_header(values) and is_complete_body(data, body, stop, kind)):
             return BAD_BODY
         space = np.int64(-1)
         if is_filtered and kind != NOP and not state[SKIPPING]:
-            space = np.int64(space_of(data, body, stop))
-            if wanted[state[REPLICA]] == AS_NOP and not passes_whitelist(kind, space):
-                w = np.int64(put_nop(values, to, state[OUT]))
+            space = np.int64(body_space_id(data, body, stop))
+            if treatments[state[REPLICA]] == AS_NOP and not passes_whitelist(kind, space):
+                w = np.int64(put_nop(values, to, state[WRITTEN]))
                 body = stop
             elif space == CLUSTER:
                 state[REGISTERS] = 1
@@ -241,35 +242,35 @@ def walk_stream(
             state[REPEATED] += 1
         else:
             copy_bytes(to + w, data + body, stop - body)
-            state[OUT] = w + stop - body
+            state[WRITTEN] = w + stop - body
         if values[HAS_TSN] == 0 or values[K_FLAGS] & 1:
-            status = np.int64(_commit(values, vclock, counts, state, marks, times))
+            status = np.int64(_finish_transaction(values, vclock, counts, state, transactions, times))
             if status < 0:
                 return status
             if state[REGISTERS]:
                 state[REGISTERS] = 0
-                state[AT] = stop
-                return REACHED
-        state[AT] = stop
+                state[POSITION] = stop
+                return STOP_ROW
+        state[POSITION] = stop
 
 
 @kernel
-def _commit(
-    values: Ints, vclock: Ints, counts: Ints, state: Ints, marks: Ints, times: npt.NDArray[np.float64]
+def _finish_transaction(
+    values: Ints, vclock: Ints, counts: Ints, state: Ints, transactions: Ints, times: npt.NDArray[np.float64]
 ) -> int:
     replica, lsn = state[REPLICA], values[K_LSN]
     if state[SKIPPING]:
-        # The vclock ends inside this transaction: its writer had truncated it.
+        # The requested vclock ends inside this transaction, which its writer had truncated.
         if lsn > vclock[replica]:
-            return CUT
+            return CUT_TRANSACTION
     else:
         vclock[replica] = lsn
-        counts[replica] += lsn - state[TSN] + 1
-        marks[0, state[COUNT]] = state[OUT]
-        marks[1, state[COUNT]] = replica
-        marks[2, state[COUNT]] = lsn
+        counts[replica] += lsn - state[FIRST_LSN] + 1
+        transactions[0, state[COUNT]] = state[WRITTEN]
+        transactions[1, state[COUNT]] = replica
+        transactions[2, state[COUNT]] = lsn
         times[state[COUNT]] = double_of(values[K_TIME])
         state[COUNT] += 1
-        state[COMMITTED] = state[OUT]
+        state[COMMITTED] = state[WRITTEN]
     state[REPLICA] = 0
     return 0

@@ -1,7 +1,4 @@
-"""Numba kernels that find the ends of packets and headers, and copy the parts of a header that the log keeps.
-
-`rows` and `snapshot` use them.
-"""
+"""Numba kernels that parse packets and headers of rows, and write headers; `rows` and `frames` use them."""
 
 from __future__ import annotations
 
@@ -30,25 +27,28 @@ from sources.xlog.format.kernels.skip import (
     skip,
 )
 
-MORE, FULL, PACKET, REACHED = 0, 1, 2, 3
-BAD_LENGTH, BAD_HEADER, BAD_ID, GAP, CUT, BAD_ROW, BAD_BODY = -1, -2, -3, -4, -5, -6, -7
-"""Why a walk stopped: end of the bytes; no room in the output; not a row. Negative: damage."""
+END_OF_INPUT, OUTPUT_FULL, OTHER_PACKET, STOP_ROW = 0, 1, 2, 3
+BAD_LENGTH, BAD_HEADER, BAD_ID, LSN_GAP, CUT_TRANSACTION, BAD_ROW, BAD_BODY = -1, -2, -3, -4, -5, -6, -7
+"""Results of the kernels in `rows` and `frames`.
 
-AT, OUT, COMMITTED, COUNT, REPLICA, NEXT, TSN, SKIPPING, REPEATED, NEED, ROW_LSN, HEARTBEATS, REGISTERS = (
-    range(13)
-)
-"""Indexes into a walk's state.
+END_OF_INPUT: no complete packet is left. OUTPUT_FULL: `out` must grow. OTHER_PACKET: the next packet is not a row.
+STOP_ROW: the kernel stopped after a row, as its docstring says. Negative results are kinds of damage.
+"""
 
-AT: position in the buffer. OUT, COMMITTED: bytes written to `out`, and those of complete transactions. COUNT: complete
-transactions in `out`. REPLICA, NEXT, TSN, SKIPPING: of the open transaction (0: there is none): its id, the next lsn,
-its first lsn, whether it is left out. REPEATED: rows left out, since the vclock has them. NEED: bytes that the next
-packet takes, if it is incomplete. ROW_LSN: of the row that stopped the walk. HEARTBEATS: number received. REGISTERS:
-whether the open transaction changes `_cluster`.
+POSITION, WRITTEN, COMMITTED, COUNT, REPLICA, NEXT_LSN, FIRST_LSN = range(7)
+SKIPPING, REPEATED, NEEDED_BYTES, ROW_LSN, HEARTBEATS, REGISTERS = range(7, 13)
+"""Indexes into the array `state`, which a kernel reads and updates.
+
+POSITION: position in the input buffer. WRITTEN: bytes written to `out`. COMMITTED: bytes of the complete transactions
+in `out`. COUNT: number of these transactions. REPLICA, NEXT_LSN, FIRST_LSN, SKIPPING: of the incomplete transaction,
+its replica id (0: there is none), the lsn of its next and of its first row, and whether it is dropped. REPEATED: number
+of rows dropped since the vclock has them. NEEDED_BYTES: size of the next packet or of `out`. ROW_LSN: lsn of the last
+checked row. HEARTBEATS: number received. REGISTERS: whether the incomplete transaction changes `_cluster`.
 """
 STATE_SIZE = 13
 
 HEAD_ROOM = 64
-"""By how many bytes a row in the log may be longer than on the wire."""
+"""By how many bytes a row in the log may be longer than its packet."""
 
 K_TYPE, _SYNC, K_REPLICA, K_LSN = 0, int(HeaderKey.SYNC), int(HeaderKey.REPLICA_ID), int(HeaderKey.LSN)
 K_TIME, _SCHEMA_VERSION, K_TSN = int(HeaderKey.TIMESTAMP), int(HeaderKey.SCHEMA_VERSION), int(HeaderKey.TSN)
@@ -61,7 +61,7 @@ _FIRST_RAFT, _FIRST_ADMIN = int(RequestType.RAFT_PROMOTE), int(TYPE_ADMIN)
 _SPACE_ID, _SYSTEM_ID_MAX = int(BodyKey.SPACE_ID), int(SYSTEM_ID_MAX)
 _SEQUENCE_DATA, _DEFERRED_DELETE = int(SystemSpace.SEQUENCE_DATA), int(SystemSpace.VINYL_DEFERRED_DELETE)
 LEFT_OUT, SENT, AS_NOP = 0, 1, 2
-"""Treatment of the rows of a replica id: not sent; sent; replaced by NOPs, except rows that pass any whitelist."""
+"""Treatment of a replica id's rows: not sent; sent; replaced by NOPs, except rows that `passes_whitelist` accepts."""
 _PACKET_LIMIT = 1 << 30
 _GROUP, _INT32_MAX = int(HeaderKey.GROUP_ID), 2**31 - 1
 _TIME_MAX = 9.2e12  # seconds: the range of 63 bits of microseconds
@@ -72,7 +72,7 @@ _BY_FIELDS |= 1 << int(RequestType.DELETE) | 1 << int(RequestType.UPSERT)
 
 
 @kernel
-def frame(data: Int, p: Int, end: Int) -> tuple[Int, Int]:
+def packet_bounds(data: Int, p: Int, end: Int) -> tuple[Int, Int]:
     """Return (begin, end) of the packet at `p`; (-1, needed bytes) if it is incomplete, (-2, 0) if there is none."""
     if p >= end:
         return -1, 1
@@ -92,16 +92,16 @@ def frame(data: Int, p: Int, end: Int) -> tuple[Int, Int]:
 
 
 @kernel
-def header(data: Int, begin: Int, end: Int, values: Ints, out: Int, to: Int) -> tuple[Int, Int]:
-    """Store the header's numbers by key and whether it has a TSN; copy the log's part of it to `out + to`.
+def copy_header(data: Int, begin: Int, end: Int, values: Ints, out: Int, to: Int) -> tuple[Int, Int]:
+    """Store the header's numbers in `values` by key; copy the header without SYNC and SCHEMA_VERSION to `out + to`.
 
-    Returns (position of the body, end in `out`), or (-1, 0). The byte at `to` is the map's first byte.
+    Return (position of the body, end in `out`), or (-1, 0) for damage. `values[HAS_TSN]` is 1 if there is a TSN.
     """
     pairs, p = load_map(data, begin, end)
     if p < 0 or pairs > KEYS + 5:
         return -1, 0
     values[:] = 0
-    kept, w = 0, to + 1
+    copied_pairs, w = 0, to + 1
     for _ in range(pairs):
         start = p
         key, p = load_uint(data, p, end)
@@ -126,22 +126,22 @@ def header(data: Int, begin: Int, end: Int, values: Ints, out: Int, to: Int) -> 
         if key not in (_SYNC, _SCHEMA_VERSION):
             copy_bytes(out + w, data + start, p - start)
             w += p - start
-            kept += 1
-    if kept > 14:  # the relay adds a SYNC to the log's header, and a one-byte map head counts to 15
+            copied_pairs += 1
+    if copied_pairs > 14:  # the relay adds a SYNC to the log's header, and a one-byte map head counts to 15
         return -1, 0
-    put_byte(out, to, 0x80 | kept)
+    put_byte(out, to, 0x80 | copied_pairs)
     return p, w
 
 
 @kernel
-def is_readable(values: Ints) -> bool:
-    """Return whether a log reader accepts a header's time and group."""
+def is_valid_header(values: Ints) -> bool:
+    """Return whether a log reader accepts a header's timestamp and group id."""
     seconds = double_of(values[K_TIME])
     return bool(-_TIME_MAX < seconds < _TIME_MAX and 0 <= values[_GROUP] <= _INT32_MAX)
 
 
 @kernel
-def body_is_whole(data: Int, begin: Int, end: Int, kind: Int) -> bool:
+def is_complete_body(data: Int, begin: Int, end: Int, kind: Int) -> bool:
     """Return whether a log reader accepts `begin..end` as one body: a map, or nothing for a NOP."""
     if kind == _NOP or begin == end:
         return bool(kind == _NOP and begin == end)
@@ -167,7 +167,7 @@ def body_is_whole(data: Int, begin: Int, end: Int, kind: Int) -> bool:
 
 
 @kernel
-def space_of(data: Int, begin: Int, end: Int) -> Int:
+def body_space_id(data: Int, begin: Int, end: Int) -> Int:
     """Return the space id of a body, -1 if it has none or is not a map."""
     pairs, p = load_map(data, begin, end)
     for _ in range(pairs if p >= 0 else 0):
@@ -185,9 +185,9 @@ def space_of(data: Int, begin: Int, end: Int) -> Int:
 
 @kernel
 def passes_whitelist(kind: Int, space: Int) -> bool:
-    """Return whether a row passes any whitelist: it registers, defines, or settles transactions of other instances.
+    """Return whether a row is kept despite a whitelist: it registers an instance, defines a space or settles rows.
 
-    Rows of sequences and of vinyl's deferred deletes are in system spaces, and do none of this.
+    Rows of sequences and of vinyl's deferred deletes do none of this, although they are in system spaces.
     """
     if kind >= _FIRST_RAFT:
         return True
@@ -196,7 +196,7 @@ def passes_whitelist(kind: Int, space: Int) -> bool:
 
 @kernel
 def put_nop(values: Ints, to: Int, at: Int) -> Int:
-    """Write the header of a NOP that replaces a row, as in Tarantool's log, and return its end."""
+    """Write the header of a NOP that replaces a row, encoded as Tarantool does, and return its end."""
     has_flags = values[K_FLAGS] != 0
     put_byte(to, at, 0x84 + values[HAS_TSN] + (1 if has_flags else 0))
     put_byte(to, at + 1, K_TYPE)
@@ -216,7 +216,7 @@ def put_nop(values: Ints, to: Int, at: Int) -> Int:
 
 @kernel
 def put_number(to: Int, at: Int, key: Int, head: Int, value: Int) -> Int:
-    """Write a key and eight bytes after a head, and return their end."""
+    """Write a key, a MessagePack type byte and a number of eight bytes; return their end."""
     put_byte(to, at, key)
     put_byte(to, at + 1, head)
     for k in range(8):
@@ -226,18 +226,18 @@ def put_number(to: Int, at: Int, key: Int, head: Int, value: Int) -> Int:
 
 @kernel
 def put_byte(data: Int, at: Int, value: Int) -> None:
-    """Store one byte at address + offset; there is always room for eight bytes there (`HEAD_ROOM`)."""
+    """Store one byte at address + offset; at least eight bytes must be free there (`HEAD_ROOM`)."""
     rest = np.int64(word_at(data, at) >> np.uint64(8))
     put_word(data, at, rest << 8 | value)
 
 
 @kernel
 def is_row(kind: Int) -> bool:
-    """Return whether a type is a row type of a log; types unknown to us (of later servers) count as rows."""
+    """Return whether a request type is that of a row in a log; unknown types of later servers count as rows."""
     return bool(_SELECT < kind <= _DML_MAX or _FIRST_RAFT <= kind < _FIRST_ADMIN)
 
 
 @kernel
 def is_snapshot_row(kind: Int) -> bool:
-    """Return whether a type may be a snapshot row's: INSERT, or a type unknown to us (of later servers)."""
+    """Return whether a type is that of a row in a snapshot: INSERT, or an unknown type of later servers."""
     return bool(kind == _INSERT or _NOP < kind <= _DML_MAX)

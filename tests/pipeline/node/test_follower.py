@@ -11,7 +11,7 @@ import pytest
 from pipeline.node.stream import Stream
 from pipeline.node.users import NodeUser
 from pipeline.node.writer import NodeWriter
-from sources.iproto.address import Password
+from sources.iproto.address import PasswordSource
 from tests.pipeline.node.world import READERS, World, vclock_of, world
 
 pytestmark = pytest.mark.live
@@ -138,7 +138,7 @@ def test_an_epoch_that_was_taken_back(two: World, binary: str, tmp_path: Path) -
 
 def test_users_follow_the_configuration(two: World, binary: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET", "secret")
-    password = Password(env="SECRET")
+    password = PasswordSource(env="SECRET")
     names = "local t = {} for _, u in box.space._user:pairs() do table.insert(t, u[3]) end return t"
     users = [
         [*READERS, NodeUser("one", password), NodeUser("two", password, executes=True)],

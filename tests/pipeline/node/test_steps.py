@@ -77,18 +77,18 @@ def run(directory: Path, two: World, *, is_killed: bool = False) -> None:
             pass
     except Killed:
         assert is_killed
-        stream.spool.let_go()
+        stream.spool.abandon()
         return
     stream.__exit__(None, None, None)
 
 
 def replayed(directory: Path) -> tuple[dict[str, list[bytes]], dict[int, int]]:
     """Return the tuples by space and the vclock of who reads the newest snapshot and the logs behind it."""
-    snapshot = spool_state.files_of(directory, ".snap")[-1]
+    snapshot = spool_state.spool_files(directory, ".snap")[-1]
     vclock = dict(snapshot.meta.vclock)
     rows: dict[int, dict[bytes, bytes]] = {}
     parts: dict[int, list[int]] = {}
-    logs = spool_state.files_of(directory, ".xlog")
+    logs = spool_state.spool_files(directory, ".xlog")
     for file in (snapshot, *logs):
         for batch in reader.read_rows(FILES, str(file.path)):
             for row in batch.to_pylist():
@@ -207,9 +207,9 @@ def test_a_log_after_a_snapshot_that_was_not_adopted(
     with Stream(directory) as stream:
         writer = NodeWriter(two.warehouse, stream, READERS)
         with monkeypatch.context() as patch:
-            patch.setattr(stream.spool, "adopt", lambda _: None)
+            patch.setattr(stream.spool, "continue_from", lambda _: None)
             writer._snapshot_again()
-        stream.spool.let_go()
+        stream.spool.abandon()
     two.eval("a", "box.space.stays:replace{1, 'late'} box.schema.space.create('late'):create_index('pk')")
     two.settle()
     run(directory, two)

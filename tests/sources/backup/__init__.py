@@ -1,1 +1,1 @@
-"""Tests of backups as sources."""
+"""Tests of `sources/backup`."""

@@ -1,4 +1,4 @@
-"""Storages of backups for tests, in the layout of `tt backup upload`."""
+"""Creates storages of backups for tests, in the layout of `tt backup upload`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ REPLICASET = "11111111-1111-1111-1111-111111111111"
 INSTANCE = "aaaaaaaa-0000-0000-0000-000000000001"
 
 
-def archived(files: Mapping[str, bytes]) -> bytes:
-    """Return an archive of files."""
+def tar_archive(files: Mapping[str, bytes]) -> bytes:
+    """Return a compressed tar archive of files."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w") as tar:
         for name, data in files.items():
@@ -27,7 +27,7 @@ def archived(files: Mapping[str, bytes]) -> bytes:
     return zstandard.compress(plain.getvalue())
 
 
-def put(
+def add_backup(
     storage: Path,
     backup: str,
     previous: str | None,
@@ -52,7 +52,7 @@ def put(
     }
     if files is not None:
         archive.parent.mkdir(parents=True, exist_ok=True)
-        archive.write_bytes(archived(files))
+        archive.write_bytes(tar_archive(files))
         manifest["shards"][replicaset] = {
             "instance": {
                 "instance_uuid": instance,
@@ -77,7 +77,7 @@ def put(
 
 
 def files_of(paths: Sequence[Path]) -> dict[str, bytes]:
-    """Return files of an instance by name."""
+    """Read files; return their content by name."""
     return {path.name: path.read_bytes() for path in sorted(paths)}
 
 

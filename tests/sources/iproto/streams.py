@@ -1,4 +1,4 @@
-"""A master's stream, made with the `msgpack` package, and the same rows in the form of a log."""
+"""Builds the bytes of a master's stream with the `msgpack` package, and the same rows encoded as in a log."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Row:
     body: bytes | None
 
 
-def framed(message: bytes) -> bytes:
+def with_length(message: bytes) -> bytes:
     return b"\xce" + struct.pack(">I", len(message)) + message
 
 
-def header_of(row: Row) -> dict[int, int | float]:
+def header_map(row: Row) -> dict[int, int | float]:
     header: dict[int, int | float] = {
         0: NOP if row.body is None else REPLACE,
         2: row.replica,
@@ -42,17 +42,17 @@ def header_of(row: Row) -> dict[int, int | float]:
     return header
 
 
-def on_the_wire(row: Row) -> bytes:
-    header = header_of(row)
-    return framed(msgpack.packb({0: header.pop(0), 1: SYNC, **header}) + (row.body or b""))
+def packet_bytes(row: Row) -> bytes:
+    header = header_map(row)
+    return with_length(msgpack.packb({0: header.pop(0), 1: SYNC, **header}) + (row.body or b""))
 
 
-def in_the_log(rows: Iterable[Row]) -> bytes:
-    return b"".join(msgpack.packb(header_of(row)) + (row.body or b"") for row in rows)
+def log_bytes(rows: Iterable[Row]) -> bytes:
+    return b"".join(msgpack.packb(header_map(row)) + (row.body or b"") for row in rows)
 
 
 def heartbeat(time: float = 1.5, replica: int = 1) -> bytes:
-    return framed(msgpack.packb({0: 0, 1: SYNC, 2: replica, 4: time}))
+    return with_length(msgpack.packb({0: 0, 1: SYNC, 2: replica, 4: time}))
 
 
 def transaction(replica: int, first: int, size: int, time: float = 1.0, payload: bytes = b"x") -> list[Row]:
@@ -63,4 +63,4 @@ def transaction(replica: int, first: int, size: int, time: float = 1.0, payload:
 
 
 def stream(transactions: Sequence[Sequence[Row]]) -> bytes:
-    return b"".join(on_the_wire(row) for rows in transactions for row in rows)
+    return b"".join(packet_bytes(row) for rows in transactions for row in rows)

@@ -1,4 +1,4 @@
-"""Malformed answers of a peer: each is a ProtocolError of its connection, and never costs much memory."""
+"""Each malformed answer of a peer raises a ProtocolError for its connection, and takes little memory."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from schemas.errors import IprotoError, ProtocolError, XlogMetaError
 from schemas.iproto import Command
 from sources.iproto import messages
-from sources.iproto.packet import ANSWER_LIMIT, Packet, decode_packet, encode_packet, frame_at
-from sources.iproto.wire import Wire, error_of
+from sources.iproto.packet import ANSWER_LIMIT, Packet, decode_packet, encode_packet, packet_bounds
+from sources.iproto.wire import WireProtocol, server_error
 from sources.xlog.format.meta import REPLICASET_KEY, Meta, format_meta
-from tests.sources.iproto.streams import framed
+from tests.sources.iproto.streams import with_length
 
 A1 = "a0000001-0000-4000-8000-000000000001"
 VALUES = st.recursive(
@@ -32,14 +32,14 @@ VALUES = st.recursive(
 
 @given(VALUES)
 @settings(deadline=None)
-def test_an_odd_answer_is_a_protocol_error(value: Any) -> None:
+def test_a_malformed_answer_is_a_protocol_error(value: Any) -> None:
     packets = [Packet(0, body=dict.fromkeys((38, 41, 48, 2, 36, 114), value))]
     for read in (
-        lambda: messages.vclock_in(packets[0]),
-        lambda: messages.ballot_of(packets[0], (2, 6, 0)),
-        lambda: messages.cluster_of(messages.tuples_in(packets[0])),
-        lambda: messages.replicaset_of(messages.tuples_in(packets[0])),
-        lambda: messages.cluster_info_of(packets),
+        lambda: messages.answer_vclock(packets[0]),
+        lambda: messages.parse_ballot(packets[0], (2, 6, 0)),
+        lambda: messages.parse_cluster(messages.parse_tuples(packets[0])),
+        lambda: messages.parse_replicaset_uuid(messages.parse_tuples(packets[0])),
+        lambda: messages.parse_cluster_info(packets),
     ):
         with contextlib.suppress(ProtocolError):
             read()
@@ -49,58 +49,58 @@ def test_an_odd_answer_is_a_protocol_error(value: Any) -> None:
     "vclock",
     [{1: 2**63}, {1: 2**64 - 1}, {1: True}, {True: 1}, {1: 1.0}, {32: 1}, {1: -1}, {1: 2**62, 2: 2**62}, [1]],
 )
-def test_a_vclock_is_ids_and_lsns(vclock: Any) -> None:
-    """The sum of lsns is a file's name, so it is bounded too."""
+def test_a_malformed_vclock_is_refused(vclock: Any) -> None:
+    """The sum of the lsns becomes a file's name, so it is limited too."""
     with pytest.raises(ProtocolError):
-        messages.read_vclock(vclock)
+        messages.parse_vclock_map(vclock)
 
 
 @pytest.mark.parametrize(
     "row", [[1], [], 7, None, [1, 5], [1, "no uuid"], ["1", A1], [0, A1], [32, A1], [True, A1], {0: 1, 1: A1}]
 )
-def test_members_are_ids_and_uuids(row: Any) -> None:
+def test_a_malformed_tuple_of_cluster_is_refused(row: Any) -> None:
     with pytest.raises(ProtocolError):
-        messages.cluster_of([row])
+        messages.parse_cluster([row])
 
 
-def test_a_member_is_named_once() -> None:
+def test_a_repeated_replica_id_is_refused() -> None:
     with pytest.raises(ProtocolError):
-        messages.cluster_of([[1, A1], [1, A1]])
-    assert messages.cluster_of([[1, A1.upper()]]) == {1: A1}
+        messages.parse_cluster([[1, A1], [1, A1]])
+    assert messages.parse_cluster([[1, A1.upper()]]) == {1: A1}
 
 
 @pytest.mark.parametrize("value", [None, 5, "", f"{A1}\nVClock: {{1: 5}}\n", [A1]])
-def test_a_replicaset_is_a_uuid(value: Any) -> None:
+def test_a_malformed_replicaset_uuid_is_refused(value: Any) -> None:
     """The uuid is written into the headers of files, where a line break would add a line."""
     with pytest.raises(ProtocolError):
-        messages.replicaset_of([["cluster", value]])
+        messages.parse_replicaset_uuid([["cluster", value]])
     with pytest.raises(ProtocolError):
-        messages.replicaset_of([[value]])
+        messages.parse_replicaset_uuid([[value]])
 
 
 @pytest.mark.parametrize("value", [f"{A1}\nVClock: {{1: 5}}", "a\n\n"])
-def test_no_header_is_written_with_a_line_break(value: str) -> None:
+def test_a_header_with_a_line_break_is_not_written(value: str) -> None:
     with pytest.raises(XlogMetaError, match="line break"):
         format_meta(Meta("XLOG", "0.13", A1, {}, None, {REPLICASET_KEY: value}))
     with pytest.raises(XlogMetaError, match="line break"):
         format_meta(Meta("XLOG", "0.13", A1, {}, None, {value: A1}))
 
 
-def test_a_truncated_body_is_not_an_empty_one() -> None:
+def test_a_truncated_body_is_refused() -> None:
     with pytest.raises(ProtocolError):
         decode_packet(b"\x80\x81\x30")
 
 
 def test_an_error_is_shown_in_one_line_of_bounded_length() -> None:
     text = "no\nERROR forged \x1b[31m" + "x" * 10_000
-    shown = str(error_of(Packet(0x8000 | 77, body={0x31: text}), "peer"))
-    assert "\n" not in shown
-    assert "\x1b" not in shown
-    assert len(shown) < 1500
+    printable = str(server_error(Packet(0x8000 | 77, body={0x31: text}), "peer"))
+    assert "\n" not in printable
+    assert "\x1b" not in printable
+    assert len(printable) < 1500
 
 
 class Transport(asyncio.Transport):
-    """Collects written bytes, and records an abort."""
+    """Stores the written bytes, and whether the connection was aborted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,17 +115,19 @@ class Transport(asyncio.Transport):
         self.aborted = True
 
 
-def fed(data: bytes, before: Callable[[Wire], None] = lambda _: None) -> tuple[Wire, Exception | None]:
-    """Feed a wire that waits for one answer; return it, and the error that broke it."""
+def feed_answer(
+    data: bytes, before: Callable[[WireProtocol], None] = lambda _: None
+) -> tuple[WireProtocol, Exception | None]:
+    """Feed bytes to a connection with one pending request; return the connection and the request's error."""
 
-    async def run() -> tuple[Wire, Exception | None]:
-        wire = Wire("peer")
+    async def run() -> tuple[WireProtocol, Exception | None]:
+        wire = WireProtocol("peer")
         wire.connection_made(Transport())
         wire.greeting.set_result(None)  # type: ignore[arg-type]
-        answer = wire.expect()
+        answer = wire.expect_answer()
         before(wire)
         left = data
-        while left and not wire.lost.done():
+        while left and not wire.closed.done():
             room = wire.get_buffer(-1)
             size = min(len(room), len(left))
             room[:size] = left[:size]
@@ -140,42 +142,42 @@ def fed(data: bytes, before: Callable[[Wire], None] = lambda _: None) -> tuple[W
 INFO = encode_packet(Command.CLUSTER_INFO, 1, {0x72: 1, 2: 1, 0x24: A1})
 
 
-def test_cluster_information_comes_only_where_it_was_asked_for() -> None:
-    wire, error = fed(INFO)
+def test_cluster_information_is_accepted_only_if_requested() -> None:
+    wire, error = feed_answer(INFO)
     assert isinstance(error, ProtocolError)
     assert wire.cluster_info == []
-    wire, error = fed(31 * INFO, Wire.allow_cluster_info)
+    wire, error = feed_answer(31 * INFO, WireProtocol.allow_cluster_info)
     assert (error, len(wire.cluster_info)) == (None, 31)
-    _, error = fed(32 * INFO, Wire.allow_cluster_info)
+    _, error = feed_answer(32 * INFO, WireProtocol.allow_cluster_info)
     assert isinstance(error, ProtocolError)
 
 
-def test_cluster_information_ends_with_the_answer() -> None:
-    _, error = fed(INFO + encode_packet(0, 1, {}) + INFO, Wire.allow_cluster_info)
+def test_cluster_information_after_the_answer_is_refused() -> None:
+    _, error = feed_answer(INFO + encode_packet(0, 1, {}) + INFO, WireProtocol.allow_cluster_info)
     assert error is None
-    wire, _ = fed(encode_packet(0, 1, {}) + INFO, Wire.allow_cluster_info)
-    assert isinstance(wire.lost.exception(), ProtocolError)
+    wire, _ = feed_answer(encode_packet(0, 1, {}) + INFO, WireProtocol.allow_cluster_info)
+    assert isinstance(wire.closed.exception(), ProtocolError)
 
 
-def test_an_answer_is_bounded_before_it_is_received() -> None:
+def test_an_answer_beyond_the_limit_is_refused_by_its_length() -> None:
     """Nested lists take 75 times their bytes, so only small answers are accepted."""
     head = b"\xce" + (ANSWER_LIMIT + 1).to_bytes(4, "big")
     with pytest.raises(ProtocolError):
-        frame_at(head, 0, len(head), ANSWER_LIMIT)
-    _, error = fed(head)
+        packet_bounds(head, 0, len(head), ANSWER_LIMIT)
+    _, error = feed_answer(head)
     assert isinstance(error, IprotoError)
 
 
 @given(st.binary(max_size=200))
 @settings(deadline=None)
-def test_no_packet_raises_another_error(noise: bytes) -> None:
-    for data in (noise, framed(noise), framed(msgpack.packb({0: 0, 1: 1}) + noise)):
-        wire, error = fed(data)
+def test_random_bytes_raise_protocol_errors_only(noise: bytes) -> None:
+    for data in (noise, with_length(noise), with_length(msgpack.packb({0: 0, 1: 1}) + noise)):
+        wire, error = feed_answer(data)
         assert error is None or isinstance(error, IprotoError)
-        assert wire.received == len(data) or wire.lost.done()
+        assert wire.received_bytes == len(data) or wire.closed.done()
 
 
 def test_a_peers_text_is_bounded_in_messages() -> None:
     with pytest.raises(ProtocolError) as error:
-        messages.read_vclock(["x" * 100_000])
+        messages.parse_vclock_map(["x" * 100_000])
     assert len(str(error.value)) < 1000

@@ -1,4 +1,4 @@
-"""Greeting, packets, bodies, addresses: sent bytes equal those that a real server accepted; bad input is refused."""
+"""Greetings, packets, bodies and addresses: sent bytes equal those that a server accepted; invalid input is refused."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from hypothesis import strategies as st
 from schemas.errors import ConfigurationError, GapError, IprotoError, ProtocolError, ServerBusyError
 from schemas.iproto import Command
 from sources.iproto import messages
-from sources.iproto.address import Address, Password, parse_address
-from sources.iproto.greeting import Greeting, format_greeting, is_scramble_of, parse_greeting, scramble
-from sources.iproto.packet import Packet, decode_packet, encode_packet, frame_at
-from sources.iproto.wire import error_of
+from sources.iproto.address import Address, PasswordSource, parse_address
+from sources.iproto.greeting import Greeting, format_greeting, parse_greeting, scramble, scramble_matches
+from sources.iproto.packet import Packet, decode_packet, encode_packet, packet_bounds
+from sources.iproto.wire import server_error
 
 A1 = "a0000001-0000-4000-8000-000000000001"
 ME = "00000000-0000-4000-8000-0000000000ff"
 
 
-def test_a_greeting_is_read_as_it_is_written() -> None:
+def test_a_formatted_greeting_is_parsed_to_the_same() -> None:
     greeting = Greeting((2, 6, 0), A1, bytes(range(32)))
     assert len(format_greeting(greeting)) == 128
     assert parse_greeting(format_greeting(greeting)) == greeting
 
 
-def test_builds_of_every_kind_are_greeted() -> None:
+def test_greetings_of_all_kinds_of_builds_are_parsed() -> None:
     line = f"Tarantool 3.2.0-entrypoint-12-gabc (Binary) {A1.upper()}".ljust(63) + "\n"
     data = line.encode() + format_greeting(Greeting((1, 0, 0), A1, bytes(32)))[64:]
     if len(line) == 64:
@@ -53,35 +53,35 @@ def test_other_bytes_are_not_a_greeting(data: bytes) -> None:
 def test_a_scramble_proves_the_password() -> None:
     salt = bytes(range(32))
     assert len(scramble("secret", salt)) == 20
-    assert is_scramble_of(scramble("secret", salt), "secret", salt)
-    assert not is_scramble_of(scramble("Secret", salt), "secret", salt)
-    assert not is_scramble_of(scramble("secret", salt), "secret", salt[::-1])
+    assert scramble_matches(scramble("secret", salt), "secret", salt)
+    assert not scramble_matches(scramble("Secret", salt), "secret", salt)
+    assert not scramble_matches(scramble("secret", salt), "secret", salt[::-1])
 
 
 @given(st.integers(0, 0xFFFF), st.integers(0, 2**32), st.binary(max_size=20))
 def test_packets_are_decoded_as_encoded(kind: int, sync: int, value: bytes) -> None:
     data = encode_packet(kind, sync, {0x26: {1: 5}, 0x21: value.decode("utf-8", "surrogateescape")})
-    frame = frame_at(data, 0, len(data))
+    frame = packet_bounds(data, 0, len(data))
     assert frame == (5, len(data))
     packet = decode_packet(data[5:])
     assert (packet.type, packet.sync, packet.body[0x26]) == (kind, sync, {1: 5})
     assert packet.body[0x21].encode("utf-8", "surrogateescape") == value
-    assert all(frame_at(data, 0, end) is None for end in range(len(data)))
+    assert all(packet_bounds(data, 0, end) is None for end in range(len(data)))
 
 
 @pytest.mark.parametrize("data", [b"\xc1", b"\x00", b"\xce\xff\xff\xff\xff"])
 def test_an_impossible_length_is_refused_at_once(data: bytes) -> None:
     with pytest.raises(ProtocolError):
-        frame_at(data, 0, len(data))
+        packet_bounds(data, 0, len(data))
 
 
 @pytest.mark.parametrize("data", [b"", b"\x01", b"\x81\x00", b"\x81\x00\x00\x01", b"\x81\x00\x00\x80\x80"])
-def test_a_packet_is_maps_and_nothing_else(data: bytes) -> None:
+def test_a_packet_that_is_not_two_maps_is_refused(data: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode_packet(data)
 
 
-def test_subscribe_is_what_a_real_server_was_seen_to_take() -> None:
+def test_subscribe_equals_a_request_that_a_real_server_accepted() -> None:
     subscription = messages.Subscription(A1, ME, {2: 2, 0: 9, 1: 28}, (2, 6, 0), frozenset({1}))
     body = encode_packet(Command.SUBSCRIBE, 2, subscription.body())[5:]
     assert body[:5] == bytes.fromhex("8200420102")
@@ -91,23 +91,23 @@ def test_subscribe_is_what_a_real_server_was_seen_to_take() -> None:
 
 
 @given(st.frozensets(st.integers(1, 31)))
-def test_the_filter_names_all_others(ids: frozenset[int]) -> None:
-    black = messages.blacklist(ids)
+def test_the_id_filter_has_all_other_ids(ids: frozenset[int]) -> None:
+    black = messages.excluded_ids(ids)
     assert set(black) | ids == set(range(1, 32))
     assert not set(black) & ids
 
 
 @pytest.mark.parametrize("vclock", [{32: 1}, {-1: 1}, {1: -1}, {1: 2**63}])
-def test_no_server_is_sent_an_id_beyond_31(vclock: dict[int, int]) -> None:
+def test_a_vclock_with_an_id_beyond_31_is_not_sent(vclock: dict[int, int]) -> None:
     with pytest.raises(ProtocolError):
         messages.Subscription(A1, ME, vclock, (2, 6, 0)).body()
     with pytest.raises(ProtocolError):
         messages.ack_body(vclock, (3, 0, 0))
 
 
-def test_ids_beyond_31_are_not_filtered_either() -> None:
+def test_a_filter_with_an_id_beyond_31_is_refused() -> None:
     with pytest.raises(ProtocolError):
-        messages.blacklist({32})
+        messages.excluded_ids({32})
 
 
 def test_a_subscriber_without_uuid_sends_no_request() -> None:
@@ -126,32 +126,32 @@ def test_acknowledgements_are_empty_where_they_count_for_a_quorum(
 
 def test_ballots_of_old_and_new_servers() -> None:
     old = Packet(0, body={0x29: {1: False, 4: True, 2: {0: 9, 1: 24}, 3: {}}})
-    assert messages.ballot_of(old, (2, 6, 0)) == messages.Ballot({1: 24}, {}, is_loading=True)
+    assert messages.parse_ballot(old, (2, 6, 0)) == messages.Ballot({1: 24}, {}, is_loading=True)
     new = Packet(0, body={0x29: {4: True, 2: {1: 24}, 3: {1: 3}, 6: True}})
-    assert messages.ballot_of(new, (2, 11, 0)) == messages.Ballot({1: 24}, {1: 3}, is_loading=False)
+    assert messages.parse_ballot(new, (2, 11, 0)) == messages.Ballot({1: 24}, {1: 3}, is_loading=False)
     with pytest.raises(ProtocolError):
-        messages.ballot_of(Packet(0), (2, 6, 0))
+        messages.parse_ballot(Packet(0), (2, 6, 0))
 
 
-def refusal(code: int, message: str) -> IprotoError:
-    return error_of(
+def error_for(code: int, message: str) -> IprotoError:
+    return server_error(
         decode_packet(msgpack.packb({0: 0x8000 | code, 1: 2}) + msgpack.packb({0x31: message})), "a1"
     )
 
 
 def test_errors_are_marked_as_temporary_or_not() -> None:
-    assert refusal(116, "loading").retriable
-    assert isinstance(refusal(116, "loading"), ServerBusyError)
-    assert not refusal(42, "denied").retriable
-    assert "replication" in str(refusal(42, "denied"))
-    assert isinstance(refusal(32, "Missing .xlog file between LSN 1 and 5"), GapError)
-    assert isinstance(refusal(219, "anything"), GapError)
-    assert not isinstance(refusal(32, "another error of Lua"), GapError)
-    assert not refusal(9999, "unknown").retriable
+    assert error_for(116, "loading").retriable
+    assert isinstance(error_for(116, "loading"), ServerBusyError)
+    assert not error_for(42, "denied").retriable
+    assert "replication" in str(error_for(42, "denied"))
+    assert isinstance(error_for(32, "Missing .xlog file between LSN 1 and 5"), GapError)
+    assert isinstance(error_for(219, "anything"), GapError)
+    assert not isinstance(error_for(32, "another error of Lua"), GapError)
+    assert not error_for(9999, "unknown").retriable
 
 
-def test_errors_pickle() -> None:
-    error = refusal(42, "denied")
+def test_errors_can_be_pickled() -> None:
+    error = error_for(42, "denied")
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again), again.retriable) == (type(error), str(error), error.retriable)
 
@@ -164,7 +164,7 @@ def test_errors_pickle() -> None:
         ("unix/:/run/a1.sock", None, Address(path="/run/a1.sock")),
     ],
 )
-def test_addresses(text: str, user: str | None, address: Address) -> None:
+def test_addresses_are_parsed(text: str, user: str | None, address: Address) -> None:
     assert parse_address(text) == (user, address)
     assert str(address) == text.rpartition("@")[2]
 
@@ -180,10 +180,10 @@ def test_passwords_come_from_the_environment_or_a_file(
 ) -> None:
     monkeypatch.setenv("SECRET_OF_TEST", "one")
     (tmp_path / "password").write_text("two\nnot this\n")
-    assert Password(env="SECRET_OF_TEST").read() == "one"
-    assert Password(file=str(tmp_path / "password")).read() == "two"
-    assert Password().read() == ""
-    for missing in (Password(env="NOT_SET_ANYWHERE"), Password(file=str(tmp_path / "none"))):
+    assert PasswordSource(env="SECRET_OF_TEST").read() == "one"
+    assert PasswordSource(file=str(tmp_path / "password")).read() == "two"
+    assert PasswordSource().read() == ""
+    for missing in (PasswordSource(env="NOT_SET_ANYWHERE"), PasswordSource(file=str(tmp_path / "none"))):
         with pytest.raises(ConfigurationError):
             missing.read()
-    assert "two" not in repr(Password(file=str(tmp_path / "password")))
+    assert "two" not in repr(PasswordSource(file=str(tmp_path / "password")))

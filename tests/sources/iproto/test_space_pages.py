@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from observe.proof.sorted_versions import hash_tuples
-from sources.iproto.address import Address, Password, Peer
+from sources.iproto.address import Address, PasswordSource, Peer
 from sources.iproto.client import Connection, connect
-from sources.iproto.space_pages import SpacePages, next_limit, prepare_checksums, values_in
+from sources.iproto.space_pages import SpacePages, next_page_limit, prepare_checksums, split_values
 from tests.live.server import Tarantool
 
 SPACE = 600
@@ -29,13 +29,13 @@ box.session.su('admin', function() box.schema.user.grant('reader', 'read', 'univ
 Result = TypeVar("Result")
 
 
-def asked(
+def run_connected(
     server: Tarantool, work: Callable[[Connection], Awaitable[Result]], user: str | None = None
 ) -> Result:
-    """Return the result of a function with a connection to a server."""
+    """Connect to a server, call a function with the connection, and return its result."""
 
     async def run() -> Result:
-        password = Password() if user is None else Password(env="PASSWORD_OF_READER")
+        password = PasswordSource() if user is None else PasswordSource(env="PASSWORD_OF_READER")
         connection = await connect(Peer("server", Address(path=server.socket), user, password), 20)
         try:
             return await work(connection)
@@ -45,12 +45,12 @@ def asked(
     return asyncio.run(run())
 
 
-def sum_of(tuples: list[bytes]) -> int:
+def checksum_of(tuples: list[bytes]) -> int:
     return int(hash_tuples(pa.array(tuples, pa.binary())).view(np.uint64).sum(dtype=np.uint64))
 
 
-def key_of(one: bytes) -> bytes:
-    row = msgpack.unpackb(one)
+def key_of(tuple_: bytes) -> bytes:
+    row = msgpack.unpackb(tuple_)
     return bytes(msgpack.packb([row[1], row[0]]))
 
 
@@ -63,9 +63,9 @@ async def all_pages(pages: SpacePages, limit: int) -> list[list[bytes]]:
 
 
 @pytest.mark.live
-def test_pages_are_all_tuples_in_the_order_of_the_key(tarantool: Tarantool) -> None:
+def test_pages_have_all_tuples_in_key_order(tarantool: Tarantool) -> None:
     tarantool.eval(FILL)
-    pages = asked(tarantool, lambda connection: all_pages(SpacePages(connection, SPACE), 400))
+    pages = run_connected(tarantool, lambda connection: all_pages(SpacePages(connection, SPACE), 400))
     assert [len(page) for page in pages] == [400] * 6 + [100]
     rows = [msgpack.unpackb(one) for page in pages for one in page]
     assert [(row[1], row[0]) for row in rows] == sorted((f"k{i % 7}", i) for i in range(1, 2501))
@@ -80,12 +80,12 @@ def test_a_pages_checksum_is_that_of_its_tuples(tarantool: Tarantool) -> None:
         pages, after = SpacePages(connection, SPACE), None
         while page := await pages.page(after, 333):
             found = await pages.checksum(after, 333)
-            assert (found.rows, found.checksum) == (len(page), sum_of(page))
+            assert (found.rows, found.checksum) == (len(page), checksum_of(page))
             assert (found.last, found.size) == (page[-1], sum(map(len, page)))
             after = key_of(page[-1])
         assert (await pages.checksum(after, 333)).last is None
 
-    asked(tarantool, work)
+    run_connected(tarantool, work)
 
 
 @pytest.mark.live
@@ -98,16 +98,16 @@ def test_a_user_who_may_only_read_gets_pages_and_no_checksums(
     async def work(connection: Connection) -> tuple[bool, list[bytes]]:
         return await prepare_checksums(connection), await SpacePages(connection, SPACE).page(None, 3)
 
-    may, page = asked(tarantool, work, "reader")
+    may, page = run_connected(tarantool, work, "reader")
     assert not may
     assert len(page) == 3
 
 
 @pytest.mark.live
-def test_single_keys_are_answered_in_their_order(tarantool: Tarantool) -> None:
+def test_tuples_by_key_are_in_the_order_of_the_keys(tarantool: Tarantool) -> None:
     tarantool.eval(FILL)
     keys = [msgpack.packb([f"k{i % 7}", i]) for i in (5, 9999, 1, *range(1, 300))]
-    found = asked(tarantool, lambda connection: SpacePages(connection, SPACE).tuples_at(keys))
+    found = run_connected(tarantool, lambda connection: SpacePages(connection, SPACE).tuples_by_key(keys))
     assert found[1] is None
     assert [msgpack.unpackb(one)[0] for one in found if one is not None] == [5, 1, *range(1, 300)]
 
@@ -116,17 +116,17 @@ def test_single_keys_are_answered_in_their_order(tarantool: Tarantool) -> None:
 def test_a_page_may_be_larger_than_other_answers(tarantool: Tarantool) -> None:
     tarantool.eval("box.schema.space.create('s', {id = 600}):create_index('pk')")
     tarantool.eval("for i = 1, 9 do box.space.s:insert{i, ('x'):rep(300000)} end")
-    page = asked(tarantool, lambda connection: SpacePages(connection, SPACE).page(None, 9))
+    page = run_connected(tarantool, lambda connection: SpacePages(connection, SPACE).page(None, 9))
     assert sum(map(len, page)) > 2_700_000
 
 
-def test_pages_of_large_tuples_have_few_of_them() -> None:
-    assert next_limit(50, 50 * 100) == 250
-    assert next_limit(1000, 1000 * 100) == 1000
-    assert next_limit(1000, 1000 * 10_000) == 104
-    assert next_limit(1, 50_000_000) == 1
+def test_pages_of_large_tuples_have_few_tuples() -> None:
+    assert next_page_limit(50, 50 * 100) == 250
+    assert next_page_limit(1000, 1000 * 100) == 1000
+    assert next_page_limit(1000, 1000 * 10_000) == 104
+    assert next_page_limit(1, 50_000_000) == 1
 
 
-def test_values_of_an_answer_are_not_decoded() -> None:
+def test_an_answer_is_split_into_undecoded_values() -> None:
     rows = [[1, "a"], [2, {"b": [3]}]]
-    assert values_in(msgpack.packb({0x31: [], 0x30: rows})) == [msgpack.packb(row) for row in rows]
+    assert split_values(msgpack.packb({0x31: [], 0x30: rows})) == [msgpack.packb(row) for row in rows]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from schemas.errors import IprotoError
-from sources.iproto.address import Tls
+from sources.iproto.address import TlsOptions
 from sources.subscribe.replicaset import FollowedReplicaset
 from tests.live.certificates import Authority, Pair
 from tests.live.mesh import Mesh, mesh
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.live
 HOST = "master.example"
 
 
-def served(pair: Pair, clients: str | None = None) -> ssl.SSLContext:
+def server_context(pair: Pair, clients: str | None = None) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pair.cert, pair.key)
     if clients is not None:
@@ -37,9 +37,9 @@ def served(pair: Pair, clients: str | None = None) -> ssl.SSLContext:
 
 @contextmanager
 def behind_tls(
-    folder: Path, tls: Tls, context: ssl.SSLContext, cut: int | None = None
+    folder: Path, tls: TlsOptions, context: ssl.SSLContext, cut: int | None = None
 ) -> Iterator[tuple[Mesh, FollowedReplicaset]]:
-    """Follow a master behind a proxy that uses TLS, and cuts each of its first connections."""
+    """Follow a master behind a TLS proxy that cuts each of its first connections."""
     cuts = iter([] if cut is None else [cut] * 3)
     with ExitStack() as stack:
         masters = stack.enter_context(mesh(folder, 1))
@@ -50,11 +50,11 @@ def behind_tls(
 
 
 @pytest.mark.parametrize("cut", [None, 100, 1000, 3000])
-def test_rows_come_through_tls(tmp_path: Path, cut: int | None) -> None:
+def test_rows_are_received_through_tls(tmp_path: Path, cut: int | None) -> None:
     authority = Authority(tmp_path)
-    context = served(authority.issue(HOST), authority.file)
+    context = server_context(authority.issue(HOST), authority.file)
     own = authority.issue("daemon")
-    tls = Tls(authority.file, own.cert, own.key, HOST)
+    tls = TlsOptions(authority.file, own.cert, own.key, HOST)
     with behind_tls(tmp_path, tls, context, cut) as (masters, replicaset):
         await_until(lambda: bool(replicaset.feeds), "a stream")
         write(masters, 1, 0, 500)
@@ -75,11 +75,11 @@ def test_a_tls_connection_that_cannot_be_verified_is_refused(tmp_path: Path, wro
     authority, other = Authority(tmp_path), Authority(tmp_path, "other")
     own = authority.issue("daemon")
     tls = {
-        "authority": Tls(other.file, own.cert, own.key, HOST),
-        "name": Tls(authority.file, own.cert, own.key, "another.example"),
-        "no certificate of its own": Tls(authority.file, server_name=HOST),
+        "authority": TlsOptions(other.file, own.cert, own.key, HOST),
+        "name": TlsOptions(authority.file, own.cert, own.key, "another.example"),
+        "no certificate of its own": TlsOptions(authority.file, server_name=HOST),
     }[wrong]
-    context = served(authority.issue(HOST), authority.file)
+    context = server_context(authority.issue(HOST), authority.file)
     with behind_tls(tmp_path, tls, context) as (_, replicaset):
         await_until(lambda: replicaset.links[0].error is not None, "the refusal")
         assert isinstance(replicaset.links[0].error, IprotoError)
@@ -88,21 +88,27 @@ def test_a_tls_connection_that_cannot_be_verified_is_refused(tmp_path: Path, wro
 
 
 @pytest.mark.parametrize("mutual", [False, True])
-def test_the_relay_talks_tls(tmp_path: Path, mutual: bool) -> None:
+def test_the_relay_serves_tls(tmp_path: Path, mutual: bool) -> None:
     authority = Authority(tmp_path)
-    shown = authority.issue("daemon") if mutual else None
+    printable = authority.issue("daemon") if mutual else None
     pair, socket = authority.issue(HOST), tmp_path / "relay.sock"
     with mesh(tmp_path, 1) as masters:
         with following(options(tmp_path / "spool", f"unix/:{masters[1].socket}")) as replicaset:
             write(masters, 1, 0, 100)
             await_all(masters, replicaset)
         how = options(tmp_path / "central", f"unix/:{socket}")
-        anonymous = Tls(authority.file, server_name=HOST)
-        tls = anonymous if shown is None else Tls(authority.file, shown.cert, shown.key, HOST)
+        anonymous = TlsOptions(authority.file, server_name=HOST)
+        tls = (
+            anonymous
+            if printable is None
+            else TlsOptions(authority.file, printable.cert, printable.key, HOST)
+        )
         how = replace(how, peers=tuple(replace(peer, tls=tls) for peer in how.peers))
         with (
             serving(
-                tmp_path / "spool", socket, tls=Tls(authority.file if mutual else None, pair.cert, pair.key)
+                tmp_path / "spool",
+                socket,
+                tls=TlsOptions(authority.file if mutual else None, pair.cert, pair.key),
             ),
             following(how) as central,
         ):

@@ -1,4 +1,4 @@
-"""The bytes of a connection: memory of a large packet is freed."""
+"""The buffer of a connection shrinks again after a large packet."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from sources.iproto.greeting import Greeting
-from sources.iproto.inflow import Chunk, RowStream
-from sources.iproto.wire import BUFFER_BYTES, Wire
+from sources.iproto.inflow import RowStream, TransactionChunk
+from sources.iproto.wire import BUFFER_BYTES, WireProtocol
 from tests.sources.iproto.streams import stream, transaction
 
 LARGE = transaction(1, 1, 1, payload=b"x" * 5 * BUFFER_BYTES)
@@ -17,10 +17,10 @@ SMALL = [transaction(1, 2 + k, 1) for k in range(2)]
 
 @pytest.mark.parametrize("left", [0, 10])
 def test_memory_of_a_large_packet_is_freed(left: int) -> None:
-    """Whether the buffer is empty after the packet, or has the beginning of the next one."""
+    """The buffer is empty after the large packet, or has the beginning of the next one."""
 
     async def run() -> None:
-        wire, chunks = Wire("peer"), list[Chunk]()
+        wire, chunks = WireProtocol("peer"), list[TransactionChunk]()
         wire.greeting.set_result(Greeting((2, 6, 0), "", b""))
         wire._sink = RowStream({}, chunks.append, "peer")
         sizes = []

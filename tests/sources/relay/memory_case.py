@@ -1,4 +1,6 @@
-"""One transaction through a relay, or through a daemon: `python -m tests.sources.relay.memory_case WHO MIB FOLDER`.
+"""Measures the memory of one transaction in a relay or a daemon.
+
+    python -m tests.sources.relay.memory_case WHO MIB FOLDER
 
 WHO is the process whose memory counts, `relay` or `daemon`; the other one is another process. Prints the
 greatest resident memory in MiB.
@@ -18,7 +20,7 @@ from sources.spool.spool import Spool
 from sources.xlog.format.encode import encode_body, encode_row
 from tests.pipeline.memory_case import peak
 from tests.sources.relay.test_relay import serving
-from tests.sources.relay.test_versions import NEW, begin
+from tests.sources.relay.test_versions import NEW, write_snapshot
 from tests.sources.subscribe.following import await_until, following, options
 
 ROW = 1 << 20
@@ -27,7 +29,7 @@ ROW = 1 << 20
 def prepare(folder: Path, mib: int) -> dict[int, int]:
     """Write a spool with one transaction of that many MiB, and return its vclock."""
     with Spool(folder) as spool:
-        begin(spool, NEW)
+        write_snapshot(spool, NEW)
         first = (spool.vclock or {}).get(1, 0) + 1
         last = first + mib
         text = np.random.default_rng(7).bytes(ROW // 2).hex()
@@ -48,7 +50,7 @@ def prepare(folder: Path, mib: int) -> dict[int, int]:
 
 
 def main() -> None:
-    """Run, as the module says."""
+    """Run the process that WHO names."""
     who, mib, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
     socket = folder / "a.sock"
     if who == "daemon-of":
@@ -56,7 +58,7 @@ def main() -> None:
         return
     command = [sys.executable, "-m", "tests.sources.relay.memory_case"]
     if who == "relay":
-        # The spool is written by another process, and read by another one.
+        # The spool is written by one other process, and read by another.
         subprocess.run([*command, "prepare", str(mib), str(folder)], check=True)
         wanted = {1: int((folder / "lsn").read_text())}
         with serving(folder / "a", socket):

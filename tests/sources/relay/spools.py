@@ -1,4 +1,4 @@
-"""A spool written by a test, and a relay on it in the test's own event loop."""
+"""Writes spools for tests, and runs a relay and a raw client in the test's event loop."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def system_row(lsn: int, space: int, values: list[Any]) -> bytes:
 
 
 def write_spool(directory: Path, rows: int = 0, size: int = 100, members: tuple[list[Any], ...] = ()) -> None:
-    """Write a spool: a snapshot with its system rows, then rows of one transaction each."""
+    """Write a spool: a snapshot with system rows, then single-row transactions."""
     with Spool(directory, SpoolOptions(compress=False)) as spool:
         spool.instance_uuid, spool.replicaset_uuid = DAEMON, REPLICASET
         if spool.vclock is None:
@@ -39,12 +39,12 @@ def write_spool(directory: Path, rows: int = 0, size: int = 100, members: tuple[
                 writer.write([system_row(0, 272, ["cluster", REPLICASET])])
                 for number, values in enumerate(members or ([1, A1],), 1):
                     writer.write([system_row(number, 320, values)])
-            spool.adopt({1: START})
+            spool.continue_from({1: START})
         append(spool, rows, size)
 
 
 def append(spool: Spool, count: int, size: int = 100) -> None:
-    """Append rows of one transaction each."""
+    """Append single-row transactions."""
     body = encode_body(space_id=512, tuple_=msgpack.packb([1, "x" * size]))
     for _ in range(count):
         lsn = (spool.vclock or {})[1] + 1
@@ -54,7 +54,7 @@ def append(spool: Spool, count: int, size: int = 100) -> None:
 
 @asynccontextmanager
 async def relaying(directory: Path, limits: ClientLimits | None = None, **other: Any) -> AsyncIterator[Relay]:
-    """Run a relay on a free port of this machine."""
+    """Run a relay on a free local port."""
     options: dict[str, Any] = {"guest": True, "heartbeat": 0.1, "limits": limits or ClientLimits()} | other
     relay = Relay(RelayOptions("a", directory, Address("127.0.0.1", 0), **options))
     task = asyncio.create_task(relay.run())
@@ -69,7 +69,7 @@ async def relaying(directory: Path, limits: ClientLimits | None = None, **other:
 
 
 class Client:
-    """A client that says what a test wants.
+    """A client that sends any packets to a relay.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The relay does not send rows that a power failure may remove, if it knows which bytes are on the disk."""
+"""A relay that knows which bytes are on the disk does not send rows that a power failure may remove."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from schemas.iproto import VCLOCK_MAX
 from sources.relay.catalog import SpoolCatalog
-from sources.relay.outflow import Framer, LogFrames
+from sources.relay.outflow import LogPackets, RowFramer
 from sources.spool.options import SpoolOptions
 from sources.spool.spool import Spool
 from sources.xlog.format.arrays import Ints
@@ -17,14 +17,14 @@ from sources.xlog.format.writer import Fsync
 from tests.sources.relay.spools import START, append, write_spool
 
 
-def everything(_: Mapping[int, str]) -> Ints:
+def send_all_ids(_: Mapping[int, str]) -> Ints:
     return np.ones(VCLOCK_MAX, np.int64)
 
 
-def sent(frames: LogFrames, catalog: SpoolCatalog) -> dict[int, int]:
-    """Send the rows that may be sent, and return the subscriber's vclock."""
+def send_available_rows(frames: LogPackets, catalog: SpoolCatalog) -> dict[int, int]:
+    """Send all rows that may be sent now, and return the subscriber's vclock."""
     catalog.refresh()
-    for _ in frames.more():
+    for _ in frames.unsent_packets():
         pass
     return frames.vclock
 
@@ -42,27 +42,27 @@ def test_a_block_waits_until_it_is_on_the_disk(tmp_path: Path) -> None:
         told = [ends[0]]
         catalog = SpoolCatalog(tmp_path, durable=lambda: told[0])
         catalog.refresh()
-        frames = LogFrames(catalog, Framer(1, {1: START}), everything)
-        assert sent(frames, catalog) == {1: START + 1}
+        frames = LogPackets(catalog, RowFramer(1, {1: START}), send_all_ids)
+        assert send_available_rows(frames, catalog) == {1: START + 1}
         assert catalog.vclock == {1: START + 1}
         told[0] = ends[1]
-        assert sent(frames, catalog) == {1: START + 2}
+        assert send_available_rows(frames, catalog) == {1: START + 2}
         frames.close()
 
 
 def test_a_block_that_the_catalog_has_not_seen_waits(tmp_path: Path) -> None:
-    """It may have rows of an id that is unknown to the catalog so far."""
+    """The block may have rows of a replica id whose instance the catalog does not know yet."""
     write_spool(tmp_path)
     with Spool(tmp_path, SpoolOptions(compress=False)) as spool:
         append(spool, 1)
         catalog = SpoolCatalog(tmp_path)
         catalog.refresh()
-        frames = LogFrames(catalog, Framer(1, {1: START}), everything)
+        frames = LogPackets(catalog, RowFramer(1, {1: START}), send_all_ids)
         append(spool, 1)
-        for _ in frames.more():
+        for _ in frames.unsent_packets():
             pass
         assert frames.vclock == {1: START + 1}
-        assert sent(frames, catalog) == {1: START + 2}
+        assert send_available_rows(frames, catalog) == {1: START + 2}
         frames.close()
 
 
@@ -70,9 +70,9 @@ def test_the_next_log_follows_a_closed_one(tmp_path: Path) -> None:
     write_spool(tmp_path, 3)
     catalog = SpoolCatalog(tmp_path)
     catalog.refresh()
-    frames = LogFrames(catalog, Framer(1, {1: START}), everything)
-    assert sent(frames, catalog) == {1: START + 3}
+    frames = LogPackets(catalog, RowFramer(1, {1: START}), send_all_ids)
+    assert send_available_rows(frames, catalog) == {1: START + 3}
     write_spool(tmp_path, 2)
     assert len(list(tmp_path.glob("*.xlog"))) == 2
-    assert sent(frames, catalog) == {1: START + 5}
+    assert send_available_rows(frames, catalog) == {1: START + 5}
     frames.close()

@@ -1,4 +1,4 @@
-"""A relay with hostile clients: each input costs no more than its limit, and other clients are served."""
+"""Hostile clients of a relay: no input takes more memory or time than its limit, and other clients are served."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ import pytest
 
 from schemas.errors import ConfigurationError
 from schemas.iproto import SystemSpace
-from sources.iproto.address import Password
+from sources.iproto.address import PasswordSource
 from sources.iproto.greeting import scramble
 from sources.iproto.messages import auth_body, select_body
 from sources.iproto.packet import encode_packet
 from sources.relay import server
-from sources.relay.admission import Admission
+from sources.relay.admission import ConnectionLimiter
 from sources.relay.options import ClientLimits
-from sources.relay.session import STRANGER_LIMIT
+from sources.relay.session import UNAUTHENTICATED_LIMIT
 from sources.spool import acks
 from sources.spool.acks import read_acks
 from tests.sources.relay.spools import A1, DAEMON, START, Client, relaying, write_spool
 
 PING, AUTH, SELECT, SUBSCRIBE = 0x40, 0x07, 0x01, 0x42
-USERS: dict[str, Any] = {"users": {"central": Password(env="RELAY_PASSWORD")}, "guest": False}
+USERS: dict[str, Any] = {"users": {"central": PasswordSource(env="RELAY_PASSWORD")}, "guest": False}
 ME = "00000000-0000-4000-8000-0000000000{:02x}"
 
 
@@ -55,7 +55,7 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.005)
 
 
-def proof(client: Client, password: str) -> dict[int, Any]:
+def password_auth(client: Client, password: str) -> dict[int, Any]:
     return auth_body("central", scramble(password, base64.b64decode(client.salt)))
 
 
@@ -63,8 +63,8 @@ def subscription(number: int) -> dict[int, Any]:
     return {0x25: A1, 0x24: ME.format(number), 0x26: {1: START}, 0x06: 0x020600, 0x50: True}
 
 
-@pytest.mark.parametrize("length", [STRANGER_LIMIT + 1, 24 << 20, 1 << 30, 2**32 - 1])
-def test_a_strangers_packet_is_refused_by_its_length(spool: Path, length: int) -> None:
+@pytest.mark.parametrize("length", [UNAUTHENTICATED_LIMIT + 1, 24 << 20, 1 << 30, 2**32 - 1])
+def test_a_long_packet_before_authentication_is_refused_by_its_length(spool: Path, length: int) -> None:
     async def test() -> None:
         async with relaying(spool, **USERS) as relay, Client(relay) as evil, Client(relay) as good:
             await evil.greet()
@@ -77,34 +77,34 @@ def test_a_strangers_packet_is_refused_by_its_length(spool: Path, length: int) -
 
 
 @pytest.mark.parametrize("sent", [b"", b"\xce", b"\xce\x00\x00\x0f\xff" + b"\x90" * 100])
-def test_a_client_that_does_not_authenticate_in_time_is_closed(spool: Path, sent: bytes) -> None:
+def test_a_client_that_does_not_authenticate_in_time_is_disconnected(spool: Path, sent: bytes) -> None:
     async def test() -> None:
         limits = ClientLimits(authenticate=0.3)
         async with relaying(spool, limits, **USERS) as relay, Client(relay) as evil:
             await evil.greet()
             evil.writer.write(sent)
             assert await evil.is_closed()
-            await until(lambda: relay.admission.count == 0)
+            await until(lambda: relay.limiter.count == 0)
 
     run(test())
 
 
-async def pinged(client: Client) -> None:
+async def send_ping(client: Client) -> None:
     while True:
         await client.ask(PING, {})
 
 
-def test_pings_do_not_extend_the_time(spool: Path) -> None:
+def test_pings_do_not_extend_the_time_to_authenticate(spool: Path) -> None:
     async def test() -> None:
         async with relaying(spool, ClientLimits(authenticate=0.3), **USERS) as relay, Client(relay) as evil:
             await evil.greet()
-            await asyncio.gather(pinged(evil), return_exceptions=True)
+            await asyncio.gather(send_ping(evil), return_exceptions=True)
             assert await evil.is_closed()
 
     run(test())
 
 
-def test_an_authenticated_client_without_requests_is_closed(spool: Path) -> None:
+def test_an_authenticated_client_without_requests_is_disconnected(spool: Path) -> None:
     async def test() -> None:
         async with relaying(spool, silence=0.3) as relay, Client(relay) as idle:
             await idle.greet()
@@ -113,8 +113,8 @@ def test_an_authenticated_client_without_requests_is_closed(spool: Path) -> None
     run(test())
 
 
-async def opened(relay: server.Relay, source: str | None = None) -> tuple[Client, bool]:
-    """Connect; return the client, and whether it got a greeting."""
+async def open_client(relay: server.Relay, source: str | None = None) -> tuple[Client, bool]:
+    """Connect to a relay; return the client, and whether it received a greeting."""
     client = Client(relay, source)
     try:
         await (await client.__aenter__()).greet()
@@ -123,17 +123,17 @@ async def opened(relay: server.Relay, source: str | None = None) -> tuple[Client
     return client, True
 
 
-def test_connections_are_bounded_in_all_and_by_address(spool: Path) -> None:
+def test_connections_are_limited_in_all_and_by_address(spool: Path) -> None:
     async def test() -> None:
         limits = ClientLimits(connections=5, per_address=3, strangers=100)
         async with relaying(spool, limits, **USERS) as relay:
-            near = [await opened(relay, "127.0.0.2") for _ in range(4)]
+            near = [await open_client(relay, "127.0.0.2") for _ in range(4)]
             assert [greeted for _, greeted in near] == [True, True, True, False]
-            others = [await opened(relay, "127.0.0.3") for _ in range(3)]
+            others = [await open_client(relay, "127.0.0.3") for _ in range(3)]
             assert [greeted for _, greeted in others] == [True, True, False]
             await near[0][0].__aexit__()
-            await until(lambda: relay.admission.count == 4)
-            again, greeted = await opened(relay, "127.0.0.3")
+            await until(lambda: relay.limiter.count == 4)
+            again, greeted = await open_client(relay, "127.0.0.3")
             assert greeted
             for client, _ in [*near, *others, (again, True)]:
                 await client.__aexit__()
@@ -142,13 +142,13 @@ def test_connections_are_bounded_in_all_and_by_address(spool: Path) -> None:
 
 
 def test_a_guest_with_rights_counts_as_authenticated(spool: Path) -> None:
-    """If guests are allowed, a daemon's request connection never authenticates."""
+    """If guests are allowed, a daemon's connection for requests never authenticates."""
 
     async def test() -> None:
         async with relaying(spool, ClientLimits(strangers=2)) as relay, Client(relay) as daemon:
             await daemon.greet()
             assert (await daemon.ask(SELECT, select_body(SystemSpace.CLUSTER))).type == 0
-            idle = [await opened(relay) for _ in range(4)]
+            idle = [await open_client(relay) for _ in range(4)]
             assert await idle[0][0].is_closed()
             assert (await daemon.ask(SELECT, select_body(SystemSpace.CLUSTER))).type == 0
             for client, _ in idle:
@@ -161,8 +161,8 @@ def test_new_connections_replace_unauthenticated_ones_only(spool: Path) -> None:
     async def test() -> None:
         async with relaying(spool, ClientLimits(strangers=3), **USERS) as relay, Client(relay) as known:
             await known.greet()
-            assert (await known.ask(AUTH, proof(known, "secret"))).type == 0
-            strangers = [await opened(relay) for _ in range(5)]
+            assert (await known.ask(AUTH, password_auth(known, "secret"))).type == 0
+            strangers = [await open_client(relay) for _ in range(5)]
             assert all(greeted for _, greeted in strangers)
             assert await strangers[0][0].is_closed()
             assert await strangers[1][0].is_closed()
@@ -179,23 +179,23 @@ def test_three_wrong_passwords_close_the_connection(spool: Path) -> None:
         async with relaying(spool, ClientLimits(delay=0.01), **USERS) as relay, Client(relay) as evil:
             await evil.greet()
             for _ in range(3):
-                assert (await evil.ask(AUTH, proof(evil, "wrong"))).error_code == 47
+                assert (await evil.ask(AUTH, password_auth(evil, "wrong"))).error_code == 47
             assert await evil.is_closed()
-            assert relay.admission.wrong_passwords == 3
+            assert relay.limiter.wrong_passwords == 3
 
     run(test())
 
 
-def test_guesses_from_an_address_wait_for_each_other() -> None:
-    admission = Admission(ClientLimits(delay=1.0))
+def test_passwords_from_one_address_are_checked_one_at_a_time() -> None:
+    admission = ConnectionLimiter(ClientLimits(delay=1.0))
     assert [admission.wait_before_guess("a", 10.0) for _ in range(4)] == [0, 1, 2, 3]
     assert admission.wait_before_guess("b", 10.0) == 0
     assert admission.wait_before_guess("a", 12.5) == 1.5
-    admission.password_was_right("b")
+    admission.record_right_password("b")
     assert admission.wait_before_guess("b", 10.0) == 0
     for number in range(10_000):
         admission.wait_before_guess(str(number), 0.0)
-    assert len(admission._guessed) < 5000
+    assert len(admission._next_guess_at) < 5000
 
 
 ODD_PROOFS: list[Any] = [
@@ -212,7 +212,7 @@ ODD_PROOFS += [{"a": 1}, [["chap-sha1"], "x" * 20], ["chap-sha1", ["x" * 20]]]
 
 
 @pytest.mark.parametrize("given", ODD_PROOFS, ids=range(len(ODD_PROOFS)))
-def test_an_odd_proof_is_refused_without_a_traceback(
+def test_a_malformed_auth_is_refused_without_a_traceback(
     spool: Path, given: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test() -> None:
@@ -241,7 +241,7 @@ ODD_REQUESTS: list[tuple[int, dict[int, Any]]] = [
 
 
 @pytest.mark.parametrize("request_", ODD_REQUESTS, ids=range(len(ODD_REQUESTS)))
-def test_an_odd_request_is_refused_without_a_traceback(
+def test_a_malformed_request_is_refused_without_a_traceback(
     spool: Path, request_: tuple[int, dict[int, Any]], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -258,7 +258,7 @@ def test_an_odd_request_is_refused_without_a_traceback(
 
 
 @pytest.mark.parametrize("is_acknowledging", [True, False])
-def test_a_client_that_does_not_read_is_dropped(tmp_path: Path, is_acknowledging: bool) -> None:
+def test_a_client_that_does_not_read_is_disconnected(tmp_path: Path, is_acknowledging: bool) -> None:
     write_spool(tmp_path / "spool", 40, 1 << 20)
 
     async def test() -> None:
@@ -281,7 +281,7 @@ def test_a_client_that_does_not_read_is_dropped(tmp_path: Path, is_acknowledging
     run(test())
 
 
-def test_without_descriptors_it_waits(
+def test_the_relay_waits_while_file_descriptors_are_exhausted(
     spool: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(server, "ACCEPT_SECONDS", 0.01)
@@ -304,8 +304,8 @@ def test_without_descriptors_it_waits(
     assert len([record for record in caplog.records if record.levelno >= logging.ERROR]) == 1
 
 
-async def subscribed(client: Client, number: int) -> int | None:
-    """Subscribe and acknowledge everything; return the error's code."""
+async def subscribe_and_acknowledge(client: Client, number: int) -> int | None:
+    """Subscribe and acknowledge all rows; return the code of the error, or None."""
     answer = await client.ask(SUBSCRIBE, subscription(number))
     if answer.error_code is None:
         client.writer.write(encode_packet(0, 0, {0x26: {1: START + 1}}))
@@ -329,7 +329,7 @@ def test_an_acknowledgement_that_cannot_be_written_is_retried(
     async def test() -> None:
         async with relaying(spool) as relay, Client(relay) as good:
             await good.greet()
-            assert await subscribed(good, 1) is None
+            assert await subscribe_and_acknowledge(good, 1) is None
             await until(lambda: relay.ack_error is not None)
             await until(lambda: f"relay-{ME.format(1)}" in read_acks(spool))
             await until(lambda: relay.ack_error is None)
@@ -337,7 +337,7 @@ def test_an_acknowledgement_that_cannot_be_written_is_retried(
     run(test())
 
 
-def test_a_bad_acknowledgement_ends_its_subscriber_alone(
+def test_a_malformed_acknowledgement_ends_only_its_own_connection(
     spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "ACK_SECONDS", 0.01)
@@ -346,7 +346,7 @@ def test_a_bad_acknowledgement_ends_its_subscriber_alone(
         async with relaying(spool) as relay, Client(relay) as evil, Client(relay) as good:
             for number, client in enumerate((evil, good)):
                 await client.greet()
-                assert await subscribed(client, number) is None
+                assert await subscribe_and_acknowledge(client, number) is None
             evil.writer.write(encode_packet(0, 0, {0x26: {1: 2**63}}))
             assert await evil.is_closed()
             await until(lambda: f"relay-{ME.format(1)}" in read_acks(spool))
@@ -356,7 +356,7 @@ def test_a_bad_acknowledgement_ends_its_subscriber_alone(
     run(test())
 
 
-def test_new_uuids_do_not_keep_the_spools_files_for_ever(
+def test_the_number_of_subscribers_with_acknowledgements_is_limited(
     spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "ACK_SECONDS", 0.01)
@@ -366,16 +366,16 @@ def test_new_uuids_do_not_keep_the_spools_files_for_ever(
             for number in range(2):
                 async with Client(relay) as client:
                     await client.greet()
-                    assert await subscribed(client, number) is None
+                    assert await subscribe_and_acknowledge(client, number) is None
                     await until(lambda n=number: f"relay-{ME.format(n)}" in read_acks(spool))  # type: ignore[misc]
             async with Client(relay) as third, Client(relay) as first:
-                assert await subscribed(await third.greet(), 7) == 42
-                assert await subscribed(await first.greet(), 1) is None
+                assert await subscribe_and_acknowledge(await third.greet(), 7) == 42
+                assert await subscribe_and_acknowledge(await first.greet(), 1) is None
 
     run(test())
 
 
-def test_an_odd_system_row_is_left_out(tmp_path: Path) -> None:
+def test_a_malformed_system_row_is_skipped(tmp_path: Path) -> None:
     members: tuple[list[Any], ...] = ([1, A1], ["2", A1], [3], [4, 5], [77, A1], [5, DAEMON])
     write_spool(tmp_path / "spool", 1, members=members)
 
@@ -392,7 +392,7 @@ def test_an_odd_system_row_is_left_out(tmp_path: Path) -> None:
 def test_an_empty_password_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("RELAY_PASSWORD", "")
     (tmp_path / "empty").write_text("\nsecond line")
-    for password in (Password(env="RELAY_PASSWORD"), Password(file=str(tmp_path / "empty"))):
+    for password in (PasswordSource(env="RELAY_PASSWORD"), PasswordSource(file=str(tmp_path / "empty"))):
         with pytest.raises(ConfigurationError, match="empty"):
             password.read()
 
@@ -403,12 +403,12 @@ def test_a_password_file_that_others_can_write_is_refused(
     path = tmp_path / "password"
     path.write_text("secret\n")
     path.chmod(0o600)
-    assert Password(file=str(path)).read() == "secret"
+    assert PasswordSource(file=str(path)).read() == "secret"
     assert caplog.records == []
     path.chmod(0o644)
     for _ in range(3):
-        assert Password(file=str(path)).read() == "secret"
+        assert PasswordSource(file=str(path)).read() == "secret"
     assert len(caplog.records) == 1
     path.chmod(0o622)
     with pytest.raises(ConfigurationError, match="change"):
-        Password(file=str(path)).read()
+        PasswordSource(file=str(path)).read()

@@ -14,10 +14,10 @@ import pytest
 
 from schemas.cluster_checksum import checksum
 from schemas.errors import AccessError, IprotoError
-from sources.iproto.address import Address, Password, Peer
+from sources.iproto.address import Address, PasswordSource, Peer
 from sources.iproto.client import Connection, connect
 from sources.iproto.inflow import RowStream
-from sources.iproto.messages import Subscription, cluster_info_of
+from sources.iproto.messages import Subscription, parse_cluster_info
 from sources.relay.options import RelayOptions
 from sources.relay.server import Relay
 from sources.spool.acks import read_acks
@@ -133,20 +133,22 @@ def test_a_real_tarantool_follows(masters: Mesh, tmp_path: Path) -> None:
             await_until(lambda: tuples_of(replica) == tuples_of(masters[1]), "the replica")
             upstream = replica.eval("return box.info.replication_anon and box.info.status")
             assert upstream == "running"
-            await_until(lambda: any(session.acked for session in relay.sessions), "its acknowledgement")
+            await_until(
+                lambda: any(session.acknowledged for session in relay.sessions), "its acknowledgement"
+            )
             assert tuples_of(replica)[0] == [0, "x"]
 
 
-async def closed(connection: Connection) -> None:
-    """Close a connection, and let the event loop process that before it ends."""
+async def close_connection(connection: Connection) -> None:
+    """Close a connection, and let the event loop process this before the loop ends."""
     connection.close()
     await asyncio.sleep(0.02)
 
 
-def ask(address: str, user: str | None = None, password: str = "") -> None:
+def connect_and_select(address: str, user: str | None = None, password: str = "") -> None:
     async def connected() -> None:
-        peer = Peer("relay", Address(path=address), user, Password(env=password or None))
-        await closed(await connect(peer, 5.0))
+        peer = Peer("relay", Address(path=address), user, PasswordSource(env=password or None))
+        await close_connection(await connect(peer, 5.0))
         await asyncio.sleep(0.02)
 
     asyncio.run(connected())
@@ -160,25 +162,27 @@ def test_a_user_without_rights_is_refused(
     socket = tmp_path / "closed.sock"
     with (
         chain(masters, tmp_path) as _,
-        serving(tmp_path / "region", socket, guest=False, users={"central": Password(env="RIGHT_PASSWORD")}),
+        serving(
+            tmp_path / "region", socket, guest=False, users={"central": PasswordSource(env="RIGHT_PASSWORD")}
+        ),
     ):
-        ask(str(socket), "central", "RIGHT_PASSWORD")
+        connect_and_select(str(socket), "central", "RIGHT_PASSWORD")
         for user, password in (("central", "WRONG_PASSWORD"), ("nobody", "RIGHT_PASSWORD")):
             with pytest.raises(AccessError):
-                ask(str(socket), user, password)
+                connect_and_select(str(socket), user, password)
 
         async def as_guest() -> None:
             connection = await connect(Peer("relay", Address(path=str(socket))), 5.0)
             await connection.vote()
             with pytest.raises(AccessError):
                 await connection.cluster()
-            await closed(connection)
+            await close_connection(connection)
 
         asyncio.run(as_guest())
 
 
 def test_cluster_information_is_exchanged_once(masters: Mesh, tmp_path: Path) -> None:
-    """Document 000: with equal checksums a length of 0; else one message per instance, the first with the length."""
+    """If the checksums are equal, the length is 0; else there is one packet per instance, the first with the length."""
     with chain(masters, tmp_path) as (region, relay, address):
         path = address.removeprefix("unix/:")
         cluster = {1: instance(1), 2: instance(2)}
@@ -190,8 +194,8 @@ def test_cluster_information_is_exchanged_once(masters: Mesh, tmp_path: Path) ->
             start = dict(region.spool.vclock or {})
             await connection.subscribe(Subscription(uuid, ME, start, (2, 6, 0), cluster_crc32=crc), rows)
             packets = connection.wire.cluster_info
-            await closed(connection)
-            return [dict(packet.body) for packet in packets], cluster_info_of(packets)
+            await close_connection(connection)
+            return [dict(packet.body) for packet in packets], parse_cluster_info(packets)
 
         assert asyncio.run(told(checksum(cluster))) == ([{0x72: 0}], None)
         bodies, learned = asyncio.run(told(0))
@@ -210,7 +214,7 @@ def test_a_subscriber_behind_the_logs_gets_an_error(masters: Mesh, tmp_path: Pat
             await connection.subscribe(Subscription(uuid, ME, {}, (2, 6, 0)), rows)
             with pytest.raises(IprotoError) as error:
                 await connection.wire.end_of_stream
-            await closed(connection)
+            await close_connection(connection)
             return error.value
 
         assert "Missing .xlog file" in str(asyncio.run(subscribe()))

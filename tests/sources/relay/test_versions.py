@@ -1,4 +1,4 @@
-"""A daemon that follows a relay: its spool's headers have the versions of the rows' servers, not the relay's."""
+"""The spool of a daemon that follows a relay names the versions of the servers that made the rows, not the relay's."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ def row(space: int, fields: list[object], lsn: int, replica_id: int | None = Non
     )
 
 
-def begin(spool: Spool, versions: ServerVersions = OLD) -> None:
-    """Fill an empty spool with the rows of a server's snapshot."""
+def write_snapshot(spool: Spool, versions: ServerVersions = OLD) -> None:
+    """Write a server's snapshot to an empty spool."""
     spool.instance_uuid, spool.replicaset_uuid, spool.versions = instance(9), REPLICASET, versions
     with spool.snapshot({1: 1}) as writer:
         writer.write([row(SystemSpace.SCHEMA, ["cluster", REPLICASET], 1)])
         writer.write([row(SystemSpace.CLUSTER, [i, instance(i)], 1 + i) for i in (1, 2)])
-    spool.adopt({1: 1})
+    spool.continue_from({1: 1})
 
 
-def append(spool: Spool, versions: ServerVersions) -> None:
+def append_row(spool: Spool, versions: ServerVersions) -> None:
     lsn = (spool.vclock or {}).get(1, 0) + 1
     spool.versions = versions
     spool.append(np.frombuffer(row(512, [lsn, "x"], lsn, 1), np.uint8), {1: lsn})
 
 
 def logs(directory: Path) -> list[tuple[ServerVersions, bytes]]:
-    """Return the versions in the headers, and the rows of each, with consecutive logs of one version joined."""
+    """Return the versions and rows of the logs; consecutive logs of the same versions are joined."""
     found: list[tuple[ServerVersions, bytes]] = []
-    for file in spool_state.files_of(directory, ".xlog"):
+    for file in spool_state.spool_files(directory, ".xlog"):
         with BlockReader(file.path) as reader:
             rows = b""
             while blocks := reader.read():
@@ -64,18 +64,18 @@ def logs(directory: Path) -> list[tuple[ServerVersions, bytes]]:
 
 def test_a_spool_behind_a_relay_names_the_servers(tmp_path: Path) -> None:
     with Spool(tmp_path / "region") as region:
-        begin(region, NEW)
+        write_snapshot(region, NEW)
         for versions in (OLD, OLD, BOTH):
-            append(region, versions)
+            append_row(region, versions)
         with (
             serving(tmp_path / "region", tmp_path / "relay.sock"),
             following(options(tmp_path / "central", f"unix/:{tmp_path}/relay.sock")) as central,
         ):
             await_until(lambda: central.spool.vclock == {1: 4}, "what was there")
             for versions in (BOTH, NEW, NEW, OLD):
-                append(region, versions)
+                append_row(region, versions)
                 await_until(lambda: central.spool.vclock == region.vclock, "what came")
     assert logs(tmp_path / "central") == logs(tmp_path / "region")
     assert [versions for versions, _ in logs(tmp_path / "central")] == [OLD, BOTH, NEW, OLD]
-    (snapshot,) = spool_state.files_of(tmp_path / "central", ".snap")
+    (snapshot,) = spool_state.spool_files(tmp_path / "central", ".snap")
     assert ServerVersions.of(snapshot.meta, snapshot.path.name) == NEW

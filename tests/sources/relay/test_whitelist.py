@@ -1,4 +1,4 @@
-"""A whitelist is by instance: when a replica id gets another instance, rows are its from that row on."""
+"""A whitelist names instances: after a replica id is assigned to another instance, its rows are of that instance."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ A, B, C = (f"{letter}0000000-0000-4000-8000-000000000001" for letter in "abc")
 SUBSCRIBER = "00000000-0000-4000-8000-0000000000ee"
 
 
-class Written:
-    """A spool that a test writes row by row; its own master has id 1."""
+class WrittenSpool:
+    """Writes a spool row by row; the master has replica id 1."""
 
     def __init__(self, directory: Path) -> None:
         self.spool = Spool(directory, SpoolOptions(compress=False))
@@ -33,7 +33,7 @@ class Written:
         with self.spool.snapshot(vclock) as writer:
             writer.write([system_row(0, SystemSpace.SCHEMA, ["cluster", REPLICASET])])
             writer.write([system_row(i, SystemSpace.CLUSTER, [i, uuid]) for i, uuid in members.items()])
-        self.spool.adopt(vclock)
+        self.spool.continue_from(vclock)
 
     def put(self, origin: int, count: int = 1) -> None:
         for _ in range(count):
@@ -58,10 +58,10 @@ class Written:
         self.spool.append(np.frombuffer(row, np.uint8), {origin: lsn})
 
 
-async def received(
+async def receive_rows(
     relay: Relay, origins: list[str], vclock: dict[int, int], until: tuple[int, int]
 ) -> list[tuple[int, int]]:
-    """Return (replica id, lsn) of a subscriber's rows up to a given one; NOPs replace rows of other instances."""
+    """Subscribe, and return (replica id, lsn) of the received rows up to a given one, except NOPs."""
     async with Client(relay) as client:
         await client.greet()
         body: dict[int, Any] = {
@@ -88,19 +88,19 @@ async def received(
 
 
 @pytest.fixture
-def written(tmp_path: Path) -> Written:
-    """Return a spool in which id 2 belongs to B, and to C from the middle of the log on; with one or several blocks."""
-    made = Written(tmp_path)
-    made.begin({1: A, 2: B}, {1: 10})
-    made.put(2, 3)
-    made.put(1)
-    made.expel(2)
-    made.put(2)  # a late row is still of whom it was
-    made.register(2, C)
-    made.put(2, 3)
-    made.put(1)
-    made.spool.close()
-    return made
+def written(tmp_path: Path) -> WrittenSpool:
+    """Return a spool in which id 2 belongs to B, and from the middle of the log on to C; in one or several blocks."""
+    spool_writer = WrittenSpool(tmp_path)
+    spool_writer.begin({1: A, 2: B}, {1: 10})
+    spool_writer.put(2, 3)
+    spool_writer.put(1)
+    spool_writer.expel(2)
+    spool_writer.put(2)  # a row after the expulsion is still of the old owner
+    spool_writer.register(2, C)
+    spool_writer.put(2, 3)
+    spool_writer.put(1)
+    spool_writer.spool.close()
+    return spool_writer
 
 
 ROWS_OF_B, ROWS_OF_C = [(2, n) for n in (1, 2, 3, 4)], [(2, n) for n in (5, 6, 7)]
@@ -117,7 +117,7 @@ def test_rows_belong_to_the_owner_of_the_id_at_that_time(
 ) -> None:
     async def ran() -> list[tuple[int, int]]:
         async with relaying(tmp_path) as relay:
-            return await received(relay, [*origins, A], {1: 10}, (1, 14))
+            return await receive_rows(relay, [*origins, A], {1: 10}, (1, 14))
 
     found = asyncio.run(ran())
     assert [one for one in found if one not in ROWS_OF_A] == [one for one in wanted if one not in ROWS_OF_A]
@@ -128,16 +128,16 @@ def test_rows_belong_to_the_owner_of_the_id_at_that_time(
 def test_a_subscriber_with_rows_begins_with_the_right_owner(tmp_path: Path) -> None:
     async def ran(vclock: dict[int, int]) -> list[tuple[int, int]]:
         async with relaying(tmp_path) as relay:
-            return await received(relay, [A, C], vclock, (1, 14))
+            return await receive_rows(relay, [A, C], vclock, (1, 14))
 
     assert asyncio.run(ran({1: 12, 2: 4})) == [(1, 13), *ROWS_OF_C, (1, 14)]
     assert asyncio.run(ran({1: 13, 2: 5})) == [(2, 6), (2, 7), (1, 14)]
 
 
-def test_an_id_gets_another_owner_while_rows_are_sent(written: Written, tmp_path: Path) -> None:
+def test_an_id_gets_another_owner_while_rows_are_sent(written: WrittenSpool, tmp_path: Path) -> None:
     async def ran() -> list[tuple[int, int]]:
         async with relaying(tmp_path) as relay:
-            waiting = asyncio.create_task(received(relay, [A, C], {1: 14, 2: 7}, (1, 17)))
+            waiting = asyncio.create_task(receive_rows(relay, [A, C], {1: 14, 2: 7}, (1, 17)))
             await asyncio.sleep(0)
             with Spool(tmp_path, SpoolOptions(compress=False)) as written.spool:
                 written.put(2)
@@ -152,28 +152,28 @@ def test_an_id_gets_another_owner_while_rows_are_sent(written: Written, tmp_path
 
 
 def test_each_log_begins_with_its_own_owners_of_ids(tmp_path: Path) -> None:
-    """A snapshot is between two logs; the second log does not have the owners of ids."""
-    made = Written(tmp_path)
-    made.begin({1: A, 2: B}, {1: 10})
-    made.put(2, 2)
-    made.put(1)
-    made.begin({1: A, 2: C}, {1: 11, 2: 2})
-    made.put(2, 2)
-    made.put(1)
-    made.spool.close()
+    """A snapshot is between two logs; the second log does not register its instances."""
+    spool_writer = WrittenSpool(tmp_path)
+    spool_writer.begin({1: A, 2: B}, {1: 10})
+    spool_writer.put(2, 2)
+    spool_writer.put(1)
+    spool_writer.begin({1: A, 2: C}, {1: 11, 2: 2})
+    spool_writer.put(2, 2)
+    spool_writer.put(1)
+    spool_writer.spool.close()
 
     async def ran(origin: str) -> list[tuple[int, int]]:
         async with relaying(tmp_path) as relay:
             assert relay.catalog.cluster in ({}, {1: A, 2: C})
-            return await received(relay, [A, origin], {1: 10}, (1, 12))
+            return await receive_rows(relay, [A, origin], {1: 10}, (1, 12))
 
     assert asyncio.run(ran(B)) == [(2, 1), (2, 2), (1, 11), (1, 12)]
     assert asyncio.run(ran(C)) == [(1, 11), (2, 3), (2, 4), (1, 12)]
 
 
-def test_rows_of_cluster_in_one_block_are_followed_too(tmp_path: Path) -> None:
-    made = Written(tmp_path)
-    made.begin({1: A, 2: B}, {1: 10})
+def test_several_registrations_in_one_block_are_applied_in_order(tmp_path: Path) -> None:
+    spool_writer = WrittenSpool(tmp_path)
+    spool_writer.begin({1: A, 2: B}, {1: 10})
     body = encode_body(space_id=512, tuple_=msgpack.packb([1]))
     members = [[2, C], [2, B]]
     rows, lsn = b"", 0
@@ -185,21 +185,21 @@ def test_rows_of_cluster_in_one_block_are_followed_too(tmp_path: Path) -> None:
         rows += encode_row(RequestType.REPLACE, cluster, timestamp=1.5, replica_id=1, lsn=11 + number)
     rows += encode_row(RequestType.REPLACE, body, timestamp=1.5, replica_id=2, lsn=5)
     rows += encode_row(RequestType.REPLACE, body, timestamp=1.5, replica_id=1, lsn=13)
-    made.spool.append(np.frombuffer(rows, np.uint8), {1: 13, 2: 5})
-    made.spool.close()
+    spool_writer.spool.append(np.frombuffer(rows, np.uint8), {1: 13, 2: 5})
+    spool_writer.spool.close()
 
     async def ran(origin: str) -> list[tuple[int, int]]:
         async with relaying(tmp_path) as relay:
-            return await received(relay, [A, origin], {1: 10}, (1, 13))
+            return await receive_rows(relay, [A, origin], {1: 10}, (1, 13))
 
     assert asyncio.run(ran(C)) == [(1, 11), (2, 3), (2, 4), (1, 12), (1, 13)]
     assert asyncio.run(ran(B)) == [(2, 1), (2, 2), (1, 11), (1, 12), (2, 5), (1, 13)]
 
 
-def test_rows_that_register_define_or_settle_pass(tmp_path: Path) -> None:
-    """Rows of an instance outside the whitelist; a transaction stays complete, others become NOPs with their times."""
-    made = Written(tmp_path)
-    made.begin({1: A, 2: B}, {1: 10})
+def test_rows_that_register_define_or_settle_pass_any_whitelist(tmp_path: Path) -> None:
+    """The rows are of an instance outside of the whitelist; its other rows become NOPs with the same timestamps."""
+    spool_writer = WrittenSpool(tmp_path)
+    spool_writer.begin({1: A, 2: B}, {1: 10})
     defines = encode_body(space_id=SystemSpace.SPACE, tuple_=msgpack.packb([512, 1, "s"]))
     plain = encode_body(space_id=512, tuple_=msgpack.packb([1]))
     rows = [
@@ -220,9 +220,9 @@ def test_rows_that_register_define_or_settle_pass(tmp_path: Path) -> None:
         encode_row(kind, body, timestamp=1.5, replica_id=2, lsn=lsn, tsn=tsn, is_commit=last)
         for kind, body, lsn, tsn, last in rows
     )
-    made.spool.append(np.frombuffer(packed, np.uint8), {2: 6})
-    made.put(1)
-    made.spool.close()
+    spool_writer.spool.append(np.frombuffer(packed, np.uint8), {2: 6})
+    spool_writer.put(1)
+    spool_writer.spool.close()
 
     async def ran() -> list[tuple[Any, ...]]:
         async with relaying(tmp_path) as relay, Client(relay) as client:

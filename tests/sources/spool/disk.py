@@ -1,4 +1,4 @@
-"""A disk that fails: counts a spool's writing calls, makes one of them fail, and simulates a power failure.
+"""Simulates a failing disk: counts the writing calls of a spool, makes one of them fail, or cuts the power.
 
 A power failure removes everything that fsync did not flush: bytes of files, and names in folders. `cut_power` changes
 the local files in this way.
@@ -18,7 +18,7 @@ import pytest
 
 
 class Fault(Enum):
-    """The event at one step."""
+    """What happens at the failing call."""
 
     EIO = "a device error"
     NO_ROOM = "no room"
@@ -29,14 +29,14 @@ class Fault(Enum):
 
 
 class Stop(BaseException):
-    """The process has ended."""
+    """Raised where the process is killed or loses power."""
 
 
 _WRITING = os.O_WRONLY | os.O_RDWR
 
 
 class Disk:
-    """Counts the steps of what writes below a folder, and lets one of them fail.
+    """Counts the system calls that write in a folder, and lets one of them fail.
 
     Parameters
     ----------
@@ -64,19 +64,19 @@ class Disk:
         self._is_gone = False
         self._paths: dict[int, str] = {}
         self._files: dict[int, int] = {}
-        """Inode → number of the file: inodes are used again."""
+        """For each inode the number of its file, since the system reuses inodes."""
         self._made = 0
         self._bytes: dict[int, bytes] = {}
-        """Number of a file → its content on the disk."""
+        """For each file number, the content that is on the disk."""
         self._names: dict[str, dict[str, int]] = {}
-        """Folder → {name: number} on the disk."""
+        """For each folder, {name: file number} on the disk."""
         self._real = {name: getattr(os, name) for name in ("open", "write", "fsync", "ftruncate", "close")}
         self._real |= {name: getattr(os, name) for name in ("rename", "unlink")}
         for name in self._real:
             patch.setattr(os, name, getattr(self, f"_{name}"))
 
     def cut_power(self) -> None:
-        """Change the folder to its state after a power failure."""
+        """Restore the folder's state on the disk, as after a power failure."""
         keeps_names = self.fault is Fault.POWER_NAMES_KEPT
         for folder, _, names in list(os.walk(self.folder)):
             left = self._listed(Path(folder)) if keeps_names else self._names.get(folder, {})
@@ -92,7 +92,7 @@ class Disk:
         if not path.startswith(str(self.folder)):
             return act()
         number, self.steps = self.steps, self.steps + 1
-        if self._is_gone:  # nor does a process that is gone tidy up
+        if self._is_gone:  # a process that has ended does not clean up
             raise Stop
         if self.fault is None or not self.step <= number < self.step + self.lasting:
             return act()

@@ -1,4 +1,4 @@
-"""Every step of a spool fails once, in every way: no acknowledged row is lost, and none comes twice.
+"""Every writing call of a spool fails once, in every way: no acknowledged row is lost, no row is written twice.
 
 The test feeds the spool as the daemon does: it fetches rows above the spool's vclock again, begins again after an
 error, and acknowledges durable rows.
@@ -30,42 +30,42 @@ from tests.sources.spool.test_spool import UUID, names, read_all, rows
 
 REPLICASET = "bbbbbbbb-0000-4000-8000-000000000001"
 START, END, STEP = 20, 80, 10
-"""Of the lsns: the snapshot's, the last one, a block's."""
+"""Lsns of the snapshot and of the last row, and the number of lsns in a block."""
 
 STRIDE = int(os.environ.get("FAULT_STRIDE", "3"))
-"""From one step that fails to the next one; 1 takes all."""
+"""Distance between two steps at which a fault is tested; 1 tests all."""
 
 
-class Life:
-    """One spool's life: a snapshot, logs with rotation, acknowledgements, a restart."""
+class SpoolScenario:
+    """Writes a spool: a snapshot, logs with rotation, acknowledgements, a restart."""
 
     def __init__(self, directory: Path, fsync: Fsync) -> None:
         self.directory = directory
         self.spool = Spool(directory, SpoolOptions(rotate_bytes=1500, fsync=fsync, compress=False))
         self.acked: dict[int, int] = {}
-        """What a master was told: it may have removed its logs up to there."""
+        """The vclock that was acknowledged to the master, which may have removed its logs up to there."""
 
-    def lead(self) -> None:
-        """Run to the end, whichever step fails."""
+    def run_to_end(self) -> None:
+        """Run to the end, with a restart after each failed step."""
         for _ in range(20):
             with contextlib.suppress(SpoolError, OSError), self.spool:
-                self._enter()
-                if self._fill(END - 20):
+                self._open_spool()
+                if self._write_up_to(END - 20):
                     break
         for _ in range(20):
             with contextlib.suppress(SpoolError, OSError), self.spool:
-                if self._fill(END):
+                if self._write_up_to(END):
                     return
-        raise AssertionError("it never came to the end")
+        raise AssertionError("the scenario did not reach its end")
 
-    def _enter(self) -> None:
+    def _open_spool(self) -> None:
         self.spool.instance_uuid, self.spool.replicaset_uuid = UUID, REPLICASET
         if self.spool.vclock is None:
             self.spool.snapshot({1: START}).close()
-            self.spool.adopt({1: START})
+            self.spool.continue_from({1: START})
         self._acknowledge()
 
-    def _fill(self, end: int) -> bool:
+    def _write_up_to(self, end: int) -> bool:
         for number in range(200):
             have = (self.spool.vclock or {})[1]
             if have >= end:
@@ -78,18 +78,18 @@ class Life:
             except SpoolFullError:
                 continue
             if number % 2:
-                self._force()
+                self._flush()
             self._acknowledge()
         return (self.spool.vclock or {})[1] >= end and not self.spool.is_full
 
-    def _force(self) -> None:
-        point = self.spool.sync_point()
+    def _flush(self) -> None:
+        point = self.spool.flush_point()
         if point is not None:
             try:
-                point.force()
+                point.flush()
             except OSError as error:
-                raise self.spool.failed(error) from error
-            self.spool.synced(point)
+                raise self.spool.record_flush_failure(error) from error
+            self.spool.record_flush(point)
 
     def _acknowledge(self) -> None:
         if self.spool.durable is not None:
@@ -98,30 +98,30 @@ class Life:
             write_ack(self.directory, "reader", self.acked)
 
 
-def check(life: Life) -> None:
-    """In every case: logs continue each other without a gap, each row once, nothing after an end marker."""
-    found = read_all(life.directory)
-    first = min((int(name[:20]) for name in names(life.directory)), default=START)
+def check(scenario: SpoolScenario) -> None:
+    """Check that the logs have each row once, without a gap, and nothing after an end marker."""
+    found = read_all(scenario.directory)
+    first = min((int(name[:20]) for name in names(scenario.directory)), default=START)
     assert first == START
     assert len(found) % rows(1, START + 1, STEP).size == 0
     count = len(found) // rows(1, START + 1, 1).size
     assert found == rows(1, START + 1, count).tobytes()
-    state = read_state(life.directory)
+    state = read_state(scenario.directory)
     reached = (state.vclock or {}).get(1, 0)
     assert reached in (0, START + count)
-    assert reached >= life.acked.get(1, 0), "rows were lost that a master may have removed"
-    for ack in read_acks(life.directory).values():
+    assert reached >= scenario.acked.get(1, 0), "rows were lost that a master may have removed"
+    for ack in read_acks(scenario.directory).values():
         assert ack.error is None
         assert ack.vclock.get(1, 0) <= max(reached, START)
-    for file in spool_state.files_of(life.directory, ".xlog"):
+    for file in spool_state.spool_files(scenario.directory, ".xlog"):
         for _ in reader.read_headers(spool_state._FILES, str(file.path)):
             pass
 
 
-def steps_of(directory: Path, fsync: Fsync) -> int:
+def count_steps(directory: Path, fsync: Fsync) -> int:
     with pytest.MonkeyPatch.context() as patch:
         disk = Disk(fresh(directory), patch)
-        Life(directory, fsync).lead()
+        SpoolScenario(directory, fsync).run_to_end()
     return disk.steps
 
 
@@ -129,41 +129,41 @@ def steps_of(directory: Path, fsync: Fsync) -> int:
 @pytest.mark.parametrize("fault", list(Fault))
 def test_every_step_fails_once(tmp_path: Path, fault: Fault, fsync: Fsync) -> None:
     directory = tmp_path / "spool"
-    for step in range(0, steps_of(directory, fsync), STRIDE):
+    for step in range(0, count_steps(directory, fsync), STRIDE):
         with pytest.MonkeyPatch.context() as patch:
             disk = Disk(fresh(directory), patch, fault, step, 2 if fault is Fault.SHORT else 1)
-            life = Life(directory, fsync)
+            scenario = SpoolScenario(directory, fsync)
             try:
-                life.lead()
+                scenario.run_to_end()
             except Stop:
                 patch.undo()
-                life.spool.let_go()
+                scenario.spool.abandon()
                 if fault is not Fault.KILL:
                     disk.cut_power()
-        again = Life(directory, fsync)
-        again.acked = life.acked
+        again = SpoolScenario(directory, fsync)
+        again.acked = scenario.acked
         check_after_cut(again)
-        again.lead()
+        again.run_to_end()
         check(again)
         assert (read_state(directory).vclock or {})[1] == END
 
 
-def check_after_cut(life: Life) -> None:
-    with life.spool:
-        assert (life.spool.vclock or {}).get(1, 0) >= life.acked.get(1, 0)
-    if life.spool.vclock is not None:
-        check(life)
+def check_after_cut(scenario: SpoolScenario) -> None:
+    with scenario.spool:
+        assert (scenario.spool.vclock or {}).get(1, 0) >= scenario.acked.get(1, 0)
+    if scenario.spool.vclock is not None:
+        check(scenario)
 
 
 @pytest.mark.parametrize("fsync", [Fsync.CLOSE, Fsync.BLOCK])
 def test_a_disk_that_fails_for_a_while_loses_nothing(tmp_path: Path, fsync: Fsync) -> None:
     directory = tmp_path / "spool"
-    for step in range(0, steps_of(directory, fsync), 5 * STRIDE):
+    for step in range(0, count_steps(directory, fsync), 5 * STRIDE):
         with pytest.MonkeyPatch.context() as patch:
             Disk(fresh(directory), patch, Fault.EIO, step, 8)
-            life = Life(directory, fsync)
-            life.lead()
-        check(life)
+            scenario = SpoolScenario(directory, fsync)
+            scenario.run_to_end()
+        check(scenario)
 
 
 @pytest.mark.parametrize("rotate", [1, 1500])
@@ -172,7 +172,7 @@ def test_a_disk_that_fails_for_a_while_loses_nothing(tmp_path: Path, fsync: Fsyn
 def test_nothing_is_written_after_a_failed_fsync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, fsync: Fsync, rotate: int
 ) -> None:
-    """For a header, a folder, a block, a rotation: nothing after the end marker, and nothing twice."""
+    """The fsync of a header, folder, block or rotation fails: nothing is written after the end marker or twice."""
     real, left = os.fsync, [number]
 
     def failing(file: int) -> None:
@@ -182,11 +182,11 @@ def test_nothing_is_written_after_a_failed_fsync(
         real(file)
 
     spool = Spool(tmp_path, SpoolOptions(rotate_bytes=rotate, fsync=fsync, compress=False))
-    for _ in range(2):  # the fsync that fails may be that of the last file
+    for _ in range(2):  # the fsync that fails may be of the last file
         with spool:
             spool.instance_uuid = UUID
             if spool.vclock is None:
-                spool.begin({})
+                spool.begin_at({})
             monkeypatch.setattr(os, "fsync", failing)
             while (have := (spool.vclock or {}).get(1, 0)) < 30:
                 try:
@@ -200,24 +200,24 @@ def test_nothing_is_written_after_a_failed_fsync(
 def test_only_flushed_rows_are_durable(tmp_path: Path) -> None:
     with Spool(tmp_path, SpoolOptions(compress=False)) as spool:
         spool.instance_uuid = UUID
-        spool.begin({})
+        spool.begin_at({})
         spool.append(rows(1, 1, 5), {1: 5})
         assert (spool.vclock, spool.durable) == ({1: 5}, {})
-        point = spool.sync_point()
+        point = spool.flush_point()
         assert point is not None
         spool.append(rows(1, 6, 5), {1: 10})
-        point.force()
-        spool.synced(point)
+        point.flush()
+        spool.record_flush(point)
         assert (spool.vclock, spool.durable) == ({1: 10}, {1: 5})
     assert spool.durable == {1: 10}
 
 
 @pytest.mark.parametrize("left", [b"", b"XLOG\n0.13\nInst"])
 def test_a_log_without_its_header_is_removed(tmp_path: Path, left: bytes) -> None:
-    """A power failure leaves such a file if nothing is ever flushed."""
+    """A power failure may leave such a file if no file is flushed."""
     with Spool(tmp_path, SpoolOptions(compress=False)) as spool:
         spool.instance_uuid = UUID
-        spool.begin({})
+        spool.begin_at({})
         spool.append(rows(1, 1, 5), {1: 5})
     (tmp_path / "00000000000000000005.xlog").write_bytes(left)
     with Spool(tmp_path, SpoolOptions(compress=False)) as spool:
@@ -229,32 +229,32 @@ def test_a_log_without_its_header_is_removed(tmp_path: Path, left: bytes) -> Non
 @pytest.mark.parametrize(
     "extra", [[], ["00000000000000000000.vylog"], ["00000000000000000009.snap.inprogress"]]
 )
-def test_a_tarantools_own_directory_is_refused_untouched(tmp_path: Path, extra: list[str]) -> None:
+def test_a_log_directory_of_tarantool_is_refused_unchanged(tmp_path: Path, extra: list[str]) -> None:
     log = b"XLOG\n0.13\nVersion: 2.6.0\nInstance: " + UUID.encode() + b"\nVClock: {}\n\nhalf a block"
     (tmp_path / "00000000000000000000.xlog").write_bytes(log)
     for name in extra:
         (tmp_path / name).write_bytes(b"precious")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(SpoolError, match="not a spool's"), Spool(tmp_path):
+    with pytest.raises(SpoolError, match="is not a spool"), Spool(tmp_path):
         pass
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_a_copy_of_a_spool_is_one(tmp_path: Path) -> None:
+def test_a_copy_of_a_spool_is_accepted(tmp_path: Path) -> None:
     with Spool(tmp_path) as spool:
         spool.instance_uuid, spool.replicaset_uuid = UUID, REPLICASET
-        spool.begin({})
+        spool.begin_at({})
         spool.append(np.asarray(rows(1, 1, 5)), {1: 5})
     (tmp_path / "lock").unlink()
     with Spool(tmp_path) as spool:
         assert spool.vclock == {1: 5}
 
 
-def test_a_snapshot_replaces_one_of_the_same_state_only_when_it_is_whole(tmp_path: Path) -> None:
+def test_a_snapshot_replaces_one_of_the_same_vclock_only_when_complete(tmp_path: Path) -> None:
     with Spool(tmp_path) as spool:
         spool.instance_uuid = UUID
         spool.snapshot({1: 5}).close()
-        spool.adopt({1: 5})
+        spool.continue_from({1: 5})
         old = (tmp_path / "00000000000000000005.snap").read_bytes()
         writer = spool.snapshot({1: 5})
         assert (tmp_path / "00000000000000000005.snap").read_bytes() == old
@@ -263,22 +263,22 @@ def test_a_snapshot_replaces_one_of_the_same_state_only_when_it_is_whole(tmp_pat
         assert spool.vclock == {1: 5}
 
 
-def test_a_reader_of_removed_rows_reads_that_log_again(tmp_path: Path) -> None:
-    """Its offset is beyond the log's end now: the rows come again in the next log, and the reader must not stop."""
+def test_a_reader_continues_after_rows_that_it_read_were_truncated(tmp_path: Path) -> None:
+    """The reader's offset is beyond the log's new end: the rows follow again in the next log."""
     directory = tmp_path / "spool"
     sources = f'[{{"name": "a", "path": "{directory}"}}]'
     with Spool(directory, SpoolOptions(compress=False)) as spool:
         spool.instance_uuid, spool.replicaset_uuid = UUID, REPLICASET
-        spool.begin({})
+        spool.begin_at({})
         spool.append(rows(1, 1, 10), {1: 10})
-        point = spool.sync_point()
+        point = spool.flush_point()
         assert point is not None
-        point.force()
-        spool.synced(point)
+        point.flush()
+        spool.record_flush(point)
         spool.append(rows(1, 11, 10), {1: 20})
         follower = Follower(parse_options({"sources": sources, "gaps": "report", "start": "history"}))
         read = follower.latest(follower.latest({}))
-        spool.failed(OSError(errno.EIO, "Input/output error"))
+        spool.record_flush_failure(OSError(errno.EIO, "Input/output error"))
         for again in (follower, Follower(follower.options)):
             found = again.latest(read)[REPLICASET]
             assert (found.file, found.position, found.restart) == ("00000000000000000000.xlog", 0, True)

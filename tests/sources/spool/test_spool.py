@@ -1,4 +1,4 @@
-"""A spool: appended rows survive a kill, files are removed when all readers have passed, a full disk loses nothing."""
+"""A spool: appended rows survive a kill, a full disk loses no rows, acknowledged files are removed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pyarrow.fs import LocalFileSystem
 
 from schemas.errors import SpoolError, SpoolFullError, TransactionLimitError, XlogError, XlogMetaError
 from sources.spool import state as spool_state
-from sources.spool.acks import Ack, read_acks, write_ack
+from sources.spool.acks import ReaderAck, read_acks, write_ack
 from sources.spool.blocks import BlockReader
-from sources.spool.options import Keep, SpoolOptions
-from sources.spool.removal import removable
+from sources.spool.options import SpoolOptions, SpoolRetention
+from sources.spool.removal import removable_files
 from sources.spool.spool import ServerVersions, Spool
 from sources.spool.state import read_state, read_tail
 from sources.xlog.directory.directory import Directory
@@ -38,17 +38,17 @@ def rows(replica: int, first: int, count: int) -> Bytes:
     return np.frombuffer(b"".join(encoded), np.uint8)
 
 
-def opened(directory: Path, **options: Any) -> Spool:
+def open_spool(directory: Path, **options: Any) -> Spool:
     spool = Spool(directory, SpoolOptions(**options))
     spool.instance_uuid = UUID
     return spool
 
 
-def fill(directory: Path, blocks: int, **options: Any) -> None:
-    with opened(directory, **options) as spool:
+def append_blocks(directory: Path, blocks: int, **options: Any) -> None:
+    with open_spool(directory, **options) as spool:
         spool.instance_uuid = UUID
         if spool.vclock is None:
-            spool.begin({})
+            spool.begin_at({})
         first = (spool.vclock or {}).get(1, 0) + 1
         for k in range(blocks):
             spool.append(rows(1, first + 10 * k, 10), {1: first + 10 * k + 9})
@@ -72,17 +72,17 @@ def test_an_empty_directory_is_an_empty_spool(tmp_path: Path) -> None:
 
 
 def test_logs_are_closed_by_size_and_continued(tmp_path: Path) -> None:
-    fill(tmp_path, 20, rotate_bytes=2000, compress=False)
+    append_blocks(tmp_path, 20, rotate_bytes=2000, compress=False)
     state = read_state(tmp_path)
     assert state.vclock == {1: 200}
     assert len(names(tmp_path)) > 3
     assert read_all(tmp_path) == rows(1, 1, 200).tobytes()
-    metas = [file.meta for file in spool_state.files_of(tmp_path, ".xlog")]
+    metas = [file.meta for file in spool_state.spool_files(tmp_path, ".xlog")]
     assert all(after.prev_vclock == before.vclock for before, after in pairwise(metas))
 
 
-def test_a_log_truncated_at_any_byte_continues_after_its_last_whole_block(tmp_path: Path) -> None:
-    fill(tmp_path / "whole", 3, compress=False)
+def test_a_log_truncated_at_any_byte_continues_after_its_last_complete_block(tmp_path: Path) -> None:
+    append_blocks(tmp_path / "whole", 3, compress=False)
     name = names(tmp_path / "whole")[0]
     whole = (tmp_path / "whole" / name).read_bytes()
     header = whole.index(b"\n\n") + 2
@@ -95,23 +95,23 @@ def test_a_log_truncated_at_any_byte_continues_after_its_last_whole_block(tmp_pa
         (directory / name).write_bytes(whole[:cut])
         before = (read_state(directory).vclock or {}).get(1, 0)
         assert before in (0, 10, 20, 30)
-        fill(directory, 1, compress=False)
+        append_blocks(directory, 1, compress=False)
         assert read_all(directory) == rows(1, 1, before + 10).tobytes()
 
 
 def test_a_damaged_end_is_cut_off(tmp_path: Path) -> None:
-    fill(tmp_path, 3, compress=False)
+    append_blocks(tmp_path, 3, compress=False)
     path = tmp_path / names(tmp_path)[0]
     data = bytearray(path.read_bytes())
     data[-100] ^= 1
     path.write_bytes(data[:-4])
     assert read_state(tmp_path).vclock == {1: 20}
-    fill(tmp_path, 1, compress=False)
+    append_blocks(tmp_path, 1, compress=False)
     assert read_all(tmp_path) == rows(1, 1, 30).tobytes()
 
 
 def test_two_daemons_do_not_write_one_spool(tmp_path: Path) -> None:
-    with opened(tmp_path), pytest.raises(SpoolError, match="another process"), opened(tmp_path):
+    with open_spool(tmp_path), pytest.raises(SpoolError, match="another process"), open_spool(tmp_path):
         pass
 
 
@@ -128,9 +128,9 @@ def test_a_full_disk_loses_nothing_and_the_spool_continues(
         return real(file, bytes(data[:size]))
 
     monkeypatch.setattr(os, "write", write)
-    with opened(tmp_path, compress=False) as spool:
+    with open_spool(tmp_path, compress=False) as spool:
         spool.instance_uuid = UUID
-        spool.begin({})
+        spool.begin_at({})
         spool.append(rows(1, 1, 10), {1: 10})
         room[0] = 100
         with pytest.raises(SpoolFullError):
@@ -146,12 +146,12 @@ def test_a_full_disk_loses_nothing_and_the_spool_continues(
 
 
 def test_a_gap_shows_in_the_headers(tmp_path: Path) -> None:
-    fill(tmp_path, 1)
-    with opened(tmp_path) as spool:
+    append_blocks(tmp_path, 1)
+    with open_spool(tmp_path) as spool:
         spool.snapshot({1: 50}).close()
-        spool.adopt({1: 50})
+        spool.continue_from({1: 50})
         spool.append(rows(1, 51, 5), {1: 55})
-    metas = [file.meta for file in spool_state.files_of(tmp_path, ".xlog")]
+    metas = [file.meta for file in spool_state.spool_files(tmp_path, ".xlog")]
     assert [(dict(m.vclock), m.prev_vclock) for m in metas] == [({}, None), ({1: 50}, {1: 50})]
     assert read_state(tmp_path).vclock == {1: 55}
 
@@ -159,11 +159,11 @@ def test_a_gap_shows_in_the_headers(tmp_path: Path) -> None:
 OLD, NEW = ServerVersions("2.6.0"), ServerVersions("3.9.0")
 
 
-def headers(directory: Path) -> list[dict[str, str]]:
-    return [dict(file.meta.other) for file in spool_state.files_of(directory, ".xlog")]
+def version_headers(directory: Path) -> list[dict[str, str]]:
+    return [dict(file.meta.other) for file in spool_state.spool_files(directory, ".xlog")]
 
 
-def appended(spool: Spool, versions: ServerVersions, blocks: int = 1) -> None:
+def append_as(spool: Spool, versions: ServerVersions, blocks: int = 1) -> None:
     spool.versions, spool.instance_uuid = versions, UUID
     for _ in range(blocks):
         first = (spool.vclock or {}).get(1, 0) + 1
@@ -172,17 +172,17 @@ def appended(spool: Spool, versions: ServerVersions, blocks: int = 1) -> None:
 
 def test_a_log_has_rows_of_one_version_of_the_server(tmp_path: Path) -> None:
     both = ServerVersions("3.9.0", {1: "2.6.0", 2: "2.11.8"})
-    with opened(tmp_path) as spool:
-        spool.begin({})
+    with open_spool(tmp_path) as spool:
+        spool.begin_at({})
         for versions in (OLD, OLD, NEW, both, both, NEW):
-            appended(spool, versions)
-    assert headers(tmp_path) == [
+            append_as(spool, versions)
+    assert version_headers(tmp_path) == [
         {"Version": "2.6.0"},
         {"Version": "3.9.0"},
         {"Version": "3.9.0", PEER_VERSIONS_KEY: "{1: 2.6.0, 2: 2.11.8}"},
         {"Version": "3.9.0"},
     ]
-    files = spool_state.files_of(tmp_path, ".xlog")
+    files = spool_state.spool_files(tmp_path, ".xlog")
     assert [dict(file.meta.vclock) for file in files] == [{}, {1: 20}, {1: 30}, {1: 50}]
     assert all(after.meta.prev_vclock == before.meta.vclock for before, after in pairwise(files))
     assert all(read_tail(file.path, file.meta)[0].is_closed for file in files)
@@ -191,16 +191,16 @@ def test_a_log_has_rows_of_one_version_of_the_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("versions", [OLD, NEW])
-def test_a_log_of_before_a_kill_continues_with_rows_of_its_version_only(
+def test_a_log_is_continued_after_a_kill_with_rows_of_its_version_only(
     tmp_path: Path, versions: ServerVersions
 ) -> None:
-    with opened(tmp_path) as spool:
-        spool.begin({})
-        appended(spool, OLD)
+    with open_spool(tmp_path) as spool:
+        spool.begin_at({})
+        append_as(spool, OLD)
         spool._writer = None
-    with opened(tmp_path) as spool:
-        appended(spool, versions)
-    files = spool_state.files_of(tmp_path, ".xlog")
+    with open_spool(tmp_path) as spool:
+        append_as(spool, versions)
+    files = spool_state.spool_files(tmp_path, ".xlog")
     found = [(dict(file.meta.vclock), file.meta.other["Version"]) for file in files]
     assert found == [({}, "2.6.0"), *([({1: 10}, "3.9.0")] if versions == NEW else [])]
     assert all(read_tail(file.path, file.meta)[0].is_closed for file in files)
@@ -212,31 +212,33 @@ def test_a_log_of_before_a_kill_continues_with_rows_of_its_version_only(
 def test_a_log_without_rows_is_replaced_for_another_version(
     tmp_path: Path, is_closed: bool, at_first: bool
 ) -> None:
-    with opened(tmp_path) as spool:
-        spool.begin({})
+    with open_spool(tmp_path) as spool:
+        spool.begin_at({})
         if not at_first:
-            appended(spool, OLD)
+            append_as(spool, OLD)
             spool.close()
         spool.instance_uuid = UUID
         spool._open_log(OLD)
         if not is_closed:
             spool._writer = None
     directory, known = Directory(Source("a1", str(tmp_path))), dict[Path, Meta]()
-    before = [file.meta.length for file in spool_state.files_of(tmp_path, ".xlog", known)]
+    before = [file.meta.length for file in spool_state.spool_files(tmp_path, ".xlog", known)]
     assert [file.header for file in directory.listing().logs] == before  # what followers and relays remember
-    with opened(tmp_path) as spool:
+    with open_spool(tmp_path) as spool:
         if spool.vclock is None:
-            spool.begin({})
-        appended(spool, ServerVersions("3.9.0", {2: "2.11.8"}))
-    assert [one["Version"] for one in headers(tmp_path)] == ["2.6.0"] * (not at_first) + ["3.9.0"]
+            spool.begin_at({})
+        append_as(spool, ServerVersions("3.9.0", {2: "2.11.8"}))
+    assert [one["Version"] for one in version_headers(tmp_path)] == ["2.6.0"] * (not at_first) + ["3.9.0"]
     assert read_all(tmp_path) == rows(1, 1, 10 if at_first else 20).tobytes()
     assert list(tmp_path.glob("*.inprogress")) == []
-    metas = [file.meta for file in spool_state.files_of(tmp_path, ".xlog", known)]
+    metas = [file.meta for file in spool_state.spool_files(tmp_path, ".xlog", known)]
     assert [file.header for file in directory.listing().logs] == [meta.length for meta in metas]
     assert metas[-1].prev_vclock == (None if at_first else {})
 
 
-def test_rows_that_wait_for_room_keep_the_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_wait_for_disk_space_keep_their_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real, is_full = os.write, [False]
 
     def write(file: int, data: Any) -> int:
@@ -245,17 +247,17 @@ def test_rows_that_wait_for_room_keep_the_version(tmp_path: Path, monkeypatch: p
         return real(file, data)
 
     monkeypatch.setattr(os, "write", write)
-    with opened(tmp_path) as spool:
-        spool.begin({})
-        appended(spool, OLD)
+    with open_spool(tmp_path) as spool:
+        spool.begin_at({})
+        append_as(spool, OLD)
         is_full[0] = True
         with pytest.raises(SpoolFullError):
-            appended(spool, NEW)
+            append_as(spool, NEW)
         spool.versions = OLD
         is_full[0] = False
         spool.retry()
         assert spool.vclock == {1: 20}
-    assert [one["Version"] for one in headers(tmp_path)] == ["2.6.0", "3.9.0"]
+    assert [one["Version"] for one in version_headers(tmp_path)] == ["2.6.0", "3.9.0"]
     assert read_all(tmp_path) == rows(1, 1, 20).tobytes()
 
 
@@ -267,20 +269,20 @@ def test_malformed_versions_of_peers_are_an_error(text: str) -> None:
 
 
 @pytest.mark.parametrize("compress", [None, False])
-def test_one_limit_holds_for_what_is_written_and_what_is_read(tmp_path: Path, compress: bool | None) -> None:
+def test_writing_and_reading_have_the_same_block_limit(tmp_path: Path, compress: bool | None) -> None:
     """Incompressible bytes are stored uncompressed."""
     noise = np.random.default_rng(16).integers(0, 256, 20_000, np.uint8).tobytes()
     body = encode_body(space_id=512, tuple_=msgpack.packb([1, noise]))
     row = np.frombuffer(encode_row(3, body, timestamp=1.5, replica_id=1, lsn=1), np.uint8)
-    with opened(tmp_path, compress=compress, max_block_bytes=row.size - 1) as spool:
+    with open_spool(tmp_path, compress=compress, max_block_bytes=row.size - 1) as spool:
         spool.instance_uuid = UUID
-        spool.begin({})
+        spool.begin_at({})
         with pytest.raises(TransactionLimitError, match="max_block_bytes"):
             spool.append(row, {1: 1})
         assert (spool.vclock, spool.is_full, names(tmp_path)) == ({}, False, [])
-    with opened(tmp_path, compress=compress, max_block_bytes=row.size) as spool:
+    with open_spool(tmp_path, compress=compress, max_block_bytes=row.size) as spool:
         spool.instance_uuid = UUID
-        spool.begin({})
+        spool.begin_at({})
         spool.append(row, {1: 1})
     assert read_state(tmp_path, row.size).vclock == {1: 1}
     (path,) = (tmp_path / name for name in names(tmp_path))
@@ -290,8 +292,8 @@ def test_one_limit_holds_for_what_is_written_and_what_is_read(tmp_path: Path, co
     assert sum(batch.num_rows for batch in found) == 1
 
 
-def test_a_block_beyond_the_limit_is_refused_whole(tmp_path: Path) -> None:
-    fill(tmp_path, 1, compress=True)
+def test_a_block_beyond_the_limit_is_refused_by_writer_and_reader(tmp_path: Path) -> None:
+    append_blocks(tmp_path, 1, compress=True)
     (path,) = (tmp_path / name for name in names(tmp_path))
     with (
         BlockReader(path, rows(1, 1, 10).size - 1) as reader,
@@ -301,70 +303,72 @@ def test_a_block_beyond_the_limit_is_refused_whole(tmp_path: Path) -> None:
 
 
 def test_an_unfinished_snapshot_is_removed(tmp_path: Path) -> None:
-    with opened(tmp_path) as spool:
+    with open_spool(tmp_path) as spool:
         spool.instance_uuid = UUID
         spool.snapshot({1: 50}).abandon()
-    with opened(tmp_path) as spool:
+    with open_spool(tmp_path) as spool:
         assert spool.vclock is None
     assert list(tmp_path.glob("*inprogress")) == []
 
 
 def test_a_snapshot_behind_the_spool_is_refused(tmp_path: Path) -> None:
-    fill(tmp_path, 2)
-    with opened(tmp_path) as spool, pytest.raises(SpoolError, match="behind"):
-        spool.adopt({1: 5})
+    append_blocks(tmp_path, 2)
+    with open_spool(tmp_path) as spool, pytest.raises(SpoolError, match="behind"):
+        spool.continue_from({1: 5})
 
 
-def gone(directory: Path, keep: Keep, now: float = 0.0) -> list[str]:
-    snapshots, logs = spool_state.files_of(directory, ".snap"), spool_state.files_of(directory, ".xlog")
-    return [path.name for path in removable(snapshots, logs, read_acks(directory), keep, now)]
+def removable_names(directory: Path, keep: SpoolRetention, now: float = 0.0) -> list[str]:
+    snapshots, logs = spool_state.spool_files(directory, ".snap"), spool_state.spool_files(directory, ".xlog")
+    return [path.name for path in removable_files(snapshots, logs, read_acks(directory), keep, now)]
 
 
-def test_files_are_removed_when_every_reader_has_passed_them(tmp_path: Path) -> None:
-    fill(tmp_path, 6, rotate_bytes=1, compress=False)
+def test_files_are_removed_when_every_reader_has_acknowledged_them(tmp_path: Path) -> None:
+    append_blocks(tmp_path, 6, rotate_bytes=1, compress=False)
     logs = names(tmp_path)
     assert len(logs) == 6
-    wanted = Keep(readers=frozenset({"aggregator"}))
-    assert gone(tmp_path, wanted) == []
+    wanted = SpoolRetention(readers=frozenset({"aggregator"}))
+    assert removable_names(tmp_path, wanted) == []
     write_ack(tmp_path, "aggregator", {1: 35})
-    assert gone(tmp_path, wanted) == logs[:3]
+    assert removable_names(tmp_path, wanted) == logs[:3]
     write_ack(tmp_path, "relay-1", {1: 10})
     now = read_acks(tmp_path)["relay-1"].modified
-    assert gone(tmp_path, wanted, now) == logs[:1]
-    assert gone(tmp_path, wanted, now + wanted.forget + 1) == logs[:3]
+    assert removable_names(tmp_path, wanted, now) == logs[:1]
+    assert removable_names(tmp_path, wanted, now + wanted.forget + 1) == logs[:3]
     write_ack(tmp_path, "aggregator", {1: 10**6})
-    assert gone(tmp_path, wanted, now + wanted.forget + 1) == logs[:-1], "the last log always stays"
+    assert removable_names(tmp_path, wanted, now + wanted.forget + 1) == logs[:-1], (
+        "the last log always stays"
+    )
 
 
 def test_limits_apply_only_without_readers(tmp_path: Path) -> None:
-    fill(tmp_path, 6, rotate_bytes=1, compress=False)
+    append_blocks(tmp_path, 6, rotate_bytes=1, compress=False)
     logs = names(tmp_path)
     sizes = [(tmp_path / name).stat().st_size for name in logs]
-    assert gone(tmp_path, Keep()) == []
-    assert gone(tmp_path, Keep(size=sum(sizes[2:]))) == logs[:2]
-    assert gone(tmp_path, Keep(size=sum(sizes[2:]) - 1)) == logs[:3]
-    assert gone(tmp_path, Keep(age=10.0), now=2e10) == logs[:-1]
+    assert removable_names(tmp_path, SpoolRetention()) == []
+    assert removable_names(tmp_path, SpoolRetention(size=sum(sizes[2:]))) == logs[:2]
+    assert removable_names(tmp_path, SpoolRetention(size=sum(sizes[2:]) - 1)) == logs[:3]
+    assert removable_names(tmp_path, SpoolRetention(age=10.0), now=2e10) == logs[:-1]
     write_ack(tmp_path, "slow", {})
     now = read_acks(tmp_path)["slow"].modified
-    assert gone(tmp_path, Keep(size=1, age=10.0), now) == []
+    assert removable_names(tmp_path, SpoolRetention(size=1, age=10.0), now) == []
 
 
 def test_a_snapshot_is_removed_with_the_logs_that_continue_it(tmp_path: Path) -> None:
-    with opened(tmp_path, rotate_bytes=1, compress=False) as spool:
+    with open_spool(tmp_path, rotate_bytes=1, compress=False) as spool:
         spool.instance_uuid = UUID
         spool.snapshot({1: 10}).close()
-        spool.adopt({1: 10})
+        spool.continue_from({1: 10})
         for k in range(3):
             spool.append(rows(1, 11 + 10 * k, 10), {1: 20 + 10 * k})
     write_ack(tmp_path, "r", {1: 30})
-    keep = Keep(readers=frozenset({"r"}))
-    assert gone(tmp_path, keep) == ["00000000000000000010.snap", *names(tmp_path)[:2]]
-    assert gone(tmp_path, Keep(readers=frozenset({"r"}), snapshot=True)) == []
+    keep = SpoolRetention(readers=frozenset({"r"}))
+    assert removable_names(tmp_path, keep) == ["00000000000000000010.snap", *names(tmp_path)[:2]]
+    assert removable_names(tmp_path, SpoolRetention(readers=frozenset({"r"}), snapshot=True)) == []
 
 
-def test_acknowledgements_are_checked(tmp_path: Path) -> None:
+def test_invalid_acknowledgements_are_refused_or_reported(tmp_path: Path) -> None:
     write_ack(tmp_path, "a", {0: 7, 2: 5})
-    assert read_acks(tmp_path) == {"a": Ack("a", {2: 5}, read_acks(tmp_path)["a"].modified)}
+    assert read_acks(tmp_path) == {"a": ReaderAck("a", {2: 5}, read_acks(tmp_path)["a"].modified)}
     with pytest.raises(ValueError, match="reader"):
         write_ack(tmp_path, "../a", {})
 
@@ -385,17 +389,17 @@ BAD_ACKS = [
 
 @pytest.mark.parametrize("text", BAD_ACKS, ids=range(len(BAD_ACKS)))
 def test_a_bad_acknowledgement_is_reported_and_keeps_files_for_a_while(tmp_path: Path, text: bytes) -> None:
-    fill(tmp_path, 6, rotate_bytes=1, compress=False)
+    append_blocks(tmp_path, 6, rotate_bytes=1, compress=False)
     logs = names(tmp_path)
     write_ack(tmp_path, "aggregator", {1: 35})
     (tmp_path / "acks" / "bad.json").write_bytes(text)
     acks = read_acks(tmp_path)
     assert acks["aggregator"].error is None
     assert "acknowledgement" in (acks["bad"].error or "")
-    now, keep = acks["bad"].modified, Keep()
-    assert gone(tmp_path, keep, now) == []
+    now, keep = acks["bad"].modified, SpoolRetention()
+    assert removable_names(tmp_path, keep, now) == []
     assert (
-        gone(tmp_path, keep, now + keep.forget + 1) == []
-    )  # nobody counts any more, and there are no limits
-    named = Keep(readers=frozenset({"aggregator"}))
-    assert gone(tmp_path, named, now + named.forget + 1) == logs[:3]
+        removable_names(tmp_path, keep, now + keep.forget + 1) == []
+    )  # all acknowledgements have expired, and there are no limits
+    named = SpoolRetention(readers=frozenset({"aggregator"}))
+    assert removable_names(tmp_path, named, now + named.forget + 1) == logs[:3]

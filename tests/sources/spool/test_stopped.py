@@ -1,4 +1,4 @@
-"""The lock shows whether a daemon writes a spool, and the version whether masters keep logs for it."""
+"""The lock shows whether a daemon writes a spool, and the version whether masters retain logs for it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_spool_without_a_daemon_is_reported(tmp_path: Path, version: str, keep
         assert stopped_spools([tmp_path]) == []
         with spool.snapshot({1: 5}):
             pass
-        spool.adopt({1: 5})
+        spool.continue_from({1: 5})
         assert stopped_spools([tmp_path]) == []
     (found,) = stopped_spools([tmp_path])
     assert (found.directory, found.instance_uuid, found.keeps_logs) == (str(tmp_path), DAEMON, keeps)

@@ -14,7 +14,7 @@ from typing import Any
 
 from sources.iproto import inflow
 from sources.iproto.address import Peer, parse_address
-from sources.subscribe.options import ReplicasetOptions, Start, Timing
+from sources.subscribe.options import ReplicasetOptions, SpoolStart, Timing
 from sources.subscribe.replicaset import FollowedReplicaset
 from tests.live.server import Tarantool
 
@@ -43,9 +43,9 @@ def options(directory: Path, *addresses: str, **other: Any) -> ReplicasetOptions
 
 
 @contextmanager
-def following(how: ReplicasetOptions, start: Start | None = None) -> Iterator[FollowedReplicaset]:
-    """Follow while the block runs; errors of the daemon are raised at its end."""
-    inflow.warm()
+def following(how: ReplicasetOptions, start: SpoolStart | None = None) -> Iterator[FollowedReplicaset]:
+    """Run the daemon while the `with` block runs; errors of the daemon are raised at its end."""
+    inflow.compile_kernels()
     loop = asyncio.new_event_loop()
     replicaset = FollowedReplicaset(how, start)
     failed: list[BaseException] = []
@@ -85,8 +85,8 @@ def vclock(server: Tarantool) -> dict[int, int]:
 
 
 def has(replicaset: FollowedReplicaset, servers: Iterable[Tarantool]) -> Callable[[], bool]:
-    """Return whether a spool has the rows that servers have now, as a condition."""
-    wanted = [vclock(server) for server in servers]
+    """Return a function that tells whether a spool has all rows that the servers have now."""
+    expected = [vclock(server) for server in servers]
     return lambda: all(
-        (replicaset.spool.vclock or {}).get(i, 0) >= n for one in wanted for i, n in one.items()
+        (replicaset.spool.vclock or {}).get(i, 0) >= n for one in expected for i, n in one.items()
     )

@@ -1,4 +1,4 @@
-"""Assignment of ids to peers: each point of documents 002 and 004, and properties for any peers and ids."""
+"""Assignment of replica ids to peers: examples, and properties for any peers and ids."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sources.iproto.messages import Ballot
-from sources.subscribe.assignment import Orphans, assign, choose_leader
-from sources.subscribe.start import fitness, rewound, start_vclock
+from sources.subscribe.assignment import OrphanPolicy, assign, choose_leader
+from sources.subscribe.start import is_rewound, peer_fitness, start_vclock
 
 A, B, C = "a", "b", "c"
 OWNERS = {1: A, 2: B, 3: C}
@@ -25,36 +25,36 @@ def test_orphans_go_to_the_last_peer_by_id() -> None:
     assert assign([B, A], OWNERS | {7: "gone", 9: ""}) == {A: ids(1), B: ids(2, 3, 7, 9)}
 
 
-def test_orphans_go_round() -> None:
+def test_orphans_are_assigned_in_turn() -> None:
     owners = OWNERS | {7: "d", 8: "e", 9: "f", 10: "g"}
-    given_ = assign([A, B, C], owners, orphans=Orphans.ROUND_ROBIN)
+    given_ = assign([A, B, C], owners, orphans=OrphanPolicy.ROUND_ROBIN)
     assert given_ == {A: ids(1, 7, 10), B: ids(2, 8), C: ids(3, 9)}
 
 
-def test_a_dropped_peer_s_ids_move_and_nothing_else() -> None:
+def test_only_the_ids_of_a_disconnected_peer_move() -> None:
     before = assign([A, B, C], OWNERS)
     assert assign([A, C], OWNERS, before) == {A: ids(1), C: ids(2, 3)}
 
 
-def test_a_peer_that_is_back_takes_its_ids_from_the_one_that_had_them() -> None:
+def test_a_reconnected_peer_gets_its_own_id_back() -> None:
     stolen = {A: ids(1), C: ids(2, 3)}
     assert assign([A, B, C], OWNERS, stolen) == {A: ids(1), B: ids(2), C: ids(3)}
 
 
-def test_an_orphan_stays_where_it_is_when_another_peer_comes() -> None:
+def test_an_orphan_stays_with_its_peer_when_another_connects() -> None:
     before = {A: ids(1, 9)}
     assert assign([A, B], {1: A, 2: B, 9: "x"}, before)[A] == ids(1, 9)
 
 
-def test_an_instance_that_joins_is_an_orphan_until_it_is_a_peer() -> None:
+def test_a_new_instance_is_an_orphan_until_it_is_a_peer() -> None:
     before = assign([A, B], {1: A, 2: B})
     assert assign([A, B], OWNERS, before) == {A: ids(1), B: ids(2, 3)}
 
 
 def test_a_peer_that_cannot_feed_an_id_does_not_get_it() -> None:
-    able = {A: ids(1, 2, 3), B: ids(3), C: ids(1, 3)}
-    assert assign([A, B, C], OWNERS, able=able) == {A: ids(1, 2), C: ids(3)}
-    assert assign([A, B], {5: "x"}, able={A: ids(), B: ids()}) == {}
+    feedable = {A: ids(1, 2, 3), B: ids(3), C: ids(1, 3)}
+    assert assign([A, B, C], OWNERS, feedable=feedable) == {A: ids(1, 2), C: ids(3)}
+    assert assign([A, B], {5: "x"}, feedable={A: ids(), B: ids()}) == {}
 
 
 peers = st.lists(st.sampled_from("abcdefgh"), unique=True)
@@ -65,9 +65,9 @@ owners = st.dictionaries(st.integers(1, 31), st.sampled_from("abcdefghxyz"), max
 )
 
 
-@given(peers, owners, peers, st.sampled_from(list(Orphans)))
-def test_every_id_once_its_own_to_its_own_and_least_moves(
-    connected: list[str], owned: dict[int, str], before_: list[str], orphans: Orphans
+@given(peers, owners, peers, st.sampled_from(list(OrphanPolicy)))
+def test_each_id_is_assigned_once_and_as_few_as_possible_move(
+    connected: list[str], owned: dict[int, str], before_: list[str], orphans: OrphanPolicy
 ) -> None:
     before = assign(before_, owned, orphans=orphans)
     after = assign(connected, owned, before, orphans)
@@ -88,31 +88,33 @@ def ballot(vclock: dict[int, int], gc: dict[int, int] | None = None) -> Ballot:
     return Ballot(vclock, gc or {}, is_loading=False)
 
 
-def test_the_leader_stays_while_it_is_able() -> None:
+def test_the_leader_stays_while_it_can_feed_all_ids() -> None:
     ballots = {A: ballot({1: 5}), B: ballot({1: 9})}
-    able = {A: ids(1), B: ids(1)}
-    assert choose_leader([A, B], ids(1), A, ballots, able) == {A: ids(1)}
-    assert choose_leader([A, B], ids(1), None, ballots, able) == {B: ids(1)}
+    feedable = {A: ids(1), B: ids(1)}
+    assert choose_leader([A, B], ids(1), A, ballots, feedable) == {A: ids(1)}
+    assert choose_leader([A, B], ids(1), None, ballots, feedable) == {B: ids(1)}
     assert choose_leader([A, B], ids(1), A, ballots, {A: ids(), B: ids(1)}) == {B: ids(1)}
     assert choose_leader([A, B], ids(1), A, ballots, {A: ids(), B: ids()}) == {}
 
 
-def test_a_start_is_checked_on_both_sides() -> None:
-    """The condition is gc <= start <= current; a server does not report a start that is ahead of it."""
-    fit = fitness(ballot({1: 10, 2: 10, 3: 10}, {1: 5, 2: 6}), {1: 5, 2: 5, 3: 11}, [1, 2, 3, 4])
-    assert (fit.able, fit.gone, fit.behind) == (ids(1, 4), {2: 6}, {3: 10})
+def test_a_start_is_compared_with_both_vclocks_of_the_ballot() -> None:
+    """The condition is gc <= start <= current; a server does not report a start that is higher than its vclock."""
+    fit = peer_fitness(ballot({1: 10, 2: 10, 3: 10}, {1: 5, 2: 6}), {1: 5, 2: 5, 3: 11}, [1, 2, 3, 4])
+    assert (fit.feedable, fit.lost, fit.behind) == (ids(1, 4), {2: 6}, {3: 10})
 
 
-def test_ids_of_others_are_asked_for_from_the_peer_s_own_position() -> None:
+def test_the_start_has_the_peers_own_lsns_for_other_ids() -> None:
     told = ballot({1: 10, 2: 20, 3: 30})
     assert start_vclock(told, {1: 4, 2: 25, 5: 1}, ids(1, 5)) == {1: 4, 2: 25, 3: 30, 5: 1}
     assert start_vclock(told, {1: 4}, None) == {1: 4}
     assert start_vclock(told, {}, ids(1)) == {2: 20, 3: 30}
 
 
-def test_rows_are_lost_only_if_no_peer_has_them() -> None:
+def test_an_instance_is_rewound_only_if_no_peer_has_its_rows() -> None:
     had = {A: {1: 10}, B: {1: 10}}
-    assert rewound(A, 1, {A: ballot({1: 9}), B: ballot({1: 8})}, had)
-    assert not rewound(A, 1, {A: ballot({1: 9}), B: ballot({1: 10})}, had)
-    assert not rewound(A, 1, {B: ballot({1: 8})}, had), "its instance is away: the rows may come back"
-    assert not rewound(A, 1, {A: ballot({1: 9})}, {A: {1: 9}}), "a ballot that is older than what came since"
+    assert is_rewound(A, 1, {A: ballot({1: 9}), B: ballot({1: 8})}, had)
+    assert not is_rewound(A, 1, {A: ballot({1: 9}), B: ballot({1: 10})}, had)
+    assert not is_rewound(A, 1, {B: ballot({1: 8})}, had), "its instance is away: the rows may come back"
+    assert not is_rewound(A, 1, {A: ballot({1: 9})}, {A: {1: 9}}), (
+        "a ballot that is older than what came since"
+    )

@@ -118,7 +118,7 @@ def test_the_queue_gets_other_owners(tmp_path: Path, feed: FeedMode) -> None:
 
 @pytest.mark.skipif(release_here() < (3, 0), reason="servers before 3.0 have no names")
 def test_names_of_instances_and_of_the_replicaset(tmp_path: Path) -> None:
-    """Names given at the beginning, and to a member without one: the same instances, the same rows."""
+    """A member that gets a name later is the same instance, with the same rows."""
     spool = tmp_path / "spool"
     names: dict[str, Any] = {"replicaset_name": "rs-a"}
     with mesh(tmp_path, 2, names) as masters:
@@ -131,7 +131,7 @@ def test_names_of_instances_and_of_the_replicaset(tmp_path: Path) -> None:
             await_all(masters, replicaset)
             rows = masters[1].eval("return box.space._cluster:select()")
             assert rows == [[1, instance(1), "a-one"], [2, instance(2), "a-two"]]
-            assert replicaset.choice.owners == {1: instance(1), 2: instance(2)}
+            assert replicaset.chooser.owners == {1: instance(1), 2: instance(2)}
         check(masters, spool)
     catalog = SpoolCatalog(spool)
     catalog.refresh()
@@ -143,7 +143,7 @@ def test_names_of_instances_and_of_the_replicaset(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("feed", list(FeedMode))
 def test_a_member_is_expelled_and_replaced_while_it_is_followed(tmp_path: Path, feed: FeedMode) -> None:
-    """The new member has the old one's replica id, and writes its own rows under it."""
+    """The new member gets the replica id of the old one, and writes rows with it."""
     spool = tmp_path / "spool"
     with (
         mesh(tmp_path, 2) as masters,
@@ -164,7 +164,7 @@ def test_a_member_is_expelled_and_replaced_while_it_is_followed(tmp_path: Path, 
         with Tarantool(tmp_path / "new", cfg=new, socket=socket) as server:
             masters[1].eval("box.cfg{replication = ...}", [f"unix/:{socket}"])
             assert masters.cluster(1) == {1: instance(1), 2: instance(9)}
-            await_until(lambda: replicaset.choice.owners == {1: instance(1), 2: instance(9)}, "its owner")
+            await_until(lambda: replicaset.chooser.owners == {1: instance(1), 2: instance(9)}, "its owner")
             await_until(lambda: server.eval("return box.info.status") == "running", "the member")
             server.eval("for i = 200, 209 do box.space.load:replace{i, 'of the new one'} end")
             await_until(lambda: masters.vclock(1)[2] == server.eval("return box.info.lsn"), "replication")

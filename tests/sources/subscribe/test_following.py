@@ -14,9 +14,9 @@ import pytest
 from schemas.errors import RewindError
 from sources.iproto.kernels import wire as kernel
 from sources.spool.spool import Spool
-from sources.subscribe.options import FeedMode, Start
+from sources.subscribe.options import FeedMode, SpoolStart
 from sources.subscribe.replicaset import FollowedReplicaset
-from sources.subscribe.status import status_of
+from sources.subscribe.status import replicaset_status
 from tests.live.mesh import REPLICASET, SPACE, Mesh, instance, mesh
 from tests.live.proxy import Proxy
 from tests.live.server import release_here
@@ -26,10 +26,10 @@ from tests.sources.subscribe.following import await_until, following, options
 pytestmark = pytest.mark.live
 
 STRIDE = int(os.environ.get("SOAK_STRIDE", "1"))
-"""From one byte to the next one where a snapshot is cut, behind its first `SHORT` bytes."""
+"""Distance in bytes between two cuts of a snapshot, after its first `SHORT` bytes."""
 
 SHORT = 1000
-"""Bytes: longer than the handshakes and the whole stream of the test that cuts them at every one."""
+"""More bytes than the handshakes and the stream have in the test that cuts a connection at every byte."""
 
 
 def write(masters: Mesh, number: int, first: int, count: int, value: str = "x") -> None:
@@ -50,13 +50,13 @@ def write(masters: Mesh, number: int, first: int, count: int, value: str = "x") 
 
 
 def await_all(masters: Mesh, replicaset: FollowedReplicaset) -> None:
-    """Wait until masters and spool have the same rows."""
+    """Wait until the spool has all rows of the masters."""
     expected = {n: masters.vclock(n)[n] for n in masters.members if masters.vclock(n).get(n)}
     await_until(lambda: all(masters.vclock(n) == expected for n in masters.members), "replication")
     try:
         await_until(lambda: replicaset.spool.vclock == expected, f"the spool's {expected}")
     except AssertionError as error:
-        raise AssertionError(f"{error}: {status_of(replicaset)}") from None
+        raise AssertionError(f"{error}: {replicaset_status(replicaset)}") from None
 
 
 CONSUMERS = """
@@ -65,17 +65,19 @@ CONSUMERS = """
     table.sort(names)
     return names
 """
-LET_GO = """
+DROP_RETAINED_LOGS = """
     if box.ctl.replica_gc == nil then return true end
     pcall(box.ctl.replica_gc, ...)
     return box.space._gc_consumers:get{...} == nil
 """
-"""From 3.3 on a server keeps its logs for a daemon that is away; it refuses to let go of one that is there."""
+"""From 3.3 on a server retains logs for a disconnected daemon; it refuses to drop those of a connected one."""
 
 
-def let_go(masters: Mesh, number: int, uuid: str | None) -> None:
-    """Make a master drop the logs that it keeps for a daemon that has just ended."""
-    await_until(lambda: masters[number].eval(LET_GO, uuid) is True, "the end of the daemon's stream")
+def drop_retained_logs(masters: Mesh, number: int, uuid: str | None) -> None:
+    """Make a master drop the logs that it retains for a daemon that has just ended."""
+    await_until(
+        lambda: masters[number].eval(DROP_RETAINED_LOGS, uuid) is True, "the end of the daemon's stream"
+    )
 
 
 def check(masters: Mesh, spool: Path) -> None:
@@ -117,7 +119,7 @@ def test_rows_of_three_masters_come_once(masters: Mesh, tmp_path: Path, feed: Fe
         assert tuples_of(server) == tuples_of(masters[1])
 
 
-def test_the_daemon_is_registered_nowhere(masters: Mesh, tmp_path: Path) -> None:
+def test_no_master_registers_the_daemon(masters: Mesh, tmp_path: Path) -> None:
     before = masters[1].eval("return box.space._cluster:select()")
     with following(options(tmp_path / "spool", *addresses(masters))) as replicaset:
         write(masters, 1, 0, 10)
@@ -136,24 +138,24 @@ def test_the_daemon_is_registered_nowhere(masters: Mesh, tmp_path: Path) -> None
         assert bool(keeps) is (release_here() >= (3, 3))
 
 
-def test_an_id_that_another_instance_gets_is_noticed(masters: Mesh, tmp_path: Path) -> None:
+def test_an_id_that_is_assigned_to_another_instance_is_noticed(masters: Mesh, tmp_path: Path) -> None:
     """An expulsion and a registration between two votes: the ids in the vclock stay the same."""
     follower = "f0000000-0000-4000-8000-000000000003"
     with following(
         options(tmp_path / "spool", *addresses(masters), origins=(instance(1), instance(2)))
     ) as replicaset:
         write(masters, 3, 0, 1)
-        await_until(lambda: bool(replicaset.choice.owners), "a choice")
-        assert replicaset.choice.owners == {n: instance(n) for n in (1, 2, 3)}
+        await_until(lambda: bool(replicaset.chooser.owners), "a choice")
+        assert replicaset.chooser.owners == {n: instance(n) for n in (1, 2, 3)}
         masters[1].eval("box.space._cluster:delete(2) box.space._cluster:insert({2, ...})", follower)
         now = {1: instance(1), 2: follower, 3: instance(3)}
-        await_until(lambda: replicaset.choice.owners == now, "the new owners")
+        await_until(lambda: replicaset.chooser.owners == now, "the new owners")
         expected = [kernel.AS_NOP, kernel.SENT, kernel.AS_NOP, kernel.AS_NOP]
-        await_until(lambda: [*replicaset._whitelist.wanted[:4]] == expected, "whose rows are kept")
+        await_until(lambda: [*replicaset._whitelist.treatments[:4]] == expected, "whose rows are kept")
 
 
 @pytest.mark.parametrize("feed", list(FeedMode))
-def test_a_restart_needs_nothing_but_the_spool(masters: Mesh, tmp_path: Path, feed: FeedMode) -> None:
+def test_a_restart_needs_only_the_spool(masters: Mesh, tmp_path: Path, feed: FeedMode) -> None:
     how = options(tmp_path / "spool", *addresses(masters), feed=feed)
     uuids = set()
     for k in range(3):
@@ -204,14 +206,14 @@ def test_a_frozen_peer_is_replaced_and_comes_back(masters: Mesh, tmp_path: Path,
     check(masters, tmp_path / "spool")
 
 
-def test_a_lost_spool_begins_at_a_given_vclock_without_a_snapshot(masters: Mesh, tmp_path: Path) -> None:
+def test_a_new_spool_begins_at_a_configured_vclock_without_a_snapshot(masters: Mesh, tmp_path: Path) -> None:
     how = options(tmp_path / "spool", *addresses(masters))
     write(masters, 1, 0, 50)
     write(masters, 2, 100, 50)
     await_until(lambda: masters.vclock(1) == masters.vclock(2))
     settled = masters.vclock(1)
     write(masters, 3, 200, 30)
-    with following(how, Start(REPLICASET, settled)) as replicaset:
+    with following(how, SpoolStart(REPLICASET, settled)) as replicaset:
         await_all(masters, replicaset)
         assert replicaset.progress.snapshots == 0
     rows, faults, _ = read_spool(masters[1], tmp_path / "spool")
@@ -220,15 +222,15 @@ def test_a_lost_spool_begins_at_a_given_vclock_without_a_snapshot(masters: Mesh,
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_spool_of_another_replicaset_is_refused(masters: Mesh, tmp_path: Path, kept: bool) -> None:
-    """Also by its files, after a restart of the daemon."""
+    """After a restart, the daemon knows the replicaset from the spool's files."""
     other = "bbbbbbbb-0000-4000-8000-000000000000"
     if kept:
         with Spool(tmp_path / "spool") as spool:
             spool.instance_uuid, spool.replicaset_uuid = other, other
-            spool.begin({1: 1})
+            spool.begin_at({1: 1})
             spool.append(np.empty(0, np.uint8), {1: 1})
     how = options(tmp_path / "spool", *addresses(masters))
-    with following(how, None if kept else Start(other, {1: 1})) as replicaset:
+    with following(how, None if kept else SpoolStart(other, {1: 1})) as replicaset:
         await_until(lambda: replicaset.error is not None, "the refusal")
         assert f"not {other} as the spool" in str(replicaset.error)
         assert replicaset.feeds == {}
@@ -241,20 +243,20 @@ def test_a_snapshot_replaces_missing_logs(masters: Mesh, tmp_path: Path) -> None
         await_all(masters, replicaset)
     spooled = sum(masters.vclock(1).values())
     for n in (1, 2, 3):
-        let_go(masters, n, replicaset.spool.instance_uuid)
+        drop_retained_logs(masters, n, replicaset.spool.instance_uuid)
     for k in range(3):
         for n in (1, 2, 3):
             write(masters, n, 100 * k + 1000 * n, 20)
             masters[n].eval("box.cfg{checkpoint_count = 1} box.snapshot()")
     await_until(lambda: all(masters.vclock(n) == masters.vclock(1) for n in (1, 2, 3)))
 
-    # A server lets go of what another one has acknowledged when it begins another log.
+    # A server drops logs that another one has acknowledged when it begins a new log.
     def oldest_log(n: int) -> int:
         masters[n].eval("box.space.load:replace{9000 + ..., 'x'} box.snapshot()", n)
         # A server that has closed its log begins the next one with its next row.
         return min((int(file.stem) for file in masters[n].directory.glob("*.xlog")), default=0)
 
-    # Files go after the garbage collector says so, and a stream begins from those that are there.
+    # Files are removed later than the garbage collector reports, and a stream begins from existing files.
     gone = "the end of the first logs"
     await_until(lambda: min(map(oldest_log, (1, 2, 3))) > spooled, gone, pause=0.1)
     with following(how) as replicaset:
@@ -296,7 +298,7 @@ def cuts() -> list[int]:
 
 
 def test_a_connection_that_is_cut_anywhere_changes_nothing(tmp_path: Path) -> None:
-    """Each connection of one daemon is cut (handshakes, snapshot, stream), each time some bytes later."""
+    """Each connection of a daemon (handshakes, snapshot, stream) is cut, each time some bytes later."""
     with mesh(tmp_path, 1) as masters:
         places = iter(cuts())
         with (
@@ -315,7 +317,7 @@ def test_a_connection_that_is_cut_anywhere_changes_nothing(tmp_path: Path) -> No
 
 
 def follow_with_cut(masters: Mesh, spool: Path, cut: int | None) -> int:
-    """Follow through a proxy that cuts each connection but the first (votes) once; return the bytes it sent."""
+    """Follow through a proxy that cuts each connection once, except that of votes; return how many bytes it sent."""
     budgets = iter([None, cut, cut])
     with (
         Proxy(masters[1].socket, lambda: next(budgets, None)) as proxy,

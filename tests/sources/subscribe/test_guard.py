@@ -18,15 +18,15 @@ import pytest
 
 from schemas.errors import SpoolError
 from sources.iproto.greeting import Greeting, format_greeting
-from sources.iproto.inflow import Chunk
+from sources.iproto.inflow import TransactionChunk
 from sources.iproto.packet import encode_packet
-from sources.spool.options import Keep
+from sources.spool.options import SpoolRetention
 from sources.spool.spool import Spool
 from sources.subscribe.backoff import Backoff
-from sources.subscribe.daemon import follow
-from sources.subscribe.feed import Feed
+from sources.subscribe.daemon import daemon_tasks
+from sources.subscribe.feed import PeerFeed
 from sources.subscribe.replicaset import FollowedReplicaset
-from sources.subscribe.status import status_of
+from sources.subscribe.status import replicaset_status
 from tests.live.mesh import mesh
 from tests.live.spools import read_spool, tuples_of
 from tests.sources.subscribe.following import QUICK, options
@@ -46,7 +46,7 @@ def run(replicasets: list[FollowedReplicaset], test: Callable[[], Coroutine[Any,
     """Run the daemon of some replicasets while a test runs; none of its tasks may end by itself."""
 
     async def both() -> None:
-        tasks = [asyncio.create_task(each) for each in follow(replicasets, Keep())]
+        tasks = [asyncio.create_task(each) for each in daemon_tasks(replicasets, SpoolRetention())]
         try:
             await test()
             assert not any(task.done() for task in tasks)
@@ -62,7 +62,7 @@ def replicaset(directory: Path, *peers: str) -> FollowedReplicaset:
     return FollowedReplicaset(options(directory, *peers, timing=TIMING))
 
 
-def test_a_damaged_spool_stops_its_replicaset_alone(tmp_path: Path) -> None:
+def test_a_damaged_spool_stops_only_its_replicaset(tmp_path: Path) -> None:
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "lock").touch()
     damaged = tmp_path / "bad" / "00000000000000000007.xlog"
@@ -73,8 +73,8 @@ def test_a_damaged_spool_stops_its_replicaset_alone(tmp_path: Path) -> None:
     async def test() -> None:
         await until(lambda: bad.restarts >= 2 and good.links[0].error is not None)
         assert "damaged" in str(bad.error)
-        assert status_of(bad)["restarts"] >= 2
-        assert "damaged" in status_of(bad)["error"]
+        assert replicaset_status(bad)["restarts"] >= 2
+        assert "damaged" in replicaset_status(bad)["error"]
         assert (good.restarts, good.error) == (0, None)
         damaged.unlink()
         await until(lambda: bad.error is None and bad.links[0].error is not None)
@@ -84,7 +84,7 @@ def test_a_damaged_spool_stops_its_replicaset_alone(tmp_path: Path) -> None:
 
 @contextlib.asynccontextmanager
 async def serving(path: Path, answer: Callable[[int, dict[int, Any]], bytes]) -> Any:
-    """Serve like a master whose answers a test makes."""
+    """Run a server that answers as a function says."""
     writers = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -117,7 +117,7 @@ ODD: list[tuple[str, dict[int, Any]]] = [
 
 
 @pytest.mark.parametrize("body", [body for _, body in ODD], ids=[name for name, _ in ODD])
-def test_an_odd_master_stops_its_replicaset_alone(tmp_path: Path, body: dict[int, Any]) -> None:
+def test_a_faulty_master_stops_only_its_replicaset(tmp_path: Path, body: dict[int, Any]) -> None:
     odd = replicaset(tmp_path / "odd", f"unix/:{tmp_path}/odd.sock")
     good = replicaset(tmp_path / "good", f"unix/:{tmp_path}/nobody.sock")
 
@@ -128,27 +128,25 @@ def test_an_odd_master_stops_its_replicaset_alone(tmp_path: Path, body: dict[int
 
     async def test() -> None:
         async with serving(tmp_path / "odd.sock", answer):
-            await until(lambda: odd.links[0].connects >= 3 and odd.links[0].error is not None)
+            await until(lambda: odd.links[0].connection_count >= 3 and odd.links[0].error is not None)
             assert "not" in str(odd.links[0].error) or "no data" in str(odd.links[0].error)
             assert odd.restarts == good.restarts == 0
 
     run([odd, good], test)
 
 
-def test_a_mistake_of_the_program_stops_one_replicaset_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bug_stops_only_one_replicaset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nobody = f"unix/:{tmp_path}/nobody.sock"
     bad, good = replicaset(tmp_path / "bad", nobody), replicaset(tmp_path / "good", nobody)
 
     async def broken() -> None:
-        raise TypeError("a mistake")
+        raise TypeError("a bug")
 
     monkeypatch.setattr(bad, "_step", broken)
 
     async def test() -> None:
         await until(lambda: bad.restarts >= 3)
-        assert "a mistake" in str(bad.error)
+        assert "a bug" in str(bad.error)
         assert good.restarts == 0
 
     run([bad, good], test)
@@ -158,10 +156,10 @@ def test_a_mistake_of_the_program_stops_one_replicaset_alone(
 def test_rows_that_arrive_after_a_failed_fsync_are_fetched_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The spool is truncated; a stream that continues from the removed rows must not write before it is closed."""
+    """The spool is truncated; until it is closed, a stream that continues after the lost rows must not write."""
     spool, waits, fails = tmp_path / "spool", threading.Event(), threading.Event()
-    arrived: list[tuple[Feed, Chunk]] = []
-    fsync, took, failed = os.fsync, FollowedReplicaset._on_chunk, Spool.failed
+    arrived: list[tuple[PeerFeed, TransactionChunk]] = []
+    fsync, took, failed = os.fsync, FollowedReplicaset._on_chunk, Spool.record_flush_failure
 
     def failing(file: int) -> None:
         if fails.is_set() and str(Path(f"/proc/self/fd/{file}").readlink()).endswith(".xlog"):
@@ -173,7 +171,7 @@ def test_rows_that_arrive_after_a_failed_fsync_are_fetched_again(
             raise OSError(errno.EIO, "Input/output error")
         fsync(file)
 
-    def kept_back(self: FollowedReplicaset, feed: Feed, chunk: Chunk) -> None:
+    def hold_back(self: FollowedReplicaset, feed: PeerFeed, chunk: TransactionChunk) -> None:
         if waits.is_set():
             arrived.append((feed, chunk))
         else:
@@ -191,8 +189,8 @@ def test_rows_that_arrive_after_a_failed_fsync_are_fetched_again(
             return found
 
         monkeypatch.setattr(os, "fsync", failing)
-        monkeypatch.setattr(FollowedReplicaset, "_on_chunk", kept_back)
-        monkeypatch.setattr(Spool, "failed", then_arrive)
+        monkeypatch.setattr(FollowedReplicaset, "_on_chunk", hold_back)
+        monkeypatch.setattr(Spool, "record_flush_failure", then_arrive)
 
         async def test() -> None:
             write(masters, 1, 0, 20)
@@ -211,8 +209,8 @@ def test_rows_that_arrive_after_a_failed_fsync_are_fetched_again(
 
 @pytest.mark.live
 @pytest.mark.parametrize("call", ["fsync", "write"])
-def test_a_failing_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
-    """Each sixth call of one kind fails: the replicaset begins again, and fetches the removed rows again."""
+def test_a_failing_disk_loses_no_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """Each sixth call of one kind fails: following restarts, and fetches the lost rows again."""
     spool, calls = tmp_path / "spool", [0]
     real = getattr(os, call)
 
@@ -242,7 +240,7 @@ def test_a_failing_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
         assert (faults, tuples) == ([], tuples_of(masters[1]))
 
 
-def test_waits_grow_are_bounded_and_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backoff_grows_is_bounded_and_random(monkeypatch: pytest.MonkeyPatch) -> None:
     high = Backoff(1.0, 30.0)
     monkeypatch.setattr(random, "uniform", lambda _low, most: most)
     assert [high.seconds() for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]

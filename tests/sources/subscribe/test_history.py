@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from schemas.errors import RewindError
-from sources.iproto.inflow import Chunk
+from sources.iproto.inflow import TransactionChunk
 from sources.iproto.messages import Ballot
-from sources.subscribe.history import MARKS, PeerHistory
+from sources.subscribe.history import MARKS_PER_ORIGIN, PeerHistory
 from sources.xlog.format.encode import encode_body, encode_row
 from tests.live.mesh import Mesh, mesh
 from tests.sources.subscribe.following import await_until, following, options
@@ -21,7 +21,7 @@ A1 = "a0000001-0000-4000-8000-000000000001"
 
 
 def copy_of(masters: Mesh, number: int, to: Path) -> None:
-    """Copy a master's files like a backup; the master is stopped for that."""
+    """Copy a master's files as a backup, while the master is stopped."""
     masters[number].stop()
     shutil.copytree(masters[number].directory, to)
     masters[number].start()
@@ -84,7 +84,7 @@ def test_a_restore_under_a_running_daemon_is_refused_too(tmp_path: Path) -> None
 
 
 @pytest.mark.live
-def test_a_master_that_is_started_again_is_the_same(tmp_path: Path) -> None:
+def test_a_restarted_master_is_accepted(tmp_path: Path) -> None:
     with mesh(tmp_path, 1) as masters:
         with following(options(tmp_path / "spool", *addresses(masters))) as replicaset:
             for k in range(4):
@@ -95,8 +95,8 @@ def test_a_master_that_is_started_again_is_the_same(tmp_path: Path) -> None:
                 await_until(lambda: not replicaset.feeds, "the end of the stream")
                 masters[1].start()
             await_until(lambda: bool(replicaset.feeds), "a stream")
-            assert replicaset.links[0].connects >= 5
-            assert replicaset.links[0].proved == replicaset.links[0].connects
+            assert replicaset.links[0].connection_count >= 5
+            assert replicaset.links[0].verified_connection == replicaset.links[0].connection_count
         with following(options(tmp_path / "spool", *addresses(masters))) as replicaset:
             write(masters, 1, 500, 10)
             await_all(masters, replicaset)
@@ -104,18 +104,20 @@ def test_a_master_that_is_started_again_is_the_same(tmp_path: Path) -> None:
         check(masters, tmp_path / "spool")
 
 
-def chunk(*rows: tuple[int, int, bytes]) -> Chunk:
-    """Return transactions of one row each: replica id, lsn, tuple."""
+def chunk(*rows: tuple[int, int, bytes]) -> TransactionChunk:
+    """Return single-row transactions from (replica id, lsn, tuple)."""
     encoded = [
         encode_row(3, encode_body(space_id=512, tuple_=tuple_), replica_id=i, lsn=lsn, timestamp=1.5)
         for i, lsn, tuple_ in rows
     ]
     ends = np.cumsum([len(row) for row in encoded])
     ids, lsns = (np.array([row[k] for row in rows], np.int64) for k in (0, 1))
-    return Chunk(np.frombuffer(b"".join(encoded), np.uint8), ends, np.full(len(rows), 1.5), ids, lsns)
+    return TransactionChunk(
+        np.frombuffer(b"".join(encoded), np.uint8), ends, np.full(len(rows), 1.5), ids, lsns
+    )
 
 
-def test_the_last_rows_of_each_origin_are_remembered(tmp_path: Path) -> None:
+def test_the_last_rows_of_each_origin_are_stored(tmp_path: Path) -> None:
     history = PeerHistory(tmp_path)
     history.load()
     for second in range(5):
@@ -129,18 +131,18 @@ def test_the_last_rows_of_each_origin_are_remembered(tmp_path: Path) -> None:
     again = PeerHistory(tmp_path)
     again.load()
     ballot = Ballot({1: 100, 2: 100}, {2: 22}, False)
-    found = again.of(A1, ballot, {1: 100, 2: 100})
+    found = again.comparable_marks(A1, ballot, {1: 100, 2: 100})
     assert [mark.lsn for mark in found[1]] == [13, 14, 17]
-    assert len(found[1]) == MARKS
+    assert len(found[1]) == MARKS_PER_ORIGIN
     assert [mark.lsn for mark in found[2]] == [23, 24]
-    assert again.of(A1, ballot, {1: 14}) == {1: found[1][:2]}
-    assert again.of("other", ballot, {1: 100}) == {}
+    assert again.comparable_marks(A1, ballot, {1: 14}) == {1: found[1][:2]}
+    assert again.comparable_marks("other", ballot, {1: 100}) == {}
     again.forget()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_damaged_file_proves_nothing(tmp_path: Path) -> None:
+def test_a_damaged_history_file_counts_as_empty(tmp_path: Path) -> None:
     (tmp_path / "history.json").write_text('{"a": [{"odd": 1}]}')
     history = PeerHistory(tmp_path)
     history.load()
-    assert history.of("a", Ballot({1: 1}, {}, False), {1: 1}) == {}
+    assert history.comparable_marks("a", Ballot({1: 1}, {}, False), {1: 1}) == {}

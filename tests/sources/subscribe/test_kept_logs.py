@@ -13,12 +13,12 @@ from prometheus_client import CollectorRegistry
 from sources.iproto.address import Peer, parse_address
 from sources.iproto.client import connect
 from sources.iproto.inflow import SnapshotStream
-from sources.iproto.messages import Ballot, vclock_in
-from sources.subscribe.status import DaemonMetrics, status_of
+from sources.iproto.messages import Ballot, answer_vclock
+from sources.subscribe.status import DaemonMetrics, replicaset_status
 from tests.live.mesh import Mesh, mesh
 from tests.live.server import release_here
 from tests.sources.subscribe.following import await_until, following, options
-from tests.sources.subscribe.test_following import addresses, await_all, check, let_go, write
+from tests.sources.subscribe.test_following import addresses, await_all, check, drop_retained_logs, write
 
 pytestmark = [
     pytest.mark.live,
@@ -50,14 +50,14 @@ async def between(masters: Mesh, uuid: str) -> tuple[dict[int, int], Ballot]:
     connection = await connect(Peer("master", parse_address(address)[1]), 5.0)
     ballot = await connection.vote()
     connection.close()
-    return vclock_in(answer), ballot
+    return answer_vclock(answer), ballot
 
 
 def test_logs_behind_the_snapshot_are_kept_until_the_stream_begins(masters: Mesh) -> None:
     uuid = str(uuid4())
     snapshot, ballot = asyncio.run(between(masters, uuid))
     assert ballot.gc_vclock.get(1, 0) <= snapshot[1] < ballot.vclock[1]
-    let_go(masters, 1, uuid)
+    drop_retained_logs(masters, 1, uuid)
     masters[1].eval(ROTATE)
     kept = "return box.info.gc().signature"
     await_until(lambda: masters[1].eval(kept) > snapshot[1], "the end of the logs")
@@ -77,13 +77,13 @@ def test_a_daemon_that_is_away_continues_from_the_logs(masters: Mesh, tmp_path: 
 
 def test_the_status_says_what_is_kept(masters: Mesh, tmp_path: Path) -> None:
     with following(options(tmp_path / "spool", *addresses(masters))) as replicaset:
-        await_until(lambda: replicaset.links[0].kept is not None, "what is kept")
+        await_until(lambda: replicaset.links[0].retained_vclock is not None, "what is kept")
         write(masters, 1, 0, 10)
         await_all(masters, replicaset)
         lsn = masters.vclock(1)[1]
 
         def kept_rows() -> int:
-            peer = status_of(replicaset)["peers"][0]
+            peer = replicaset_status(replicaset)["peers"][0]
             assert peer["kept_from"]["1"] <= lsn - 10
             return int(peer["kept_rows"])
 

@@ -1,4 +1,4 @@
-"""A transaction beyond the readers' limit stops its replicaset by name; none of it is written or acknowledged."""
+"""A transaction beyond the block limit stops its replicaset; none of its rows is written or acknowledged."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ import pytest
 
 from config.deployment import load, load_live
 from schemas.errors import TransactionLimitError
-from sources.iproto.inflow import Chunk
+from sources.iproto.inflow import TransactionChunk
 from sources.spool.acks import read_acks
 from sources.spool.options import SpoolOptions
 from sources.spool.spool import Spool
 from sources.subscribe.merge import split_by_size
 from tests.sources.relay.test_relay import serving
-from tests.sources.relay.test_versions import NEW, begin, logs, row
+from tests.sources.relay.test_versions import NEW, logs, row, write_snapshot
 from tests.sources.subscribe.following import await_until, following, options
 
 LIMIT = 10_000
 
 
 def append(spool: Spool, size: int) -> None:
-    """Write one row of about that many bytes."""
+    """Append one row of about this many bytes."""
     lsn = (spool.vclock or {}).get(1, 0) + 1
     rows = row(512, [lsn, "x" * size], lsn, 1)
     spool.append(np.frombuffer(rows, np.uint8), {1: lsn})
 
 
-def test_it_stops_its_replicaset_and_no_other(tmp_path: Path) -> None:
-    """The daemon follows relays here, which have a larger limit."""
+def test_a_long_transaction_stops_only_its_replicaset(tmp_path: Path) -> None:
+    """The daemon follows relays whose limit is larger."""
     how = {"spool": SpoolOptions(max_block_bytes=LIMIT)}
     with Spool(tmp_path / "a") as a, Spool(tmp_path / "b") as b:
         for spool in (a, b):
-            begin(spool, NEW)
+            write_snapshot(spool, NEW)
             append(spool, 100)
         with (
             serving(tmp_path / "a", tmp_path / "a.sock"),
@@ -69,9 +69,9 @@ def test_it_stops_its_replicaset_and_no_other(tmp_path: Path) -> None:
     assert logs(tmp_path / "to_a") == logs(tmp_path / "a")
 
 
-def test_a_relay_reads_no_larger_blocks(tmp_path: Path) -> None:
+def test_a_relay_refuses_larger_blocks(tmp_path: Path) -> None:
     with Spool(tmp_path / "a") as a:
-        begin(a, NEW)
+        write_snapshot(a, NEW)
         append(a, 100)
         append(a, 2 * LIMIT)
         with serving(tmp_path / "a", tmp_path / "a.sock", max_block_bytes=LIMIT) as relay:
@@ -79,15 +79,15 @@ def test_a_relay_reads_no_larger_blocks(tmp_path: Path) -> None:
             assert "max_block_bytes" in str(relay.error)
 
 
-def chunk(*sizes: int) -> Chunk:
+def chunk(*sizes: int) -> TransactionChunk:
     ends = np.cumsum(np.array(sizes, np.int64))
     lsns = np.arange(1, len(sizes) + 1, dtype=np.int64)
     rows = np.arange(ends[-1], dtype=np.int64).astype(np.uint8)
-    return Chunk(rows, ends, lsns.astype(np.float64), np.ones(len(sizes), np.int64), lsns)
+    return TransactionChunk(rows, ends, lsns.astype(np.float64), np.ones(len(sizes), np.int64), lsns)
 
 
 @pytest.mark.parametrize("limit", [5, 6, 9, 10, 14, 15, 100])
-def test_blocks_are_split_between_transactions(limit: int) -> None:
+def test_chunks_are_split_between_transactions(limit: int) -> None:
     whole = chunk(5, 1, 4, 5)
     parts = split_by_size(whole, limit)
     assert all(0 < part.rows.size <= limit and part.ends[-1] == part.rows.size for part in parts)
@@ -119,8 +119,8 @@ relay: {{guest: true, spools: [{{name: a, spool: spool, listen: "127.0.0.1:1"}}]
 
 
 @pytest.mark.parametrize(("who", "times"), [("relay", 1.5), ("daemon", 3.5)])
-def test_a_transaction_takes_a_few_times_its_size(tmp_path: Path, who: str, times: float) -> None:
-    """docs/security.md states this limit of memory; measured in a separate process, less its memory without rows."""
+def test_a_transaction_takes_a_few_times_its_size_in_memory(tmp_path: Path, who: str, times: float) -> None:
+    """docs/security.md states this memory limit; it is measured in another process, minus its memory without rows."""
     size = 150
     command = [sys.executable, "-m", "tests.sources.relay.memory_case", who, str(size), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)

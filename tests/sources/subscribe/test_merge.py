@@ -1,4 +1,4 @@
-"""Merging by time: complete, in order, each transaction whole, and never before rows that may still come."""
+"""Merging by time: complete transactions, in order, and never before rows that may still come."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sources.iproto.inflow import Chunk
-from sources.subscribe.merge import Queue, merge_by_time
+from sources.iproto.inflow import TransactionChunk
+from sources.subscribe.merge import StreamQueue, merge_by_time
 
 Transaction = tuple[float, int, int, bytes]
-"""Time, replica id, lsn, bytes."""
+"""Timestamp, replica id, lsn, bytes of the rows."""
 
 
-def chunk(transactions: list[Transaction]) -> Chunk:
+def chunk(transactions: list[Transaction]) -> TransactionChunk:
     rows = b"".join(t[3] for t in transactions)
-    return Chunk(
+    return TransactionChunk(
         np.frombuffer(rows, np.uint8),
         np.cumsum([len(t[3]) for t in transactions]).astype(np.int64),
         np.array([t[0] for t in transactions]),
@@ -24,93 +24,95 @@ def chunk(transactions: list[Transaction]) -> Chunk:
     )
 
 
-def taken(found: Chunk | None) -> list[Transaction]:
-    if found is None:
+def transactions_in(merged: TransactionChunk | None) -> list[Transaction]:
+    if merged is None:
         return []
-    begins = [0, *found.ends[:-1].tolist()]
+    begins = [0, *merged.ends[:-1].tolist()]
     return [
-        (float(time), int(replica), int(lsn), found.rows[begin:end].tobytes())
+        (float(time), int(replica), int(lsn), merged.rows[begin:end].tobytes())
         for begin, end, time, replica, lsn in zip(
-            begins, found.ends.tolist(), found.times, found.replicas, found.lsns, strict=True
+            begins, merged.ends.tolist(), merged.times, merged.replicas, merged.lsns, strict=True
         )
     ]
 
 
-def queue(*ids: int) -> Queue:
-    return Queue(frozenset(ids), {})
+def queue(*ids: int) -> StreamQueue:
+    return StreamQueue(frozenset(ids), {})
 
 
 def test_a_single_stream_never_waits() -> None:
     one = queue(1)
     one.add(chunk([(5.0, 1, 1, b"a"), (4.0, 1, 2, b"b")]))
-    assert [t[3] for t in taken(merge_by_time([one]))] == [b"a", b"b"]
+    assert [t[3] for t in transactions_in(merge_by_time([one]))] == [b"a", b"b"]
 
 
-def test_a_row_of_the_future_holds_its_stream_no_longer_than_clocks_may_differ() -> None:
+def test_a_timestamp_in_the_future_delays_its_stream_only_by_the_allowed_skew() -> None:
     one, two = queue(1), queue(2)
     ahead = one.add(chunk([(5.0, 1, 1, b"a"), (1e9, 1, 2, b"b")]), latest=10.0)
     assert ahead == 1e9 - 10.0
     assert one.add(chunk([(6.0, 1, 3, b"c")]), latest=11.0) == 0
     two.add(chunk([(10.5, 2, 1, b"d")]), latest=11.0)
-    assert [t[3] for t in taken(merge_by_time([one, two]))] == [b"a", b"b", b"c"]
+    assert [t[3] for t in transactions_in(merge_by_time([one, two]))] == [b"a", b"b", b"c"]
     assert one.size == 0
 
 
-def test_rows_wait_for_a_stream_that_has_said_nothing() -> None:
+def test_rows_wait_for_a_stream_without_rows_or_votes() -> None:
     one, two = queue(1), queue(2)
     one.add(chunk([(5.0, 1, 1, b"a")]))
     assert merge_by_time([one, two]) is None
     two.add(chunk([(3.0, 2, 1, b"b"), (6.0, 2, 2, b"c")]))
-    assert [t[3] for t in taken(merge_by_time([one, two]))] == [b"b", b"a"]
+    assert [t[3] for t in transactions_in(merge_by_time([one, two]))] == [b"b", b"a"]
     assert (one.size, two.size) == (0, 1)
 
 
-def test_a_vote_releases_rows_only_when_all_rows_of_its_vclock_have_come() -> None:
+def test_a_vote_releases_rows_only_when_all_rows_of_its_vclock_are_received() -> None:
     one, two = queue(1), queue(2)
     one.add(chunk([(5.0, 1, 1, b"a")]))
-    two.asked(9.0, {2: 1})
+    two.record_vote(9.0, {2: 1})
     assert merge_by_time([one, two]) is None
     two.add(chunk([(4.0, 2, 1, b"b")]))
-    assert [t[3] for t in taken(merge_by_time([one, two]))] == [b"b", b"a"]
+    assert [t[3] for t in transactions_in(merge_by_time([one, two]))] == [b"b", b"a"]
 
 
-def test_an_idle_stream_releases_the_others() -> None:
+def test_a_vote_of_an_idle_stream_releases_the_others() -> None:
     one, two = queue(1), queue(2)
     one.add(chunk([(5.0, 1, 1, b"a"), (8.0, 1, 2, b"b")]))
-    two.asked(6.0, {1: 99, 2: 0})
-    assert [t[3] for t in taken(merge_by_time([one, two]))] == [b"a"]
-    two.asked(8.0, {1: 99})
-    assert [t[3] for t in taken(merge_by_time([one, two]))] == [b"b"]
+    two.record_vote(6.0, {1: 99, 2: 0})
+    assert [t[3] for t in transactions_in(merge_by_time([one, two]))] == [b"a"]
+    two.record_vote(8.0, {1: 99})
+    assert [t[3] for t in transactions_in(merge_by_time([one, two]))] == [b"b"]
 
 
 @st.composite
 def streams(draw: st.DrawFn) -> list[list[Transaction]]:
-    found = []
+    merged = []
     for replica in range(1, draw(st.integers(1, 4)) + 1):
         times = sorted(draw(st.lists(st.integers(0, 30), max_size=12)))
         payload = st.binary(min_size=1, max_size=9)
-        found.append([(float(t), replica, k + 1, draw(payload)) for k, t in enumerate(times)])
-    return found
+        merged.append([(float(t), replica, k + 1, draw(payload)) for k, t in enumerate(times)])
+    return merged
 
 
 @given(streams(), st.data())
 @settings(deadline=None)
-def test_any_arrival_gives_the_order_of_time(found: list[list[Transaction]], data: st.DataObject) -> None:
-    queues = [queue(k + 1) for k in range(len(found))]
-    rest = [list(stream) for stream in found]
+def test_rows_are_merged_by_time_however_they_arrive(
+    merged: list[list[Transaction]], data: st.DataObject
+) -> None:
+    queues = [queue(k + 1) for k in range(len(merged))]
+    rest = [list(stream) for stream in merged]
     out: list[Transaction] = []
     while any(rest):
         k = data.draw(st.sampled_from([k for k, stream in enumerate(rest) if stream]))
         count = data.draw(st.integers(1, len(rest[k])))
         queues[k].add(chunk(rest[k][:count]))
         del rest[k][:count]
-        out += taken(merge_by_time(queues))
+        out += transactions_in(merge_by_time(queues))
         assert [t[0] for t in out] == sorted(t[0] for t in out)
     for k, each in enumerate(queues):
-        each.asked(1e9, {k + 1: len(found[k])})
-    out += taken(merge_by_time(queues))
-    assert sorted(out) == sorted(t for stream in found for t in stream)
+        each.record_vote(1e9, {k + 1: len(merged[k])})
+    out += transactions_in(merge_by_time(queues))
+    assert sorted(out) == sorted(t for stream in merged for t in stream)
     assert [t[0] for t in out] == sorted(t[0] for t in out)
-    for replica in range(1, len(found) + 1):
-        assert [t[2] for t in out if t[1] == replica] == list(range(1, len(found[replica - 1]) + 1))
+    for replica in range(1, len(merged) + 1):
+        assert [t[2] for t in out if t[1] == replica] == list(range(1, len(merged[replica - 1]) + 1))
     assert all(each.size == 0 for each in queues)

@@ -26,5 +26,5 @@ def test_a_synchronous_write_does_not_commit_for_a_daemon(tmp_path: Path) -> Non
             with pytest.raises(TarantoolError, match=r"(?i)quorum"):
                 masters[1].eval("box.space.sync:replace{1, 'never'}")
             assert masters[1].eval("return box.space.sync:count()") == 0
-            # It did receive the row, and the ROLLBACK that undid it.
+            # The daemon received the row, and the ROLLBACK that undid it.
             await_until(lambda: (replicaset.spool.vclock or {}).get(1) == before + 2, "both rows")

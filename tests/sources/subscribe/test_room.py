@@ -11,8 +11,8 @@ import pytest
 
 from schemas.errors import SpoolFullError
 from sources.spool.options import SpoolOptions
-from sources.spool.room import Room
-from sources.subscribe.status import status_of
+from sources.spool.room import DiskSpace
+from sources.subscribe.status import replicaset_status
 from tests.live.mesh import mesh
 from tests.sources.subscribe.following import await_until, following, options
 from tests.sources.subscribe.test_following import addresses, await_all, check, write
@@ -33,32 +33,32 @@ def small(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_the_newest_snapshot_says_what_the_next_one_needs(small: Path) -> None:
-    room = Room(small, SIZE // 4)
+def test_the_size_of_the_next_snapshot_is_estimated_from_the_newest(small: Path) -> None:
+    room = DiskSpace(small, SIZE // 4)
     room.check()
     (small / "00000000000000000005.xlog").touch()
     with pytest.raises(SpoolFullError, match="after 4096 bytes: no space"):
-        raise room.refusal(4096, "no space")
+        raise room.full_error(4096, "no space")
     room.check()
     with pytest.raises(SpoolFullError):
-        raise room.refusal(SIZE, "no space")
+        raise room.full_error(SIZE, "no space")
     with pytest.raises(SpoolFullError, match="bytes are free"):
         room.check()
     room.check(written=SIZE)
 
 
 @pytest.mark.live
-def test_a_snapshot_is_not_asked_for_without_room(tmp_path: Path) -> None:
+def test_no_snapshot_is_requested_without_disk_space(tmp_path: Path) -> None:
     with mesh(tmp_path, 1) as masters:
         how = options(tmp_path / "spool", *addresses(masters), spool=SpoolOptions(room_bytes=1 << 60))
         with following(how) as replicaset:
             await_until(lambda: isinstance(replicaset.error, SpoolFullError), "the refusal")
-            assert "there is no room for a snapshot" in status_of(replicaset)["error"]
+            assert "there is no room for a snapshot" in replicaset_status(replicaset)["error"]
         assert [path.name for path in (tmp_path / "spool").iterdir()] == ["lock"]
 
 
 @pytest.mark.live
-def test_a_snapshot_that_is_too_large_is_abandoned_and_not_retried_without_room(
+def test_a_snapshot_that_fills_the_disk_is_abandoned_and_retried_only_with_space(
     small: Path, tmp_path: Path
 ) -> None:
     with mesh(tmp_path, 1) as masters:

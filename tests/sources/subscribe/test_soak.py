@@ -1,4 +1,4 @@
-"""Minutes of kills of the daemon and of masters in full mesh: no row is lost or comes twice."""
+"""The daemon and masters in full mesh are killed for minutes: no row is lost or written twice."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ LOAD = """
 
 
 class Load:
-    """Writes to masters in its own thread, different keys for each, until it is stopped; skips dead ones."""
+    """Writes different keys to each master in threads until it is stopped; dead masters are skipped."""
 
     def __init__(self, masters: Mesh, pause: float) -> None:
         self.rows = 0
@@ -96,7 +96,7 @@ WRITER = """
 """
 
 
-def forked(how: ReplicasetOptions) -> int:
+def fork_daemon(how: ReplicasetOptions) -> int:
     """Run the daemon in a forked process, with everything imported and compiled; return its process id."""
     pid = os.fork()
     if pid == 0:
@@ -110,14 +110,14 @@ def forked(how: ReplicasetOptions) -> int:
 def test_a_daemon_that_is_killed_a_hundred_times(tmp_path: Path) -> None:
     chance = random.Random(SEED)
     spool = tmp_path / "spool"
-    inflow.warm()
+    inflow.compile_kernels()
     with mesh(tmp_path, 2) as masters:
         addresses = [f"unix/:{server.socket}" for server in masters.members.values()]
         how = options(spool, *addresses, feed=FeedMode.OWN_PEER, spool=SpoolOptions(rotate_bytes=200_000))
         for number in masters.members:
             masters[number].eval(WRITER, number)
         for round_ in range(KILLS):
-            pid, before = forked(how), size_of(spool)
+            pid, before = fork_daemon(how), size_of(spool)
             # Some are killed while they start, some while they write.
             if chance.random() < 0.8:
                 await_until(lambda b=before: size_of(spool) > b, "growth", 120)  # type: ignore[misc]
@@ -207,7 +207,7 @@ def first_of(spool: Path) -> int:
 
 @pytest.mark.parametrize("feed", list(FeedMode))
 def test_each_record_is_fetched_once(tmp_path: Path, feed: FeedMode) -> None:
-    """Without faults: each written transaction comes once; with own_peer each from its own peer."""
+    """Without faults, each written transaction is received once; with own_peer from its own peer."""
     with mesh(tmp_path, 3, {"replication_timeout": 10}) as masters:
         addresses = [f"unix/:{server.socket}" for server in masters.members.values()]
         patient = replace(QUICK, answer=60.0, patience=60.0)

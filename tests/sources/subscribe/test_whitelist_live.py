@@ -24,8 +24,8 @@ LISTED = frozenset({instance(1), NEW})
 
 
 @pytest.mark.parametrize("way", [*FeedMode, "relay"])
-def test_left_out_rows_block_nothing(tmp_path: Path, way: FeedMode | str) -> None:
-    """Instance 2 makes a space and registers instance 9; none of its other rows is kept, and every lsn is there."""
+def test_filtered_rows_block_no_stream(tmp_path: Path, way: FeedMode | str) -> None:
+    """Instance 2 creates a space and registers instance 9; its other rows become NOPs, with all lsns."""
     feed = way if isinstance(way, FeedMode) else FeedMode.LEADER
     with mesh(tmp_path, 2) as masters, ExitStack() as stack:
         names = addresses(masters)
@@ -70,7 +70,7 @@ def test_left_out_rows_block_nothing(tmp_path: Path, way: FeedMode | str) -> Non
     assert deployment.rows("_gaps") == []
 
 
-def test_a_peer_whose_rows_were_left_out_is_not_taken_for_a_restored_one(tmp_path: Path) -> None:
+def test_a_peer_with_filtered_rows_does_not_look_restored(tmp_path: Path) -> None:
     with mesh(tmp_path, 2) as masters:
         how = options(tmp_path / "spool", *addresses(masters)[:1], origins=frozenset({instance(1)}))
 
@@ -85,7 +85,7 @@ def test_a_peer_whose_rows_were_left_out_is_not_taken_for_a_restored_one(tmp_pat
         followed(10)
 
 
-def test_a_restart_continues_where_rows_were_left_out(tmp_path: Path) -> None:
+def test_a_restart_continues_after_filtered_rows(tmp_path: Path) -> None:
     with mesh(tmp_path, 2) as masters:
         how = options(tmp_path / "spool", *addresses(masters), origins=frozenset({instance(1)}))
         for round_ in range(3):

@@ -39,7 +39,7 @@ def snapshot(spool: Spool, lsn: int) -> None:
     for number in range(1, 21):
         writer.write_block(row(2, number))
     writer.close()
-    spool.adopt({1: lsn})
+    spool.continue_from({1: lsn})
 
 
 @contextmanager
