@@ -32,7 +32,7 @@ from sources.xlog.stream.follow import Follower
 log = logging.getLogger(__name__)
 
 
-def force_file_system(path: Path) -> None:
+def sync_file_system(path: Path) -> None:
     """Force to the disk whatever was written to the file system that a path is on.
 
     Raises
@@ -50,12 +50,12 @@ def force_file_system(path: Path) -> None:
         os.close(file)
 
 
-def reader_of(config: Config) -> str:
+def reader_name(config: Config) -> str:
     """Return the name under which a deployment acknowledges: two warehouses have two."""
     return config.reader or f"{config.database}-{zlib.crc32(config.warehouse.encode()):08x}"
 
 
-def passed(header: Vclock, one: ReplicasetState, source: SourceConfig) -> dict[int, int]:
+def passed_vclock(header: Vclock, one: ReplicasetState, source: SourceConfig) -> dict[int, int]:
     """Return the vclock up to which a source is never read again, in the source's own replica ids.
 
     Parameters
@@ -89,7 +89,7 @@ class Acknowledger:
     """
 
     def __init__(self, config: Config, follower: Follower) -> None:
-        self._reader = reader_of(config)
+        self._reader = reader_name(config)
         self._sources = [source for source in config.sources if "://" not in source.path]
         self._follower = follower
         self._uuids: dict[str, str] = {}
@@ -113,7 +113,7 @@ class Acknowledger:
             try:
                 uuid = self._replicaset(source) if is_spool(spool) else ""
                 if uuid in began and uuid in state.replicasets:
-                    vclock = passed(began[uuid].vclock, state.replicasets[uuid], source)
+                    vclock = passed_vclock(began[uuid].vclock, state.replicasets[uuid], source)
                     self._acknowledge(source.name, spool, vclock)
             except (OSError, AggregatorError) as error:
                 log.warning("source %s: %s was not acknowledged: %s", source.name, spool, error)
@@ -122,7 +122,7 @@ class Acknowledger:
         if self._acknowledged.get(name) == vclock and renew_ack(spool, self._reader):
             return
         if self._warehouse is not None and self._warehouse.exists():
-            force_file_system(self._warehouse)
+            sync_file_system(self._warehouse)
         write_ack(spool, self._reader, vclock)
         self._acknowledged[name] = vclock
 

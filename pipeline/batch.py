@@ -29,9 +29,9 @@ from pipeline.commit.batch import BatchName, commit_batch, instant_label
 from pipeline.commit.epoch import append_rows, commit_epoch
 from pipeline.commit.vshard import with_collected
 from pipeline.executors.local import LocalExecutor, read_locally
-from pipeline.executors.work import Executor, Work
+from pipeline.executors.work import BatchWork, Executor
 from pipeline.plan.plan import BatchPlan
-from pipeline.plan.router import router_of
+from pipeline.plan.router import build_router
 from pipeline.plan.tables import check_space
 from pipeline.planning import Planner
 from pipeline.requests.generation import Healing
@@ -54,7 +54,7 @@ from warehouse.write import arrow_rows
 log = logging.getLogger(__name__)
 
 
-def reached(step: str) -> None:
+def note_step(step: str) -> None:
     """Note that a step is done; tests end the process here."""
     log.debug("step %s is done", step)
 
@@ -121,7 +121,7 @@ class BatchWriter:
         self.follower = follower
         self._warehouse, self._config = warehouse, config
         self._lock, self._distributed = lock, distributed
-        self._router = router_of(config.spaces, check_space)
+        self._router = build_router(config.spaces, check_space)
         self._cache = FileCache()
         self._cluster: Cluster | None = None
         self._began = 0.0
@@ -222,7 +222,7 @@ class BatchWriter:
 
     def _work(
         self, plan: BatchPlan, pending: Sequence[PendingRows], healing: Healing | None
-    ) -> tuple[Work, Prepared]:
+    ) -> tuple[BatchWork, Prepared]:
         """Return a batch with all that its tasks need; tables that it lacks are created."""
         tables, bucket = self.tables, bucket_plan(plan)
         prepared = prepare_tables(tables, bucket.encodings)
@@ -237,7 +237,7 @@ class BatchWriter:
         )
         again = repeated_lsns(plan)
         return (
-            Work(
+            BatchWork(
                 plan,
                 tables.place,
                 segment_plans(plan),
@@ -273,4 +273,4 @@ class BatchWriter:
 
     def _reached(self, step: str) -> None:
         self.steps[step] = time.monotonic() - self._began
-        reached(step)
+        note_step(step)

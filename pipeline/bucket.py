@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from pipeline.changelog.moves import COLLECTED, ShardPlan, bucket_keys, shard_plan
 from pipeline.changelog.rows import DELETED, INSERT, REPLACE, UPSERT
 from pipeline.encode.columns import TableEncoding, encode, encoding_of
-from pipeline.key_ranges import Share
+from pipeline.key_ranges import BucketShare
 from pipeline.plan.plan import BatchPlan
 from pipeline.reduce.base import KeyedRows, base_requests, keyed_rows, more_requests
 from pipeline.reduce.reduce import reduce
@@ -43,7 +43,7 @@ from udfs.versions.kernels.lives import PRESENT, UNFIT
 Int64s = NDArray[np.int64]
 
 
-def collected_rows(
+def find_collected_rows(
     keyed: KeyedRows, entries: pa.Table, plan: ReducePlan, shards: ShardPlan | None
 ) -> pa.Table:
     """Return the rows that the garbage collector made, as `COLLECTED`.
@@ -66,7 +66,9 @@ def collected_rows(
     rows = rows[np.argsort(ids[rows], kind="stable")]
     replicasets = plan.replicasets[plan.slot_lineages[keyed.slots[rows]]]
     found = []
-    for row, replicaset, bucket, count in _with_buckets(keyed, entries, rows, replicasets, plan, shards):
+    for row, replicaset, bucket, count in _deletes_with_buckets(
+        keyed, entries, rows, replicasets, plan, shards
+    ):
         moves = shards.moves.get(replicaset)
         if moves is not None and moves.state(bucket, count) in COLLECTED_IN:
             found.append((row, replicaset))
@@ -81,7 +83,7 @@ def collected_rows(
     )
 
 
-def _with_buckets(
+def _deletes_with_buckets(
     keyed: KeyedRows,
     entries: pa.Table,
     rows: Int64s,
@@ -251,7 +253,7 @@ class BucketResult:
 
 
 def process_bucket(
-    keyed: pa.Table, plan: BucketPlan, files: BaseFiles, cache: FileCache, share: Share | None = None
+    keyed: pa.Table, plan: BucketPlan, files: BaseFiles, cache: FileCache, share: BucketShare | None = None
 ) -> BucketResult:
     """Return what some keys change.
 
@@ -280,8 +282,8 @@ def process_bucket(
     resolved = resolve(reduced.changes, found.entries, plan.resolve)
     if plan.shards is not None:
         resolved = replace(resolved, conflicts=without_moves(resolved.conflicts, plan.shards))
-    result = encoded(resolved, reduced.lost, found.files, plan.encodings, plan.resolve)
-    return replace(result, collected=collected_rows(rows, found.entries, plan.reduce, plan.shards))
+    result = encode_result(resolved, reduced.lost, found.files, plan.encodings, plan.resolve)
+    return replace(result, collected=find_collected_rows(rows, found.entries, plan.reduce, plan.shards))
 
 
 def _refuse_huge(keyed: pa.Table) -> None:
@@ -295,7 +297,7 @@ def _refuse_huge(keyed: pa.Table) -> None:
             )
 
 
-def encoded(
+def encode_result(
     resolved: Resolved,
     lost: pa.Table,
     files: Sequence[FileRef],
@@ -305,7 +307,7 @@ def encoded(
     """Return the resolved rows in the columns of their tables; values that do not fit are in `quarantine`."""
     tables: dict[int, pa.Table] = {}
     quarantine, versions, unfit = [resolved.quarantine], [resolved.versions], set(resolved.unfit)
-    for number, puts in by_table(resolved.puts).items():
+    for number, puts in split_by_table(resolved.puts).items():
         typed = encode(puts, encodings[number])
         if typed.rows.num_rows:
             tables[number] = typed.rows
@@ -315,7 +317,7 @@ def encoded(
             if set_aside.num_rows:
                 unfit.add(number)
                 versions.append(_misfit_versions(set_aside, name, plan))
-    removed, keys = _removed(resolved.removed, files)
+    removed, keys = _removed_rows(resolved.removed, files)
     return BucketResult(
         tables,
         removed,
@@ -329,7 +331,7 @@ def encoded(
     )
 
 
-def by_table(rows: pa.Table) -> dict[int, pa.Table]:
+def split_by_table(rows: pa.Table) -> dict[int, pa.Table]:
     """Return rows by their column `table`."""
     numbers = rows["table"].to_numpy() if rows.num_rows else np.zeros(0, np.int32)
     distinct = np.unique(numbers)
@@ -353,7 +355,7 @@ def _misfit_versions(misfits: pa.Table, name: str, plan: ResolvePlan) -> pa.Tabl
     return version_rows(columns, np.full(own.num_rows, UNFIT, np.int8), plan)
 
 
-def _removed(
+def _removed_rows(
     removed: pa.Table, files: Sequence[FileRef]
 ) -> tuple[dict[FileRef, NDArray[np.int64]], dict[int, pa.Array]]:
     if not removed.num_rows:
@@ -365,4 +367,4 @@ def _removed(
         # Two lookups may have read one file.
         file, own = files[int(number)], rows[numbers == number]
         places[file] = np.concatenate([places[file], own]) if file in places else own
-    return places, {number: as_array(part["key"]) for number, part in by_table(whole).items()}
+    return places, {number: as_array(part["key"]) for number, part in split_by_table(whole).items()}

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.plan.generation import generation_of
+from pipeline.plan.generation import find_generation
 from pipeline.plan.position import LogSegment
 from pipeline.plan.summary import Summary
 from pipeline.plan.upgrades import schema_version
 from pipeline.state import ReplicasetState, State
-from pipeline.waiting import STORED_NAMES, PendingRows, pending_table, waited
+from pipeline.waiting import STORED_NAMES, PendingRows, read_pending, waiting_segment
 from schemas.iproto import SystemSpace
 from sources.xlog.format.damage import Mode
 from sources.xlog.format.meta import REPLICASET_KEY, Meta, peer_versions
@@ -59,7 +59,7 @@ def _log_segment(segment: Segment, known: ReplicasetState | None, limits: reader
         segment.instance_uuid,
         segment.is_snapshot,
         dict(segment.vclock),
-        _server_at(segment, meta, known, limits),
+        _server_version_at(segment, meta, known, limits),
         peer_versions(meta, segment.file),
         segment.vinyl or frozenset(),
         is_spool=REPLICASET_KEY in meta.other,
@@ -67,7 +67,7 @@ def _log_segment(segment: Segment, known: ReplicasetState | None, limits: reader
     )
 
 
-def _server_at(
+def _server_version_at(
     segment: Segment, meta: Meta, known: ReplicasetState | None, limits: reader.Limits
 ) -> str | None:
     """Return the version of the server that wrote the first row of a segment (`pipeline.plan.upgrades`)."""
@@ -93,7 +93,7 @@ def _schema_versions(segment: Segment, meta: Meta, limits: reader.Limits) -> Ite
         yield from (version for version in said if version is not None)
 
 
-def server_of(follower: Follower, source: str, file: str) -> str | None:
+def server_version_of_file(follower: Follower, source: str, file: str) -> str | None:
     """Return the version of the server that wrote a file of a source, None where it is not there any more."""
     if source not in {one.name for one in follower.options.sources}:
         return None
@@ -136,7 +136,7 @@ def with_members(
         known = state.replicasets.get(segment.replicaset_uuid)
         first = segment.source not in seen
         seen.add(segment.source)
-        if first and _is_read(known, segment.source, several=sources > len(replicasets)):
+        if first and _must_read_members(known, segment.source, several=sources > len(replicasets)):
             own = files[segment.segment]
             directory = follower.directory(segment.source)
             # A snapshot holds all of its `_cluster` itself.
@@ -147,13 +147,13 @@ def with_members(
     return found
 
 
-def _is_read(known: ReplicasetState | None, source: str, *, several: bool) -> bool:
+def _must_read_members(known: ReplicasetState | None, source: str, *, several: bool) -> bool:
     if known is None or not known.maps:
         return True
     return source not in known.views and (several or known.source != source)
 
 
-def with_servers(tables: OpenTables, follower: Follower, state: State) -> State:
+def with_server_versions(tables: OpenTables, follower: Follower, state: State) -> State:
     """Return the state with the versions of the servers of replicasets whose rows wait.
 
     A start does not know them, and the files that are read next come later; how an UPDATE is computed depends on them.
@@ -162,8 +162,8 @@ def with_servers(tables: OpenTables, follower: Follower, state: State) -> State:
     if not waiting:
         return state
     found = {
-        one.uuid: replace(one, server=server_of(follower, source, file))
-        for one, source, file, _, _ in reversed(_stored(tables, waiting))
+        one.uuid: replace(one, server=server_version_of_file(follower, source, file))
+        for one, source, file, _, _ in reversed(_pending_by_segment(tables, waiting))
     }
     return state.with_replicasets(found)
 
@@ -189,18 +189,18 @@ def pending_rows(
     ]
     if not waiting:
         return []
-    parts = _stored(tables, {one.id: one for one in waiting})
+    parts = _pending_by_segment(tables, {one.id: one for one in waiting})
     # A generation has what waited from before it.
     behind = frozenset(
         one.uuid
         for one in waiting
-        if _fills(one, summaries[one.uuid])
-        or generation_of(one, [part for part in segments if part.replicaset_uuid == one.uuid]) is not None
+        if _fills_hole(one, summaries[one.uuid])
+        or find_generation(one, [part for part in segments if part.replicaset_uuid == one.uuid]) is not None
     )
     last = max((segment.segment for segment in segments), default=-1) + 1
     return [
         PendingRows(
-            waited(
+            waiting_segment(
                 last + i if one.uuid in behind else i - len(parts), one.uuid, (source, file, instance), rows
             ),
             rows,
@@ -209,11 +209,11 @@ def pending_rows(
     ]
 
 
-def _stored(
+def _pending_by_segment(
     tables: OpenTables, waiting: Mapping[int, ReplicasetState]
 ) -> list[tuple[ReplicasetState, str, str, str | None, pa.RecordBatch]]:
     """Return the rows of `_pending` of some replicasets, segment by segment, in the order of their logs."""
-    whole = pending_table(tables, waiting, for_definition=False)
+    whole = read_pending(tables, waiting, for_definition=False)
     order = [(name, "ascending") for name in ("replicaset_id", "segment", "position", "row")]
     whole = whole.take(pc.sort_indices(whole, sort_keys=order)).combine_chunks()
     keys = (whole["replicaset_id"].to_numpy().astype(np.int64) << 32) | (
@@ -231,7 +231,7 @@ def _stored(
     return parts
 
 
-def _fills(replicaset: ReplicasetState, summary: Summary) -> bool:
+def _fills_hole(replicaset: ReplicasetState, summary: Summary) -> bool:
     """Whether rows continue what is settled, not what waits: another member's copy of the log.
 
     They bring what was missing, so what waits comes behind them, as far as they do not have it themselves.

@@ -22,7 +22,7 @@ from udfs.kernels.values import OVERREAD
 from udfs.keys.kernels.key_ranges import range_rows
 
 Int32s = NDArray[np.int32]
-SHARED = 0.25
+UNDIVIDED_SHARE = 0.25
 """A table with less than this part of a bucket's rows is not divided."""
 
 
@@ -69,7 +69,7 @@ class KeyRanges:
 
 
 @dataclass(frozen=True)
-class Share:
+class BucketShare:
     """The keys of one bucket."""
 
     ranges: KeyRanges
@@ -135,11 +135,11 @@ def key_ranges(
         rows = np.flatnonzero(own == group)
         weight = float(weights[rows].sum())
         firsts[group] = bucket
-        if group in whole or weight < target * SHARED:
+        if group in whole or weight < target * UNDIVIDED_SHARE:
             filled += weight
         else:
             left = buckets - 1 - bucket
-            found, filled = _cuts(keys.take(pa.array(rows)), weights[rows], filled, target, left)
+            found, filled = _split_keys(keys.take(pa.array(rows)), weights[rows], filled, target, left)
             bounds += found
             bucket += len(found)
         starts[group + 1] = len(bounds)
@@ -149,7 +149,7 @@ def key_ranges(
     return KeyRanges(used, groups, firsts, starts, pa.array(bounds, pa.binary()))
 
 
-def _cuts(
+def _split_keys(
     keys: pa.Array, weights: NDArray[np.float64], filled: float, target: float, most: int
 ) -> tuple[list[bytes], float]:
     """Return where keys are divided so that no part is much more than a target, and the weight of the last part."""
@@ -165,7 +165,7 @@ def _cuts(
     return cuts, filled
 
 
-def one_bucket(plan: ReducePlan) -> KeyRanges:
+def single_bucket(plan: ReducePlan) -> KeyRanges:
     """Return the ranges of a batch that one task does."""
     nothing: Sequence[bytes] = []
     return key_ranges(plan, 1, np.zeros(0, np.int32), pa.array(nothing, pa.binary()), np.zeros(0))

@@ -16,7 +16,7 @@ NONE = "-"
 """What represents a source that has no offset yet (`OffsetSeqLog.SERIALIZED_VOID_OFFSET`)."""
 
 
-def offset_of(text: str, where: str) -> str | None:
+def parse_offset_file(text: str, where: str) -> str | None:
     """Return the one source's offset from a file of the log.
 
     Raises
@@ -37,7 +37,7 @@ def read_offset(warehouse: Warehouse, checkpoint: str, batch_id: int) -> str | N
     fs, path = warehouse.hadoop_file(where)
     if batch_id < 0 or not fs.exists(path):
         return None
-    return offset_of(_text(fs, path), where)
+    return parse_offset_file(_text(fs, path), where)
 
 
 def _text(fs: Any, path: Any) -> str:

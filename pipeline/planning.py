@@ -16,10 +16,10 @@ from pipeline.inputs import log_segments, pending_rows, with_members
 from pipeline.plan.history import Router
 from pipeline.plan.plan import Allocator, BatchPlan, plan_batch, sync_spaces, watched_spaces
 from pipeline.plan.position import LogSegment
-from pipeline.plan.summary import Summary, join_summaries, summary_of
+from pipeline.plan.summary import Summary, join_summaries, summarize_rows
 from pipeline.requests.generation import Healing
 from pipeline.state import State
-from pipeline.waiting import PendingRows, released_rows, unknown_before, with_counts
+from pipeline.waiting import PendingRows, released_rows, spaces_awaiting_definition, with_released_counts
 from sources.xlog.reader import reader
 from sources.xlog.stream.follow import Follower
 from sources.xlog.stream.segment import Segment
@@ -86,13 +86,13 @@ class Planner:
             summaries = {**self._waiting(not segments), **rows.summaries(known, watched)}
             pending = pending_rows(self.tables, self.state, own, summaries)
             parts, whole = _with_pending(own, summaries, pending, known, watched)
-            parts, whole = [*(one.segment for one in released), *parts], with_counts(whole, released)
+            parts, whole = [*(one.segment for one in released), *parts], with_released_counts(whole, released)
             if healing is not None:
                 parts, whole = healing.of_segments(parts), healing.of_summaries(whole)
             plan = plan_batch(self.config, self.state, parts, whole, self.allocate, self.router)
             found, more = sync_spaces(self.state, plan.controls), watched_spaces(self.state, plan.controls)
-            if _are_in(found, known) and _are_in(more, watched):
-                spaces = plan.were_unknown(("applied",)) & unknown_before(self.state)
+            if _is_subset(found, known) and _is_subset(more, watched):
+                spaces = plan.were_unknown(("applied",)) & spaces_awaiting_definition(self.state)
                 if released or not spaces:
                     return plan, [*released, *pending]
                 # Rows that have waited for a definition of this batch are a part of it.
@@ -112,7 +112,7 @@ class Planner:
         return {uuid: Summary() for uuid, one in known if one.waits and (is_all or one.buckets)}
 
 
-def _are_in(found: Mapping[str, frozenset[int]], known: Mapping[str, frozenset[int]]) -> bool:
+def _is_subset(found: Mapping[str, frozenset[int]], known: Mapping[str, frozenset[int]]) -> bool:
     return all(spaces <= known.get(uuid, frozenset()) for uuid, spaces in found.items())
 
 
@@ -130,7 +130,9 @@ def _with_pending(
     for uuid, summary in summaries.items():
         spaces = (sync.get(uuid, frozenset()), watched.get(uuid, frozenset()))
         own = [one for one in pending if one.segment.replicaset_uuid == uuid]
-        parts = [(one.segment.segment < 0, summary_of(one.rows, one.segment.segment, *spaces)) for one in own]
+        parts = [
+            (one.segment.segment < 0, summarize_rows(one.rows, one.segment.segment, *spaces)) for one in own
+        ]
         before = [part for is_first, part in parts if is_first]
         after = [part for is_first, part in parts if not is_first]
         found[uuid] = join_summaries([*before, summary, *after]) if parts else summary

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 
 from config.deployment import Config
 from pipeline.bucket import bucket_plan
-from pipeline.checkpoint import continues_at
+from pipeline.checkpoint import resume_offset
 from pipeline.commit.load import load_state
 from pipeline.executors.summary_task import summaries_by_replicaset, summarize_range
 from pipeline.executors.work import SyncSpaces, WatchedSpaces
-from pipeline.inputs import with_servers
+from pipeline.inputs import with_server_versions
 from pipeline.plan.plan import BatchPlan
-from pipeline.plan.router import router_of
+from pipeline.plan.router import build_router
 from pipeline.plan.summary import Summary
 from pipeline.plan.tables import check_space
 from pipeline.planning import Planner
@@ -41,7 +41,7 @@ from warehouse.newest_epoch import EPOCHS
 from warehouse.requests import Request
 from warehouse.rid import RidTable
 
-POINTS = 1000
+MAX_INSTANTS = 1000
 """A run that stops at instants is followed over so many of them at most."""
 
 
@@ -86,10 +86,10 @@ class Preview:
     is_primary: bool = True
 
 
-def preview_of(config: Config) -> Preview:
+def preview_next_run(config: Config) -> Preview:
     """Return what the next run of a configuration will do."""
     warehouse = EpochWarehouse(None, config.warehouse, config.database)
-    ids = _cluster(warehouse, config)
+    ids = _cluster_after_start(warehouse, config)
     state = load_state(warehouse) if warehouse.exists(EPOCHS) else State()
     masks = tuple(mask_changes(warehouse.open_tables, config, state))
     own = None if ids.own is None else ids.own.global_id
@@ -98,22 +98,22 @@ def preview_of(config: Config) -> Preview:
     )
     options = stream_options(config, after_start, 1)
     follower = follower_of(parse_options({**options, "on_source_error": "skip"}))
-    start = continues_at(warehouse, config.checkpoint) or {}
-    begins = begins_at(follower, start, follower.latest(start))
-    segments = segments_between(follower, begins, _end(follower, begins))
-    after_start = with_servers(warehouse.open_tables, follower, after_start)
+    start = resume_offset(warehouse, config.checkpoint) or {}
+    begins = begin_offsets(follower, start, follower.latest(start))
+    segments = segments_between(follower, begins, _end_offset(follower, begins))
+    after_start = with_server_versions(warehouse.open_tables, follower, after_start)
     planner = Planner(
         *(config, warehouse.open_tables, after_start),
-        lambda incoming: _allocated(ids, incoming),
-        router_of(config.spaces, check_space),
+        lambda incoming: _allocate_in_memory(ids, incoming),
+        build_router(config.spaces, check_space),
     )
-    plan, _ = planner.planned(_Summaries(follower, segments), segments, follower)
+    plan, _ = planner.planned(_RangeSummarizer(follower, segments), segments, follower)
     rid = RidTable(warehouse.place).last()
     return Preview(
         before=state,
         plan=plan if plan.rows else None,
         begins=begins,
-        bytes=_bytes(segments),
+        bytes=_bytes_by_replicaset(segments),
         unfollowed=dict(follower.unreadable),
         tables=_table_changes(warehouse, plan, masks) if plan.rows else {},
         masks=masks,
@@ -123,7 +123,7 @@ def preview_of(config: Config) -> Preview:
     )
 
 
-def begins_at(follower: Follower, start: Offset, end: Offset) -> Offset:
+def begin_offsets(follower: Follower, start: Offset, end: Offset) -> Offset:
     """Return where a run begins in each replicaset that it follows.
 
     Parameters
@@ -138,7 +138,7 @@ def begins_at(follower: Follower, start: Offset, end: Offset) -> Offset:
     return {**follower.initial(), **{uuid: start[uuid] for uuid in end if uuid in start}}
 
 
-class _Summaries:
+class _RangeSummarizer:
     """Summarizes rows in this process, range by range, and keeps none."""
 
     def __init__(self, follower: Follower, segments: Sequence[Segment]) -> None:
@@ -155,15 +155,15 @@ class _Summaries:
         return {**empty, **summaries_by_replicaset(found)}
 
 
-def _cluster(warehouse: EpochWarehouse, config: Config) -> Cluster:
-    """Return `_cluster` as a start leaves it."""
+def _cluster_after_start(warehouse: EpochWarehouse, config: Config) -> Cluster:
+    """Return `_cluster_after_start` as a start leaves it."""
     known = Cluster(config.cluster.allocation, {})
     if warehouse.exists(cluster.TABLE):
         known = cluster.load(warehouse)
-    return _allocated(known, ()) if known.allocation == "counter" else known
+    return _allocate_in_memory(known, ()) if known.allocation == "counter" else known
 
 
-def _allocated(table: Cluster, incoming: Sequence[Incoming]) -> Cluster:
+def _allocate_in_memory(table: Cluster, incoming: Sequence[Incoming]) -> Cluster:
     return replace_all(table, incoming, str(uuids.uuid4()))[0]
 
 
@@ -175,9 +175,9 @@ def _with_masks(state: State, masks: Sequence[MaskChange]) -> State:
     return replace(state, versions={**masked, **kept})
 
 
-def _end(follower: Follower, start: Offset) -> Offset:
+def _end_offset(follower: Follower, start: Offset) -> Offset:
     place = follower.latest(start)
-    for _ in range(POINTS if follower.options.instants else 0):
+    for _ in range(MAX_INSTANTS if follower.options.instants else 0):
         further = follower.latest(place)
         if further == place:
             break
@@ -185,7 +185,7 @@ def _end(follower: Follower, start: Offset) -> Offset:
     return place
 
 
-def _bytes(segments: Sequence[Segment]) -> dict[str, int]:
+def _bytes_by_replicaset(segments: Sequence[Segment]) -> dict[str, int]:
     found: dict[str, int] = {}
     for segment in segments:
         found[segment.replicaset_uuid] = found.get(segment.replicaset_uuid, 0) + segment.end - segment.begin

@@ -14,7 +14,7 @@ from schemas.iproto import VCLOCK_MAX
 from schemas.space import KeyParts
 
 if TYPE_CHECKING:
-    from pipeline.plan.control import SpaceRows
+    from pipeline.plan.control import SpaceDefinition
     from pipeline.plan.vshard import VshardBucket
 
 
@@ -84,7 +84,7 @@ class ReplicasetState:
     read: Mapping[int, int] = field(default_factory=dict)
     cluster: Mapping[int, str] = field(default_factory=dict)
     maps: tuple[MapEntry, ...] = ()
-    spaces: Mapping[int, SpaceRows] = field(default_factory=dict)
+    spaces: Mapping[int, SpaceDefinition] = field(default_factory=dict)
     tables: Mapping[int, str] = field(default_factory=dict)
     keys: Mapping[int, frozenset[KeyParts]] = field(default_factory=dict)
     refused: Mapping[int, str] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class ReplicasetState:
 
 
 @dataclass(frozen=True)
-class Writers:
+class TableWriters:
     """Who wrote rows of one table, and whether it has versions without a usable tuple, which are in `_versions`."""
 
     replicasets: frozenset[int] = frozenset()
@@ -144,7 +144,7 @@ class State:
     epoch: int = -1
     replicasets: Mapping[str, ReplicasetState] = field(default_factory=dict)
     global_ids: Mapping[str, int] = field(default_factory=dict)
-    writers: Mapping[str, Writers] = field(default_factory=dict)
+    writers: Mapping[str, TableWriters] = field(default_factory=dict)
     versions: Mapping[str, int] = field(default_factory=dict)
     own_id: int | None = None
     own_lsn: int = 0
@@ -164,14 +164,14 @@ class State:
 
         Where sources have different ids, that is the lowest position over the sources.
         """
-        return {uuid: _lowest(one) for uuid, one in self.replicasets.items()}
+        return {uuid: _lowest_vclock(one) for uuid, one in self.replicasets.items()}
 
     def held_vclocks(self) -> dict[str, dict[int, int]]:
         """Return the same for the replicasets whose rows wait."""
-        return {uuid: _lowest(one) for uuid, one in self.replicasets.items() if one.waits}
+        return {uuid: _lowest_vclock(one) for uuid, one in self.replicasets.items() if one.waits}
 
 
-def _lowest(one: ReplicasetState) -> dict[int, int]:
+def _lowest_vclock(one: ReplicasetState) -> dict[int, int]:
     """Return the component-wise minimum of the settled vclock over the sources' own ids."""
     own = {i: lsn for i, lsn in one.settled.items() if i < VCLOCK_MAX}
     for ids in one.ids.values():

@@ -25,9 +25,9 @@ from warehouse.warehouse import Warehouse
 
 log = logging.getLogger(__name__)
 
-Watch = Callable[[BatchResult], object]
+OnResult = Callable[[BatchResult], object]
 
-Around = Callable[[BatchName], AbstractContextManager[object]]
+BatchContext = Callable[[BatchName], AbstractContextManager[object]]
 """Makes what is entered before a batch and left after it, with the error where it failed."""
 
 
@@ -51,8 +51,8 @@ class StreamWriter:
         warehouse: Warehouse,
         config: Config,
         writer: BatchWriter,
-        watch: Watch | None = None,
-        around: Around | None = None,
+        watch: OnResult | None = None,
+        around: BatchContext | None = None,
     ) -> None:
         self._warehouse, self._config, self._writer, self._watch = warehouse, config, writer, watch
         self._around = around or (lambda _name: nullcontext())
@@ -92,8 +92,8 @@ class StreamWriter:
             self._ends = epochs.end_offsets(self._warehouse, query_id)
         # After a start Spark repeats the last batch where it could not note its end.
         is_repeated = is_first and batch_id in self._ends
-        check_end(self._ends, batch_id - 1, start)
-        check_end(self._ends, batch_id, end)
+        check_end_offset(self._ends, batch_id - 1, start)
+        check_end_offset(self._ends, batch_id, end)
         self._ends = {batch_id: end}
         # The first batch has no start: in it the replicasets begin without rows.
         if is_repeated or start is None or end is None:
@@ -108,7 +108,7 @@ class StreamWriter:
             self._watch(BatchResult(batch_id, rows, seconds, tables, dict(self._writer.steps)))
 
 
-def check_end(ends: Mapping[int, str | None], batch_id: int, offset: str | None) -> None:
+def check_end_offset(ends: Mapping[int, str | None], batch_id: int, offset: str | None) -> None:
     """Raise where a batch has ended elsewhere than the checkpoint says now.
 
     Where a store lets two jobs write one offset log, the one that lost the lock may have written the newer text.

@@ -30,7 +30,7 @@ PENDING = "_pending"
 STORED_NAMES = [*XROW_ARROW.names, SERVER_VERSION]
 """Columns of rows that waited: those that a reader gives, and what their file's header said."""
 
-_NAME = ["source", "replica_id", "lsn"]
+_ROW_ID = ["source", "replica_id", "lsn"]
 _ORDER = ["epoch", "segment", "position", "row"]
 
 
@@ -42,7 +42,7 @@ class PendingRows:
     rows: pa.RecordBatch
 
 
-def waited(
+def waiting_segment(
     number: int, replicaset_uuid: str, place: tuple[str, str, str | None], rows: pa.RecordBatch
 ) -> LogSegment:
     """Return the segment of rows of `_pending`.
@@ -63,7 +63,7 @@ def waited(
     return LogSegment(number, replicaset_uuid, source, file, instance, False, {}, server, has_waited=True)
 
 
-def pending_table(tables: OpenTables, replicaset_ids: Iterable[int], *, for_definition: bool) -> pa.Table:
+def read_pending(tables: OpenTables, replicaset_ids: Iterable[int], *, for_definition: bool) -> pa.Table:
     """Return the rows of `_pending` of some replicasets: those that wait for a definition, or all others."""
     wanted = pa.array(list(replicaset_ids), pa.int32())
     found = [PENDING_ARROW.empty_table()]
@@ -88,7 +88,7 @@ def unknown_spaces(tables: OpenTables) -> dict[int, frozenset[int]]:
     return {number: frozenset(ids) for number, ids in found.items()}
 
 
-def settled_mask(
+def finished_mask(
     rows: pa.Table, replicaset_ids: Sequence[int], spaces: Iterable[tuple[int, int]]
 ) -> pa.ChunkedArray:
     """Return which rows of `_pending` a batch has dealt with.
@@ -112,7 +112,7 @@ def settled_mask(
     return mask
 
 
-def unknown_before(state: State) -> set[tuple[str, int]]:
+def spaces_awaiting_definition(state: State) -> set[tuple[str, int]]:
     """Return the spaces whose rows wait for a definition, with the uuids of their replicasets."""
     return {(uuid, space_id) for uuid, one in state.replicasets.items() for space_id in one.unknown}
 
@@ -136,13 +136,16 @@ def released_rows(
     parts: list[tuple[str, str, str, str | None, pa.RecordBatch]] = []
     for uuid, own in groupby(sorted(spaces), key=lambda pair: pair[0]):
         number = state.replicasets[uuid].id
-        rows = pending_table(tables, [number], for_definition=True)
+        rows = read_pending(tables, [number], for_definition=True)
         ids = pa.array([space_id for _, space_id in own], pa.int32())
         ordered = _in_log_order(tables, number, rows.filter(pc.is_in(rows["space_id"], ids)))
         parts += [(uuid, *part) for part in _by_file(ordered)]
     return [
         PendingRows(
-            replace(waited(first - len(parts) + i, uuid, (source, file, instance), rows), is_released=True),
+            replace(
+                waiting_segment(first - len(parts) + i, uuid, (source, file, instance), rows),
+                is_released=True,
+            ),
             rows,
         )
         for i, (uuid, source, file, instance, rows) in enumerate(parts)
@@ -157,13 +160,13 @@ def _in_log_order(tables: OpenTables, replicaset_id: int, rows: pa.Table) -> pa.
     logged = []
     for file in tables.files_between("_changelog", "lsn", bounds["min"], bounds["max"]):
         with opened(tables.place, "_changelog", file.path) as parquet:
-            found = parquet.read(columns=["replicaset_id", "epoch", "segment", *_NAME])
+            found = parquet.read(columns=["replicaset_id", "epoch", "segment", *_ROW_ID])
         logged.append(found.filter(pc.equal(found["replicaset_id"], replicaset_id)).drop(["replicaset_id"]))
-    places = pa.concat_tables(logged).group_by(_NAME).aggregate([("epoch", "min"), ("segment", "min")])
-    places = places.rename_columns([*_NAME, "epoch", "segment"])
-    own = rows.select([*_NAME, "position", "row"])
+    places = pa.concat_tables(logged).group_by(_ROW_ID).aggregate([("epoch", "min"), ("segment", "min")])
+    places = places.rename_columns([*_ROW_ID, "epoch", "segment"])
+    own = rows.select([*_ROW_ID, "position", "row"])
     own = own.append_column("place", pa.array(np.arange(rows.num_rows, dtype=np.int64)))
-    joined = own.join(places, _NAME, join_type="left outer")
+    joined = own.join(places, _ROW_ID, join_type="left outer")
     order = pc.sort_indices(joined, sort_keys=[(name, "ascending") for name in _ORDER])
     return rows.take(joined["place"].take(order)).combine_chunks()
 
@@ -180,7 +183,9 @@ def _by_file(rows: pa.Table) -> list[tuple[str, str, str | None, pa.RecordBatch]
     return parts
 
 
-def with_counts(summaries: Mapping[str, Summary], released: Iterable[PendingRows]) -> dict[str, Summary]:
+def with_released_counts(
+    summaries: Mapping[str, Summary], released: Iterable[PendingRows]
+) -> dict[str, Summary]:
     """Return summaries with the counts of rows that have waited for a definition."""
     found = dict(summaries)
     for one in released:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from config.deployment import Config, LineageConfig
 from observe.dbt_sources import sql_type
 from pipeline.commit.batch import BatchName
-from pipeline.stream import Around
+from pipeline.stream import BatchContext
 from schemas.descriptions import COLUMNS, TABLES, VERSION_COLUMNS
 from schemas.errors import ConfigurationError
 from sources.xlog.directory.offset import from_text
@@ -88,7 +88,7 @@ class Emitter:
 @contextmanager
 def lineage(
     config: Config, spark_version: str, versions: Callable[[], Mapping[str, int]]
-) -> Iterator[Around]:
+) -> Iterator[BatchContext]:
     """Yield a context manager for the stream to run around each batch; without the section `lineage` it does nothing.
 
     Parameters

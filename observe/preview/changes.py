@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from config.deployment import Config
-from pipeline.plan.settings import settings_of
+from pipeline.plan.settings import settings_json
 from pipeline.plan.settle import Settlement
 from pipeline.preview import Preview
 from pipeline.state import ReplicasetState
@@ -103,7 +103,7 @@ def _settings(config: Config, found: Preview) -> Iterator[PlannedChange]:
         text = "unknown of the last run, since its release did not store them: nothing is compared"
         yield PlannedChange(Sign.SAME, "settings_unknown", "settings", text)
         return
-    old, new = json.loads(found.before.settings), json.loads(settings_of(config))
+    old, new = json.loads(found.before.settings), json.loads(settings_json(config))
     had, has = set(old.pop("sources", ())), set(new.pop("sources", ()))
     for source in sorted(has - had):
         yield PlannedChange(Sign.NEW, "source_new", source, "a new source")

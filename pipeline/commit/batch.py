@@ -26,11 +26,11 @@ from pipeline.commit.records import (
     waited,
 )
 from pipeline.commit.vshard import bucket_rows, doubled_rows
-from pipeline.executors.work import Work, Written
-from pipeline.plan.advance import with_settled
+from pipeline.executors.work import BatchOutput, BatchWork
+from pipeline.plan.advance import with_settled_lsns
 from pipeline.plan.plan import BatchPlan
-from pipeline.state import State, Writers
-from pipeline.waiting import PENDING, settled_mask
+from pipeline.state import State, TableWriters
+from pipeline.waiting import PENDING, finished_mask
 from pipeline.write.prepare import Prepared, mask_again
 from schemas.tables import SYSTEM_TABLES
 from sources.xlog.directory.offset import from_text
@@ -87,9 +87,9 @@ def instant_label(name: BatchName, after: State) -> str | None:
 
 def commit_batch(
     tables: OpenTables,
-    work: Work,
+    work: BatchWork,
     prepared: Prepared,
-    written: Written,
+    written: BatchOutput,
     name: BatchName,
     reached: Reached,
     closed: Sequence[Mapping[str, Any]] = (),
@@ -161,7 +161,7 @@ def commit_batch(
     return state
 
 
-def _with_settled(plan: BatchPlan, written: Written) -> State:
+def _with_settled(plan: BatchPlan, written: BatchOutput) -> State:
     """Return the state with the vclocks of the rows that do not wait."""
     found: dict[str, dict[tuple[str, int], int]] = {}
     for segment in plan.segments:
@@ -169,22 +169,22 @@ def _with_settled(plan: BatchPlan, written: Written) -> State:
             own = found.setdefault(segment.replicaset_uuid, {})
             own[segment.source, origin] = max(own.get((segment.source, origin), 0), lsn)
     changed = {
-        uuid: with_settled(plan.after.replicasets[uuid], found.get(uuid, {}))
+        uuid: with_settled_lsns(plan.after.replicasets[uuid], found.get(uuid, {}))
         for uuid, settlement in plan.settlements.items()
         if settlement.hold is not None
     }
     return plan.after.with_replicasets(changed)
 
 
-def _with_written(state: State, work: Work, written: Written) -> State:
+def _with_written(state: State, work: BatchWork, written: BatchOutput) -> State:
     """Return the state with what writing found out."""
     writers = dict(state.writers)
     for number, name in enumerate(work.bucket.reduce.tables):
         own = frozenset(replicaset for table, replicaset in written.writers if table == number)
         unfit = number in written.unfit
         if own or unfit:
-            before = writers.get(name, Writers())
-            writers[name] = Writers(before.replicasets | own, before.unfit or unfit)
+            before = writers.get(name, TableWriters())
+            writers[name] = TableWriters(before.replicasets | own, before.unfit or unfit)
     lossy = {one.replicaset_id for one in written.divergences}
     replicasets = {
         uuid: replace(one, has_loss=True) for uuid, one in state.replicasets.items() if one.id in lossy
@@ -225,7 +225,7 @@ def _commit_pending(
     for file in tables.files(PENDING):
         with opened(tables.place, PENDING, file.path) as parquet:
             named = parquet.read(columns=["replicaset_id", "space_id", "reason"])
-            own = settled_mask(named, ids, ended)
+            own = finished_mask(named, ids, ended)
             if not pc.any(own).as_py():
                 continue
             others = parquet.read().filter(pc.invert(own))

@@ -13,8 +13,8 @@ from pipeline.bucket import BucketPlan, BucketResult, process_bucket
 from pipeline.changelog.moves import COLLECTED
 from pipeline.changelog.rows import KEYED
 from pipeline.commit.epoch import LOW_CARDINALITY, in_order
-from pipeline.executors.cells import CELLS, REPORT, report_cell, rows_of
-from pipeline.key_ranges import KeyRanges, Share
+from pipeline.executors.cells import CELLS, REPORT, decode_cell, report_cell
+from pipeline.key_ranges import BucketShare, KeyRanges
 from pipeline.resolve.records import fewer_key_errors
 from pipeline.write.lookup import BaseFiles, FileCache, FileRef
 from pipeline.write.rewrite import rows_with_keys, write_rows
@@ -100,23 +100,23 @@ def run_bucket_task(
             if place == REPORT:
                 yield batch.slice(i, 1)
             else:
-                found.append((place, rows_of(data[i].as_buffer())))
+                found.append((place, decode_cell(data[i].as_buffer())))
     found.sort(key=lambda one: one[0])
     keyed = pa.concat_tables([rows for _, rows in found]) if found else KEYED.empty_table()
     del found
     if bucket < work.ranges.buckets:
         cache = FileCache()
-        result = process_bucket(keyed, work.plan, work.base, cache, Share(work.ranges, bucket))
+        result = process_bucket(keyed, work.plan, work.base, cache, BucketShare(work.ranges, bucket))
         del keyed
-        yield report_cell(bucket, _written(result, work, cache))
+        yield report_cell(bucket, _write_result(result, work, cache))
 
 
-def _written(result: BucketResult, work: BucketWork, cache: FileCache) -> BucketReport:
+def _write_result(result: BucketResult, work: BucketWork, cache: FileCache) -> BucketReport:
     """Write the changes of a bucket into files."""
     report = BucketReport(writers=result.writers, unfit=result.unfit, lost=fewer_key_errors(result.lost))
     report.collected = result.collected
     for ref, rows in result.removed.items():
-        report.removed[ref] = bits_of(rows)
+        report.removed[ref] = row_bitmap(rows)
     for number, encoding in enumerate(work.plan.encodings):
         new, keys = result.rows.get(number), result.removed_keys.get(number)
         if new is not None:
@@ -130,22 +130,22 @@ def _written(result: BucketResult, work: BucketWork, cache: FileCache) -> Bucket
             files = work.files.get(encoding.name, ())
             places = rows_with_keys(work.place, encoding.name, files, keys, cache)
             for file, rows in places.items():
-                report.removed[FileRef(encoding.name, file)] = bits_of(rows)
+                report.removed[FileRef(encoding.name, file)] = row_bitmap(rows)
     system = {"_versions": result.versions, "_conflicts": result.conflicts, "_quarantine": result.quarantine}
     for table, rows in system.items():
         if rows.nbytes < SENT_BYTES:
             report.rows[table] = rows
         else:
-            report.added[table] = [system_file(work.place, table, rows)]
+            report.added[table] = [write_system_file(work.place, table, rows)]
     return report
 
 
-def system_file(place: Place, table: str, rows: pa.Table) -> DataFile:
+def write_system_file(place: Place, table: str, rows: pa.Table) -> DataFile:
     """Write rows of a system table as one file."""
     return write_file(place, table, in_order(table, rows), dictionary=LOW_CARDINALITY.get(table, ()))
 
 
-def bits_of(rows: NDArray[np.int64]) -> NDArray[np.uint8]:
+def row_bitmap(rows: NDArray[np.int64]) -> NDArray[np.uint8]:
     """Return places of rows as bits: of many rows these are few bytes."""
     bits = np.zeros(int(rows.max(initial=-1)) + 1, np.bool_)
     bits[rows] = True

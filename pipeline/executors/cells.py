@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-SCHEMA = "bucket int, place bigint, data binary"
+SPARK_SCHEMA = "bucket int, place bigint, data binary"
 """Of the exchange, as Spark names it."""
 
 CELLS = pa.schema([("bucket", pa.int32()), ("place", pa.int64()), ("data", pa.binary())])
@@ -26,12 +26,12 @@ TASK_CELLS = 1 << 24
 """A task makes fewer cells than these."""
 
 
-def rows_of(cell: pa.Buffer) -> pa.Table:
+def decode_cell(cell: pa.Buffer) -> pa.Table:
     """Return the rows of a cell; they share its memory."""
     return pa.ipc.open_stream(cell).read_all()
 
 
-def cell_of(rows: pa.Table) -> pa.Buffer:
+def encode_cell(rows: pa.Table) -> pa.Buffer:
     """Return rows as a cell."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
@@ -59,7 +59,7 @@ def cells_by_bucket(rows: pa.Table, buckets: NDArray[np.int32], place: int) -> I
         own = whole.slice(begin, end - begin)
         size = max(1, own.num_rows * CELL_BYTES // max(own.nbytes, 1))
         for first in range(0, own.num_rows, size):
-            yield _cell(int(bucket), place, cell_of(own.slice(first, size)))
+            yield _cell(int(bucket), place, encode_cell(own.slice(first, size)))
             place += 1
 
 
@@ -75,6 +75,6 @@ def _cell(bucket: int, place: int, data: pa.Buffer) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=CELLS)
 
 
-def reports_of(cells: Iterable[bytes]) -> list[Any]:
+def decode_reports(cells: Iterable[bytes]) -> list[Any]:
     """Return what tasks reported."""
     return [pickle.loads(cell) for cell in cells]

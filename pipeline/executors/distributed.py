@@ -29,12 +29,12 @@ from pipeline.executors.bucket_task import (
     BucketReport,
     BucketWork,
     run_bucket_task,
-    system_file,
+    write_system_file,
 )
-from pipeline.executors.cells import CELLS, REPORT, SCHEMA, cell_of, report_cell, reports_of
+from pipeline.executors.cells import CELLS, REPORT, SPARK_SCHEMA, decode_reports, encode_cell, report_cell
 from pipeline.executors.read_task import ReadReport, ReadWork, StoredRows, run_read_task, tasks_with_stored
 from pipeline.executors.summary_task import RangeSummary, Sample, summaries_by_replicaset, summarize_range
-from pipeline.executors.work import SyncSpaces, WatchedSpaces, Work, Written
+from pipeline.executors.work import BatchOutput, BatchWork, SyncSpaces, WatchedSpaces
 from pipeline.key_ranges import KeyRanges, key_ranges
 from pipeline.plan.summary import Summary
 from pipeline.resolve.records import key_error_rows
@@ -124,7 +124,7 @@ TASKS_A_CORE = 2
 """At least so many buckets a core, so that cores end together."""
 
 Task = Callable[[int], Iterator[pa.RecordBatch]]
-Bits = NDArray[np.uint8]
+RowBitmap = NDArray[np.uint8]
 
 
 class DistributedExecutor:
@@ -162,23 +162,23 @@ class DistributedExecutor:
             **summaries_by_replicaset(found),
         }
 
-    def run(self, work: Work) -> Written:
+    def run(self, work: BatchWork) -> BatchOutput:
         """Carry a plan out."""
         began = time.perf_counter()
         stored = [
-            StoredRows(one.segment.segment, cell_of(pa.Table.from_batches([one.rows])).to_pybytes())
+            StoredRows(one.segment.segment, encode_cell(pa.Table.from_batches([one.rows])).to_pybytes())
             for one in work.pending
         ]
-        stored += [StoredRows(None, cell_of(rows).to_pybytes()) for rows in work.again]
+        stored += [StoredRows(None, encode_cell(rows).to_pybytes()) for rows in work.again]
         size = self._size + sum(len(one.cell) for one in stored)
         ranges = self._ranges(work, size)
         reads, buckets = self._read_and_write(work, ranges, tasks_with_stored(self._tasks, stored))
         between = time.perf_counter()
         tables = self._tables(work, buckets)
         seconds = {"read, reduce, write": between - began, "rewrite": time.perf_counter() - between}
-        return _joined(work, reads, buckets, tables, seconds)
+        return _combine_reports(work, reads, buckets, tables, seconds)
 
-    def _ranges(self, work: Work, size: int) -> KeyRanges:
+    def _ranges(self, work: BatchWork, size: int) -> KeyRanges:
         """Divide the keys by the sample."""
         plan = work.bucket.reduce
         keyed, weights = [], []
@@ -198,7 +198,7 @@ class DistributedExecutor:
         return key_ranges(plan, count, tables, whole, np.concatenate(weights))
 
     def _read_and_write(
-        self, work: Work, ranges: KeyRanges, tasks: Sequence[tuple[ByteRange, ...] | StoredRows]
+        self, work: BatchWork, ranges: KeyRanges, tasks: Sequence[tuple[ByteRange, ...] | StoredRows]
     ) -> tuple[list[ReadReport], list[BucketReport]]:
         options, place = self._options, work.place
         plan = replace(
@@ -217,25 +217,25 @@ class DistributedExecutor:
         write = BucketWork(plan, work.base, ranges, files, place)
 
         def run_read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for number in _numbers(batches):
+            for number in _task_numbers(batches):
                 yield from run_read_task(number, read)
 
         def run_bucket(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            yield from run_bucket_task(_partition(), batches, write)
+            yield from run_bucket_task(_partition_id(), batches, write)
 
         self._describe("read, reduce, write")
         numbers = self._spark.range(0, len(tasks), 1, max(len(tasks), 1))
-        cells = numbers.mapInArrow(run_read, SCHEMA).repartitionById(ranges.buckets, "bucket")
-        reports = _collected(cells.mapInArrow(run_bucket, SCHEMA))
+        cells = numbers.mapInArrow(run_read, SPARK_SCHEMA).repartitionById(ranges.buckets, "bucket")
+        reports = _collect_reports(cells.mapInArrow(run_bucket, SPARK_SCHEMA))
         return (
             [one for one in reports if isinstance(one, ReadReport)],
             [one for one in reports if isinstance(one, BucketReport)],
         )
 
-    def _tables(self, work: Work, buckets: Sequence[BucketReport]) -> list[TableWrite]:
+    def _tables(self, work: BatchWork, buckets: Sequence[BucketReport]) -> list[TableWrite]:
         """Rewrite touched files, and return what is to be committed to the tables of spaces."""
         encodings = {one.exact: one for one in work.bucket.encodings}
-        removed = _removed(buckets)
+        removed = _removed_rows(buckets)
         again = {
             name: one for name, one in encodings.items() if work.changes.get(name) is TableChange.REWRITE
         }
@@ -269,62 +269,62 @@ class DistributedExecutor:
             return []
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for number in _numbers(batches):
+            for number in _task_numbers(batches):
                 for cell in task(number):
                     place = CELLS.get_field_index("place")
                     yield cell.set_column(place, "place", pa.array([number], pa.int64()))
 
         self._describe(name)
-        found = self._spark.range(0, count, 1, count).mapInArrow(run, SCHEMA).toArrow()
-        return reports_of(found.sort_by("place")["data"].to_pylist())
+        found = self._spark.range(0, count, 1, count).mapInArrow(run, SPARK_SCHEMA).toArrow()
+        return decode_reports(found.sort_by("place")["data"].to_pylist())
 
     def _describe(self, name: str) -> None:
         self._spark.sparkContext.setJobDescription(f"batch: {name}")
 
 
-def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
+def _task_numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
     for batch in batches:
         yield from batch.column(0).to_pylist()
 
 
-def _partition() -> int:
+def _partition_id() -> int:
     context = TaskContext.get()
     if context is None:
         raise RuntimeError("not in a task of Spark")
     return context.partitionId()
 
 
-def _collected(frame: Any) -> list[Any]:
+def _collect_reports(frame: Any) -> list[Any]:
     found = frame.toArrow()
     assert all(place == REPORT for place in found["place"].to_pylist())
-    return reports_of(found["data"].to_pylist())
+    return decode_reports(found["data"].to_pylist())
 
 
-def _removed(buckets: Sequence[BucketReport]) -> dict[str, dict[TableFile, Bits]]:
+def _removed_rows(buckets: Sequence[BucketReport]) -> dict[str, dict[TableFile, RowBitmap]]:
     """Return the bits of the rows that go, by table and file, of all buckets together."""
-    found: dict[str, dict[TableFile, Bits]] = {}
+    found: dict[str, dict[TableFile, RowBitmap]] = {}
     for report in buckets:
         for ref, bits in report.removed.items():
             own = found.setdefault(ref.table, {})
             known = own.get(ref.file)
-            own[ref.file] = bits if known is None else _either(known, bits)
+            own[ref.file] = bits if known is None else _union_bitmaps(known, bits)
     return found
 
 
-def _either(one: Bits, other: Bits) -> Bits:
+def _union_bitmaps(one: RowBitmap, other: RowBitmap) -> RowBitmap:
     longer, shorter = (one, other) if len(one) >= len(other) else (other, one)
     whole = longer.copy()
     whole[: len(shorter)] |= shorter
     return whole
 
 
-def _joined(
-    work: Work,
+def _combine_reports(
+    work: BatchWork,
     reads: Sequence[ReadReport],
     buckets: Sequence[BucketReport],
     tables: list[TableWrite],
     seconds: Mapping[str, float],
-) -> Written:
+) -> BatchOutput:
     """Return what all tasks wrote; few rows of system tables are written here, as one file a table."""
     errors = [one.key_errors for one in reads] + [one.lost for one in buckets if one.lost is not None]
     system: dict[str, list[DataFile]] = {}
@@ -335,10 +335,10 @@ def _joined(
         whole = pa.concat_tables(rows)
         system[table] = [file for one in buckets for file in one.added.get(table, [])]
         if whole.num_rows:
-            system[table].append(system_file(work.place, table, whole))
+            system[table].append(write_system_file(work.place, table, whole))
     changelog = [file for one in reads for file in one.changelog]
     if work.own_rows is not None:
-        changelog.append(system_file(work.place, "_changelog", work.own_rows))
+        changelog.append(write_system_file(work.place, "_changelog", work.own_rows))
     settled: dict[int, dict[int, int]] = {}
     for report in reads:
         for segment, found in report.settled.items():
@@ -349,7 +349,7 @@ def _joined(
     for report in reads:
         for segment, ids in report.unknown.items():
             unknown[segment] = unknown.get(segment, frozenset()) | ids
-    return Written(
+    return BatchOutput(
         changelog=changelog,
         pending=[file for one in reads for file in one.pending],
         tables=tables,

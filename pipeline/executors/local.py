@@ -22,8 +22,8 @@ from pipeline.changelog.divergence import Divergence
 from pipeline.changelog.known_rows import divergences_of
 from pipeline.changelog.rows import CHANGELOG_ARROW, KEY_ERRORS, KEYED, SegmentRows, keyed_again, segment_rows
 from pipeline.commit.epoch import LOW_CARDINALITY, in_order
-from pipeline.executors.work import SyncSpaces, WatchedSpaces, Work, Written
-from pipeline.plan.summary import Summary, join_summaries, summary_of
+from pipeline.executors.work import BatchOutput, BatchWork, SyncSpaces, WatchedSpaces
+from pipeline.plan.summary import Summary, join_summaries, summarize_rows
 from pipeline.resolve.records import key_error_rows
 from pipeline.write.lookup import FileCache
 from pipeline.write.table_change import TableChange
@@ -38,13 +38,13 @@ from warehouse.data_files import DataFile, write_file
 T = TypeVar("T")
 R = TypeVar("R")
 
-SURELY = 1.5
+ESTIMATE_MARGIN = 1.5
 """A batch is left to the tasks once its size so far promises so many times the limit."""
 
 THREADS = max(1, min(4, os.cpu_count() or 1))
 
 
-def in_threads(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+def map_in_threads(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
     """Return what a function makes of each item, in order; the first error is raised."""
     todo = list(items)
     if len(todo) <= 1 or THREADS == 1:
@@ -82,7 +82,7 @@ def read_locally(
             found[piece.segment.segment].append(batch)
         done += piece.end - piece.begin
         # A batch that would clearly become too large is left before more of it is decoded for nothing.
-        if size * stored > SURELY * limit_bytes * done:
+        if size * stored > ESTIMATE_MARGIN * limit_bytes * done:
             return None
     return found
 
@@ -112,17 +112,17 @@ class LocalExecutor:
             uuid = segment.replicaset_uuid
             spaces = (sync.get(uuid, frozenset()), watched.get(uuid, frozenset()))
             for batch in self._rows[segment.segment]:
-                found[uuid].append(summary_of(batch, segment.segment, *spaces))
+                found[uuid].append(summarize_rows(batch, segment.segment, *spaces))
         return {uuid: join_summaries(parts) for uuid, parts in found.items()}
 
-    def run(self, work: Work) -> Written:
+    def run(self, work: BatchWork) -> BatchOutput:
         """Carry a plan out."""
-        clock = _Clock()
+        clock = _StageClock()
         rows = {**self._rows, **{one.segment.segment: [one.rows] for one in work.pending}}
         parts = [(number, batch) for number in sorted(rows) for batch in rows[number]]
-        done = in_threads(lambda part: segment_rows(part[1], work.segments[part[0]]), parts)
+        done = map_in_threads(lambda part: segment_rows(part[1], work.segments[part[0]]), parts)
         clock.done("changelog rows")
-        found = _Rows(work, [number for number, _ in parts], done)
+        found = _ChangelogStage(work, [number for number, _ in parts], done)
         changelog, pending = found.write()
         clock.done("changelog files")
         result = process_bucket(found.keyed(), work.bucket, work.base, self._cache)
@@ -130,9 +130,9 @@ class LocalExecutor:
         tables = write_tables(work, result, self._cache)
         quarantine = pa.concat_tables([result.quarantine, found.key_errors(result.lost)])
         system = {"_versions": result.versions, "_conflicts": result.conflicts, "_quarantine": quarantine}
-        files = {name: _write(work, name, rows) for name, rows in system.items()}
+        files = {name: _write_system_rows(work, name, rows) for name, rows in system.items()}
         clock.done("table files")
-        return Written(
+        return BatchOutput(
             changelog=changelog,
             pending=pending,
             tables=tables,
@@ -149,7 +149,7 @@ class LocalExecutor:
         )
 
 
-class _Clock:
+class _StageClock:
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self._last = time.perf_counter()
@@ -159,10 +159,10 @@ class _Clock:
         self.seconds[stage], self._last = now - self._last, now
 
 
-class _Rows:
+class _ChangelogStage:
     """The rows of a batch after the first stage."""
 
-    def __init__(self, work: Work, numbers: Sequence[int], rows: Sequence[SegmentRows]) -> None:
+    def __init__(self, work: BatchWork, numbers: Sequence[int], rows: Sequence[SegmentRows]) -> None:
         self._work, self._numbers, self._rows = work, numbers, rows
 
     def write(self) -> tuple[list[DataFile], list[DataFile]]:
@@ -173,8 +173,8 @@ class _Rows:
         waiting = [one.pending for one in self._rows if one.pending is not None]
         pending = pa.Table.from_batches(waiting) if waiting else None
         return (
-            _write(self._work, "_changelog", changelog),
-            [] if pending is None else _write(self._work, "_pending", pending),
+            _write_system_rows(self._work, "_changelog", changelog),
+            [] if pending is None else _write_system_rows(self._work, "_pending", pending),
         )
 
     def keyed(self) -> pa.Table:
@@ -223,14 +223,14 @@ class _Rows:
         ]
 
 
-def _write(work: Work, table: str, rows: pa.Table) -> list[DataFile]:
+def _write_system_rows(work: BatchWork, table: str, rows: pa.Table) -> list[DataFile]:
     if not rows.num_rows:
         return []
     dictionary = LOW_CARDINALITY.get(table, ())
     return [write_file(work.place, table, in_order(table, rows), dictionary=dictionary)]
 
 
-def write_tables(work: Work, result: BucketResult, cache: FileCache) -> list[TableWrite]:
+def write_tables(work: BatchWork, result: BucketResult, cache: FileCache) -> list[TableWrite]:
     """Write the files of all tables of spaces that change."""
     removed: dict[str, dict[TableFile, NDArray[np.int64]]] = {}
     for ref, rows in result.removed.items():
@@ -250,4 +250,4 @@ def write_tables(work: Work, result: BucketResult, cache: FileCache) -> list[Tab
         masked = write_masked(work.place, changes, work.files.get(encoding.name, ()), cache)
         return [exact] if masked is None else [exact, masked]
 
-    return [one for writes in in_threads(write, changed) for one in writes if not one.is_empty]
+    return [one for writes in map_in_threads(write, changed) for one in writes if not one.is_empty]

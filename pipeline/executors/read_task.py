@@ -30,7 +30,7 @@ from pipeline.changelog.rows import (
 )
 from pipeline.changelog.segment_plan import PENDING_ARROW, SegmentPlan
 from pipeline.commit.epoch import LOW_CARDINALITY
-from pipeline.executors.cells import cells_by_bucket, report_cell, rows_of
+from pipeline.executors.cells import cells_by_bucket, decode_cell, report_cell
 from pipeline.key_ranges import KeyRanges
 from pipeline.reduce.reduce_plan import ReducePlan
 from pipeline.resolve.records import fewer_key_errors
@@ -85,7 +85,7 @@ def without_overwritten(rows: pa.Table) -> pa.Table:
     return rows.set_column(rows.schema.get_field_index("tuple"), rows.schema.field("tuple"), tuples)
 
 
-HELD_BYTES = 32 << 20
+BUFFER_BYTES = 32 << 20
 """Keyed rows of so many bytes are gathered before they become cells, so that these are few."""
 
 
@@ -144,7 +144,7 @@ class ReadReport:
     key_errors : pyarrow.Table
         `pipeline.changelog.rows.KEY_ERRORS`, few.
     settled : dict of int to dict of int to int
-        As `pipeline.executors.work.Written` has it.
+        As `pipeline.executors.work.BatchOutput` has it.
     unknown : dict of int to frozenset of int
         Likewise.
     divergences : list of Divergence
@@ -190,7 +190,7 @@ class _ReadTask:
         self._read_before: dict[int, list[pa.RecordBatch]] = {}
 
     def stored(self, asked: StoredRows) -> Iterator[pa.RecordBatch]:
-        rows = rows_of(pa.py_buffer(asked.cell))
+        rows = decode_cell(pa.py_buffer(asked.cell))
         if asked.segment is None:
             plan = next(iter(self._work.segments.values()))
             yield from self._hold(keyed_again(rows, plan))
@@ -234,7 +234,7 @@ class _ReadTask:
     def _hold(self, keyed: pa.Table) -> Iterator[pa.RecordBatch]:
         self._held.append(keyed)
         self._held_bytes += keyed.nbytes
-        if self._held_bytes >= HELD_BYTES:
+        if self._held_bytes >= BUFFER_BYTES:
             yield from self._hand_on()
 
     def _hand_on(self) -> Iterator[pa.RecordBatch]:
@@ -244,7 +244,7 @@ class _ReadTask:
         self._held, self._held_bytes = [], 0
         tables = self._work.reduce.tables_of(rows["meaning"].to_numpy())
         buckets = self._work.ranges.of(tables, as_array(rows["key"]))
-        rows, buckets = _with_ranges(rows, tables, buckets, self._work.ranges)
+        rows, buckets = _copy_ranges(rows, tables, buckets, self._work.ranges)
         for cell in cells_by_bucket(rows, buckets, (self._number << 24) + self._cells):
             self._cells += 1
             yield cell
@@ -266,7 +266,7 @@ def _writer(place: Place, table: str, schema: pa.Schema) -> FileWriter:
     return FileWriter(place, table, schema, LOW_CARDINALITY[table])
 
 
-def _with_ranges(
+def _copy_ranges(
     rows: pa.Table, tables: NDArray[np.int32], buckets: NDArray[np.int32], ranges: KeyRanges
 ) -> tuple[pa.Table, NDArray[np.int32]]:
     """Return rows with a DELETE_RANGE once for each bucket that has keys of its table, and the bucket of each."""

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.executors.work import SyncSpaces, WatchedSpaces
-from pipeline.plan.summary import Summary, join_summaries, summary_of
+from pipeline.plan.summary import Summary, join_summaries, summarize_rows
 from schemas.xrow import XROW_ARROW
 from sources.xlog.options import XlogOptions
 from sources.xlog.stream.read import read_range
@@ -91,7 +91,7 @@ def summarize_range(
     size = 0
     draw = np.random.default_rng(piece.begin)
     for batch in read_range(piece, replace(options, with_replicaset=False)):
-        parts.append(summary_of(batch, segment.segment, *spaces))
+        parts.append(summarize_rows(batch, segment.segment, *spaces))
         size += batch.nbytes
         samples.append(_sample(batch, segment.segment, draw))
     return RangeSummary(segment.replicaset_uuid, join_summaries(parts), size, tuple(samples))
@@ -101,7 +101,7 @@ def _sample(batch: pa.RecordBatch, segment: int, draw: np.random.Generator) -> S
     count = min(SAMPLE_ROWS, batch.num_rows)
     chosen = np.sort(draw.choice(batch.num_rows, count, replace=False))
     columns = [
-        _short_cells(batch.column(field.name), chosen, is_array=field.name in ("tuple", "key"))
+        _shortened_cells(batch.column(field.name), chosen, is_array=field.name in ("tuple", "key"))
         if pa.types.is_binary(field.type)
         else batch.column(field.name).take(pa.array(chosen))
         for field in XROW_ARROW
@@ -110,7 +110,7 @@ def _sample(batch: pa.RecordBatch, segment: int, draw: np.random.Generator) -> S
     return Sample(segment, rows, batch.nbytes / count)
 
 
-def _short_cells(column: pa.Array, chosen: NDArray[np.int64], *, is_array: bool) -> pa.Array:
+def _shortened_cells(column: pa.Array, chosen: NDArray[np.int64], *, is_array: bool) -> pa.Array:
     """Return some cells of a binary column; long ones shortened, or null where they are no array."""
     lengths = pc.binary_length(column).take(pa.array(chosen))
     if (pc.max(lengths).as_py() or 0) <= SAMPLE_CELL_BYTES:

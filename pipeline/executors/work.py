@@ -30,7 +30,7 @@ WatchedSpaces = Mapping[str, frozenset[int]]
 
 
 @dataclass(frozen=True)
-class Work:
+class BatchWork:
     """A planned batch, with all that its tasks need. But for `plan` and `pending`, which stay on the driver, picklable.
 
     Parameters
@@ -74,7 +74,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Written:
+class BatchOutput:
     """What an executor has written, uncommitted.
 
     Parameters
@@ -120,10 +120,10 @@ class Executor(Protocol):
     def summaries(self, sync: SyncSpaces, watched: WatchedSpaces) -> dict[str, Summary]:
         """Return the summary of each replicaset's rows, by replicaset uuid."""
 
-    def run(self, work: Work) -> Written:
+    def run(self, work: BatchWork) -> BatchOutput:
         """Carry a plan out: write the files of all tables, and commit nothing."""
 
 
-def by_file(files: Iterable[TableFile]) -> dict[str, TableFile]:
+def files_by_path(files: Iterable[TableFile]) -> dict[str, TableFile]:
     """Return files by their path."""
     return {file.path: file for file in files}

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pipeline.plan.control import Control, IdRegistration
-from pipeline.plan.members import Ids, Views, entries_of, translated
+from pipeline.plan.control import ControlChanges, IdRegistration
+from pipeline.plan.members import IdTranslation, SourceIds, map_entries_of_source, translate_summary
 from pipeline.plan.position import LogPosition, LogSegment
 from pipeline.plan.settle import Settlement
 from pipeline.plan.summary import LOCAL_ID, Summary
-from pipeline.plan.upgrades import newest_server
-from pipeline.plan.vshard import Shards, read_to
+from pipeline.plan.upgrades import last_server_version
+from pipeline.plan.vshard import ReplicasetBuckets, latest_time
 from pipeline.state import MapEntry, ReplicasetState
 from schemas.iproto import VCLOCK_MAX
 from udfs.remap.cluster_replace import Cluster, Incoming
@@ -24,7 +24,7 @@ from warehouse.applier_map import MapRow
 
 
 @dataclass(frozen=True)
-class Decided:
+class ReplicasetDecision:
     """What was decided of one replicaset before global ids are allocated.
 
     Parameters
@@ -47,16 +47,16 @@ class Decided:
 
     before: ReplicasetState
     settlement: Settlement
-    control: Control
+    control: ControlChanges
     registrations: tuple[IdRegistration, ...]
-    views: Views
-    ids: Mapping[int, Ids]
+    views: SourceIds
+    ids: Mapping[int, IdTranslation]
     generation: LogPosition | None = None
-    shards: Shards = field(default_factory=Shards)
+    shards: ReplicasetBuckets = field(default_factory=ReplicasetBuckets)
 
 
 def instances_seen(
-    decided: Mapping[str, Decided], segments: Mapping[str, Sequence[LogSegment]]
+    decided: Mapping[str, ReplicasetDecision], segments: Mapping[str, Sequence[LogSegment]]
 ) -> list[Incoming]:
     """Return what the batch says of instances: by its rows, by its files' headers, by its replicasets.
 
@@ -72,10 +72,12 @@ def instances_seen(
         for one in decided[uuid].registrations:
             if one.uuid is not None:
                 if decided[uuid].generation is not None:
-                    found += _moved(cluster, one.local_id, one.uuid, uuid)
-                found += _replaced(cluster, one.local_id, one.uuid, uuid)
+                    found += _freed_ids(cluster, one.local_id, one.uuid, uuid)
+                found += _replaced_instance(cluster, one.local_id, one.uuid, uuid)
                 cluster[one.local_id] = one.uuid
-                found.append(Incoming(one.uuid, _number_in_source(decided[uuid].views, one.local_id), uuid))
+                found.append(
+                    Incoming(one.uuid, _replica_id_in_source(decided[uuid].views, one.local_id), uuid)
+                )
             elif one.local_id in cluster:
                 found.append(Incoming(cluster.pop(one.local_id), one.local_id, uuid, expelled=True))
         headers = dict.fromkeys(p.instance_uuid for p in segments[uuid] if p.instance_uuid is not None)
@@ -84,7 +86,7 @@ def instances_seen(
     return found
 
 
-def _moved(cluster: dict[int, str], local_id: int, instance: str, replicaset: str) -> list[Incoming]:
+def _freed_ids(cluster: dict[int, str], local_id: int, instance: str, replicaset: str) -> list[Incoming]:
     """Return the loss of the ids that an instance had before a generation gave it another one; they leave `cluster`."""
     own = [other for other, uuid in cluster.items() if uuid == instance and other != local_id]
     for other in own:
@@ -92,7 +94,9 @@ def _moved(cluster: dict[int, str], local_id: int, instance: str, replicaset: st
     return [Incoming(instance, other, replicaset, expelled=True) for other in own]
 
 
-def _replaced(cluster: Mapping[int, str], local_id: int, instance: str, replicaset: str) -> list[Incoming]:
+def _replaced_instance(
+    cluster: Mapping[int, str], local_id: int, instance: str, replicaset: str
+) -> list[Incoming]:
     """Return the expulsion of the instance that loses its id to another one without a DELETE.
 
     An UPDATE of `_cluster` may replace an id's uuid in place, and behind a hole an id may have changed hands.
@@ -103,14 +107,16 @@ def _replaced(cluster: Mapping[int, str], local_id: int, instance: str, replicas
     return [Incoming(old, local_id, replicaset, expelled=True)]
 
 
-def _number_in_source(views: Views, local_id: int) -> int:
+def _replica_id_in_source(views: SourceIds, local_id: int) -> int:
     """Return the replica id of an instance in its source, where its number here is above Tarantool's own."""
     if local_id < VCLOCK_MAX:
         return local_id
     return next(own for ids in views.ids.values() for own, meant in ids.items() if meant == local_id)
 
 
-def advanced(one: Decided, parts: Sequence[LogSegment], table: Cluster, summary: Summary) -> ReplicasetState:
+def state_after_batch(
+    one: ReplicasetDecision, parts: Sequence[LogSegment], table: Cluster, summary: Summary
+) -> ReplicasetState:
     """Return a replicaset after the batch.
 
     Parameters
@@ -126,7 +132,7 @@ def advanced(one: Decided, parts: Sequence[LogSegment], table: Cluster, summary:
     """
     before, settlement = one.before, one.settlement
     cluster, maps = dict(before.cluster), list(before.maps)
-    summary = translated(summary, one.ids)
+    summary = translate_summary(summary, one.ids)
     for registration in one.registrations:
         if registration.uuid is None:
             cluster.pop(registration.local_id, None)
@@ -134,7 +140,7 @@ def advanced(one: Decided, parts: Sequence[LogSegment], table: Cluster, summary:
             cluster[registration.local_id] = registration.uuid
             global_id = table.global_ids[registration.uuid]
             if [e.global_id for e in maps if e.local_id == registration.local_id][-1:] != [global_id]:
-                since = _last_lsn(summary, before, maps, registration) + 1
+                since = _last_lsn_of_id(summary, before, maps, registration) + 1
                 maps.append(MapEntry(registration.local_id, global_id, since))
     leader = [part.instance_uuid for part in parts if not part.has_waited or part is parts[0]][-1]
     holds = settlement.hold is not None
@@ -142,7 +148,7 @@ def advanced(one: Decided, parts: Sequence[LogSegment], table: Cluster, summary:
     return replace(
         before,
         id=table.replicaset_ids[before.uuid],
-        settled=_of_leader(before, leader) if holds else settlement.vclock,
+        settled=_settled_of_leader(before, leader) if holds else settlement.vclock,
         read=settlement.vclock,
         cluster=cluster,
         maps=tuple(maps),
@@ -152,28 +158,28 @@ def advanced(one: Decided, parts: Sequence[LogSegment], table: Cluster, summary:
         local_lsns=before.local_lsns if holds else {**before.local_lsns, **settlement.local_lsns},
         ids=one.views.ids,
         has_loss=lost or (before.has_loss and one.generation is None),
-        server=newest_server(parts, summary.control) or before.server,
+        server=last_server_version(parts, summary.control) or before.server,
         file=next((part.file for part in reversed(parts) if not part.has_waited), before.file),
         views=one.views.views,
         buckets=one.shards.after,
-        log_time=before.log_time if holds else read_to(before.log_time, summary.last_time),
+        log_time=before.log_time if holds else latest_time(before.log_time, summary.last_time),
     )
 
 
-def _of_leader(before: ReplicasetState, leader: str | None) -> dict[int, int]:
+def _settled_of_leader(before: ReplicasetState, leader: str | None) -> dict[int, int]:
     """Return what was settled, with the component 0 of the instance that leads now."""
     settled = {local_id: lsn for local_id, lsn in before.settled.items() if local_id != LOCAL_ID}
     local = before.settled.get(LOCAL_ID) if leader == before.leader else before.local_lsns.get(leader or "")
     return settled if local is None else {**settled, LOCAL_ID: local}
 
 
-def with_settled(one: ReplicasetState, settled_rows: Mapping[tuple[str, int], int]) -> ReplicasetState:
+def with_settled_lsns(one: ReplicasetState, settled_rows: Mapping[tuple[str, int], int]) -> ReplicasetState:
     """Return a replicaset whose rows wait, with the vclock of those that do not.
 
     Parameters
     ----------
     one : ReplicasetState
-        As `advanced` returns it.
+        As `state_after_batch` returns it.
     settled_rows : mapping of (str, int) to int
         Source and replica id in it (0: local) to the highest lsn that went into `_changelog`.
 
@@ -186,21 +192,21 @@ def with_settled(one: ReplicasetState, settled_rows: Mapping[tuple[str, int], in
     return replace(one, settled=settled, local_lsns={**one.local_lsns, **local})
 
 
-def new_entries(before: ReplicasetState, after: ReplicasetState) -> list[MapRow]:
+def new_map_rows(before: ReplicasetState, after: ReplicasetState) -> list[MapRow]:
     """Return what the applier map gets: entries of all sources, and of those whose ids have other numbers."""
-    found = _entries(after.id, (entry for entry in after.maps if entry not in before.maps))
+    found = _map_rows(after.id, (entry for entry in after.maps if entry not in before.maps))
     for source in after.ids:
-        known = entries_of(before, source) if source in before.ids else []
-        fresh = (entry for entry in entries_of(after, source) if entry not in known)
-        found += _entries(after.id, fresh, source)
+        known = map_entries_of_source(before, source) if source in before.ids else []
+        fresh = (entry for entry in map_entries_of_source(after, source) if entry not in known)
+        found += _map_rows(after.id, fresh, source)
     return found
 
 
-def _entries(replicaset_id: int, entries: Iterable[MapEntry], source: str | None = None) -> list[MapRow]:
+def _map_rows(replicaset_id: int, entries: Iterable[MapEntry], source: str | None = None) -> list[MapRow]:
     return [MapRow(replicaset_id, e.local_id, e.global_id, e.since_lsn, source) for e in entries]
 
 
-def _last_lsn(
+def _last_lsn_of_id(
     summary: Summary, before: ReplicasetState, maps: Sequence[MapEntry], registration: IdRegistration
 ) -> int:
     local_id, place = registration.local_id, registration.position

@@ -38,7 +38,7 @@ SYSTEM_FIELDS: dict[int, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class SpaceRows:
+class SpaceDefinition:
     """The tuples of `_space` and `_index` that define a space."""
 
     space: bytes
@@ -50,7 +50,7 @@ class SpaceRows:
 
     @cached_property
     def _decoded(self) -> Space:
-        primary, space = self.indexes.get(0), _or_empty(self.space)
+        primary, space = self.indexes.get(0), _fields_or_empty(self.space)
         try:
             return space_of(space, None if primary is None else fields_of(primary, "a row of _index"))
         except TupleError as error:
@@ -89,7 +89,7 @@ class SpaceChange:
     position: LogPosition
     space_id: int
     kind: SpaceEvent
-    rows: SpaceRows
+    rows: SpaceDefinition
     replica_id: int | None
     lsn: int | None
     timestamp: datetime | None = None
@@ -113,7 +113,7 @@ _CHANGES = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
 
 
 @dataclass(frozen=True)
-class Control:
+class ControlChanges:
     """What a replicaset's control rows changed, in log order, and its spaces after them.
 
     `emptied` has the places where a space that is not known was dropped or truncated, with its id; `faults` the rows
@@ -122,17 +122,17 @@ class Control:
 
     registrations: tuple[IdRegistration, ...]
     changes: tuple[SpaceChange, ...]
-    spaces: Mapping[int, SpaceRows]
+    spaces: Mapping[int, SpaceDefinition]
     emptied: tuple[tuple[LogPosition, int], ...] = ()
     faults: tuple[SystemRowFault, ...] = ()
 
 
-def follow(
-    spaces: Mapping[int, SpaceRows],
+def follow_control_rows(
+    spaces: Mapping[int, SpaceDefinition],
     cluster: Mapping[int, str],
     rows: Iterable[ControlRow],
     snapshots: frozenset[int],
-) -> Control:
+) -> ControlChanges:
     """Follow the control rows of one replicaset.
 
     Parameters
@@ -150,7 +150,7 @@ def follow(
     follower = _Follower(dict(spaces), {i: msgpack.packb([i, uuid]) for i, uuid in cluster.items()})
     for row in rows:
         follower.take(row, in_snapshot=row.position.segment in snapshots)
-    return Control(
+    return ControlChanges(
         tuple(follower.registrations),
         tuple(follower.changes),
         follower.spaces,
@@ -160,7 +160,7 @@ def follow(
 
 
 class _Follower:
-    def __init__(self, spaces: dict[int, SpaceRows], cluster: dict[int, bytes]) -> None:
+    def __init__(self, spaces: dict[int, SpaceDefinition], cluster: dict[int, bytes]) -> None:
         self.spaces = spaces
         self.cluster = cluster
         self.registrations: list[IdRegistration] = []
@@ -185,15 +185,15 @@ class _Follower:
         elif row.space_id == SystemSpace.INDEX:
             self._index(row)
         elif row.space_id == SystemSpace.TRUNCATE and not in_snapshot and row.type != "DELETE":
-            space_id = _space_id(row)
+            space_id = _row_space_id(row)
             if space_id in self.spaces:
                 self._change(row, space_id, SpaceEvent.TRUNCATED)
             else:
                 self.emptied.append((row.position, space_id))
 
     def _cluster(self, row: ControlRow) -> None:
-        local_id = replica_id_of(field_at(_key(row), 0, "the replica id"))
-        new = _after(self.cluster.get(local_id), row)
+        local_id = replica_id_of(field_at(_key_fields(row), 0, "the replica id"))
+        new = _tuple_after(self.cluster.get(local_id), row)
         if new is None:
             self.cluster.pop(local_id, None)
             self.registrations.append(IdRegistration(row.position, local_id, None))
@@ -203,16 +203,16 @@ class _Follower:
         self.registrations.append(IdRegistration(row.position, local_id, uuid))
 
     def _space(self, row: ControlRow) -> None:
-        space_id = _space_id(row)
+        space_id = _row_space_id(row)
         if space_id <= SYSTEM_ID_MAX:
             return
         old = self.spaces.get(space_id)
         if old is None and row.type == "REPLACE":
             return  # it changes a space whose earlier rows are in no file that was read
         name = space_id if old is None else old.decoded().name
-        new = self._after(None if old is None else old.space, row, [space_id], [0, name])
+        new = self._tuple_after(None if old is None else old.space, row, [space_id], [0, name])
         if new is not None:
-            self._define(row, space_id, SpaceRows(new, {} if old is None else old.indexes))
+            self._define(row, space_id, SpaceDefinition(new, {} if old is None else old.indexes))
         elif old is not None:
             self._change(row, space_id, SpaceEvent.DROPPED)
             del self.spaces[space_id]
@@ -220,14 +220,14 @@ class _Follower:
             self.emptied.append((row.position, space_id))
 
     def _index(self, row: ControlRow) -> None:
-        space_id = _space_id(row)
+        space_id = _row_space_id(row)
         old = self.spaces.get(space_id)
         if old is None:
             return
-        index_id = integer_of(field_at(_key(row), 1, "the index id"), "the index id")
-        new = self._after(old.indexes.get(index_id), row, [space_id, index_id], [])
+        index_id = integer_of(field_at(_key_fields(row), 1, "the index id"), "the index id")
+        new = self._tuple_after(old.indexes.get(index_id), row, [space_id, index_id], [])
         rest = {i: t for i, t in old.indexes.items() if i != index_id}
-        rows = SpaceRows(old.space, rest if new is None else {**rest, index_id: new})
+        rows = SpaceDefinition(old.space, rest if new is None else {**rest, index_id: new})
         if index_id == 0 and new is None:
             # Tarantool drops all tuples with the primary index; a change of it is an UPDATE or REPLACE.
             self.spaces[space_id] = rows
@@ -235,7 +235,7 @@ class _Follower:
         else:
             self._define(row, space_id, rows)
 
-    def _define(self, row: ControlRow, space_id: int, rows: SpaceRows) -> None:
+    def _define(self, row: ControlRow, space_id: int, rows: SpaceDefinition) -> None:
         """Take a definition; a space that was followed is held where its new one cannot be understood."""
         old, fault = self.spaces.get(space_id), rows.decoded().fault
         if fault is not None and old is not None and old.decoded().primary_key:
@@ -244,10 +244,12 @@ class _Follower:
         self.spaces[space_id] = rows
         self._change(row, space_id, SpaceEvent.DEFINED)
 
-    def _after(self, old: bytes | None, row: ControlRow, key: list[int], rest: list[object]) -> bytes | None:
+    def _tuple_after(
+        self, old: bytes | None, row: ControlRow, key: list[int], rest: list[object]
+    ) -> bytes | None:
         """Return the tuple that a row leaves; where only its odd key is known, a tuple of the key alone."""
         try:
-            new = _after(old, row)
+            new = _tuple_after(old, row)
             if new is not None and list(fields_of(new, "a row of a system space")[: len(key)]) != key:
                 raise TupleError("it changes the key of its row")
         except (TupleError, UnsupportedError) as error:
@@ -265,35 +267,35 @@ class _Follower:
         self.changes.append(change)
 
 
-def _or_empty(data: bytes) -> Sequence[Any]:
+def _fields_or_empty(data: bytes) -> Sequence[Any]:
     try:
         return fields_of(data, "a row of _space")
     except TupleError:
         return ()
 
 
-def space_of_row(key: bytes | None, tuple_: bytes | None) -> int | None:
+def row_space_id(key: bytes | None, tuple_: bytes | None) -> int | None:
     """Return which space a row of `_space`, `_index` or `_truncate` is about; None where it names none."""
     try:
-        return _named_space(key, tuple_)
+        return _parse_space_id(key, tuple_)
     except TupleError:
         return None
 
 
-def _named_space(key: bytes | None, tuple_: bytes | None) -> int:
+def _parse_space_id(key: bytes | None, tuple_: bytes | None) -> int:
     fields = fields_of(key if key is not None else tuple_, "its key or tuple")
     return integer_of(field_at(fields, 0, "the space id"), "the space id")
 
 
-def _space_id(row: ControlRow) -> int:
-    return _named_space(row.key, row.tuple)
+def _row_space_id(row: ControlRow) -> int:
+    return _parse_space_id(row.key, row.tuple)
 
 
-def _key(row: ControlRow) -> Sequence[Any]:
+def _key_fields(row: ControlRow) -> Sequence[Any]:
     return fields_of(row.key if row.key is not None else row.tuple, "its key or tuple")
 
 
-def _after(old: bytes | None, row: ControlRow) -> bytes | None:
+def _tuple_after(old: bytes | None, row: ControlRow) -> bytes | None:
     names = SYSTEM_FIELDS[row.space_id or 0]
     if row.type in ("INSERT", "REPLACE"):
         return row.tuple

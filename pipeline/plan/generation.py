@@ -15,7 +15,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.plan.control import Control, IdRegistration, SpaceChange, SpaceRows, follow, space_of_row
+from pipeline.plan.control import (
+    ControlChanges,
+    IdRegistration,
+    SpaceChange,
+    SpaceDefinition,
+    follow_control_rows,
+    row_space_id,
+)
 from pipeline.plan.position import LogPosition, LogSegment
 from pipeline.plan.settle import LsnGap
 from pipeline.plan.summary import ControlRow
@@ -52,7 +59,7 @@ class SnapshotGeneration:
         return LogPosition(self.segment, 0, 0)
 
 
-def generation_of(known: ReplicasetState | None, parts: Sequence[LogSegment]) -> SnapshotGeneration | None:
+def find_generation(known: ReplicasetState | None, parts: Sequence[LogSegment]) -> SnapshotGeneration | None:
     """Return the generation that a batch brings; a replicaset's first snapshot is none.
 
     Parameters
@@ -79,27 +86,29 @@ def generation_of(known: ReplicasetState | None, parts: Sequence[LogSegment]) ->
     return SnapshotGeneration(first.segment, joined(known.settled, vclock), gaps, first.spaces)
 
 
-def followed(
+def follow_generation(
     known: ReplicasetState,
     generation: SnapshotGeneration | None,
     rows: Iterable[ControlRow],
     snapshots: frozenset[int],
-) -> Control:
-    """Follow a replicaset's control rows (`pipeline.plan.control.follow`), those of a generation as a whole state.
+) -> ControlChanges:
+    """Follow a replicaset's control rows (`pipeline.plan.control.follow_control_rows`), those of a generation as a whole state.
 
     A space that the generation defines as it was is `renewed`; any other space is dropped before the generation's
     rows, and defined again by them, if at all. An instance that its `_cluster` lacks was expelled. Where it replaces
     some spaces only, all others, and the instances, stay as they are.
     """
     if generation is None:
-        return follow(known.spaces, known.cluster, rows, snapshots)
+        return follow_control_rows(known.spaces, known.cluster, rows, snapshots)
     all_rows = list(rows)
     chosen = generation.spaces
     if chosen is not None:
-        all_rows = [row for row in all_rows if _is_about(row, chosen) or row.space_id == SystemSpace.CLUSTER]
+        all_rows = [
+            row for row in all_rows if _defines_one_of(row, chosen) or row.space_id == SystemSpace.CLUSTER
+        ]
     own = [row for row in all_rows if row.position.segment == generation.segment]
-    alone = follow({}, {}, own, snapshots)
-    renewed = {i for i, old in known.spaces.items() if _same(old, alone.spaces.get(i))}
+    alone = follow_control_rows({}, {}, own, snapshots)
+    renewed = {i for i, old in known.spaces.items() if _is_same_definition(old, alone.spaces.get(i))}
     replaced = {i: old for i, old in known.spaces.items() if chosen is None or i in chosen}
     lasting = {i: old for i, old in known.spaces.items() if i in renewed or i not in replaced}
     begun = [
@@ -114,21 +123,21 @@ def followed(
         for i, old in replaced.items()
     ]
     if chosen is not None:
-        rest = follow(lasting, known.cluster, all_rows, snapshots)
+        rest = follow_control_rows(lasting, known.cluster, all_rows, snapshots)
         return replace(rest, changes=(*begun, *rest.changes))
     members = {registration.local_id for registration in alone.registrations}
     gone = [IdRegistration(generation.position, i, None) for i in known.cluster if i not in members]
     cluster = {i: uuid for i, uuid in known.cluster.items() if i in members}
-    rest = follow(lasting, cluster, all_rows, snapshots)
+    rest = follow_control_rows(lasting, cluster, all_rows, snapshots)
     return replace(rest, registrations=(*gone, *rest.registrations), changes=(*begun, *rest.changes))
 
 
-def _is_about(row: ControlRow, spaces: frozenset[int]) -> bool:
+def _defines_one_of(row: ControlRow, spaces: frozenset[int]) -> bool:
     """Whether a row defines one of these spaces."""
     return (
-        row.space_id in (SystemSpace.SPACE, SystemSpace.INDEX) and space_of_row(row.key, row.tuple) in spaces
+        row.space_id in (SystemSpace.SPACE, SystemSpace.INDEX) and row_space_id(row.key, row.tuple) in spaces
     )
 
 
-def _same(old: SpaceRows, new: SpaceRows | None) -> bool:
+def _is_same_definition(old: SpaceDefinition, new: SpaceDefinition | None) -> bool:
     return new is not None and old.decoded() == new.decoded()

@@ -18,7 +18,7 @@ from sources.xlog.format.headers import Headers
 from udfs.keys.keys import canonical_prefixes, key_plan
 from udfs.tuples.row_body import ranges_of
 
-FOLLOWED = (
+APPLIED_TYPES = (
     *(RequestType.INSERT, RequestType.REPLACE, RequestType.UPDATE, RequestType.UPSERT, RequestType.DELETE),
     *(RequestType.NOP, RequestType.DELETE_RANGE),
 )
@@ -51,8 +51,8 @@ def held_reasons(rows: pa.RecordBatch, headers: Headers, places: NDArray[np.intp
     of_user = (headers.space_id > SYSTEM_ID_MAX) & (headers.group_id != GROUP_LOCAL)
     changes = of_user & (codes > RequestType.SELECT) & (codes <= DML_MAX)
     found = {
-        int(i): unfollowed(type_name(int(codes[i])))
-        for i in _firsts(changes & ~_is_followed(codes), headers, places)
+        int(i): unsupported_reason(type_name(int(codes[i])))
+        for i in _first_of_each_space(changes & ~_is_applied_type(codes), headers, places)
     }
     ranges = np.flatnonzero(changes & (codes == RequestType.DELETE_RANGE))
     if len(ranges):
@@ -61,12 +61,13 @@ def held_reasons(rows: pa.RecordBatch, headers: Headers, places: NDArray[np.intp
         bad[ranges] = pc.is_valid(errors).to_numpy(zero_copy_only=False)
         texts = dict(zip(ranges.tolist(), errors.to_pylist(), strict=True))
         found |= {
-            int(i): f"{HELD_PREFIX}: DELETE_RANGE: {texts[int(i)]}" for i in _firsts(bad, headers, places)
+            int(i): f"{HELD_PREFIX}: DELETE_RANGE: {texts[int(i)]}"
+            for i in _first_of_each_space(bad, headers, places)
         }
     return found
 
 
-def has_held(rows: pa.Table) -> bool:
+def has_held_rows(rows: pa.Table) -> bool:
     """Return whether rows of a log have one that its space cannot be followed past.
 
     Parameters
@@ -76,7 +77,7 @@ def has_held(rows: pa.Table) -> bool:
 
     """
     of_user = rows.filter(pc.greater(rows["space_id"], SYSTEM_ID_MAX)).combine_chunks()
-    followed = pa.array([one.name for one in FOLLOWED])
+    followed = pa.array([one.name for one in APPLIED_TYPES])
     if not pc.all(pc.is_in(of_user["type"], followed), min_count=0).as_py():
         return True
     ranges = of_user.filter(pc.equal(of_user["type"], RequestType.DELETE_RANGE.name))
@@ -84,19 +85,21 @@ def has_held(rows: pa.Table) -> bool:
     return ranges.num_rows > 0 and bool(pc.any(pc.is_valid(_range_errors(bodies))).as_py())
 
 
-def _is_followed(codes: NDArray[np.int32]) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = np.isin(codes, [int(one) for one in FOLLOWED])
+def _is_applied_type(codes: NDArray[np.int32]) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = np.isin(codes, [int(one) for one in APPLIED_TYPES])
     return found
 
 
-def unfollowed(name: str) -> str:
+def unsupported_reason(name: str) -> str:
     """Return why a space cannot be followed past a row, by the name of the row's type."""
     if name == RequestType.INSERT_ARROW.name:
         return f"{HELD_PREFIX}: {name}: rows in Arrow batches, as engine memcs writes them, are not decoded"
     return f"{HELD_PREFIX}: {name}: a type of row that this version does not know"
 
 
-def _firsts(wanted: NDArray[np.bool_], headers: Headers, places: NDArray[np.intp]) -> NDArray[np.intp]:
+def _first_of_each_space(
+    wanted: NDArray[np.bool_], headers: Headers, places: NDArray[np.intp]
+) -> NDArray[np.intp]:
     """Return the first of the wanted rows of each space between two control rows."""
     rows = np.flatnonzero(wanted)
     pairs = np.searchsorted(places, rows).astype(np.int64) << 32 | headers.space_id[rows].astype(np.int64)

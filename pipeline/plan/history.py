@@ -17,21 +17,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from pipeline.plan.control import SpaceChange, SpaceRows
+from pipeline.plan.control import SpaceChange, SpaceDefinition
 from pipeline.plan.position import BEGINNING, LogPosition
 from pipeline.plan.unknown import UnknownRange, UnknownRanges
 from schemas.space import KeyParts, Space, key_parts
 from schemas.states import SpaceEvent, is_held
 
-NOTHING = -1
+NO_TABLE = -1
 """The schema version, or the lineage, of rows that go to no table."""
 
-LEFT_OUT = "it was left out before, so its earlier rows are not here; `aggregator snapshot` reads them"
+WAS_LEFT_OUT = "it was left out before, so its earlier rows are not here; `aggregator snapshot` reads them"
 """Why a space is refused that the configuration wants now, and did not want before."""
 IN_SNAPSHOTS = ("memtx", "blackhole")
 """Engines whose rows a snapshot holds, or that hold none. Vinyl's are in files of its own, and others' may be."""
 
-_ELSEWHERE = -2
+_OTHER_SPACE = -2
 """Stands for the lineage of a space without rows in the batch."""
 
 
@@ -52,9 +52,9 @@ class Meaning:
     ----------
     since : LogPosition
     version : int
-        Number of the schema version, `NOTHING` where rows go to no table.
+        Number of the schema version, `NO_TABLE` where rows go to no table.
     lineage : int
-        Number of the lineage, `NOTHING` likewise.
+        Number of the lineage, `NO_TABLE` likewise.
     era : int
         Number of the key definition within the lineage.
     truncations : int
@@ -65,8 +65,8 @@ class Meaning:
     """
 
     since: LogPosition
-    version: int = NOTHING
-    lineage: int = NOTHING
+    version: int = NO_TABLE
+    lineage: int = NO_TABLE
     era: int = 0
     truncations: int = 0
     is_early: bool = False
@@ -186,7 +186,7 @@ to the table's name, a refusal, or None for a space that is left out by rule."""
 
 
 @dataclass(frozen=True)
-class Before:
+class SpacesBefore:
     """The spaces of a replicaset before a batch.
 
     Parameters
@@ -202,14 +202,14 @@ class Before:
 
     """
 
-    spaces: Mapping[int, SpaceRows] = field(default_factory=dict)
+    spaces: Mapping[int, SpaceDefinition] = field(default_factory=dict)
     refused: Mapping[int, str] = field(default_factory=dict)
     tables: Mapping[int, str] = field(default_factory=dict)
     keys: Mapping[int, frozenset[KeyParts]] = field(default_factory=dict)
 
 
-def history_of(
-    before: Mapping[int, Before],
+def build_history(
+    before: Mapping[int, SpacesBefore],
     changes: Mapping[int, Iterable[SpaceChange]],
     router: Router,
     snapshots: frozenset[int] = frozenset(),
@@ -233,7 +233,7 @@ def history_of(
         By replicaset id: where spaces are unknown.
 
     """
-    writer = _Writer(router, snapshots, vinyl or {})
+    writer = _HistoryBuilder(router, snapshots, vinyl or {})
     for replicaset_id, own in before.items():
         writer.occupy(replicaset_id, (t for i, t in own.tables.items() if i not in own.spaces))
         for space_id, rows in own.spaces.items():
@@ -249,18 +249,18 @@ def history_of(
 
 
 @dataclass
-class _Track:
+class _SpaceTrack:
     """A space id while its events pass: its definitions so far, and the lineage or the reason that it has now."""
 
     definitions: list[Space] = field(default_factory=list)
     keys: frozenset[KeyParts] = frozenset()
-    lineage: int = NOTHING
+    lineage: int = NO_TABLE
     reason: str | None = None
     is_followed: bool = False
     is_left_out: bool = False
 
 
-class _Writer:
+class _HistoryBuilder:
     def __init__(
         self, router: Router, snapshots: frozenset[int], vinyl: Mapping[int, frozenset[int]]
     ) -> None:
@@ -268,32 +268,32 @@ class _Writer:
         self._versions: list[SchemaVersion] = []
         self._lineages: list[Lineage] = []
         self._meanings: dict[tuple[int, int], list[Meaning]] = {}
-        self._tracks: dict[tuple[int, int], _Track] = {}
+        self._tracks: dict[tuple[int, int], _SpaceTrack] = {}
         self._owners: dict[tuple[int, str], int] = {}
 
     def occupy(self, replicaset_id: int, tables: Iterable[str]) -> None:
         """Take tables that belong to spaces without rows in the batch."""
-        self._owners.update({(replicaset_id, table): _ELSEWHERE for table in tables})
+        self._owners.update({(replicaset_id, table): _OTHER_SPACE for table in tables})
 
-    def begin(self, replicaset_id: int, space_id: int, space: Space, known: Before) -> None:
+    def begin(self, replicaset_id: int, space_id: int, space: Space, known: SpacesBefore) -> None:
         """Take a space as it is before the batch."""
         key = (replicaset_id, space_id)
         base = known.tables.get(space_id)
-        track = self._tracks[key] = _Track([space], known.keys.get(space_id, _keys(space)))
+        track = self._tracks[key] = _SpaceTrack([space], known.keys.get(space_id, _primary_keys(space)))
         table = self._router(replicaset_id, space, (), False)
         refused = known.refused.get(space_id)
         if table is not None and refused is not None:
             table = Refusal(*key, space.name, refused)
         if isinstance(table, str) and base is None:
-            table = Refusal(*key, space.name, LEFT_OUT)
+            table = Refusal(*key, space.name, WAS_LEFT_OUT)
         if isinstance(table, str) and (replicaset_id, table) in self._owners:
-            table = _taken(key, space, table)
+            table = _refuse_taken_table(key, space, table)
         if isinstance(table, str):
             self._follow(key, track, space, table, BEGINNING, base=base)
         elif isinstance(table, Refusal):
             track.reason = table.reason
             self._freeze(key, track, space, base)
-            if track.lineage != NOTHING and is_held(table.reason):
+            if track.lineage != NO_TABLE and is_held(table.reason):
                 # Rows that are held keep the name of their space.
                 self._mean(key, Meaning(BEGINNING, self._lineages[track.lineage].eras[0].version))
         else:
@@ -302,7 +302,7 @@ class _Writer:
     def take(self, replicaset_id: int, change: SpaceChange) -> None:
         """Take an event."""
         key = (replicaset_id, change.space_id)
-        track = self._tracks.setdefault(key, _Track())
+        track = self._tracks.setdefault(key, _SpaceTrack())
         space = change.rows.decoded()
         if change.kind is SpaceEvent.DEFINED:
             self._define(key, track, space, change.position)
@@ -320,21 +320,21 @@ class _Writer:
         if change.kind is SpaceEvent.DROPPED or not (space.primary_key or space.fault):
             # Without its primary index a space has no tuples; with the next one another lineage begins.
             self._stop(key, track, change.position, is_alive=False)
-            self._tracks[key] = _Track()
+            self._tracks[key] = _SpaceTrack()
         elif not track.is_followed:
             # Rows of it were missing; now it has none, so it can be followed from here on.
             self._stop(key, track, change.position, is_alive=False)
-            self._tracks[key] = _Track()
+            self._tracks[key] = _SpaceTrack()
             self._define(key, self._tracks[key], space, change.position)
 
-    def _define(self, key: tuple[int, int], track: _Track, space: Space, place: LogPosition) -> None:
+    def _define(self, key: tuple[int, int], track: _SpaceTrack, space: Space, place: LogPosition) -> None:
         before = track.definitions[-1] if track.definitions else None
         is_known = before == space and (track.is_followed or track.reason or track.is_left_out)
         if is_known and not (track.is_followed and self._is_unread(space, place)):
             return
         table = self._route(key, track, space, place)
         track.definitions.append(space)
-        track.keys |= _keys(space)
+        track.keys |= _primary_keys(space)
         if isinstance(table, str) and track.is_followed:
             self._redefine(key, track, before, space, table, place)
         elif isinstance(table, str):
@@ -352,7 +352,7 @@ class _Writer:
             track.is_left_out, track.reason = bool(space.primary_key), None
 
     def _route(
-        self, key: tuple[int, int], track: _Track, space: Space, place: LogPosition
+        self, key: tuple[int, int], track: _SpaceTrack, space: Space, place: LogPosition
     ) -> str | Refusal | None:
         table = self._router(key[0], space, track.definitions, self._is_unread(space, place))
         if not isinstance(table, str):
@@ -363,7 +363,7 @@ class _Writer:
             reason = "it was left out under another name, so its earlier rows are not here"
             return Refusal(*key, space.name, reason)
         if self._owners.get((key[0], table), track.lineage) != track.lineage:
-            return _taken(key, space, table)
+            return _refuse_taken_table(key, space, table)
         return table
 
     def _is_unread(self, space: Space, place: LogPosition) -> bool:
@@ -375,7 +375,7 @@ class _Writer:
     def _follow(
         self,
         key: tuple[int, int],
-        track: _Track,
+        track: _SpaceTrack,
         space: Space,
         table: str,
         place: LogPosition,
@@ -389,7 +389,7 @@ class _Writer:
         self._owners[key[0], table] = track.lineage
         self._mean(key, Meaning(place, number, track.lineage))
 
-    def _freeze(self, key: tuple[int, int], track: _Track, space: Space, base: str | None) -> None:
+    def _freeze(self, key: tuple[int, int], track: _SpaceTrack, space: Space, base: str | None) -> None:
         """Take a refused space whose versions stay in a table as they are."""
         if base is None:
             return
@@ -401,7 +401,7 @@ class _Writer:
     def _redefine(
         self,
         key: tuple[int, int],
-        track: _Track,
+        track: _SpaceTrack,
         before: Space | None,
         space: Space,
         table: str,
@@ -419,9 +419,9 @@ class _Writer:
         self._owners[key[0], table] = track.lineage
         self._mean(key, Meaning(place, number, track.lineage, era, last.truncations))
 
-    def _end_versions(self, key: tuple[int, int], track: _Track, place: LogPosition) -> None:
+    def _end_versions(self, key: tuple[int, int], track: _SpaceTrack, place: LogPosition) -> None:
         """End all versions of a lineage."""
-        if track.lineage == NOTHING:
+        if track.lineage == NO_TABLE:
             return
         lineage = self._lineages[track.lineage]
         self._lineages[track.lineage] = replace(lineage, truncations=lineage.truncations + 1)
@@ -429,18 +429,18 @@ class _Writer:
             last = self._meanings[key][-1]
             self._mean(key, replace(last, since=place, truncations=last.truncations + 1))
 
-    def _stop(self, key: tuple[int, int], track: _Track, place: LogPosition, *, is_alive: bool) -> None:
+    def _stop(self, key: tuple[int, int], track: _SpaceTrack, place: LogPosition, *, is_alive: bool) -> None:
         """Follow a lineage no longer; where it stays alive, its versions stay where they are."""
         if track.is_followed:
             self._mean(key, Meaning(place))
-        if track.lineage != NOTHING and not is_alive:
+        if track.lineage != NO_TABLE and not is_alive:
             lineage = self._lineages[track.lineage]
             self._lineages[track.lineage] = replace(lineage, ended=place)
             self._owners.pop((key[0], lineage.table), None)
-            track.lineage = NOTHING
+            track.lineage = NO_TABLE
         track.is_followed = False
 
-    def _hold(self, key: tuple[int, int], track: _Track, change: SpaceChange) -> None:
+    def _hold(self, key: tuple[int, int], track: _SpaceTrack, change: SpaceChange) -> None:
         """Follow a space no longer from a row on; rows of it keep its name."""
         if not track.is_followed:
             return
@@ -458,7 +458,7 @@ class _Writer:
     def apply_early(self, key: tuple[int, int], unknown: UnknownRange) -> None:
         """Give rows that come before the definition of their space its first meaning."""
         meanings = self._meanings.get(key, [])
-        places = [i for i, one in enumerate(meanings) if one.since == unknown.end and one.lineage != NOTHING]
+        places = [i for i, one in enumerate(meanings) if one.since == unknown.end and one.lineage != NO_TABLE]
         if unknown.outcome != "applied" or not places:
             return
         (place,) = places
@@ -472,7 +472,7 @@ class _Writer:
         tables = {
             key: self._lineages[track.lineage].table
             for key, track in self._tracks.items()
-            if track.lineage != NOTHING
+            if track.lineage != NO_TABLE
         }
         refusals = [
             Refusal(*key, track.definitions[-1].name, track.reason)
@@ -491,9 +491,9 @@ class _Writer:
         )
 
 
-def _keys(space: Space) -> frozenset[KeyParts]:
+def _primary_keys(space: Space) -> frozenset[KeyParts]:
     return frozenset([key_parts(space.primary_key)] if space.primary_key else [])
 
 
-def _taken(key: tuple[int, int], space: Space, table: str) -> Refusal:
+def _refuse_taken_table(key: tuple[int, int], space: Space, table: str) -> Refusal:
     return Refusal(*key, space.name, f"another space of its replicaset goes to the table {table} already")

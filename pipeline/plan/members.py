@@ -28,11 +28,11 @@ from schemas.iproto import VCLOCK_MAX, BodyKey
 from schemas.system_tuples import unpacked
 from udfs.remap.replica_ids import own_ids
 
-Ids = Mapping[int, int]
+IdTranslation = Mapping[int, int]
 
 
 @dataclass(frozen=True)
-class Views:
+class SourceIds:
     """What the sources of a replicaset say, in the replicaset's ids.
 
     Parameters
@@ -48,13 +48,13 @@ class Views:
 
     """
 
-    ids: Mapping[str, Ids] = field(default_factory=dict)
+    ids: Mapping[str, IdTranslation] = field(default_factory=dict)
     views: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     registered: tuple[IdRegistration, ...] = ()
     bases: Mapping[int, int] = field(default_factory=dict)
 
 
-class _Ids:
+class _IdAssignments:
     """Follows the assignments of ids in the sources, row by row."""
 
     def __init__(self, known: ReplicasetState, uuids: Mapping[int, str]) -> None:
@@ -102,12 +102,12 @@ class _Ids:
         return max([VCLOCK_MAX - 1, *self.cluster, *(local_id for local_id, _ in self.had)]) + 1
 
 
-def views_of(
+def follow_source_ids(
     known: ReplicasetState,
     segments: Sequence[LogSegment],
     registrations: Iterable[IdRegistration],
     uuids: Mapping[int, str],
-) -> Views:
+) -> SourceIds:
     """Return what the sources of a batch say of their ids.
 
     Parameters
@@ -122,23 +122,23 @@ def views_of(
         Instance uuids by global id.
 
     """
-    ids = _Ids(known, uuids)
+    ids = _IdAssignments(known, uuids)
     views = {source: dict(view) for source, view in known.views.items()}
     registered: list[IdRegistration] = []
     pending = list(registrations)
     for segment in segments:
         if segment.members is not None and segment.source not in views:
-            registered += _registered(ids, segment)
+            registered += _register_members(ids, segment)
             views[segment.source] = dict(segment.members)
         while pending and pending[0].position.segment <= segment.segment:
-            _follow(ids, views, segment.source, pending.pop(0))
-    return Views(ids.ids, views, tuple(registered), ids.bases)
+            _follow_row(ids, views, segment.source, pending.pop(0))
+    return SourceIds(ids.ids, views, tuple(registered), ids.bases)
 
 
-def _registered(ids: _Ids, segment: LogSegment) -> list[IdRegistration]:
+def _register_members(ids: _IdAssignments, segment: LogSegment) -> list[IdRegistration]:
     view = segment.members or {}
     # Document 000: where the sums are equal, nothing is exchanged.
-    if checksum(view) == checksum(_view(ids, segment.source)):
+    if checksum(view) == checksum(_expected_view(ids, segment.source)):
         return []
     begin = LogPosition(segment.segment, -1, 0)
     found = []
@@ -150,13 +150,15 @@ def _registered(ids: _Ids, segment: LogSegment) -> list[IdRegistration]:
     return found
 
 
-def _view(ids: _Ids, source: str) -> dict[int, str]:
+def _expected_view(ids: _IdAssignments, source: str) -> dict[int, str]:
     """Return what is known of a source's `_cluster`: the replicaset's, in the source's ids."""
     back = {meant: local_id for local_id, meant in ids.ids.get(source, {}).items()}
     return {back.get(meant, meant): uuid for meant, uuid in ids.cluster.items()}
 
 
-def _follow(ids: _Ids, views: Mapping[str, dict[int, str]], source: str, row: IdRegistration) -> None:
+def _follow_row(
+    ids: _IdAssignments, views: Mapping[str, dict[int, str]], source: str, row: IdRegistration
+) -> None:
     view = views.get(source)
     if row.uuid is None:
         ids.expel(source, row.local_id, None if view is None else view.pop(row.local_id, ""))
@@ -166,7 +168,7 @@ def _follow(ids: _Ids, views: Mapping[str, dict[int, str]], source: str, row: Id
         view[row.local_id] = row.uuid
 
 
-def translated(summary: Summary, ids: Mapping[int, Ids]) -> Summary:
+def translate_summary(summary: Summary, ids: Mapping[int, IdTranslation]) -> Summary:
     """Return a summary in the replicaset's ids.
 
     Parameters
@@ -185,7 +187,9 @@ def translated(summary: Summary, ids: Mapping[int, Ids]) -> Summary:
 
     def control(row: ControlRow) -> ControlRow:
         replica_id = None if row.replica_id is None else meant(row.position, row.replica_id)
-        return replace(row, replica_id=replica_id, body=_body(row, ids.get(row.position.segment, {})))
+        return replace(
+            row, replica_id=replica_id, body=_translate_body(row, ids.get(row.position.segment, {}))
+        )
 
     waiting = tuple(
         replace(one, replica_id=meant(one.position, one.replica_id)) for one in summary.transactions.waiting
@@ -198,7 +202,7 @@ def translated(summary: Summary, ids: Mapping[int, Ids]) -> Summary:
     )
 
 
-def _body(row: ControlRow, ids: Ids) -> bytes | None:
+def _translate_body(row: ControlRow, ids: IdTranslation) -> bytes | None:
     """Return the body of a row that settles transactions: it names their owner by replica id."""
     if row.body is None or row.type not in LIMBO_TYPES:
         return row.body
@@ -215,7 +219,7 @@ def _body(row: ControlRow, ids: Ids) -> bytes | None:
     return packed
 
 
-def in_own_ids(settlement: Settlement, ids: Mapping[int, Ids]) -> Settlement:
+def in_source_ids(settlement: Settlement, ids: Mapping[int, IdTranslation]) -> Settlement:
     """Return a settlement whose low watermarks are in the ids of each segment's own source."""
     if not any(ids.values()):
         return settlement
@@ -226,7 +230,7 @@ def in_own_ids(settlement: Settlement, ids: Mapping[int, Ids]) -> Settlement:
     return replace(settlement, low_watermarks=found)
 
 
-def entries_of(known: ReplicasetState, source: str) -> list[MapEntry]:
+def map_entries_of_source(known: ReplicasetState, source: str) -> list[MapEntry]:
     """Return a replicaset's applier map in the ids of a source, in its order."""
     ids = known.ids.get(source, {})
     return [replace(entry, local_id=own) for entry in known.maps for own in own_ids(ids, entry.local_id)]

@@ -13,29 +13,29 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from config.deployment import Config
-from pipeline.plan.advance import Decided, advanced, instances_seen, new_entries
-from pipeline.plan.control import Control, IdRegistration
-from pipeline.plan.generation import SnapshotGeneration, followed, generation_of
-from pipeline.plan.history import Before, History, Router, history_of
-from pipeline.plan.members import Ids, in_own_ids, translated, views_of
+from pipeline.plan.advance import ReplicasetDecision, instances_seen, new_map_rows, state_after_batch
+from pipeline.plan.control import ControlChanges, IdRegistration
+from pipeline.plan.generation import SnapshotGeneration, find_generation, follow_generation
+from pipeline.plan.history import History, Router, SpacesBefore, build_history
+from pipeline.plan.members import IdTranslation, follow_source_ids, in_source_ids, translate_summary
 from pipeline.plan.position import BEGINNING, LogPosition, LogSegment
-from pipeline.plan.settings import settings_of
+from pipeline.plan.settings import settings_json
 from pipeline.plan.settle import IsSync, Settlement, settle
 from pipeline.plan.summary import LOCAL_ID, ControlRow, LsnRun, Summary
-from pipeline.plan.tables import CHANGES, TablePlan, plan_tables
+from pipeline.plan.tables import CHANGE_TYPES, TablePlan, plan_tables
 from pipeline.plan.unknown import UnknownRanges, unknown_ranges
-from pipeline.plan.upgrades import newest_server, upgrades_of
+from pipeline.plan.upgrades import find_upgrades, last_server_version
 from pipeline.plan.vshard import (
     MOVE_WAIT,
+    BucketProgress,
     Departure,
-    ReadBuckets,
-    Shards,
-    bucket_spaces,
-    first_awaited,
+    ReplicasetBuckets,
+    bucket_space_ids,
+    first_awaited_departure,
+    follow_buckets,
     has_arrived,
-    read_to,
-    shards_of,
-    with_doubled,
+    latest_time,
+    with_doubled_buckets,
 )
 from pipeline.state import ReplicasetState, State
 from schemas.iproto import SYSTEM_ID_MAX, is_unknown
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 Allocator = Callable[[Sequence[Incoming]], Cluster]
 """What the batch says of instances → `_cluster` after it (`warehouse.cluster.allocate`)."""
 
-FLAGS = (2, 8, 1)
+FIRST_WITH_SYNC_FLAGS = (2, 8, 1)
 """The first release that writes a flag with each row of a synchronous transaction."""
 
 
@@ -96,7 +96,7 @@ class BatchPlan:
     after: State
     segments: tuple[LogSegment, ...]
     settlements: Mapping[str, Settlement]
-    controls: Mapping[str, Control]
+    controls: Mapping[str, ControlChanges]
     summaries: Mapping[str, Summary]
     history: History
     tables: Mapping[str, TablePlan]
@@ -104,7 +104,7 @@ class BatchPlan:
     new_maps: tuple[MapRow, ...]
     own_changes: tuple[Member, ...] = ()
     unknown: Mapping[str, UnknownRanges] = field(default_factory=dict)
-    shards: Mapping[str, Shards] = field(default_factory=dict)
+    shards: Mapping[str, ReplicasetBuckets] = field(default_factory=dict)
     tuple_limit: int = TUPLE_LIMIT
 
     @property
@@ -157,14 +157,23 @@ def plan_batch(
     decided = _decide_all(state, own, summaries, config.on_gap)
     snapshots = frozenset(segment.segment for segment in segments if segment.is_snapshot)
     cluster = allocate(instances_seen(decided, own))
-    after = {uuid: advanced(one, own[uuid], cluster, summaries[uuid]) for uuid, one in decided.items()}
-    new_maps = tuple(entry for uuid, one in decided.items() for entry in new_entries(one.before, after[uuid]))
+    after = {
+        uuid: state_after_batch(one, own[uuid], cluster, summaries[uuid]) for uuid, one in decided.items()
+    }
+    new_maps = tuple(
+        entry for uuid, one in decided.items() for entry in new_map_rows(one.before, after[uuid])
+    )
     unknown = {
-        uuid: unknown_ranges(one.before.spaces, one.control, _ids(one, summaries[uuid]), snapshots)
+        uuid: unknown_ranges(
+            one.before.spaces, one.control, _spaces_with_rows(one, summaries[uuid]), snapshots
+        )
         for uuid, one in decided.items()
     }
-    after = {uuid: replace(one, unknown=one.unknown & _waiting(unknown[uuid])) for uuid, one in after.items()}
-    history = _history(after, decided, summaries, segments, router, unknown)
+    after = {
+        uuid: replace(one, unknown=one.unknown & _waiting_spaces(unknown[uuid]))
+        for uuid, one in after.items()
+    }
+    history = _space_history(after, decided, summaries, segments, router, unknown)
     _log_refusals(history, after, decided)
     _log_unknown_types(summaries)
     _log_upgrades(decided, own, summaries)
@@ -172,11 +181,13 @@ def plan_batch(
     own_row = cluster.own
     shards = {uuid: one.shards for uuid, one in decided.items()}
     new_state = replace(
-        with_doubled(state.with_replicasets(after), {*state.undecided_buckets, *_moved(shards)}),
+        with_doubled_buckets(
+            state.with_replicasets(after), {*state.undecided_buckets, *_changed_bucket_ids(shards)}
+        ),
         global_ids=cluster.global_ids,
         own_id=None if own_row is None else own_row.global_id,
         own_lsn=cluster.lsn,
-        settings=settings_of(config),
+        settings=settings_json(config),
     )
     by_number = {after[uuid].id: summaries[uuid] for uuid in own}
     tables, refused = plan_tables(config, state, new_state, history, by_number)
@@ -185,65 +196,67 @@ def plan_batch(
         before=state,
         after=_with_refused_tables(new_state, history, refused),
         segments=tuple(segments),
-        settlements={uuid: in_own_ids(one.settlement, one.ids) for uuid, one in decided.items()},
+        settlements={uuid: in_source_ids(one.settlement, one.ids) for uuid, one in decided.items()},
         controls={uuid: one.control for uuid, one in decided.items()},
         summaries=summaries,
         history=history,
         tables=tables,
         refused_tables=refused,
         new_maps=new_maps,
-        own_changes=_own_changes(cluster, state.own_lsn),
+        own_changes=_new_cluster_changes(cluster, state.own_lsn),
         unknown=unknown,
         shards=shards,
         tuple_limit=config.max_tuple_bytes,
     )
 
 
-def _moved(shards: Mapping[str, Shards]) -> set[int]:
+def _changed_bucket_ids(shards: Mapping[str, ReplicasetBuckets]) -> set[int]:
     return {event.bucket for one in shards.values() for event in one.events}
 
 
-def _ids(one: Decided, summary: Summary) -> frozenset[int]:
+def _spaces_with_rows(one: ReplicasetDecision, summary: Summary) -> frozenset[int]:
     """Return the spaces whose tuples a batch changes, or whose rows wait."""
-    return one.before.unknown | {space_id for _, space_id, kind in summary.counts if kind in CHANGES}
+    return one.before.unknown | {space_id for _, space_id, kind in summary.counts if kind in CHANGE_TYPES}
 
 
-def _waiting(unknown: UnknownRanges) -> frozenset[int]:
+def _waiting_spaces(unknown: UnknownRanges) -> frozenset[int]:
     """Return the spaces whose rows waited before the batch and still wait."""
     return frozenset(space_id for space_id, ranges in unknown.items() if ranges[0].outcome == "waiting")
 
 
-def _own_changes(cluster: Cluster, after: int) -> tuple[Member, ...]:
+def _new_cluster_changes(cluster: Cluster, after: int) -> tuple[Member, ...]:
     changed = (member for member in cluster.members.values() if member.lsn > after)
     return tuple(sorted(changed, key=lambda member: member.lsn))
 
 
 def _decide_all(
     state: State, own: Mapping[str, Sequence[LogSegment]], summaries: Mapping[str, Summary], on_gap: str
-) -> dict[str, Decided]:
+) -> dict[str, ReplicasetDecision]:
     """Decide each replicaset; one that has sent a bucket away waits for the destination's log, as far as it must."""
     decided = {uuid: _decide(state, uuid, parts, summaries[uuid], on_gap) for uuid, parts in own.items()}
     while senders := [uuid for uuid, one in decided.items() if one.shards.departures]:
-        read = {uuid: ReadBuckets(one.buckets, one.log_time) for uuid, one in state.replicasets.items()}
+        read = {uuid: BucketProgress(one.buckets, one.log_time) for uuid, one in state.replicasets.items()}
         for uuid, one in decided.items():
             last = None if one.settlement.hold is not None else summaries[uuid].last_time
-            read[uuid] = ReadBuckets(one.shards.after, read_to(one.before.log_time, last))
+            read[uuid] = BucketProgress(one.shards.after, latest_time(one.before.log_time, last))
         found = {}
         for uuid in senders:
             one, others = decided[uuid], {other: read[other] for other in read if other != uuid}
-            end = read_to(one.before.log_time, summaries[uuid].last_time)
-            awaited = first_awaited(one.shards.departures, end, others)
+            end = latest_time(one.before.log_time, summaries[uuid].last_time)
+            awaited = first_awaited_departure(one.shards.departures, end, others)
             if awaited is not None:
                 found[uuid] = _decide(state, uuid, own[uuid], summaries[uuid], on_gap, awaited)
         if not found:
-            _log_late({uuid: decided[uuid].shards.departures for uuid in senders}, read)
+            _log_late_destinations({uuid: decided[uuid].shards.departures for uuid in senders}, read)
             break
         # What waits is not read yet for others that wait for it.
         decided |= found
     return decided
 
 
-def _log_late(senders: Mapping[str, Sequence[Departure]], read: Mapping[str, ReadBuckets]) -> None:
+def _log_late_destinations(
+    senders: Mapping[str, Sequence[Departure]], read: Mapping[str, BucketProgress]
+) -> None:
     """Name each bucket whose destination is so late that its source went on."""
     for uuid, departures in senders.items():
         others = {other: read[other] for other in read if other != uuid}
@@ -263,7 +276,7 @@ def _decide(
     summary: Summary,
     on_gap: str,
     awaited: Departure | None = None,
-) -> Decided:
+) -> ReplicasetDecision:
     """Decide one replicaset; its rows from `awaited` on wait."""
     first = parts[0]
     known = state.replicasets.get(uuid) or ReplicasetState(
@@ -271,17 +284,17 @@ def _decide(
     )
     instances = {part.segment: part.instance_uuid for part in parts}
     snapshots = frozenset(part.segment for part in parts if part.is_snapshot)
-    generation = generation_of(state.replicasets.get(uuid), parts)
-    all_control = followed(known, generation, summary.control, snapshots)
+    generation = find_generation(state.replicasets.get(uuid), parts)
+    all_control = follow_generation(known, generation, summary.control, snapshots)
     uuids = {global_id: one for one, global_id in state.global_ids.items()}
-    views = views_of(known, parts, all_control.registrations, uuids)
+    views = follow_source_ids(known, parts, all_control.registrations, uuids)
     ids = {part.segment: views.ids.get(part.source, {}) for part in parts}
-    summary = translated(summary, ids)
+    summary = translate_summary(summary, ids)
     # Waiting rows are part of this batch again, so it starts from what was settled before them.
     known = replace(known, settled={**views.bases, **known.settled})
     if generation is not None:
         known = replace(known, settled=joined(known.settled, generation.settled))
-    is_sync = _synchronous(known, all_control, parts)
+    is_sync = _sync_test(known, all_control, parts)
     settlement = settle(
         summary, known.settled, instances, known.leader, on_gap, is_sync, snapshots, known.local_lsns
     )
@@ -292,44 +305,49 @@ def _decide(
         settlement = replace(settlement, hold=awaited.position, reason=reason)
     while True:
         counting = (row for row in summary.control if settlement.counts(row))
-        control = followed(known, generation, counting, snapshots)
+        control = follow_generation(known, generation, counting, snapshots)
         odd = next((one for one in control.faults if one.is_of_unknown_type), None)
         if odd is not None:
             reason = f"a row of type {odd.row.type} in the system space {odd.row.space_id}: {odd.reason}"
             settlement = replace(settlement, hold=odd.row.position, reason=reason)
             continue
-        registrations = (*views.registered, *(_meant(one, ids) for one in control.registrations))
-        unknown = _unknown_origin(known, registrations, summary, settlement)
+        registrations = (
+            *views.registered,
+            *(_translate_registration(one, ids) for one in control.registrations),
+        )
+        unknown = _first_unmapped_run(known, registrations, summary, settlement)
         if unknown is None:
             break
         reason = f"replica id {unknown.replica_id} is in no map: no row of _cluster has announced it"
         settlement = replace(settlement, hold=unknown.start, reason=reason)
     place = None if generation is None else generation.position
-    shards = _shards(known, generation, parts, control, [r for r in summary.control if settlement.counts(r)])
-    return Decided(known, settlement, control, registrations, views, ids, place, shards)
+    shards = _follow_vshard(
+        known, generation, parts, control, [r for r in summary.control if settlement.counts(r)]
+    )
+    return ReplicasetDecision(known, settlement, control, registrations, views, ids, place, shards)
 
 
-def _shards(
+def _follow_vshard(
     known: ReplicasetState,
     generation: SnapshotGeneration | None,
     parts: Sequence[LogSegment],
-    control: Control,
+    control: ControlChanges,
     rows: Sequence[ControlRow],
-) -> Shards:
+) -> ReplicasetBuckets:
     """Return vshard's buckets over a batch; a snapshot that is behind the tables says nothing of them."""
     heals = any(part.heals for part in parts)
     is_new_state = generation is not None and generation.spaces is None and not heals
     if generation is not None and not is_new_state:
         rows = [row for row in rows if row.position.segment != generation.segment]
-    return shards_of(known.buckets, known.spaces, control, rows, is_new_state=is_new_state)
+    return follow_buckets(known.buckets, known.spaces, control, rows, is_new_state=is_new_state)
 
 
-def _meant(registration: IdRegistration, ids: Mapping[int, Ids]) -> IdRegistration:
+def _translate_registration(registration: IdRegistration, ids: Mapping[int, IdTranslation]) -> IdRegistration:
     local_id = registration.local_id
     return replace(registration, local_id=ids.get(registration.position.segment, {}).get(local_id, local_id))
 
 
-def _synchronous(known: ReplicasetState, control: Control, parts: Sequence[LogSegment]) -> IsSync:
+def _sync_test(known: ReplicasetState, control: ControlChanges, parts: Sequence[LogSegment]) -> IsSync:
     """Return whether rows without a flag wait at a place: by the last definition of their space before it.
 
     Rows of a server that writes flags do not wait without one.
@@ -339,9 +357,13 @@ def _synchronous(known: ReplicasetState, control: Control, parts: Sequence[LogSe
         waits = change.kind is not SpaceEvent.DROPPED and change.rows.decoded().is_sync
         history.setdefault(change.space_id, []).append((change.position, waits))
     # Rows that waited before their versions were stored do not say which server wrote them.
-    last = newest_server(parts) or known.server
+    last = last_server_version(parts) or known.server
     servers = {part.segment: part.server or last for part in parts}
-    flagged = {segment for segment, one in servers.items() if one is not None and release_of(one) >= FLAGS}
+    flagged = {
+        segment
+        for segment, one in servers.items()
+        if one is not None and release_of(one) >= FIRST_WITH_SYNC_FLAGS
+    }
 
     def is_sync(space_id: int, place: LogPosition) -> bool:
         if place.segment in flagged:
@@ -351,7 +373,9 @@ def _synchronous(known: ReplicasetState, control: Control, parts: Sequence[LogSe
     return is_sync
 
 
-def sync_spaces(state: State, controls: Mapping[str, Control] | None = None) -> dict[str, frozenset[int]]:
+def sync_spaces(
+    state: State, controls: Mapping[str, ControlChanges] | None = None
+) -> dict[str, frozenset[int]]:
     """Return the spaces of each replicaset that are synchronous, or that a batch makes so."""
     found: dict[str, set[int]] = {}
     for uuid, one in state.replicasets.items():
@@ -362,16 +386,18 @@ def sync_spaces(state: State, controls: Mapping[str, Control] | None = None) -> 
     return {uuid: frozenset(ids) for uuid, ids in found.items()}
 
 
-def watched_spaces(state: State, controls: Mapping[str, Control] | None = None) -> dict[str, frozenset[int]]:
+def watched_spaces(
+    state: State, controls: Mapping[str, ControlChanges] | None = None
+) -> dict[str, frozenset[int]]:
     """Return the ids of vshard's `_bucket` in each replicaset, also those that a batch defines."""
-    found = {uuid: bucket_spaces(one.spaces) for uuid, one in state.replicasets.items()}
+    found = {uuid: bucket_space_ids(one.spaces) for uuid, one in state.replicasets.items()}
     for uuid, control in (controls or {}).items():
-        own = bucket_spaces({}, (change.rows for change in control.changes))
+        own = bucket_space_ids({}, (change.rows for change in control.changes))
         found[uuid] = found.get(uuid, frozenset()) | own
     return found
 
 
-def _unknown_origin(
+def _first_unmapped_run(
     known: ReplicasetState, registrations: Sequence[IdRegistration], summary: Summary, settlement: Settlement
 ) -> LsnRun | None:
     mapped = {LOCAL_ID} | {entry.local_id for entry in known.maps} | {r.local_id for r in registrations}
@@ -384,9 +410,9 @@ def _unknown_origin(
     return None
 
 
-def _history(
+def _space_history(
     after: Mapping[str, ReplicasetState],
-    decided: Mapping[str, Decided],
+    decided: Mapping[str, ReplicasetDecision],
     summaries: Mapping[str, Summary],
     segments: Sequence[LogSegment],
     router: Router,
@@ -395,21 +421,21 @@ def _history(
     # A server's own snapshots lack what its vinyl spaces hold.
     snapshots = frozenset(s.segment for s in segments if s.is_snapshot and not s.is_spool)
     vinyl = {segment.segment: segment.vinyl for segment in segments}
-    before: dict[int, Before] = {}
+    before: dict[int, SpacesBefore] = {}
     changes = {}
     for uuid, one in decided.items():
         known, number = one.before, after[uuid].id
         changes[number] = one.control.changes
         wanted = {change.space_id for change in one.control.changes}
-        wanted |= {space_id for _, space_id, kind in summaries[uuid].counts if kind in CHANGES}
+        wanted |= {space_id for _, space_id, kind in summaries[uuid].counts if kind in CHANGE_TYPES}
         spaces = {i: known.spaces[i] for i in sorted(wanted) if i in known.spaces}
-        before[number] = Before(spaces, known.refused, known.tables, known.keys)
+        before[number] = SpacesBefore(spaces, known.refused, known.tables, known.keys)
     by_number = {after[uuid].id: ranges for uuid, ranges in unknown.items()}
-    return history_of(before, changes, router, snapshots, vinyl, by_number)
+    return build_history(before, changes, router, snapshots, vinyl, by_number)
 
 
 def _log_refusals(
-    history: History, after: Mapping[str, ReplicasetState], decided: Mapping[str, Decided]
+    history: History, after: Mapping[str, ReplicasetState], decided: Mapping[str, ReplicasetDecision]
 ) -> None:
     """Name each space that is followed no longer, once."""
     known = {after[uuid].id: one.before.refused for uuid, one in decided.items()}
@@ -430,7 +456,7 @@ def _log_unknown_types(summaries: Mapping[str, Summary]) -> None:
 
 
 def _log_upgrades(
-    decided: Mapping[str, Decided],
+    decided: Mapping[str, ReplicasetDecision],
     segments: Mapping[str, Sequence[LogSegment]],
     summaries: Mapping[str, Summary],
 ) -> None:
@@ -439,7 +465,7 @@ def _log_upgrades(
         known = [] if one.before.server is None else [one.before.server]
         for part in segments[uuid]:
             if part.server is not None and not part.has_waited:
-                upgrades = upgrades_of(part, summaries[uuid].control)
+                upgrades = find_upgrades(part, summaries[uuid].control)
                 known += [part.server, *(version for _, version in upgrades[-1:])]
         for old, new in pairwise(known):
             if rules_of(old) != rules_of(new):

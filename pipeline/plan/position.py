@@ -93,7 +93,7 @@ BEGINNING = LogPosition(-(2**31), 0, 0)
 """Before every row of a batch."""
 
 
-def row_at(found: LogPosition, positions: Int64s, rows: Int64s) -> int:
+def row_index_at(found: LogPosition, positions: Int64s, rows: Int64s) -> int:
     """Return the index of the first of some consecutive rows of one segment that is not before a place.
 
     Parameters
@@ -109,8 +109,8 @@ def row_at(found: LogPosition, positions: Int64s, rows: Int64s) -> int:
     return first + int(np.searchsorted(rows[first:last], found.row, "left"))
 
 
-def index_of(found: LogPosition, segment: int, positions: Int64s, rows: Int64s) -> int:
+def first_row_index(found: LogPosition, segment: int, positions: Int64s, rows: Int64s) -> int:
     """Return the index of the first row of a segment that is not before a place, which may be in another segment."""
     if found.segment != segment:
         return 0 if found.segment < segment else len(positions)
-    return row_at(found, positions, rows)
+    return row_index_at(found, positions, rows)

@@ -14,11 +14,11 @@ from pipeline.plan.history import Refusal, Router
 from schemas.errors import UnsupportedError
 from schemas.space import Space
 
-Check = Callable[[Space], None]
+SpaceCheck = Callable[[Space], None]
 """Raises UnsupportedError for a space whose types or keys cannot be carried."""
 
 
-def router_of(spaces: Spaces, check: Check) -> Router:
+def build_router(spaces: Spaces, check: SpaceCheck) -> Router:
     """Return the router of a deployment.
 
     Parameters
@@ -37,10 +37,10 @@ def router_of(spaces: Spaces, check: Check) -> Router:
             return None
         if space.fault is not None:
             return Refusal(replicaset_id, space.id, space.name, space.fault)
-        if not is_followed(space):
+        if not can_have_table(space):
             return None
         if unread:
-            return Refusal(replicaset_id, space.id, space.name, _unread(space))
+            return Refusal(replicaset_id, space.id, space.name, _unread_reason(space))
         try:
             check(space)
             if spaces.masks:
@@ -52,7 +52,7 @@ def router_of(spaces: Spaces, check: Check) -> Router:
     return route
 
 
-def _unread(space: Space) -> str:
+def _unread_reason(space: Space) -> str:
     """Return why a space is refused that a snapshot defines without its rows."""
     if space.engine == "vinyl":
         return (
@@ -65,6 +65,6 @@ def _unread(space: Space) -> str:
     )
 
 
-def is_followed(space: Space) -> bool:
+def can_have_table(space: Space) -> bool:
     """Whether a space can have a table: it has a primary key, and is not local, temporary or a view."""
     return bool(space.primary_key) and not (space.is_local or space.is_temporary or space.is_view)

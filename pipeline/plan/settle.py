@@ -38,7 +38,7 @@ class LsnGap:
 
 
 @dataclass(frozen=True)
-class RolledBack:
+class RolledBackRows:
     """Rows of `replica_id` with tsn >= `tsn` from `since` on and before `until` were rolled back."""
 
     replica_id: int
@@ -73,7 +73,7 @@ class Settlement:
     low_watermarks: Mapping[tuple[int, int], int]
     hold: LogPosition | None = None
     reason: str | None = None
-    rolled_back: tuple[RolledBack, ...] = ()
+    rolled_back: tuple[RolledBackRows, ...] = ()
     gaps: tuple[LsnGap, ...] = ()
     bridged: tuple[LsnGap, ...] = ()
     vclock: Vclock = field(default_factory=dict)
@@ -134,11 +134,11 @@ def settle(
         Component 0 of instances whose logs were read before.
 
     """
-    summary = _without(summary, snapshots)
+    summary = _without_segments(summary, snapshots)
     logs = {segment: instance for segment, instance in segments.items() if segment not in snapshots}
     local = dict(local_lsns or {})
-    low_watermarks, gaps, vclock = _follow(summary.runs, dict(read), logs, leader, local)
-    first_waiting, rolled_back, unreadable = _limbo(summary, low_watermarks, is_sync)
+    low_watermarks, gaps, vclock = _follow_lsns(summary.runs, dict(read), logs, leader, local)
+    first_waiting, rolled_back, unreadable = _follow_limbo(summary, low_watermarks, is_sync)
     holds: list[tuple[LogPosition, str]] = [] if unreadable is None else [unreadable]
     if gaps and on_gap == "hold":
         first = min(gaps, key=lambda gap: gap.position)
@@ -152,13 +152,13 @@ def settle(
     return Settlement(low_watermarks, hold, reason, rolled_back, gaps, (), vclock, local)
 
 
-def _without(summary: Summary, snapshots: frozenset[int]) -> Summary:
+def _without_segments(summary: Summary, snapshots: frozenset[int]) -> Summary:
     runs = tuple(run for run in summary.runs if run.start.segment not in snapshots)
     waiting = tuple(one for one in summary.transactions.waiting if one.position.segment not in snapshots)
     return replace(summary, runs=runs, transactions=Transactions(waiting))
 
 
-def _follow(
+def _follow_lsns(
     runs: Sequence[LsnRun],
     vclock: dict[int, int],
     segments: Mapping[int, str | None],
@@ -187,15 +187,15 @@ def _follow(
     return low_watermarks, tuple(gaps), vclock
 
 
-def _limbo(
+def _follow_limbo(
     summary: Summary, low_watermarks: Mapping[tuple[int, int], int], is_sync: IsSync
-) -> tuple[WaitingTransaction | None, tuple[RolledBack, ...], tuple[LogPosition, str] | None]:
+) -> tuple[WaitingTransaction | None, tuple[RolledBackRows, ...], tuple[LogPosition, str] | None]:
     """Return the first transaction that still waits, what was rolled back, and a row that cannot be read.
 
     Rows from such a row on wait: it is unknown which transactions it settles.
     """
     waiting: list[WaitingTransaction] = []
-    rolled_back: list[RolledBack] = []
+    rolled_back: list[RolledBackRows] = []
     # Another member's copy of a ROLLBACK must not reach what its owner wrote after it.
     settling = [
         row
@@ -219,14 +219,14 @@ def _limbo(
             waiting.append(event)
         else:
             try:
-                waiting, gone = _settled(waiting, event)
+                waiting, gone = _apply_limbo_row(waiting, event)
             except TupleError as error:
                 return (waiting[0] if waiting else None), tuple(rolled_back), (event.position, error.reason)
             rolled_back += [] if gone is None else [gone]
     return (waiting[0] if waiting else None), tuple(rolled_back), None
 
 
-def _named_by(event: ControlRow) -> tuple[int, int]:
+def _owner_and_lsn(event: ControlRow) -> tuple[int, int]:
     """Return the owner and the lsn that a row names which settles transactions.
 
     Raises
@@ -248,11 +248,11 @@ def _named_by(event: ControlRow) -> tuple[int, int]:
     )
 
 
-def _settled(
+def _apply_limbo_row(
     waiting: list[WaitingTransaction], event: ControlRow
-) -> tuple[list[WaitingTransaction], RolledBack | None]:
+) -> tuple[list[WaitingTransaction], RolledBackRows | None]:
     """Return what still waits after a row that settles transactions, and what it rolls back."""
-    owner, lsn = _named_by(event)
+    owner, lsn = _owner_and_lsn(event)
     # ROLLBACK names the first that is gone and says nothing of those in front; the others the last that stays.
     below = lsn - 1 if event.type == "RAFT_ROLLBACK" else lsn
     if event.type != "RAFT_ROLLBACK":
@@ -262,4 +262,4 @@ def _settled(
         return waiting, None
     first = min(undone, key=lambda one: one.tsn)
     rest = [one for one in waiting if one not in undone]
-    return rest, RolledBack(owner, first.tsn, first.position, event.position)
+    return rest, RolledBackRows(owner, first.tsn, first.position, event.position)

@@ -20,7 +20,13 @@ import pyarrow.compute as pc
 
 from pipeline.plan.held_rows import held_reasons
 from pipeline.plan.position import Int64s, LogPosition
-from pipeline.plan.transactions import ASYNCHRONOUS, FLAGGED, Transactions, join, transactions_of
+from pipeline.plan.transactions import (
+    ASYNCHRONOUS,
+    FLAGGED,
+    Transactions,
+    find_transactions,
+    join_transactions,
+)
 from schemas.iproto import GROUP_LOCAL, SystemSpace, type_code, type_name
 from sources.xlog.format.headers import ABSENT, NO_TIME, Headers
 
@@ -101,26 +107,26 @@ class Summary:
     last_time: int | None = None
 
 
-def headers_of(rows: pa.RecordBatch) -> Headers:
+def row_headers(rows: pa.RecordBatch) -> Headers:
     """Return the numbers of decoded rows (`schemas.xrow.XROW_FIELDS`)."""
     kinds = rows.column("type").dictionary_encode()
     codes = np.array([type_code(name) for name in kinds.dictionary.to_pylist()], np.int32)
     return Headers(
-        position=_numbers(rows, "position", 0),
-        lsn=_numbers(rows, "lsn", ABSENT),
-        tsn=_numbers(rows, "tsn", ABSENT),
-        timestamp=_numbers(rows, "timestamp", NO_TIME),
-        row=_numbers(rows, "row", 0).astype(np.int32),
+        position=_int64_column(rows, "position", 0),
+        lsn=_int64_column(rows, "lsn", ABSENT),
+        tsn=_int64_column(rows, "tsn", ABSENT),
+        timestamp=_int64_column(rows, "timestamp", NO_TIME),
+        row=_int64_column(rows, "row", 0).astype(np.int32),
         type=codes[kinds.indices.to_numpy(zero_copy_only=False)],
-        replica_id=_numbers(rows, "replica_id", ABSENT).astype(np.int32),
-        group_id=_numbers(rows, "group_id", ABSENT).astype(np.int32),
-        space_id=_numbers(rows, "space_id", ABSENT).astype(np.int32),
+        replica_id=_int64_column(rows, "replica_id", ABSENT).astype(np.int32),
+        group_id=_int64_column(rows, "group_id", ABSENT).astype(np.int32),
+        space_id=_int64_column(rows, "space_id", ABSENT).astype(np.int32),
         is_commit=pc.fill_null(rows.column("is_commit"), True).to_numpy(zero_copy_only=False),
         wait_ack=pc.fill_null(rows.column("wait_ack"), False).to_numpy(zero_copy_only=False),
     )
 
 
-def _numbers(rows: pa.RecordBatch, name: str, missing: int) -> Int64s:
+def _int64_column(rows: pa.RecordBatch, name: str, missing: int) -> Int64s:
     column = rows.column(name).cast(pa.int64())
     if column.null_count:
         column = pc.fill_null(column, missing)
@@ -196,21 +202,21 @@ def summarize(
     registrations = np.flatnonzero(headers.space_id == SystemSpace.CLUSTER)
     return Summary(
         rows=rows,
-        runs=_runs(segment, positions, numbers, replica, lsn, registrations),
-        counts=_counts(segment, headers),
+        runs=_lsn_runs(segment, positions, numbers, replica, lsn, registrations),
+        counts=_count_rows(segment, headers),
         control=tuple(control),
-        transactions=transactions_of(
+        transactions=find_transactions(
             segment, positions, numbers, headers.is_commit, waits, replica, headers.tsn, lsn
         ),
-        last_time=_last_time(headers.timestamp[named & (headers.timestamp != NO_TIME)]),
+        last_time=_latest(headers.timestamp[named & (headers.timestamp != NO_TIME)]),
     )
 
 
-def _last_time(times: Int64s) -> int | None:
+def _latest(times: Int64s) -> int | None:
     return int(times.max()) if times.size else None
 
 
-def _runs(
+def _lsn_runs(
     segment: int,
     positions: Int64s,
     numbers: Int64s,
@@ -240,7 +246,7 @@ def _runs(
     return tuple(sorted(found, key=lambda run: run.start))
 
 
-def _counts(segment: int, headers: Headers) -> Counter[tuple[int, int, str]]:
+def _count_rows(segment: int, headers: Headers) -> Counter[tuple[int, int, str]]:
     pairs, numbers = np.unique(
         (headers.space_id.astype(np.int64) << 32) | headers.type.astype(np.int64), return_counts=True
     )
@@ -252,11 +258,11 @@ def _counts(segment: int, headers: Headers) -> Counter[tuple[int, int, str]]:
     )
 
 
-def summary_of(
+def summarize_rows(
     rows: pa.RecordBatch, segment: int, sync_spaces: Iterable[int] = (), watched: Iterable[int] = ()
 ) -> Summary:
     """Return the summary of decoded rows; arguments as in `summarize` and `control_rows`."""
-    headers = headers_of(rows)
+    headers = row_headers(rows)
     return summarize(headers, control_rows(rows, headers, segment, watched), segment, sync_spaces)
 
 
@@ -287,6 +293,6 @@ def join_summaries(parts: Sequence[Summary]) -> Summary:
         runs=tuple(runs),
         counts=counts,
         control=tuple(row for part in parts for row in part.control),
-        transactions=join(part.transactions for part in parts),
+        transactions=join_transactions(part.transactions for part in parts),
         last_time=max((part.last_time for part in parts if part.last_time is not None), default=None),
     )

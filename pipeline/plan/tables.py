@@ -15,9 +15,9 @@ from config.deployment import Config, Types
 from config.policies import Policy
 from config.spaces import Spaces
 from pipeline.encode.masks import Mask, mask_of
-from pipeline.plan.history import NOTHING, History, Lineage
+from pipeline.plan.history import NO_TABLE, History, Lineage
 from pipeline.plan.summary import Summary
-from pipeline.state import State, Writers
+from pipeline.state import State, TableWriters
 from schemas.errors import UnsupportedError
 from schemas.layout import TableLayout, table_layout
 from schemas.names import column_name, exact_table
@@ -28,7 +28,7 @@ from udfs.keys.keys import key_plan
 
 log = logging.getLogger(__name__)
 
-CHANGES = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE", "DELETE_RANGE")
+CHANGE_TYPES = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE", "DELETE_RANGE")
 """Types of rows that change tuples: of one key, but for the last one."""
 
 
@@ -100,7 +100,7 @@ def check_space(space: Space) -> None:
     key_plan([space])
 
 
-def layout_of(spaces: Sequence[Space], types: Types, chosen: Spaces) -> TableLayout:
+def build_table_layout(spaces: Sequence[Space], types: Types, chosen: Spaces) -> TableLayout:
     """Return the layout of a table over the definitions of its space."""
     fields = [field.name for field in union_fields(spaces)]
     binary = frozenset[str]().union(*(chosen.binary_fields(one.name, fields) for one in spaces))
@@ -158,9 +158,9 @@ def table_plan(
     spaces = list(dict.fromkeys(definitions.values())) or list(passing[-1:])
     _check_keys(table, definitions, keys or {})
     index = {space: i for i, space in enumerate(spaces)}
-    layout = layout_of(spaces, config.types, config.spaces)
+    layout = build_table_layout(spaces, config.types, config.spaces)
     policy = config.policies.of(layout.space)
-    before = state.writers.get(table, Writers())
+    before = state.writers.get(table, TableWriters())
     return TablePlan(
         table,
         layout,
@@ -223,7 +223,7 @@ def _keys_by_table(state: State) -> dict[str, dict[int, frozenset[KeyParts]]]:
     return found
 
 
-def current_plan(state: State, config: Config, table: str) -> TablePlan | None:
+def current_table_plan(state: State, config: Config, table: str) -> TablePlan | None:
     """Return how a table of a space is written as its spaces are defined now; None where no replicaset defines it.
 
     Raises
@@ -247,7 +247,7 @@ def _last_versions(history: History) -> dict[int, int]:
     """Return the last schema version under which each lineage is followed in the batch, by lineage."""
     found = {}
     for meanings in history.meanings.values():
-        found.update({one.lineage: one.version for one in meanings if one.lineage != NOTHING})
+        found.update({one.lineage: one.version for one in meanings if one.lineage != NO_TABLE})
     return found
 
 
@@ -263,12 +263,12 @@ def active_lineages(history: History, counts: Mapping[tuple[int, int], frozenset
     )
 
 
-def kinds_of(summaries: Mapping[int, Summary]) -> dict[tuple[int, int], frozenset[str]]:
+def change_types(summaries: Mapping[int, Summary]) -> dict[tuple[int, int], frozenset[str]]:
     """Return which types of changes a batch has of each (replicaset id, space id)."""
     found: dict[tuple[int, int], set[str]] = {}
     for replicaset_id, summary in summaries.items():
         for _, space_id, kind in summary.counts:
-            if kind in CHANGES:
+            if kind in CHANGE_TYPES:
                 found.setdefault((replicaset_id, space_id), set()).add(kind)
     return {key: frozenset(kinds) for key, kinds in found.items()}
 
@@ -292,7 +292,7 @@ def plan_tables(
         By replicaset id.
 
     """
-    counts, last = kinds_of(summaries), _last_versions(history)
+    counts, last = change_types(summaries), _last_versions(history)
     is_active = active_lineages(history, counts)
     active = [lineage for lineage, one in zip(history.lineages, is_active, strict=True) if one]
     touched = {lineage.table for lineage in active}

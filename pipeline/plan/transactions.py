@@ -1,7 +1,7 @@
 """Which transactions of a part of a log wait for a quorum, in whatever batches the part is decoded.
 
 Pure. A batch of decoded rows may end inside a transaction, so each part reports its first and last transaction, and
-`join` puts together what was cut. Not here: what becomes of the transactions that wait (`pipeline.plan.settle`).
+`join_transactions` puts together what was cut. Not here: what becomes of the transactions that wait (`pipeline.plan.settle`).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Transactions:
     last: _Transaction | None = None
 
 
-def transactions_of(
+def find_transactions(
     segment: int,
     positions: Int64s,
     rows: Int64s,
@@ -108,10 +108,10 @@ def transactions_of(
         )
         for a, b, n, w in zip(begins[reported], ends[reported], named[reported], why[reported], strict=True)
     ]
-    return Transactions(_waiting(found), found[0], found[-1])
+    return Transactions(_waiting_transactions(found), found[0], found[-1])
 
 
-def _waiting(transactions: Iterable[_Transaction]) -> tuple[WaitingTransaction, ...]:
+def _waiting_transactions(transactions: Iterable[_Transaction]) -> tuple[WaitingTransaction, ...]:
     return tuple(
         WaitingTransaction(*one[:4], None if one.waits == FLAGGED else one.waits)
         for one in transactions
@@ -119,7 +119,7 @@ def _waiting(transactions: Iterable[_Transaction]) -> tuple[WaitingTransaction, 
     )
 
 
-def join(parts: Iterable[Transactions]) -> Transactions:
+def join_transactions(parts: Iterable[Transactions]) -> Transactions:
     """Return the transactions of parts that follow one another in the log."""
     waiting: list[WaitingTransaction] = []
     first: _Transaction | None = None
@@ -135,9 +135,9 @@ def join(parts: Iterable[Transactions]) -> Transactions:
         whole = name._replace(
             position=last.position, waits=max(last.waits, part.first.waits), ended=part.first.ended
         )
-        before, behind = len(_waiting([last])), len(_waiting([part.first]))
+        before, behind = len(_waiting_transactions([last])), len(_waiting_transactions([part.first]))
         del waiting[len(waiting) - before :]
-        waiting += [*_waiting([whole]), *part.waiting[behind:]]
+        waiting += [*_waiting_transactions([whole]), *part.waiting[behind:]]
         first = whole if first == last else first
         last = whole if part.first == part.last else part.last
     return Transactions(tuple(waiting), first, last)

@@ -20,7 +20,7 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.plan.control import Control, SpaceRows
+from pipeline.plan.control import ControlChanges, SpaceDefinition
 from pipeline.plan.position import BEGINNING, LogPosition
 from schemas.iproto import SYSTEM_ID_MAX
 from schemas.states import SpaceEvent
@@ -56,7 +56,7 @@ UnknownRanges = Mapping[int, tuple[UnknownRange, ...]]
 """Space id to the parts of a batch in which it is unknown, in log order."""
 
 
-def is_known(rows: SpaceRows | None) -> bool:
+def is_defined(rows: SpaceDefinition | None) -> bool:
     """Whether rows of a space can be understood by its definition."""
     if rows is None:
         return False
@@ -66,8 +66,8 @@ def is_known(rows: SpaceRows | None) -> bool:
 
 
 def unknown_ranges(
-    spaces: Mapping[int, SpaceRows],
-    control: Control,
+    spaces: Mapping[int, SpaceDefinition],
+    control: ControlChanges,
     ids: Iterable[int],
     snapshots: frozenset[int],
 ) -> dict[int, tuple[UnknownRange, ...]]:
@@ -86,15 +86,15 @@ def unknown_ranges(
 
     """
     wanted = {space_id for space_id in ids if space_id > SYSTEM_ID_MAX}
-    begins = {space_id: BEGINNING for space_id in wanted if not is_known(spaces.get(space_id))}
+    begins = {space_id: BEGINNING for space_id in wanted if not is_defined(spaces.get(space_id))}
     found: dict[int, list[UnknownRange]] = {}
 
     def end(space_id: int, place: LogPosition, outcome: Literal["applied", "ended"]) -> None:
         if space_id in begins:
             found.setdefault(space_id, []).append(UnknownRange(begins.pop(space_id), place, outcome))
 
-    for place, space_id, definition in _events(control, wanted):
-        if is_known(definition):
+    for place, space_id, definition in _definition_events(control, wanted):
+        if is_defined(definition):
             end(space_id, place, "ended" if place.segment in snapshots else "applied")
         elif definition is None:
             end(space_id, place, "ended")
@@ -104,24 +104,26 @@ def unknown_ranges(
     return {space_id: tuple(ranges) for space_id, ranges in sorted(found.items())}
 
 
-def _events(control: Control, wanted: set[int]) -> list[tuple[LogPosition, int, SpaceRows | None]]:
+def _definition_events(
+    control: ControlChanges, wanted: set[int]
+) -> list[tuple[LogPosition, int, SpaceDefinition | None]]:
     """Return what happens to some spaces, in log order: a definition, or None where all tuples of it are gone.
 
     A truncation of a space that is known says nothing here: its rows are no riddle before or after it.
     """
-    events: list[tuple[LogPosition, int, SpaceRows | None]] = [
+    events: list[tuple[LogPosition, int, SpaceDefinition | None]] = [
         (place, space_id, None) for place, space_id in control.emptied if space_id in wanted
     ]
     for change in control.changes:
         if change.space_id in wanted:
-            is_gone = change.kind is SpaceEvent.DROPPED or not is_known(change.rows)
-            is_whole = change.kind is SpaceEvent.TRUNCATED and is_known(change.rows)
+            is_gone = change.kind is SpaceEvent.DROPPED or not is_defined(change.rows)
+            is_whole = change.kind is SpaceEvent.TRUNCATED and is_defined(change.rows)
             if not is_whole and not (change.kind is SpaceEvent.DEFINED and is_gone):
                 events.append((change.position, change.space_id, None if is_gone else change.rows))
     return sorted(events, key=lambda event: event[0])
 
 
-def reason_of(space_id: int) -> str:
+def missing_definition_reason(space_id: int) -> str:
     """Return why rows of a space that is not known wait (`_pending.reason`)."""
     return _REASON.format(space_id)
 

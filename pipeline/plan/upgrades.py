@@ -34,7 +34,7 @@ def schema_version(tuple_: bytes | None) -> str | None:
     return ".".join(map(str, numbers)) if all(isinstance(one, int) for one in numbers) else None
 
 
-def upgrades_of(segment: LogSegment, control: Iterable[ControlRow]) -> tuple[Upgrade, ...]:
+def find_upgrades(segment: LogSegment, control: Iterable[ControlRow]) -> tuple[Upgrade, ...]:
     """Return where the version of the server rises within a segment.
 
     Parameters
@@ -59,12 +59,12 @@ def upgrades_of(segment: LogSegment, control: Iterable[ControlRow]) -> tuple[Upg
     return tuple(found)
 
 
-def newest_server(parts: Sequence[LogSegment], control: Sequence[ControlRow] = ()) -> str | None:
+def last_server_version(parts: Sequence[LogSegment], control: Sequence[ControlRow] = ()) -> str | None:
     """Return the version of the server that wrote the last row of the last file of some segments.
 
     None where no header says a version.
     """
     for part in reversed(parts):
         if part.server is not None and not part.has_waited:
-            return [part.server, *(version for _, version in upgrades_of(part, control))][-1]
+            return [part.server, *(version for _, version in find_upgrades(part, control))][-1]
     return None

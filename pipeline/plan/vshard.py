@@ -8,7 +8,7 @@ not have come to the move yet. So it is judged only once either log is read beyo
 replicaset got the bucket, by the times of their rows.
 
 A replicaset that has sent a bucket away deletes its tuples. Its rows from there on wait for the log of the destination,
-else the tables would lack these keys (`first_awaited`). The destination activates a bucket before the source notes it
+else the tables would lack these keys (`first_awaited_departure`). The destination activates a bucket before the source notes it
 as sent, so no two replicasets wait for each other.
 """
 
@@ -40,7 +40,7 @@ from udfs.operations.operations import apply_update, apply_upsert
 from udfs.operations.tuple_format import named
 
 if TYPE_CHECKING:
-    from pipeline.plan.control import Control, SpaceRows
+    from pipeline.plan.control import ControlChanges, SpaceDefinition
     from pipeline.state import State
 
 
@@ -112,15 +112,15 @@ class Departure:
 
 
 @dataclass(frozen=True)
-class ReadBuckets:
+class BucketProgress:
     """The buckets of a replicaset, and how far its log is read, by the time of a row."""
 
     buckets: Buckets
-    read_to: datetime | None
+    latest_time: datetime | None
 
 
 @dataclass(frozen=True)
-class Shards:
+class ReplicasetBuckets:
     """One replicaset's buckets over a batch.
 
     Parameters
@@ -147,20 +147,22 @@ class Shards:
         return bool(self.before or self.after or self.events)
 
 
-def bucket_spaces(spaces: Mapping[int, SpaceRows], changes: Iterable[SpaceRows] = ()) -> frozenset[int]:
+def bucket_space_ids(
+    spaces: Mapping[int, SpaceDefinition], changes: Iterable[SpaceDefinition] = ()
+) -> frozenset[int]:
     """Return the ids of spaces that are vshard's `_bucket`, of known ones and of definitions in a batch."""
     known = [rows.decoded() for rows in (*spaces.values(), *changes)]
     return frozenset(space.id for space in known if is_bucket_space(space))
 
 
-def shards_of(
+def follow_buckets(
     before: Buckets,
-    spaces: Mapping[int, SpaceRows],
-    control: Control,
+    spaces: Mapping[int, SpaceDefinition],
+    control: ControlChanges,
     rows: Iterable[ControlRow],
     *,
     is_new_state: bool,
-) -> Shards:
+) -> ReplicasetBuckets:
     """Follow the rows of `_bucket` of one replicaset.
 
     Parameters
@@ -177,7 +179,7 @@ def shards_of(
 
     """
     defined = {**spaces, **{change.space_id: change.rows for change in control.changes}}
-    own = bucket_spaces(spaces, (change.rows for change in control.changes))
+    own = bucket_space_ids(spaces, (change.rows for change in control.changes))
     fields = {i: shard_field(one.indexes.values()) for i, one in {**defined, **control.spaces}.items()}
     buckets = {} if is_new_state else dict(before)
     events: list[BucketEvent] = []
@@ -186,13 +188,15 @@ def shards_of(
         if row.space_id not in own or row.held is not None:
             continue
         try:
-            event, old = _followed(buckets, row)
+            event, old = _apply_bucket_row(buckets, row)
         except (TupleError, UnsupportedError):
             continue  # no server writes it; the table of `_bucket` names it as any other row
         events.append(event)
         departures += _departures(event, old, buckets.get(event.bucket))
     shard_fields = {i: one for i, one in fields.items() if one is not None}
-    return Shards(before, buckets, tuple(events), shard_fields, () if is_new_state else tuple(departures))
+    return ReplicasetBuckets(
+        before, buckets, tuple(events), shard_fields, () if is_new_state else tuple(departures)
+    )
 
 
 def _departures(event: BucketEvent, old: VshardBucket | None, new: VshardBucket | None) -> list[Departure]:
@@ -207,12 +211,14 @@ def _departures(event: BucketEvent, old: VshardBucket | None, new: VshardBucket 
     return [Departure(event.position, event.bucket, peer, old.since, new.timestamp)]
 
 
-def _followed(buckets: dict[int, VshardBucket], row: ControlRow) -> tuple[BucketEvent, VshardBucket | None]:
+def _apply_bucket_row(
+    buckets: dict[int, VshardBucket], row: ControlRow
+) -> tuple[BucketEvent, VshardBucket | None]:
     """Apply a row of `_bucket`, and return what it does and what was known of its bucket."""
     key = fields_of(row.key if row.key is not None else row.tuple, "a key of _bucket")
     number = integer_of(field_at(key, 0, "the bucket's id"), "the bucket's id")
     known = buckets.get(number)
-    new = _after(number, known, row)
+    new = _bucket_tuple_after(number, known, row)
     if new is None:
         buckets.pop(number, None)
         return BucketEvent(row.position, number, None), known
@@ -224,7 +230,7 @@ def _followed(buckets: dict[int, VshardBucket], row: ControlRow) -> tuple[Bucket
     return BucketEvent(row.position, number, status), known
 
 
-def _after(number: int, known: VshardBucket | None, row: ControlRow) -> bytes | None:
+def _bucket_tuple_after(number: int, known: VshardBucket | None, row: ControlRow) -> bytes | None:
     if row.type in ("INSERT", "REPLACE"):
         return row.tuple
     if row.type == "DELETE":
@@ -239,7 +245,7 @@ def _after(number: int, known: VshardBucket | None, row: ControlRow) -> bytes | 
     raise TupleError(f"a row of type {row.type} in _bucket")
 
 
-def read_to(known: datetime | None, last_row: int | None) -> datetime | None:
+def latest_time(known: datetime | None, last_row: int | None) -> datetime | None:
     """Return how far a log is read: the later of a known time, and the time of a row in microseconds since 1970."""
     if last_row is None:
         return known
@@ -247,8 +253,8 @@ def read_to(known: datetime | None, last_row: int | None) -> datetime | None:
     return found if known is None else max(known, found)
 
 
-def first_awaited(
-    departures: Iterable[Departure], own: datetime | None, others: Mapping[str, ReadBuckets]
+def first_awaited_departure(
+    departures: Iterable[Departure], own: datetime | None, others: Mapping[str, BucketProgress]
 ) -> Departure | None:
     """Return the first of a replicaset's departures whose destination is not read as far; None if there is none.
 
@@ -268,7 +274,7 @@ def first_awaited(
     return None
 
 
-def has_arrived(departure: Departure, others: Mapping[str, ReadBuckets]) -> bool:
+def has_arrived(departure: Departure, others: Mapping[str, BucketProgress]) -> bool:
     """Return whether the destination's log is read up to where it has the bucket, or does not belong to the cluster.
 
     Parameters
@@ -283,28 +289,28 @@ def has_arrived(departure: Departure, others: Mapping[str, ReadBuckets]) -> bool
         asked = [others[peer]] if peer in others else []
     except (TypeError, ValueError):
         asked = list(others.values())  # a name, which no log translates
-    return not asked or any(_has_arrived(departure, one) for one in asked)
+    return not asked or any(_has_arrived_at(departure, one) for one in asked)
 
 
-def _has_arrived(departure: Departure, other: ReadBuckets) -> bool:
+def _has_arrived_at(departure: Departure, other: BucketProgress) -> bool:
     bucket = other.buckets.get(departure.bucket)
     if departure.timestamp is None:
         return True
     if bucket is not None and bucket.status == RECEIVING:
-        return _is_beyond(other.read_to, departure.timestamp + MOVE_WAIT)
+        return _is_read_to(other.read_to, departure.timestamp + MOVE_WAIT)
     # It may have had the bucket before, and its log may not be read up to where it lost it.
     is_new = bucket is not None and (
         bucket.since is None or departure.since is None or bucket.since >= departure.since
     )
     # It may have lost the bucket again.
-    return is_new or _is_beyond(other.read_to, departure.timestamp + CLOCKS_DIFFER)
+    return is_new or _is_read_to(other.read_to, departure.timestamp + CLOCKS_DIFFER)
 
 
-def _is_beyond(read: datetime | None, moment: datetime) -> bool:
+def _is_read_to(read: datetime | None, moment: datetime) -> bool:
     return read is not None and read >= moment
 
 
-def with_doubled(state: State, numbers: Iterable[int]) -> State:
+def with_doubled_buckets(state: State, numbers: Iterable[int]) -> State:
     """Return the state with some buckets judged: which replicasets hold each of them as active at once.
 
     Parameters
@@ -325,7 +331,7 @@ def with_doubled(state: State, numbers: Iterable[int]) -> State:
         }
         pairs: dict[str, set[int]] = {}
         for one, other in combinations(sorted(holders), 2):
-            if _is_judged(state, holders, one, other):
+            if _can_judge_pair(state, holders, one, other):
                 pairs.setdefault(one, set()).add(state.replicasets[other].id)
                 pairs.setdefault(other, set()).add(state.replicasets[one].id)
             else:
@@ -341,7 +347,7 @@ def with_doubled(state: State, numbers: Iterable[int]) -> State:
     return replace(state.with_replicasets(replicasets), undecided_buckets=frozenset(undecided))
 
 
-def _is_judged(state: State, holders: Mapping[str, VshardBucket], one: str, other: str) -> bool:
+def _can_judge_pair(state: State, holders: Mapping[str, VshardBucket], one: str, other: str) -> bool:
     """Whether either log is read beyond the moment at which the other replicaset got the bucket."""
     return _is_read_beyond(state, one, holders[other].since) and _is_read_beyond(
         state, other, holders[one].since
@@ -365,7 +371,9 @@ def changed_buckets(before: State, after: State) -> list[tuple[str, int, VshardB
     return found
 
 
-def newly_doubled(changed: Sequence[tuple[str, int, VshardBucket | None]], before: State) -> list[int]:
+def newly_doubled_buckets(
+    changed: Sequence[tuple[str, int, VshardBucket | None]], before: State
+) -> list[int]:
     """Return the buckets that are doubled since a batch."""
     found = set()
     for uuid, number, new in changed:

@@ -24,11 +24,11 @@ import pyarrow.compute as pc
 
 from pipeline.changelog.divergence import KNOWN
 from pipeline.changelog.rows import CHANGELOG_ARROW
-from pipeline.plan.control import space_of_row
-from pipeline.plan.held_rows import has_held
+from pipeline.plan.control import row_space_id
+from pipeline.plan.held_rows import has_held_rows
 from pipeline.plan.position import LogSegment
 from pipeline.plan.summary import CONTROL_SPACES, Summary
-from pipeline.plan.tables import CHANGES
+from pipeline.plan.tables import CHANGE_TYPES
 from pipeline.retention.changelog import check_kept
 from pipeline.state import ReplicasetState
 from schemas.errors import UnsupportedError
@@ -145,13 +145,13 @@ def healing_of(
             **where,
             advice="take a new one: box.snapshot()",
         )
-    if has_held(_of_spaces(rows, spaces)):
+    if has_held_rows(_of_spaces(rows, spaces)):
         raise UnsupportedError(
             "there are rows since the snapshot that cannot be followed",
             **where,
             advice="take a new one: box.snapshot()",
         )
-    later = rows.filter(pc.is_in(rows["type"], pa.array(CHANGES)))
+    later = rows.filter(pc.is_in(rows["type"], pa.array(CHANGE_TYPES)))
     closed, left = _divergences(tables, one, covered)
     lost = _is_lost(later, one, [*closed, *left], read_log)
     opened_ = _lost_ranges(later.filter(pa.array(lost)), one, [*closed, *left], left)
@@ -179,7 +179,7 @@ def _has_control(rows: pa.Table, spaces: frozenset[int] | None) -> bool:
     if spaces is None:
         return bool(control.num_rows)
     return any(
-        row["space_id"] == SystemSpace.CLUSTER or space_of_row(row["key"], row["tuple"]) in spaces
+        row["space_id"] == SystemSpace.CLUSTER or row_space_id(row["key"], row["tuple"]) in spaces
         for row in control.select(["space_id", "key", "tuple"]).to_pylist()
     )
 

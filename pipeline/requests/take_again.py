@@ -15,8 +15,8 @@ from dataclasses import replace
 
 from config.deployment import Config
 from pipeline.batch import BatchWriter
-from pipeline.plan.history import LEFT_OUT, Refusal
-from pipeline.plan.router import router_of
+from pipeline.plan.history import WAS_LEFT_OUT, Refusal
+from pipeline.plan.router import build_router
 from pipeline.plan.tables import check_space
 from pipeline.requests.generation import healing_of
 from pipeline.requests.heal import known_replicaset, logged_behind, named, read_snapshot
@@ -180,12 +180,12 @@ def space_ids(directory: Directory, snapshot: LogFile, spaces: Sequence[str]) ->
 
 def left_out(config: Config, state: State) -> dict[str, list[str]]:
     """Return the spaces that the configuration wants now and did not want before, by replicaset uuid."""
-    route = router_of(config.spaces, check_space)
+    route = build_router(config.spaces, check_space)
     found: dict[str, list[str]] = {}
     for uuid, one in state.replicasets.items():
         for space_id, rows in one.spaces.items():
             refused = one.refused.get(space_id)
-            if space_id in one.tables or (refused is not None and refused != LEFT_OUT):
+            if space_id in one.tables or (refused is not None and refused != WAS_LEFT_OUT):
                 continue
             space = rows.decoded()
             table = route(one.id, space, (), False)

@@ -25,14 +25,14 @@ RELEASED = "released"
 
 def release_old_rows(writer: BatchWriter) -> int:
     """Apply the rows that need not wait any more, and return how many were read."""
-    if not _is_left(writer.tables):
+    if not _has_old_rows(writer.tables):
         return 0
     log.warning("rows that an older version left in _pending are done now")
     rows, _ = writer.process((), BatchName(RELEASED, writer.state.epoch + 1))
     return rows
 
 
-def _is_left(tables: OpenTables) -> bool:
+def _has_old_rows(tables: OpenTables) -> bool:
     for file in tables.files(PENDING):
         with opened(tables.place, PENDING, file.path) as parquet:
             reasons = parquet.read(columns=["reason"])["reason"]

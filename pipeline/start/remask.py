@@ -15,7 +15,7 @@ from config.deployment import Config
 from pipeline.commit.epoch import commit_epoch
 from pipeline.encode.columns import TableEncoding, encoding_of
 from pipeline.encode.masks import PROPERTY
-from pipeline.plan.tables import current_plan
+from pipeline.plan.tables import current_table_plan
 from pipeline.state import State
 from pipeline.write.prepare import Prepared, mask_again, masks_differ, prepare_table
 from pipeline.write.rewrite import write_rows
@@ -69,7 +69,7 @@ def mask_changes(tables: OpenTables, config: Config, state: State) -> Iterator[M
         if not was and not config.spaces.masks:
             continue
         try:
-            plan = current_plan(state, config, table)
+            plan = current_table_plan(state, config, table)
         except UnsupportedError as error:
             raise UnsupportedError(f"{table}: {error.reason}", advice="see spaces.masks") from error
         if plan is None:
@@ -83,7 +83,7 @@ def mask_changes(tables: OpenTables, config: Config, state: State) -> Iterator[M
             yield MaskChange(table, None, was)
 
 
-def remasked(warehouse: Warehouse, config: Config, state: State) -> State:
+def apply_masks(warehouse: Warehouse, config: Config, state: State) -> State:
     """Bring all tables into the form that the masks ask for, and return the state after it."""
     tables = warehouse.open_tables
     changed: dict[str, int] = {}

@@ -15,7 +15,7 @@ from deltalake.exceptions import DeltaError
 from config.deployment import Config
 from observe.doctor.gather.machine import nearest
 from observe.doctor.store import Store, TableFacts
-from pipeline.checkpoint import continues_at
+from pipeline.checkpoint import resume_offset
 from pipeline.commit.load import check_format
 from schemas.errors import AggregatorError, UnsupportedError, WarehouseError
 from schemas.tables import SYSTEM_TABLES
@@ -139,7 +139,7 @@ def tables_of(config: Config) -> TableFacts:
 
 def _checkpoint(warehouse: EpochWarehouse, location: str) -> tuple[str | None, bool]:
     try:
-        return None, continues_at(warehouse, location) is not None
+        return None, resume_offset(warehouse, location) is not None
     except AggregatorError as error:
         return str(error), True
 

@@ -15,13 +15,13 @@ import pyarrow as pa
 
 from config.deployment import Config
 from config.spaces import Spaces
-from pipeline.plan.advance import with_settled
-from pipeline.plan.history import NOTHING, Router
-from pipeline.plan.members import entries_of
+from pipeline.plan.advance import with_settled_lsns
+from pipeline.plan.history import NO_TABLE, Router
+from pipeline.plan.members import map_entries_of_source
 from pipeline.plan.plan import BatchPlan, plan_batch, sync_spaces
 from pipeline.plan.position import LogPosition, LogSegment
-from pipeline.plan.router import router_of
-from pipeline.plan.summary import LIMBO_TYPES, LOCAL_ID, Summary, join_summaries, summary_of
+from pipeline.plan.router import build_router
+from pipeline.plan.summary import LIMBO_TYPES, LOCAL_ID, Summary, join_summaries, summarize_rows
 from pipeline.state import State
 from schemas.space import Space
 from tests.pipeline.logs import A1, A, Row, batch_of
@@ -38,7 +38,7 @@ def everything(_: Space) -> None:
     """Refuse nothing."""
 
 
-ROUTER = router_of(Spaces(), everything)
+ROUTER = build_router(Spaces(), everything)
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Planner:
         for number, piece in numbered.items():
             self._deal(plan, number, piece, settled[piece.replicaset])
         after = {
-            uuid: with_settled(plan.after.replicasets[uuid], settled[uuid])
+            uuid: with_settled_lsns(plan.after.replicasets[uuid], settled[uuid])
             for uuid in uuids
             if plan.settlements[uuid].hold is not None
         }
@@ -168,11 +168,11 @@ def fate_of(plan: BatchPlan, uuid: str, source: str, position: LogPosition, row:
         r.replica_id == origin and row["tsn"] >= r.tsn and r.since <= position < r.until
         for r in plan.settlements[uuid].rolled_back
     )
-    maps = entries_of(one, source)
+    maps = map_entries_of_source(one, source)
     since = [e for e in maps if e.local_id == row["replica_id"] and e.since_lsn <= row["lsn"]]
     meanings = plan.history.meanings.get((one.id, row["space_id"]), ())
     known = [meaning.version for meaning in meanings if meaning.since <= position][-1:]
-    version = plan.history.versions[known[0]] if known and known[0] != NOTHING and not gone else None
+    version = plan.history.versions[known[0]] if known and known[0] != NO_TABLE and not gone else None
     return Fate(
         "rolled back" if gone else "committed",
         since[-1].global_id if since else None,
@@ -185,5 +185,5 @@ def _summaries(numbered: Mapping[int, Piece], sync: Mapping[str, frozenset[int]]
     found: dict[str, list[Summary]] = {}
     for number, piece in numbered.items():
         ids = sync.get(piece.replicaset, frozenset())
-        found.setdefault(piece.replicaset, []).append(summary_of(piece.rows, number, ids))
+        found.setdefault(piece.replicaset, []).append(summarize_rows(piece.rows, number, ids))
     return {uuid: join_summaries(parts) for uuid, parts in found.items()}

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pipeline.plan.control import IdRegistration
-from pipeline.plan.members import entries_of, views_of
+from pipeline.plan.members import follow_source_ids, map_entries_of_source
 from pipeline.plan.position import LogPosition
 from pipeline.state import MapEntry, ReplicasetState
 from tests.pipeline import logs
@@ -184,9 +184,9 @@ def test_what_is_announced_makes_rows_count_that_nobody_registered() -> None:
 def test_an_equal_sum_needs_no_mapping() -> None:
     known = ReplicasetState(1, A, cluster={1: A1, 2: A2}, maps=(MapEntry(1, 1, 1), MapEntry(2, 2, 1)))
     segment = of(A2, [], {2: A2, 1: A1}).segment(0)
-    views = views_of(known, [segment], [], {1: A1, 2: A2})
+    views = follow_source_ids(known, [segment], [], {1: A1, 2: A2})
     assert (views.registered, dict(views.ids)) == ((), {})
-    told = views_of(known, [replace(segment, members={2: A2, 1: A1, 3: C})], [], {1: A1, 2: A2})
+    told = follow_source_ids(known, [replace(segment, members={2: A2, 1: A1, 3: C})], [], {1: A1, 2: A2})
     assert told.registered == (IdRegistration(LogPosition(0, -1, 0), 3, C),)
 
 
@@ -194,19 +194,19 @@ def test_a_source_without_a_view_is_followed_as_it_is() -> None:
     known = ReplicasetState(1, A, cluster={3: C}, maps=(MapEntry(3, 1, 1),))
     rows = [IdRegistration(LogPosition(0, 10, 0), 3, None), IdRegistration(LogPosition(0, 20, 0), 3, D)]
     segment = of(A2, []).segment(0)
-    assert dict(views_of(known, [segment], rows, {1: C}).ids) == {}
+    assert dict(follow_source_ids(known, [segment], rows, {1: C}).ids) == {}
     with_view = replace(segment, members={3: C})
-    assert dict(views_of(known, [with_view], rows, {1: C}).ids) == {}
+    assert dict(follow_source_ids(known, [with_view], rows, {1: C}).ids) == {}
     apart = replace(segment, members={})
-    assert dict(views_of(known, [apart], rows[1:], {1: C}).ids) == {A2[-2:]: {3: 32}}
+    assert dict(follow_source_ids(known, [apart], rows[1:], {1: C}).ids) == {A2[-2:]: {3: 32}}
 
 
 def test_ids_of_a_source_and_back() -> None:
     ids = {1: 2, 2: 1, 3: 32}
     assert [own_ids(ids, meant) for meant in (1, 2, 3, 4, 32, 33)] == [[2], [1], [], [4], [3], []]
     known = ReplicasetState(1, A, maps=(MapEntry(3, 7, 1), MapEntry(32, 8, 5)), ids={"b": {3: 32}})
-    assert entries_of(known, "b") == [MapEntry(3, 8, 5)]
-    assert entries_of(known, "a") == [MapEntry(3, 7, 1), MapEntry(32, 8, 5)][:1]
+    assert map_entries_of_source(known, "b") == [MapEntry(3, 8, 5)]
+    assert map_entries_of_source(known, "a") == [MapEntry(3, 7, 1), MapEntry(32, 8, 5)][:1]
 
 
 def test_a_later_instance_of_an_id_in_conflict_goes_on_from_the_first_ones_lsn() -> None:

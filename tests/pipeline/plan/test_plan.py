@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from config.spaces import Spaces
-from pipeline.plan.control import follow
+from pipeline.plan.control import follow_control_rows
 from pipeline.plan.plan import sync_spaces
-from pipeline.plan.router import router_of
+from pipeline.plan.router import build_router
 from pipeline.state import MapEntry, ReplicasetState, State
 from tests.pipeline import logs
 from tests.pipeline.logs import (
@@ -256,12 +256,12 @@ def test_sync_spaces_are_those_known_and_those_of_the_batch() -> None:
     )
     state = State(replicasets={A: known})
     assert sync_spaces(state) == {A: frozenset({600})}
-    told = follow({}, {}, [control_row(define(700, "u", is_sync=True), 10)], frozenset())
+    told = follow_control_rows({}, {}, [control_row(define(700, "u", is_sync=True), 10)], frozenset())
     assert sync_spaces(state, {A: told, B: told}) == {A: frozenset({600, 700}), B: frozenset({700})}
 
 
 def test_a_refused_space_is_remembered_until_it_is_emptied() -> None:
-    planner = Planner(router=router_of(Spaces(exclude=("hidden",)), everything))
+    planner = Planner(router=build_router(Spaces(exclude=("hidden",)), everything))
     planner.batch(piece(*BEGIN, txn(1, define(600, "hidden")), txn(1, index(600))))
     shown = logs.change("UPDATE", 280, key=[600], ops=[["=", 2, "s"]])
     planner.batch(piece(txn(1, put(600), shown), lsns={1: 4}))

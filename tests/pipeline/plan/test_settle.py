@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.plan.position import LogPosition
 from pipeline.plan.settle import LsnGap, Settlement, settle
-from pipeline.plan.summary import join_summaries, summary_of
+from pipeline.plan.summary import join_summaries, summarize_rows
 from tests.pipeline import logs
 from tests.pipeline.logs import A1, A2, Transaction, batch, flagged, local, put, settling, txn
 
@@ -24,7 +24,7 @@ def settled(
     on_gap: str = "hold",
     snapshots: frozenset[int] = frozenset(),
 ) -> Settlement:
-    parts = [summary_of(batch(*rows), i) for i, rows in enumerate(segments)]
+    parts = [summarize_rows(batch(*rows), i) for i, rows in enumerate(segments)]
     members = {i: instances[i] for i in range(len(segments))}
     return settle(join_summaries(parts), read or {}, members, leader, on_gap, lambda *_: False, snapshots)
 
@@ -104,7 +104,7 @@ def test_a_gap_that_is_skipped_is_told_and_passed() -> None:
 def test_local_rows_may_begin_anywhere() -> None:
     assert settled((txn(1, local(put()), put()),), read={}).gaps == ()
     rows = logs.rows_of([txn(1, local(put()))], {0: 41})
-    found = settle(summary_of(logs.batch_of(rows), 0), {}, {0: A1}, None, "hold", lambda *_: False)
+    found = settle(summarize_rows(logs.batch_of(rows), 0), {}, {0: A1}, None, "hold", lambda *_: False)
     assert (found.gaps, found.vclock) == ((), {0: 42})
 
 
@@ -138,7 +138,7 @@ def test_a_transaction_that_ends_in_a_local_row_is_its_last_global_row(cut: int)
     """As 3.x writes it, in whatever batches the part is decoded."""
     rows = batch(txn(1, SYNC, local(put())), txn(1, settling("CONFIRM", 1, 1)))
     parts = [part for part in (rows.slice(0, cut), rows.slice(cut)) if part.num_rows]
-    whole = join_summaries([summary_of(part, 0) for part in parts])
+    whole = join_summaries([summarize_rows(part, 0) for part in parts])
     assert [(one.replica_id, one.lsn) for one in whole.transactions.waiting] == [(1, 1)]
     assert settle(whole, {}, {0: A1}, None, "hold", lambda *_: False).hold is None
 
@@ -228,7 +228,7 @@ def test_a_space_waits_where_it_was_synchronous() -> None:
         asked.append((space_id, order))
         return order.position > 100
 
-    found = settle(summary_of(rows, 0, {600}), {}, {0: A1}, None, "hold", is_sync)
+    found = settle(summarize_rows(rows, 0, {600}), {}, {0: A1}, None, "hold", is_sync)
     assert found.hold == LogPosition(0, 200, 0)
     assert asked == [(600, LogPosition(0, 100, 0)), (600, LogPosition(0, 200, 0))]
 
@@ -242,7 +242,7 @@ def test_the_earlier_of_gap_and_limbo_is_the_reason() -> None:
 
 def test_each_members_own_local_rows_count_apart() -> None:
     """Component 0 of a member that leads again continues from its own count, so that nothing comes twice."""
-    rows = summary_of(logs.batch(txn(0, local(put()), local(put()), local(put()))), 0)
+    rows = summarize_rows(logs.batch(txn(0, local(put()), local(put()), local(put()))), 0)
     local_lsns = {A1: 2, A2: 9}
     found = settle(rows, {0: 9, 1: 5}, {0: A1}, A2, "hold", lambda *_: False, local_lsns=local_lsns)
     assert found.low_watermarks == {(0, 0): 2, (0, 1): 5}
