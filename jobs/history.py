@@ -140,7 +140,7 @@ def _control(row: Any) -> ControlRow:
         operations=operations,
         body=body,
         timestamp=row.timestamp,
-        held=unsupported_reason(row.type) if row.space_id > SYSTEM_ID_MAX else None,
+        held_reason=unsupported_reason(row.type) if row.space_id > SYSTEM_ID_MAX else None,
     )
 
 

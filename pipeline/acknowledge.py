@@ -68,7 +68,7 @@ def passed_vclock(header: Vclock, one: ReplicasetState, source: SourceConfig) ->
         Instances that its whitelist leaves out are passed as far as the header says.
 
     """
-    ids = one.ids.get(source.name, {})
+    ids = one.id_translations.get(source.name, {})
     found = {}
     for local_id, lsn in header.items():
         meant = ids.get(local_id, local_id)

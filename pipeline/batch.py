@@ -156,7 +156,7 @@ class BatchWriter:
     ) -> tuple[int, int]:
         executor = self._executor(segments, reader)
         plan, pending = self._planned(executor, segments, healing, reader)
-        if not plan.rows:
+        if not plan.row_count:
             self._commit_instant(name)
             return 0, 0
         self._lock.check()
@@ -170,7 +170,7 @@ class BatchWriter:
         self._lock.check()
         closed = () if healing is None else healing.gap_rows(plan.epoch)
         self.state = commit_batch(self.tables, work, prepared, written, name, self._reached, closed)
-        return plan.rows, len(written.tables)
+        return plan.row_count, len(written.tables)
 
     def _commit_instant(self, name: BatchName) -> None:
         """Commit the epoch of an instant whose batch has no rows, as where a whitelist leaves the markers out."""
@@ -208,7 +208,7 @@ class BatchWriter:
     ) -> tuple[BatchPlan, list[PendingRows]]:
         """Return the plan, and the rows that waited."""
         planner = Planner(self._config, self.tables, self.state, self._allocate, self._router)
-        return planner.planned(executor, segments, follower, healing)
+        return planner.plan(executor, segments, follower, healing)
 
     def _allocate(self, incoming: Sequence[Incoming]) -> Cluster:
         table = self._cluster or cluster.load(self._warehouse)

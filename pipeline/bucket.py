@@ -233,7 +233,7 @@ class BucketResult:
         `pipeline.changelog.rows.KEY_ERRORS`: versions that a changed primary key left without one.
     writers : frozenset of (int, int)
         (table, replicaset id) of all changed versions.
-    unfit : frozenset of int
+    unfit_tables : frozenset of int
         Tables with a version that is neither a tuple in the table nor a deletion.
     collected : pyarrow.Table
         `pipeline.changelog.moves.COLLECTED`.
@@ -248,7 +248,7 @@ class BucketResult:
     quarantine: pa.Table
     lost: pa.Table
     writers: frozenset[tuple[int, int]]
-    unfit: frozenset[int]
+    unfit_tables: frozenset[int]
     collected: pa.Table = field(default_factory=COLLECTED.empty_table)
 
 
@@ -265,7 +265,7 @@ def process_bucket(
     files : BaseFiles
         Where the versions before are.
     cache : FileCache
-    share : Share, optional
+    share : BucketShare, optional
         The bucket's keys; all keys by default.
 
     """

@@ -74,9 +74,9 @@ def _server_version_at(
     version = meta.other.get("Version")
     if version is None or segment.is_snapshot or REPLICASET_KEY in meta.other or segment.begin <= meta.length:
         return version
-    is_last = known is not None and (known.source, known.file) == (segment.source, segment.file)
-    if known is not None and known.server is not None and is_last:
-        return max(version, known.server, key=release_number)
+    is_last = known is not None and (known.last_source, known.last_file) == (segment.source, segment.file)
+    if known is not None and known.server_version is not None and is_last:
+        return max(version, known.server_version, key=release_number)
     if rules_of(version) == LATEST:
         return version
     # After a start, of a file that was read in part: its rows of `_schema` say it.
@@ -148,9 +148,9 @@ def with_members(
 
 
 def _must_read_members(known: ReplicasetState | None, source: str, *, several: bool) -> bool:
-    if known is None or not known.maps:
+    if known is None or not known.applier_map:
         return True
-    return source not in known.views and (several or known.source != source)
+    return source not in known.views and (several or known.last_source != source)
 
 
 def with_server_versions(tables: OpenTables, follower: Follower, state: State) -> State:
@@ -158,7 +158,11 @@ def with_server_versions(tables: OpenTables, follower: Follower, state: State) -
 
     A start does not know them, and the files that are read next come later; how an UPDATE is computed depends on them.
     """
-    waiting = {one.id: one for one in state.replicasets.values() if one.waits and one.server is None}
+    waiting = {
+        one.id: one
+        for one in state.replicasets.values()
+        if one.has_waiting_rows and one.server_version is None
+    }
     if not waiting:
         return state
     found = {
@@ -185,7 +189,9 @@ def pending_rows(
 
     """
     waiting = [
-        state.replicasets[u] for u in summaries if u in state.replicasets and state.replicasets[u].waits
+        state.replicasets[u]
+        for u in summaries
+        if u in state.replicasets and state.replicasets[u].has_waiting_rows
     ]
     if not waiting:
         return []

@@ -51,7 +51,7 @@ class KeyRanges:
     starts: Int32s
     bounds: pa.Array
 
-    def of(self, tables: Int32s, keys: pa.Array) -> Int32s:
+    def find_buckets(self, tables: Int32s, keys: pa.Array) -> Int32s:
         """Return the bucket of each row: by the number of its table, and its key."""
         flat, bounds = flatten(keys, OVERREAD), flatten(self.bounds, OVERREAD)
         numbers = np.empty(len(keys), np.int32)
@@ -61,7 +61,7 @@ class KeyRanges:
         )
         return numbers
 
-    def buckets_of(self, table: int) -> range:
+    def table_buckets(self, table: int) -> range:
         """Return the buckets that have keys of a table."""
         group = self.groups[table]
         first = int(self.firsts[group])
@@ -77,11 +77,13 @@ class BucketShare:
 
     def has(self, table: int) -> bool:
         """Whether the bucket has keys of a table."""
-        return self.bucket in self.ranges.buckets_of(table)
+        return self.bucket in self.ranges.table_buckets(table)
 
     def owns(self, table: int, keys: pa.Array) -> NDArray[np.bool_]:
         """Return which keys of a table are the bucket's."""
-        found: NDArray[np.bool_] = self.ranges.of(np.full(len(keys), table, np.int32), keys) == self.bucket
+        found: NDArray[np.bool_] = (
+            self.ranges.find_buckets(np.full(len(keys), table, np.int32), keys) == self.bucket
+        )
         return found
 
 

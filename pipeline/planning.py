@@ -55,7 +55,7 @@ class Planner:
     allocate: Allocator
     router: Router
 
-    def planned(
+    def plan(
         self,
         rows: Summarizer,
         segments: Sequence[Segment],
@@ -92,7 +92,7 @@ class Planner:
             plan = plan_batch(self.config, self.state, parts, whole, self.allocate, self.router)
             found, more = sync_spaces(self.state, plan.controls), watched_spaces(self.state, plan.controls)
             if _is_subset(found, known) and _is_subset(more, watched):
-                spaces = plan.were_unknown(("applied",)) & spaces_awaiting_definition(self.state)
+                spaces = plan.previously_unknown(("applied",)) & spaces_awaiting_definition(self.state)
                 if released or not spaces:
                     return plan, [*released, *pending]
                 # Rows that have waited for a definition of this batch are a part of it.
@@ -109,7 +109,7 @@ class Planner:
         Of a storage of vshard they may wait for another replicaset's.
         """
         known = self.state.replicasets.items()
-        return {uuid: Summary() for uuid, one in known if one.waits and (is_all or one.buckets)}
+        return {uuid: Summary() for uuid, one in known if one.has_waiting_rows and (is_all or one.buckets)}
 
 
 def _is_subset(found: Mapping[str, frozenset[int]], known: Mapping[str, frozenset[int]]) -> bool:

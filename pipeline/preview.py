@@ -55,7 +55,7 @@ class Preview:
         As of the newest epoch.
     plan : BatchPlan or None
         Of all that is new; None where nothing is.
-    begins : mapping of str to Entry
+    start_offsets : mapping of str to Entry
         Where it begins in each replicaset.
     bytes : mapping of str to int
         What it reads of the logs of each replicaset.
@@ -76,7 +76,7 @@ class Preview:
 
     before: State
     plan: BatchPlan | None
-    begins: Offset
+    start_offsets: Offset
     bytes: Mapping[str, int]
     unfollowed: Mapping[str, str]
     tables: Mapping[str, TableChange] = field(default_factory=dict)
@@ -107,15 +107,15 @@ def preview_next_run(config: Config) -> Preview:
         lambda incoming: _allocate_in_memory(ids, incoming),
         build_router(config.spaces, check_space),
     )
-    plan, _ = planner.planned(_RangeSummarizer(follower, segments), segments, follower)
+    plan, _ = planner.plan(_RangeSummarizer(follower, segments), segments, follower)
     rid = RidTable(warehouse.place).last()
     return Preview(
         before=state,
-        plan=plan if plan.rows else None,
-        begins=begins,
+        plan=plan if plan.row_count else None,
+        start_offsets=begins,
         bytes=_bytes_by_replicaset(segments),
         unfollowed=dict(follower.unreadable),
-        tables=_table_changes(warehouse, plan, masks) if plan.rows else {},
+        tables=_table_changes(warehouse, plan, masks) if plan.row_count else {},
         masks=masks,
         own_tables=tuple(name for name in SYSTEM_TABLES if not warehouse.exists(name)),
         requests=requests.open_requests(warehouse) if warehouse.exists(requests.TABLE) else (),

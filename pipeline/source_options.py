@@ -25,7 +25,7 @@ def stream_options(config: Config, state: State, cores: int) -> dict[str, str]:
             {uuid: {str(i): n for i, n in v.items()} for uuid, v in state.start_vclocks().items()}
         ),
         "heldVclock": json.dumps(
-            {uuid: {str(i): n for i, n in v.items()} for uuid, v in state.held_vclocks().items()}
+            {uuid: {str(i): n for i, n in v.items()} for uuid, v in state.waiting_vclocks().items()}
         ),
         "maxBytesPerTrigger": str(config.max_bytes_per_trigger),
         "maxBlockBytes": str(config.max_block_bytes),

@@ -42,32 +42,32 @@ class ReplicasetState:
         The same with the rows that wait in `_pending`.
     cluster : mapping of int to str
         Its `_cluster` now: replica id to instance uuid.
-    maps : tuple of MapEntry
+    applier_map : tuple of MapEntry
         Its applier map, oldest entries first.
-    spaces : mapping of int to SpaceRows
+    spaces : mapping of int to SpaceDefinition
         Its user spaces.
     tables : mapping of int to str
         Space id to the table where the space's versions are.
-    keys : mapping of int to frozenset
+    primary_keys : mapping of int to frozenset
         Space id to the primary keys that the space has had (`schemas.space.key_parts`).
     refused : mapping of int to str
         Space id to the reason why it is followed in `_changelog` only.
     leader : str or None
         The instance whose log was read last; component 0 of the vclocks is its own.
-    source : str or None
+    last_source : str or None
         The source that was read last.
     local_lsns : mapping of str to int
         Instance uuid to its component 0: the last change of its local spaces that is in `_changelog`.
-    ids : mapping of str to mapping of int to int
+    id_translations : mapping of str to mapping of int to int
         By source whose `_cluster` differs (document 001): its replica ids to those that are used here.
     has_loss : bool
         Whether rows of its log are missing for good or differ from those of a member: then an INSERT does not prove
         that its key is new.
-    unknown : frozenset of int
+    unknown_spaces : frozenset of int
         Ids of spaces whose rows wait in `_pending` for their definition.
-    server : str or None
+    server_version : str or None
         The version of the server that wrote the last row of it. In memory only.
-    file : str or None
+    last_file : str or None
         The file that was read last, of `source`. In memory only.
     buckets : mapping of int to VshardBucket
         vshard's buckets, where the replicaset is a storage of vshard.
@@ -83,25 +83,25 @@ class ReplicasetState:
     settled: Mapping[int, int] = field(default_factory=dict)
     read: Mapping[int, int] = field(default_factory=dict)
     cluster: Mapping[int, str] = field(default_factory=dict)
-    maps: tuple[MapEntry, ...] = ()
+    applier_map: tuple[MapEntry, ...] = ()
     spaces: Mapping[int, SpaceDefinition] = field(default_factory=dict)
     tables: Mapping[int, str] = field(default_factory=dict)
-    keys: Mapping[int, frozenset[KeyParts]] = field(default_factory=dict)
+    primary_keys: Mapping[int, frozenset[KeyParts]] = field(default_factory=dict)
     refused: Mapping[int, str] = field(default_factory=dict)
     leader: str | None = None
-    source: str | None = None
+    last_source: str | None = None
     local_lsns: Mapping[str, int] = field(default_factory=dict)
-    ids: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    id_translations: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     has_loss: bool = False
-    unknown: frozenset[int] = frozenset()
-    server: str | None = None
-    file: str | None = None
+    unknown_spaces: frozenset[int] = frozenset()
+    server_version: str | None = None
+    last_file: str | None = None
     views: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     buckets: Mapping[int, VshardBucket] = field(default_factory=dict)
     log_time: datetime | None = None
 
     @property
-    def waits(self) -> bool:
+    def has_waiting_rows(self) -> bool:
         """Whether rows of it wait in `_pending`."""
         return dict(self.read) != dict(self.settled)
 
@@ -111,7 +111,7 @@ class TableWriters:
     """Who wrote rows of one table, and whether it has versions without a usable tuple, which are in `_versions`."""
 
     replicasets: frozenset[int] = frozenset()
-    unfit: bool = False
+    has_unfit: bool = False
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class State:
         By uuid.
     global_ids : mapping of str to int
         Instance uuid to global id, as in `_cluster`.
-    writers : mapping of str to Writers
+    writers : mapping of str to TableWriters
         By table.
     versions : mapping of str to int
         Table to its Delta version, as the last epoch names it.
@@ -166,15 +166,15 @@ class State:
         """
         return {uuid: _lowest_vclock(one) for uuid, one in self.replicasets.items()}
 
-    def held_vclocks(self) -> dict[str, dict[int, int]]:
+    def waiting_vclocks(self) -> dict[str, dict[int, int]]:
         """Return the same for the replicasets whose rows wait."""
-        return {uuid: _lowest_vclock(one) for uuid, one in self.replicasets.items() if one.waits}
+        return {uuid: _lowest_vclock(one) for uuid, one in self.replicasets.items() if one.has_waiting_rows}
 
 
 def _lowest_vclock(one: ReplicasetState) -> dict[int, int]:
     """Return the component-wise minimum of the settled vclock over the sources' own ids."""
     own = {i: lsn for i, lsn in one.settled.items() if i < VCLOCK_MAX}
-    for ids in one.ids.values():
+    for ids in one.id_translations.values():
         theirs = {i: one.settled.get(ids.get(i, i), 0) for i in {*own, *ids}}
         own = {i: min(own.get(i, 0), lsn) for i, lsn in theirs.items()}
     return own

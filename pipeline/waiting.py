@@ -114,7 +114,7 @@ def finished_mask(
 
 def spaces_awaiting_definition(state: State) -> set[tuple[str, int]]:
     """Return the spaces whose rows wait for a definition, with the uuids of their replicasets."""
-    return {(uuid, space_id) for uuid, one in state.replicasets.items() for space_id in one.unknown}
+    return {(uuid, space_id) for uuid, one in state.replicasets.items() for space_id in one.unknown_spaces}
 
 
 def released_rows(

@@ -147,18 +147,20 @@ def _masks(found: Preview) -> Iterator[PlannedChange]:
 
 
 def _begins(found: Preview) -> Iterator[PlannedChange]:
-    for uuid, entry in sorted(found.begins.items()):
+    for uuid, entry in sorted(found.start_offsets.items()):
         is_new = uuid not in found.before.replicasets
         where = f"in {entry.file} at {entry.position} of {entry.leader}"
         rows = (
-            0 if found.plan is None or uuid not in found.plan.summaries else found.plan.summaries[uuid].rows
+            0
+            if found.plan is None or uuid not in found.plan.summaries
+            else found.plan.summaries[uuid].row_count
         )
         amount = f"{rows} rows in {found.bytes.get(uuid, 0)} bytes of logs are new"
         if is_new:
             yield PlannedChange(Sign.NEW, "replicaset_new", uuid, f"begins {where}: {amount}")
         else:
             yield PlannedChange(Sign.SAME, "continues", uuid, f"continues {where}: {amount}")
-    for uuid in sorted(found.before.replicasets.keys() - found.begins.keys()):
+    for uuid in sorted(found.before.replicasets.keys() - found.start_offsets.keys()):
         yield PlannedChange(
             Sign.GONE, "replicaset_gone", uuid, "no source has it; its rows stay in the tables"
         )
@@ -235,7 +237,7 @@ def _held(uuid: str, settlement: Settlement) -> Iterator[PlannedChange]:
             uuid,
             f"lsns {gap.first} to {gap.last} of replica id {gap.replica_id} are missing",
         )
-    if settlement.hold is not None:
+    if settlement.waits_from is not None:
         yield PlannedChange(Sign.REFUSED, "rows_wait", uuid, f"rows wait in _pending: {settlement.reason}")
 
 

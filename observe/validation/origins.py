@@ -70,7 +70,7 @@ def _meant(state: State) -> Column:
     """Return the replica id in the replicaset's own ids, if the source uses others."""
     column: Column = F.col("replica_id")
     for replicaset in state.replicasets.values():
-        for source, ids in replicaset.ids.items():
+        for source, ids in replicaset.id_translations.items():
             for own, meant in ids.items():
                 here = (F.col("replicaset_id") == replicaset.id) & (F.col("source") == source)
                 column = F.when(here & (F.col("replica_id") == own), F.lit(meant)).otherwise(column)

@@ -107,7 +107,7 @@ def keys_of(buckets: Sequence[int]) -> list[bytes]:
 
 def moves_of(plan: BatchPlan) -> dict[int, Moves]:
     """Return the buckets on the way in a batch, by replicaset id; a replicaset without one is left out."""
-    by_id = {plan.after.replicasets[uuid].id: one for uuid, one in plan.shards.items() if one.is_used}
+    by_id = {plan.after.replicasets[uuid].id: one for uuid, one in plan.vshard_buckets.items() if one.is_used}
     if not by_id:
         return {}
     fields = bucket_fields(plan.history, {number: one.fields for number, one in by_id.items()})

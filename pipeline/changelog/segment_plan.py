@@ -124,7 +124,7 @@ class SegmentPlan:
         Rows from here on wait.
     reason : str or None
         Why they wait.
-    rolled_back : tuple of RolledBack
+    rolled_back : tuple of RolledBackRows
         In the source's replica ids.
     ids : tuple of IdEntry
         The source's applier map.
@@ -190,7 +190,7 @@ def _segment_plan(
     one, settlement = plan.after.replicasets[uuid], plan.settlements[uuid]
     instance, before = segment.instance_uuid, plan.before.replicasets.get(uuid)
     # Rows without a version waited before versions were stored: of the server that was followed then.
-    server = segment.server or (before and before.server) or one.server
+    server = segment.server_version or (before and before.server_version) or one.server_version
     return SegmentPlan(
         epoch=plan.epoch,
         segment=segment.segment,
@@ -200,9 +200,9 @@ def _segment_plan(
         is_snapshot=segment.is_snapshot,
         local_id=None if instance is None else plan.after.global_ids[instance],
         low_watermarks=low_watermarks,
-        hold=settlement.hold,
+        hold=settlement.waits_from,
         reason=settlement.reason,
-        rolled_back=_rolled_back(settlement, one.ids.get(segment.source, {})),
+        rolled_back=_rolled_back(settlement, one.id_translations.get(segment.source, {})),
         ids=tuple(
             IdEntry(e.local_id, e.since_lsn, e.global_id) for e in map_entries_of_source(one, segment.source)
         ),
@@ -211,7 +211,7 @@ def _segment_plan(
         is_released=segment.is_released,
         server=None if server is None else release_text(server),
         upgrades=find_upgrades(segment, plan.summaries[uuid].control),
-        servers={origin: release_text(version) for origin, version in segment.servers.items()},
+        servers={origin: release_text(version) for origin, version in segment.peer_versions.items()},
         moves=moves.get(one.id),
     )
 

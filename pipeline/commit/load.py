@@ -83,7 +83,7 @@ def load_state(warehouse: Warehouse) -> State:
             settled=dict(settled),
             read=_joined(settled, read.get(own, {}), ids),
             cluster=applier_map.instances_of(entries, table, uuid),
-            maps=common,
+            applier_map=common,
             spaces=_spaces(own, spaces),
             tables={
                 s.space_id: s.table_name
@@ -95,13 +95,13 @@ def load_state(warehouse: Warehouse) -> State:
                 for s in spaces
                 if s.replicaset_id == own and (reason := refusal_reason(s.state)) is not None
             },
-            source=leaders.get(uuid),
+            last_source=leaders.get(uuid),
             leader=_leader(table, own, components) if LOCAL_ID in settled else None,
             local_lsns=_local_lsns(table, own, components),
-            ids=ids,
-            keys={space_id: parts for (number, space_id), parts in keys.items() if number == own},
+            id_translations=ids,
+            primary_keys={space_id: parts for (number, space_id), parts in keys.items() if number == own},
             has_loss=own in lossy,
-            unknown=unknown.get(own, frozenset()),
+            unknown_spaces=unknown.get(own, frozenset()),
             buckets=buckets.get(own, {}),
             log_time=_log_time(buckets.get(own, {})),
         )

@@ -58,12 +58,12 @@ class BucketReport:
         Files of tables of spaces, and of system tables.
     rows : dict of str to pyarrow.Table
         Few rows of system tables, which the driver writes.
-    removed : dict of FileRef to uint8[m]
+    removed_bits : dict of FileRef to uint8[m]
         Bits of rows of tables that go (`numpy.packbits`).
     lost : pyarrow.Table
         `pipeline.changelog.rows.KEY_ERRORS`.
     writers : frozenset of (int, int)
-    unfit : frozenset of int
+    unfit_tables : frozenset of int
     collected : pyarrow.Table
         `pipeline.changelog.moves.COLLECTED`.
 
@@ -71,10 +71,10 @@ class BucketReport:
 
     added: dict[str, list[DataFile]] = field(default_factory=dict)
     rows: dict[str, pa.Table] = field(default_factory=dict)
-    removed: dict[FileRef, NDArray[np.uint8]] = field(default_factory=dict)
+    removed_bits: dict[FileRef, NDArray[np.uint8]] = field(default_factory=dict)
     lost: pa.Table | None = None
     writers: frozenset[tuple[int, int]] = frozenset()
-    unfit: frozenset[int] = frozenset()
+    unfit_tables: frozenset[int] = frozenset()
     collected: pa.Table = field(default_factory=COLLECTED.empty_table)
 
 
@@ -113,10 +113,12 @@ def run_bucket_task(
 
 def _write_result(result: BucketResult, work: BucketWork, cache: FileCache) -> BucketReport:
     """Write the changes of a bucket into files."""
-    report = BucketReport(writers=result.writers, unfit=result.unfit, lost=fewer_key_errors(result.lost))
+    report = BucketReport(
+        writers=result.writers, unfit_tables=result.unfit_tables, lost=fewer_key_errors(result.lost)
+    )
     report.collected = result.collected
     for ref, rows in result.removed.items():
-        report.removed[ref] = row_bitmap(rows)
+        report.removed_bits[ref] = row_bitmap(rows)
     for number, encoding in enumerate(work.plan.encodings):
         new, keys = result.rows.get(number), result.removed_keys.get(number)
         if new is not None:
@@ -130,7 +132,7 @@ def _write_result(result: BucketResult, work: BucketWork, cache: FileCache) -> B
             files = work.files.get(encoding.name, ())
             places = rows_with_keys(work.place, encoding.name, files, keys, cache)
             for file, rows in places.items():
-                report.removed[FileRef(encoding.name, file)] = row_bitmap(rows)
+                report.removed_bits[FileRef(encoding.name, file)] = row_bitmap(rows)
     system = {"_versions": result.versions, "_conflicts": result.conflicts, "_quarantine": result.quarantine}
     for table, rows in system.items():
         if rows.nbytes < SENT_BYTES:

@@ -169,7 +169,7 @@ class DistributedExecutor:
             StoredRows(one.segment.segment, encode_cell(pa.Table.from_batches([one.rows])).to_pybytes())
             for one in work.pending
         ]
-        stored += [StoredRows(None, encode_cell(rows).to_pybytes()) for rows in work.again]
+        stored += [StoredRows(None, encode_cell(rows).to_pybytes()) for rows in work.reapplied]
         size = self._size + sum(len(one.cell) for one in stored)
         ranges = self._ranges(work, size)
         reads, buckets = self._read_and_write(work, ranges, tasks_with_stored(self._tasks, stored))
@@ -180,7 +180,7 @@ class DistributedExecutor:
 
     def _ranges(self, work: BatchWork, size: int) -> KeyRanges:
         """Divide the keys by the sample."""
-        plan = work.bucket.reduce
+        plan = work.bucket_plan.reduce
         keyed, weights = [], []
         for sample in self._samples:
             found = segment_rows(sample.rows, work.segments[sample.segment]).keyed
@@ -202,10 +202,10 @@ class DistributedExecutor:
     ) -> tuple[list[ReadReport], list[BucketReport]]:
         options, place = self._options, work.place
         plan = replace(
-            work.bucket,
+            work.bucket_plan,
             encodings=tuple(
                 one if one.mask is None else replace(one, mask=one.mask.with_key())
-                for one in work.bucket.encodings
+                for one in work.bucket_plan.encodings
             ),
         )
         masked = {one.name for one in plan.encodings if one.mask is not None}
@@ -234,10 +234,12 @@ class DistributedExecutor:
 
     def _tables(self, work: BatchWork, buckets: Sequence[BucketReport]) -> list[TableWrite]:
         """Rewrite touched files, and return what is to be committed to the tables of spaces."""
-        encodings = {one.exact: one for one in work.bucket.encodings}
+        encodings = {one.exact: one for one in work.bucket_plan.encodings}
         removed = _removed_rows(buckets)
         again = {
-            name: one for name, one in encodings.items() if work.changes.get(name) is TableChange.REWRITE
+            name: one
+            for name, one in encodings.items()
+            if work.table_changes.get(name) is TableChange.REWRITE
         }
         for name in again:
             known = removed.get(name, {})
@@ -253,7 +255,7 @@ class DistributedExecutor:
 
         for task, files in zip(tasks, self._run("rewrite", len(tasks), run), strict=True):
             added.setdefault(task.table, []).extend(files)
-        names = [name for one in work.bucket.encodings for name in dict.fromkeys((one.exact, one.name))]
+        names = [name for one in work.bucket_plan.encodings for name in dict.fromkeys((one.exact, one.name))]
         writes = [
             TableWrite(
                 *(name, added.get(name, []), list(removed.get(name, {}))),
@@ -304,7 +306,7 @@ def _removed_rows(buckets: Sequence[BucketReport]) -> dict[str, dict[TableFile, 
     """Return the bits of the rows that go, by table and file, of all buckets together."""
     found: dict[str, dict[TableFile, RowBitmap]] = {}
     for report in buckets:
-        for ref, bits in report.removed.items():
+        for ref, bits in report.removed_bits.items():
             own = found.setdefault(ref.table, {})
             known = own.get(ref.file)
             own[ref.file] = bits if known is None else _union_bitmaps(known, bits)
@@ -331,7 +333,7 @@ def _combine_reports(
     for table in ("_versions", "_conflicts", "_quarantine"):
         rows = [one.rows[table] for one in buckets if table in one.rows]
         if table == "_quarantine":
-            rows.append(key_error_rows(pa.concat_tables(errors), work.bucket.reduce, work.plan.epoch))
+            rows.append(key_error_rows(pa.concat_tables(errors), work.bucket_plan.reduce, work.plan.epoch))
         whole = pa.concat_tables(rows)
         system[table] = [file for one in buckets for file in one.added.get(table, [])]
         if whole.num_rows:
@@ -347,7 +349,7 @@ def _combine_reports(
                 own[origin] = max(own.get(origin, 0), lsn)
     unknown: dict[int, frozenset[int]] = {}
     for report in reads:
-        for segment, ids in report.unknown.items():
+        for segment, ids in report.unknown_spaces.items():
             unknown[segment] = unknown.get(segment, frozenset()) | ids
     return BatchOutput(
         changelog=changelog,
@@ -357,10 +359,10 @@ def _combine_reports(
         conflicts=system["_conflicts"],
         quarantine=system["_quarantine"],
         settled=settled,
-        unknown=unknown,
+        unknown_spaces=unknown,
         divergences=[found for one in reads for found in one.divergences],
         writers=frozenset[tuple[int, int]]().union(*(one.writers for one in buckets)),
-        unfit=frozenset[int]().union(*(one.unfit for one in buckets)),
+        unfit_tables=frozenset[int]().union(*(one.unfit_tables for one in buckets)),
         collected=pa.concat_tables([COLLECTED.empty_table(), *(one.collected for one in buckets)]),
         seconds=seconds,
     )

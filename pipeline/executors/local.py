@@ -125,7 +125,7 @@ class LocalExecutor:
         found = _ChangelogStage(work, [number for number, _ in parts], done)
         changelog, pending = found.write()
         clock.done("changelog files")
-        result = process_bucket(found.keyed(), work.bucket, work.base, self._cache)
+        result = process_bucket(found.keyed(), work.bucket_plan, work.base, self._cache)
         clock.done("reduce, resolve, encode")
         tables = write_tables(work, result, self._cache)
         quarantine = pa.concat_tables([result.quarantine, found.key_errors(result.lost)])
@@ -140,10 +140,10 @@ class LocalExecutor:
             conflicts=files["_conflicts"],
             quarantine=files["_quarantine"],
             settled=found.settled(),
-            unknown=found.unknown(),
+            unknown_spaces=found.unknown(),
             divergences=found.divergences(),
             writers=result.writers,
-            unfit=result.unfit,
+            unfit_tables=result.unfit_tables,
             collected=result.collected,
             seconds=clock.seconds,
         )
@@ -180,7 +180,7 @@ class _ChangelogStage:
     def keyed(self) -> pa.Table:
         """Return all keyed rows, in the order of the log."""
         plan = next(iter(self._work.segments.values()))
-        again = [keyed_again(rows, plan) for rows in self._work.again]
+        again = [keyed_again(rows, plan) for rows in self._work.reapplied]
         return pa.concat_tables(
             [pa.Table.from_batches([one.keyed for one in self._rows if one.keyed.num_rows], KEYED), *again]
         )
@@ -189,7 +189,7 @@ class _ChangelogStage:
         """Return rows of `_quarantine` for rows, and versions, without a key."""
         errors = pa.Table.from_batches([one.key_errors for one in self._rows], KEY_ERRORS)
         return key_error_rows(
-            pa.concat_tables([errors, lost]), self._work.bucket.reduce, self._work.plan.epoch
+            pa.concat_tables([errors, lost]), self._work.bucket_plan.reduce, self._work.plan.epoch
         )
 
     def settled(self) -> dict[int, dict[int, int]]:
@@ -236,8 +236,8 @@ def write_tables(work: BatchWork, result: BucketResult, cache: FileCache) -> lis
     for ref, rows in result.removed.items():
         removed.setdefault(ref.table, {})[ref.file] = rows
     changed = []
-    for number, encoding in enumerate(work.bucket.encodings):
-        change = work.changes.get(encoding.exact, TableChange.NOTHING)
+    for number, encoding in enumerate(work.bucket_plan.encodings):
+        change = work.table_changes.get(encoding.exact, TableChange.NOTHING)
         places = removed.get(encoding.exact, {})
         new = result.rows.get(number)
         if new is not None or places or change is TableChange.REWRITE:

@@ -145,7 +145,7 @@ class ReadReport:
         `pipeline.changelog.rows.KEY_ERRORS`, few.
     settled : dict of int to dict of int to int
         As `pipeline.executors.work.BatchOutput` has it.
-    unknown : dict of int to frozenset of int
+    unknown_spaces : dict of int to frozenset of int
         Likewise.
     divergences : list of Divergence
 
@@ -155,7 +155,7 @@ class ReadReport:
     pending: list[DataFile] = field(default_factory=list)
     key_errors: pa.Table = field(default_factory=KEY_ERRORS.empty_table)
     settled: dict[int, dict[int, int]] = field(default_factory=dict)
-    unknown: dict[int, frozenset[int]] = field(default_factory=dict)
+    unknown_spaces: dict[int, frozenset[int]] = field(default_factory=dict)
     divergences: list[Divergence] = field(default_factory=list)
 
 
@@ -172,11 +172,11 @@ def run_read_task(number: int, work: ReadWork) -> Iterator[pa.RecordBatch]:
     task = _ReadTask(number, work)
     asked = work.tasks[number]
     if isinstance(asked, StoredRows):
-        yield from task.stored(asked)
+        yield from task.process_stored(asked)
     else:
         for piece in asked:
-            yield from task.read(piece)
-    yield from task.end()
+            yield from task.process_range(piece)
+    yield from task.finish()
 
 
 class _ReadTask:
@@ -189,36 +189,36 @@ class _ReadTask:
         self._pending: FileWriter | None = None
         self._read_before: dict[int, list[pa.RecordBatch]] = {}
 
-    def stored(self, asked: StoredRows) -> Iterator[pa.RecordBatch]:
+    def process_stored(self, asked: StoredRows) -> Iterator[pa.RecordBatch]:
         rows = decode_cell(pa.py_buffer(asked.cell))
         if asked.segment is None:
             plan = next(iter(self._work.segments.values()))
-            yield from self._hold(keyed_again(rows, plan))
+            yield from self._buffer(keyed_again(rows, plan))
             return
         for batch in rows.to_batches():
-            yield from self._take(batch, asked.segment)
+            yield from self._process_rows(batch, asked.segment)
 
-    def read(self, piece: ByteRange) -> Iterator[pa.RecordBatch]:
+    def process_range(self, piece: ByteRange) -> Iterator[pa.RecordBatch]:
         options = replace(self._work.options, with_replicaset=False)
         for batch in read_range(piece, options):
-            yield from self._take(batch, piece.segment.segment)
+            yield from self._process_rows(batch, piece.segment.segment)
 
-    def _take(self, batch: pa.RecordBatch, segment: int) -> Iterator[pa.RecordBatch]:
+    def _process_rows(self, batch: pa.RecordBatch, segment: int) -> Iterator[pa.RecordBatch]:
         found = segment_rows(batch, self._work.segments[segment])
         self._write(found)
         own = self._report.settled.setdefault(segment, {})
         for origin, lsn in found.settled.items():
             own[origin] = max(own.get(origin, 0), lsn)
         if found.unknown:
-            known = self._report.unknown.get(segment, frozenset())
-            self._report.unknown[segment] = known | found.unknown
+            known = self._report.unknown_spaces.get(segment, frozenset())
+            self._report.unknown_spaces[segment] = known | found.unknown
         if found.read_before is not None:
             self._read_before.setdefault(segment, []).append(found.read_before)
         if found.key_errors.num_rows:
             errors = pa.concat_tables([self._report.key_errors, pa.Table.from_batches([found.key_errors])])
             self._report.key_errors = fewer_key_errors(errors)
         if found.keyed.num_rows:
-            yield from self._hold(pa.Table.from_batches([found.keyed], KEYED))
+            yield from self._buffer(pa.Table.from_batches([found.keyed], KEYED))
 
     def _write(self, found: SegmentRows) -> None:
         place = self._work.place
@@ -231,26 +231,26 @@ class _ReadTask:
                 self._pending = _writer(place, "_pending", PENDING_ARROW)
             self._pending.write(pa.Table.from_batches([found.pending]))
 
-    def _hold(self, keyed: pa.Table) -> Iterator[pa.RecordBatch]:
+    def _buffer(self, keyed: pa.Table) -> Iterator[pa.RecordBatch]:
         self._held.append(keyed)
         self._held_bytes += keyed.nbytes
         if self._held_bytes >= BUFFER_BYTES:
-            yield from self._hand_on()
+            yield from self._flush()
 
-    def _hand_on(self) -> Iterator[pa.RecordBatch]:
+    def _flush(self) -> Iterator[pa.RecordBatch]:
         if not self._held:
             return
         rows = without_overwritten(pa.concat_tables(self._held).combine_chunks())
         self._held, self._held_bytes = [], 0
         tables = self._work.reduce.tables_of(rows["meaning"].to_numpy())
-        buckets = self._work.ranges.of(tables, as_array(rows["key"]))
+        buckets = self._work.ranges.find_buckets(tables, as_array(rows["key"]))
         rows, buckets = _copy_ranges(rows, tables, buckets, self._work.ranges)
         for cell in cells_by_bucket(rows, buckets, (self._number << 24) + self._cells):
             self._cells += 1
             yield cell
 
-    def end(self) -> Iterator[pa.RecordBatch]:
-        yield from self._hand_on()
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        yield from self._flush()
         report = self._report
         if self._changelog is not None:
             report.changelog.append(self._changelog.close())
@@ -274,7 +274,7 @@ def _copy_ranges(
     places = np.flatnonzero(types == DELETED_RANGE)
     if not len(places):
         return rows, buckets
-    copies = [(int(place), bucket) for place in places for bucket in ranges.buckets_of(int(tables[place]))]
+    copies = [(int(place), bucket) for place in places for bucket in ranges.table_buckets(int(tables[place]))]
     others = np.flatnonzero(types != DELETED_RANGE)
     both = np.concatenate([others, np.array([place for place, _ in copies], np.int64)])
     numbers = np.concatenate([buckets[others], np.array([bucket for _, bucket in copies], np.int32)])

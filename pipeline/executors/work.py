@@ -39,12 +39,12 @@ class BatchWork:
     place : Place
     segments : mapping of int to SegmentPlan
         By the number of a segment.
-    bucket : BucketPlan
+    bucket_plan : BucketPlan
     base : BaseFiles
         Where the versions before the batch are.
     files : mapping of str to sequence of TableFile
         All files of each table that readers see of a masked space, and of the exact ones.
-    changes : mapping of str to TableChange
+    table_changes : mapping of str to TableChange
         What exact tables need before they can be written.
     pending : sequence of PendingRows
         Rows that waited.
@@ -54,7 +54,7 @@ class BatchWork:
         Rows of `_gaps`: ranges that were healed.
     own_rows : pyarrow.Table
         Rows of `_changelog` of the aggregator itself.
-    again : sequence of pyarrow.RecordBatch
+    reapplied : sequence of pyarrow.RecordBatch
         Rows of `_changelog` that are applied once more, behind all segments (`pipeline.requests.generation`).
 
     """
@@ -62,15 +62,15 @@ class BatchWork:
     plan: BatchPlan
     place: Place
     segments: Mapping[int, SegmentPlan]
-    bucket: BucketPlan
+    bucket_plan: BucketPlan
     base: BaseFiles
     files: Mapping[str, Sequence[TableFile]]
-    changes: Mapping[str, TableChange]
+    table_changes: Mapping[str, TableChange]
     pending: Sequence[PendingRows] = ()
     changelog_files: Sequence[TableFile] = ()
     healed: Sequence[Mapping[str, object]] = ()
     own_rows: pa.Table | None = None
-    again: Sequence[pa.Table] = ()
+    reapplied: Sequence[pa.Table] = ()
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,12 @@ class BatchOutput:
     versions, conflicts, quarantine : list of DataFile
     settled : mapping of int to mapping of int to int
         By segment: replica id (0: local) to the highest lsn that went into `_changelog`.
-    unknown : mapping of int to frozenset of int
+    unknown_spaces : mapping of int to frozenset of int
         By segment: ids of spaces whose rows wait for the definition.
     divergences : list of Divergence
     writers : frozenset of (int, int)
         (number of a table, replicaset id) of all changed versions.
-    unfit : frozenset of int
+    unfit_tables : frozenset of int
         Numbers of tables with a version that has no usable tuple.
     collected : pyarrow.Table
         `pipeline.changelog.moves.COLLECTED`: rows of `_changelog` that vshard's garbage collector made.
@@ -106,10 +106,10 @@ class BatchOutput:
     conflicts: list[DataFile] = field(default_factory=list)
     quarantine: list[DataFile] = field(default_factory=list)
     settled: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
-    unknown: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    unknown_spaces: Mapping[int, frozenset[int]] = field(default_factory=dict)
     divergences: list[Divergence] = field(default_factory=list)
     writers: frozenset[tuple[int, int]] = frozenset()
-    unfit: frozenset[int] = frozenset()
+    unfit_tables: frozenset[int] = frozenset()
     collected: pa.Table = field(default_factory=COLLECTED.empty_table)
     seconds: Mapping[str, float] = field(default_factory=dict)
 

@@ -32,15 +32,15 @@ class ReplicasetDecision:
     before : ReplicasetState
     settlement : Settlement
         In the replicaset's ids.
-    control : Control
+    control : ControlChanges
     registrations : tuple of IdRegistration
         Those that count, in the replicaset's ids.
-    views : Views
-    ids : mapping of int to mapping of int to int
+    source_ids : SourceIds
+    translations : mapping of int to mapping of int to int
         By segment: the source's ids that have another number here.
     generation : LogPosition or None
         Where a snapshot replaces the replicaset's state.
-    shards : Shards
+    vshard_buckets : ReplicasetBuckets
         vshard's buckets.
 
     """
@@ -49,10 +49,10 @@ class ReplicasetDecision:
     settlement: Settlement
     control: ControlChanges
     registrations: tuple[IdRegistration, ...]
-    views: SourceIds
-    ids: Mapping[int, IdTranslation]
+    source_ids: SourceIds
+    translations: Mapping[int, IdTranslation]
     generation: LogPosition | None = None
-    shards: ReplicasetBuckets = field(default_factory=ReplicasetBuckets)
+    vshard_buckets: ReplicasetBuckets = field(default_factory=ReplicasetBuckets)
 
 
 def instances_seen(
@@ -76,7 +76,7 @@ def instances_seen(
                 found += _replaced_instance(cluster, one.local_id, one.uuid, uuid)
                 cluster[one.local_id] = one.uuid
                 found.append(
-                    Incoming(one.uuid, _replica_id_in_source(decided[uuid].views, one.local_id), uuid)
+                    Incoming(one.uuid, _replica_id_in_source(decided[uuid].source_ids, one.local_id), uuid)
                 )
             elif one.local_id in cluster:
                 found.append(Incoming(cluster.pop(one.local_id), one.local_id, uuid, expelled=True))
@@ -111,7 +111,7 @@ def _replica_id_in_source(views: SourceIds, local_id: int) -> int:
     """Return the replica id of an instance in its source, where its number here is above Tarantool's own."""
     if local_id < VCLOCK_MAX:
         return local_id
-    return next(own for ids in views.ids.values() for own, meant in ids.items() if meant == local_id)
+    return next(own for ids in views.translations.values() for own, meant in ids.items() if meant == local_id)
 
 
 def state_after_batch(
@@ -121,7 +121,7 @@ def state_after_batch(
 
     Parameters
     ----------
-    one : Decided
+    one : ReplicasetDecision
     parts : sequence of LogSegment
         Of this replicaset.
     table : Cluster
@@ -131,8 +131,8 @@ def state_after_batch(
 
     """
     before, settlement = one.before, one.settlement
-    cluster, maps = dict(before.cluster), list(before.maps)
-    summary = translate_summary(summary, one.ids)
+    cluster, maps = dict(before.cluster), list(before.applier_map)
+    summary = translate_summary(summary, one.translations)
     for registration in one.registrations:
         if registration.uuid is None:
             cluster.pop(registration.local_id, None)
@@ -143,7 +143,7 @@ def state_after_batch(
                 since = _last_lsn_of_id(summary, before, maps, registration) + 1
                 maps.append(MapEntry(registration.local_id, global_id, since))
     leader = [part.instance_uuid for part in parts if not part.has_waited or part is parts[0]][-1]
-    holds = settlement.hold is not None
+    holds = settlement.waits_from is not None
     lost = bool(settlement.gaps) and not holds
     return replace(
         before,
@@ -151,17 +151,17 @@ def state_after_batch(
         settled=_settled_of_leader(before, leader) if holds else settlement.vclock,
         read=settlement.vclock,
         cluster=cluster,
-        maps=tuple(maps),
+        applier_map=tuple(maps),
         spaces=one.control.spaces,
         leader=leader,
-        source=parts[-1].source,
+        last_source=parts[-1].source,
         local_lsns=before.local_lsns if holds else {**before.local_lsns, **settlement.local_lsns},
-        ids=one.views.ids,
+        id_translations=one.source_ids.translations,
         has_loss=lost or (before.has_loss and one.generation is None),
-        server=last_server_version(parts, summary.control) or before.server,
-        file=next((part.file for part in reversed(parts) if not part.has_waited), before.file),
-        views=one.views.views,
-        buckets=one.shards.after,
+        server_version=last_server_version(parts, summary.control) or before.server_version,
+        last_file=next((part.file for part in reversed(parts) if not part.has_waited), before.last_file),
+        views=one.source_ids.views,
+        buckets=one.vshard_buckets.after,
         log_time=before.log_time if holds else latest_time(before.log_time, summary.last_time),
     )
 
@@ -186,7 +186,7 @@ def with_settled_lsns(one: ReplicasetState, settled_rows: Mapping[tuple[str, int
     """
     settled = dict(one.settled)
     for (source, replica_id), lsn in settled_rows.items():
-        origin = one.ids.get(source, {}).get(replica_id, replica_id)
+        origin = one.id_translations.get(source, {}).get(replica_id, replica_id)
         settled[origin] = max(settled.get(origin, 0), lsn)
     local = {one.leader: settled[LOCAL_ID]} if one.leader is not None and LOCAL_ID in settled else {}
     return replace(one, settled=settled, local_lsns={**one.local_lsns, **local})
@@ -194,9 +194,9 @@ def with_settled_lsns(one: ReplicasetState, settled_rows: Mapping[tuple[str, int
 
 def new_map_rows(before: ReplicasetState, after: ReplicasetState) -> list[MapRow]:
     """Return what the applier map gets: entries of all sources, and of those whose ids have other numbers."""
-    found = _map_rows(after.id, (entry for entry in after.maps if entry not in before.maps))
-    for source in after.ids:
-        known = map_entries_of_source(before, source) if source in before.ids else []
+    found = _map_rows(after.id, (entry for entry in after.applier_map if entry not in before.applier_map))
+    for source in after.id_translations:
+        known = map_entries_of_source(before, source) if source in before.id_translations else []
         fresh = (entry for entry in map_entries_of_source(after, source) if entry not in known)
         found += _map_rows(after.id, fresh, source)
     return found

@@ -77,7 +77,7 @@ class SpaceChange:
     kind : str
         `defined` (created, or its definition changed), `truncated` (its primary index dropped, too), `dropped`, or
         `renewed`: a snapshot behind a hole says again what it holds; or `held`: it cannot be followed past the row.
-    rows : SpaceRows
+    rows : SpaceDefinition
         The definition after the event; before it where the space is dropped.
     replica_id, lsn, timestamp
         Of the row.
@@ -123,7 +123,7 @@ class ControlChanges:
     registrations: tuple[IdRegistration, ...]
     changes: tuple[SpaceChange, ...]
     spaces: Mapping[int, SpaceDefinition]
-    emptied: tuple[tuple[LogPosition, int], ...] = ()
+    unknown_emptied: tuple[tuple[LogPosition, int], ...] = ()
     faults: tuple[SystemRowFault, ...] = ()
 
 
@@ -137,7 +137,7 @@ def follow_control_rows(
 
     Parameters
     ----------
-    spaces : mapping of int to SpaceRows
+    spaces : mapping of int to SpaceDefinition
         The replicaset's user spaces as known before.
     cluster : mapping of int to str
         Replica id to instance uuid as known before.
@@ -175,7 +175,7 @@ class _Follower:
             self.faults.append(SystemRowFault(row, error.reason))
 
     def _take(self, row: ControlRow, *, in_snapshot: bool) -> None:
-        if row.held is not None:
+        if row.held_reason is not None:
             if row.space_id in self.spaces:
                 self._change(row, row.space_id, SpaceEvent.HELD)
         elif row.space_id == SystemSpace.CLUSTER:
@@ -259,7 +259,7 @@ class _Follower:
         return new
 
     def _change(self, row: ControlRow, space_id: int, kind: SpaceEvent, held: str | None = None) -> None:
-        rows, why = self.spaces[space_id], held or row.held
+        rows, why = self.spaces[space_id], held or row.held_reason
         reason = f"{why} (replica id {row.replica_id}, lsn {row.lsn})" if why is not None else None
         change = SpaceChange(
             row.position, space_id, kind, rows, row.replica_id, row.lsn, row.timestamp, reason

@@ -73,7 +73,7 @@ def find_generation(known: ReplicasetState | None, parts: Sequence[LogSegment]) 
     first = next((part for part in parts if part.segment >= 0), None)
     if known is None or first is None or not first.is_snapshot:
         return None
-    ids = known.ids.get(first.source, {})
+    ids = known.id_translations.get(first.source, {})
     vclock = {ids.get(i, i): lsn for i, lsn in shared(first.vclock).items()}
     if not (first.heals or first.is_generation) and not_beyond(vclock, known.settled):
         return None

@@ -163,7 +163,7 @@ class History:
         (replicaset id, space id) to the table where its versions are at the end.
     current : mapping of (int, int) to int
         (replicaset id, space id) to its schema version at the end, of spaces that go to a table.
-    keys : mapping of (int, int) to frozenset
+    primary_keys : mapping of (int, int) to frozenset
         (replicaset id, space id) to the primary keys that the space, as it is at the end, has had.
     tracked : frozenset of (int, int)
         Every (replicaset id, space id) with rows or events in the batch.
@@ -176,7 +176,7 @@ class History:
     refusals: tuple[Refusal, ...] = ()
     tables: Mapping[tuple[int, int], str] = field(default_factory=dict)
     current: Mapping[tuple[int, int], int] = field(default_factory=dict)
-    keys: Mapping[tuple[int, int], frozenset[KeyParts]] = field(default_factory=dict)
+    primary_keys: Mapping[tuple[int, int], frozenset[KeyParts]] = field(default_factory=dict)
     tracked: frozenset[tuple[int, int]] = frozenset()
 
 
@@ -191,13 +191,13 @@ class SpacesBefore:
 
     Parameters
     ----------
-    spaces : mapping of int to SpaceRows
+    spaces : mapping of int to SpaceDefinition
         By space id: those with rows or events in the batch.
     refused : mapping of int to str
         Space id to the reason why rows of it are missing already.
     tables : mapping of int to str
         Space id to the table where its versions are; of all spaces.
-    keys : mapping of int to frozenset
+    primary_keys : mapping of int to frozenset
         Space id to the primary keys that the space has had.
 
     """
@@ -205,7 +205,7 @@ class SpacesBefore:
     spaces: Mapping[int, SpaceDefinition] = field(default_factory=dict)
     refused: Mapping[int, str] = field(default_factory=dict)
     tables: Mapping[int, str] = field(default_factory=dict)
-    keys: Mapping[int, frozenset[KeyParts]] = field(default_factory=dict)
+    primary_keys: Mapping[int, frozenset[KeyParts]] = field(default_factory=dict)
 
 
 def build_history(
@@ -220,7 +220,7 @@ def build_history(
 
     Parameters
     ----------
-    before : mapping of int to Before
+    before : mapping of int to SpacesBefore
         By replicaset id.
     changes : mapping of int to iterable of SpaceChange
         By replicaset id, in log order.
@@ -235,17 +235,17 @@ def build_history(
     """
     writer = _HistoryBuilder(router, snapshots, vinyl or {})
     for replicaset_id, own in before.items():
-        writer.occupy(replicaset_id, (t for i, t in own.tables.items() if i not in own.spaces))
+        writer.reserve_tables(replicaset_id, (t for i, t in own.tables.items() if i not in own.spaces))
         for space_id, rows in own.spaces.items():
-            writer.begin(replicaset_id, space_id, rows.decoded(), own)
+            writer.add_space(replicaset_id, space_id, rows.decoded(), own)
     for replicaset_id, events in changes.items():
         for change in events:
-            writer.take(replicaset_id, change)
+            writer.apply_change(replicaset_id, change)
     for replicaset_id, spaces in (unknown or {}).items():
         for space_id, ranges in spaces.items():
             for one in ranges:
                 writer.apply_early((replicaset_id, space_id), one)
-    return writer.history()
+    return writer.build()
 
 
 @dataclass
@@ -253,7 +253,7 @@ class _SpaceTrack:
     """A space id while its events pass: its definitions so far, and the lineage or the reason that it has now."""
 
     definitions: list[Space] = field(default_factory=list)
-    keys: frozenset[KeyParts] = frozenset()
+    primary_keys: frozenset[KeyParts] = frozenset()
     lineage: int = NO_TABLE
     reason: str | None = None
     is_followed: bool = False
@@ -271,15 +271,17 @@ class _HistoryBuilder:
         self._tracks: dict[tuple[int, int], _SpaceTrack] = {}
         self._owners: dict[tuple[int, str], int] = {}
 
-    def occupy(self, replicaset_id: int, tables: Iterable[str]) -> None:
+    def reserve_tables(self, replicaset_id: int, tables: Iterable[str]) -> None:
         """Take tables that belong to spaces without rows in the batch."""
         self._owners.update({(replicaset_id, table): _OTHER_SPACE for table in tables})
 
-    def begin(self, replicaset_id: int, space_id: int, space: Space, known: SpacesBefore) -> None:
+    def add_space(self, replicaset_id: int, space_id: int, space: Space, known: SpacesBefore) -> None:
         """Take a space as it is before the batch."""
         key = (replicaset_id, space_id)
         base = known.tables.get(space_id)
-        track = self._tracks[key] = _SpaceTrack([space], known.keys.get(space_id, _primary_keys(space)))
+        track = self._tracks[key] = _SpaceTrack(
+            [space], known.primary_keys.get(space_id, _primary_keys(space))
+        )
         table = self._router(replicaset_id, space, (), False)
         refused = known.refused.get(space_id)
         if table is not None and refused is not None:
@@ -295,11 +297,11 @@ class _HistoryBuilder:
             self._freeze(key, track, space, base)
             if track.lineage != NO_TABLE and is_held(table.reason):
                 # Rows that are held keep the name of their space.
-                self._mean(key, Meaning(BEGINNING, self._lineages[track.lineage].eras[0].version))
+                self._add_meaning(key, Meaning(BEGINNING, self._lineages[track.lineage].eras[0].version))
         else:
             track.is_left_out = bool(space.primary_key)
 
-    def take(self, replicaset_id: int, change: SpaceChange) -> None:
+    def apply_change(self, replicaset_id: int, change: SpaceChange) -> None:
         """Take an event."""
         key = (replicaset_id, change.space_id)
         track = self._tracks.setdefault(key, _SpaceTrack())
@@ -334,7 +336,7 @@ class _HistoryBuilder:
             return
         table = self._route(key, track, space, place)
         track.definitions.append(space)
-        track.keys |= _primary_keys(space)
+        track.primary_keys |= _primary_keys(space)
         if isinstance(table, str) and track.is_followed:
             self._redefine(key, track, before, space, table, place)
         elif isinstance(table, str):
@@ -387,7 +389,7 @@ class _HistoryBuilder:
         self._lineages.append(Lineage(*key, base, table, (Era(number),)))
         track.lineage, track.is_followed, track.is_left_out = len(self._lineages) - 1, True, False
         self._owners[key[0], table] = track.lineage
-        self._mean(key, Meaning(place, number, track.lineage))
+        self._add_meaning(key, Meaning(place, number, track.lineage))
 
     def _freeze(self, key: tuple[int, int], track: _SpaceTrack, space: Space, base: str | None) -> None:
         """Take a refused space whose versions stay in a table as they are."""
@@ -417,7 +419,7 @@ class _HistoryBuilder:
         self._owners.pop((key[0], lineage.table), None)
         self._lineages[track.lineage] = replace(lineage, table=table)
         self._owners[key[0], table] = track.lineage
-        self._mean(key, Meaning(place, number, track.lineage, era, last.truncations))
+        self._add_meaning(key, Meaning(place, number, track.lineage, era, last.truncations))
 
     def _end_versions(self, key: tuple[int, int], track: _SpaceTrack, place: LogPosition) -> None:
         """End all versions of a lineage."""
@@ -427,12 +429,12 @@ class _HistoryBuilder:
         self._lineages[track.lineage] = replace(lineage, truncations=lineage.truncations + 1)
         if track.is_followed:
             last = self._meanings[key][-1]
-            self._mean(key, replace(last, since=place, truncations=last.truncations + 1))
+            self._add_meaning(key, replace(last, since=place, truncations=last.truncations + 1))
 
     def _stop(self, key: tuple[int, int], track: _SpaceTrack, place: LogPosition, *, is_alive: bool) -> None:
         """Follow a lineage no longer; where it stays alive, its versions stay where they are."""
         if track.is_followed:
-            self._mean(key, Meaning(place))
+            self._add_meaning(key, Meaning(place))
         if track.lineage != NO_TABLE and not is_alive:
             lineage = self._lineages[track.lineage]
             self._lineages[track.lineage] = replace(lineage, ended=place)
@@ -446,10 +448,10 @@ class _HistoryBuilder:
             return
         version = self._meanings[key][-1].version
         self._stop(key, track, change.position, is_alive=True)
-        self._mean(key, Meaning(change.position, version))
+        self._add_meaning(key, Meaning(change.position, version))
         track.reason = change.reason
 
-    def _mean(self, key: tuple[int, int], meaning: Meaning) -> None:
+    def _add_meaning(self, key: tuple[int, int], meaning: Meaning) -> None:
         meanings = self._meanings.setdefault(key, [])
         if meanings and meanings[-1].since == meaning.since:
             meanings.pop()
@@ -466,7 +468,7 @@ class _HistoryBuilder:
         early = replace(meanings[place], since=unknown.begin, is_early=True)
         meanings[place - (before == unknown.begin) : place] = [early]
 
-    def history(self) -> History:
+    def build(self) -> History:
         """Return the history."""
         followed = {key: track for key, track in self._tracks.items() if track.is_followed}
         tables = {
@@ -486,7 +488,7 @@ class _HistoryBuilder:
             tuple(refusals),
             tables,
             {key: self._meanings[key][-1].version for key in followed},
-            {key: track.keys for key, track in self._tracks.items()},
+            {key: track.primary_keys for key, track in self._tracks.items()},
             frozenset(self._tracks),
         )
 

@@ -37,7 +37,7 @@ class SourceIds:
 
     Parameters
     ----------
-    ids : mapping of str to mapping of int to int
+    translations : mapping of str to mapping of int to int
         By source: those of its ids that have another number here.
     views : mapping of str to mapping of int to str
         By source whose `_cluster` was read: what it is at the end of the batch.
@@ -48,7 +48,7 @@ class SourceIds:
 
     """
 
-    ids: Mapping[str, IdTranslation] = field(default_factory=dict)
+    translations: Mapping[str, IdTranslation] = field(default_factory=dict)
     views: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     registered: tuple[IdRegistration, ...] = ()
     bases: Mapping[int, int] = field(default_factory=dict)
@@ -60,46 +60,46 @@ class _IdAssignments:
     def __init__(self, known: ReplicasetState, uuids: Mapping[int, str]) -> None:
         self.known = known
         self.cluster = dict(known.cluster)
-        self.had = {(e.local_id, uuids.get(e.global_id)) for e in known.maps}
-        self.had |= {(local_id, uuid) for local_id, uuid in known.cluster.items()}
-        self.ids = {source: dict(ids) for source, ids in known.ids.items()}
+        self.all_pairs = {(e.local_id, uuids.get(e.global_id)) for e in known.applier_map}
+        self.all_pairs |= {(local_id, uuid) for local_id, uuid in known.cluster.items()}
+        self.translations = {source: dict(ids) for source, ids in known.id_translations.items()}
         self.bases: dict[int, int] = {}
 
-    def meant(self, source: str, local_id: int) -> int:
-        return self.ids.get(source, {}).get(local_id, local_id)
+    def translate(self, source: str, local_id: int) -> int:
+        return self.translations.get(source, {}).get(local_id, local_id)
 
     def assign(self, source: str, local_id: int, uuid: str, *, is_new: bool) -> int:
         """Note that a source assigns an id to an instance; return the id that the instance has here."""
-        meant = self.meant(source, local_id)
-        if (meant, uuid) in self.had:
+        meant = self.translate(source, local_id)
+        if (meant, uuid) in self.all_pairs:
             self.cluster.setdefault(meant, uuid)
             return meant
-        if is_new and self._is_others(meant, uuid):
+        if is_new and self._belongs_to_other(meant, uuid):
             other = next((id_ for id_, one in self.cluster.items() if one == uuid), None)
-            base = self._base(local_id) if other is None else None
-            meant = self._fresh() if other is None else other
-            self.ids.setdefault(source, {})[local_id] = meant
+            base = self._last_lsn_before(local_id) if other is None else None
+            meant = self._unused_id() if other is None else other
+            self.translations.setdefault(source, {})[local_id] = meant
             if base:
                 self.bases[meant] = base
         self.cluster[meant] = uuid
-        self.had.add((meant, uuid))
+        self.all_pairs.add((meant, uuid))
         return meant
 
     def expel(self, source: str, local_id: int, uuid: str | None) -> None:
         """Note that a source deletes an id; a row that was read before may mean an earlier holder."""
-        meant = self.meant(source, local_id)
+        meant = self.translate(source, local_id)
         if uuid is None or self.cluster.get(meant) == uuid:
             self.cluster.pop(meant, None)
 
-    def _is_others(self, local_id: int, uuid: str) -> bool:
-        return self.cluster.get(local_id, uuid) != uuid and (local_id, uuid) not in self.had
+    def _belongs_to_other(self, local_id: int, uuid: str) -> bool:
+        return self.cluster.get(local_id, uuid) != uuid and (local_id, uuid) not in self.all_pairs
 
-    def _base(self, local_id: int) -> int:
-        since = [e.since_lsn for e in self.known.maps if e.local_id == local_id]
+    def _last_lsn_before(self, local_id: int) -> int:
+        since = [e.since_lsn for e in self.known.applier_map if e.local_id == local_id]
         return max(since) - 1 if since else 0
 
-    def _fresh(self) -> int:
-        return max([VCLOCK_MAX - 1, *self.cluster, *(local_id for local_id, _ in self.had)]) + 1
+    def _unused_id(self) -> int:
+        return max([VCLOCK_MAX - 1, *self.cluster, *(local_id for local_id, _ in self.all_pairs)]) + 1
 
 
 def follow_source_ids(
@@ -132,7 +132,7 @@ def follow_source_ids(
             views[segment.source] = dict(segment.members)
         while pending and pending[0].position.segment <= segment.segment:
             _follow_row(ids, views, segment.source, pending.pop(0))
-    return SourceIds(ids.ids, views, tuple(registered), ids.bases)
+    return SourceIds(ids.translations, views, tuple(registered), ids.bases)
 
 
 def _register_members(ids: _IdAssignments, segment: LogSegment) -> list[IdRegistration]:
@@ -152,7 +152,7 @@ def _register_members(ids: _IdAssignments, segment: LogSegment) -> list[IdRegist
 
 def _expected_view(ids: _IdAssignments, source: str) -> dict[int, str]:
     """Return what is known of a source's `_cluster`: the replicaset's, in the source's ids."""
-    back = {meant: local_id for local_id, meant in ids.ids.get(source, {}).items()}
+    back = {meant: local_id for local_id, meant in ids.translations.get(source, {}).items()}
     return {back.get(meant, meant): uuid for meant, uuid in ids.cluster.items()}
 
 
@@ -232,5 +232,7 @@ def in_source_ids(settlement: Settlement, ids: Mapping[int, IdTranslation]) -> S
 
 def map_entries_of_source(known: ReplicasetState, source: str) -> list[MapEntry]:
     """Return a replicaset's applier map in the ids of a source, in its order."""
-    ids = known.ids.get(source, {})
-    return [replace(entry, local_id=own) for entry in known.maps for own in own_ids(ids, entry.local_id)]
+    ids = known.id_translations.get(source, {})
+    return [
+        replace(entry, local_id=own) for entry in known.applier_map for own in own_ids(ids, entry.local_id)
+    ]

@@ -69,7 +69,7 @@ class BatchPlan:
         In order of their number.
     settlements : mapping of str to Settlement
         By replicaset uuid, in the ids of each segment's source.
-    controls : mapping of str to Control
+    controls : mapping of str to ControlChanges
         By replicaset uuid.
     summaries : mapping of str to Summary
         By replicaset uuid.
@@ -84,7 +84,7 @@ class BatchPlan:
         The aggregator's own changes of `_cluster` that are not in `_changelog` yet, by their lsn.
     unknown : mapping of str to mapping
         By replicaset uuid: where spaces are unknown.
-    shards : mapping of str to Shards
+    vshard_buckets : mapping of str to ReplicasetBuckets
         By replicaset uuid: vshard's buckets.
     tuple_limit : int
         `max_tuple_bytes` of the configuration.
@@ -104,20 +104,20 @@ class BatchPlan:
     new_maps: tuple[MapRow, ...]
     own_changes: tuple[Member, ...] = ()
     unknown: Mapping[str, UnknownRanges] = field(default_factory=dict)
-    shards: Mapping[str, ReplicasetBuckets] = field(default_factory=dict)
+    vshard_buckets: Mapping[str, ReplicasetBuckets] = field(default_factory=dict)
     tuple_limit: int = TUPLE_LIMIT
 
     @property
-    def rows(self) -> int:
+    def row_count(self) -> int:
         """How many rows the batch reads."""
-        return sum(summary.rows for summary in self.summaries.values())
+        return sum(summary.row_count for summary in self.summaries.values())
 
     @property
     def snapshots(self) -> frozenset[int]:
         """The segments that are snapshots."""
         return frozenset(segment.segment for segment in self.segments if segment.is_snapshot)
 
-    def were_unknown(self, outcomes: Sequence[str]) -> set[tuple[str, int]]:
+    def previously_unknown(self, outcomes: Sequence[str]) -> set[tuple[str, int]]:
         """Return the spaces, with their replicasets' uuids, that were unknown before the batch, with some outcomes."""
         return {
             (uuid, space_id)
@@ -170,7 +170,7 @@ def plan_batch(
         for uuid, one in decided.items()
     }
     after = {
-        uuid: replace(one, unknown=one.unknown & _waiting_spaces(unknown[uuid]))
+        uuid: replace(one, unknown_spaces=one.unknown_spaces & _waiting_spaces(unknown[uuid]))
         for uuid, one in after.items()
     }
     history = _space_history(after, decided, summaries, segments, router, unknown)
@@ -179,7 +179,7 @@ def plan_batch(
     _log_upgrades(decided, own, summaries)
     after = {uuid: _with_history(one, decided[uuid].before, history) for uuid, one in after.items()}
     own_row = cluster.own
-    shards = {uuid: one.shards for uuid, one in decided.items()}
+    shards = {uuid: one.vshard_buckets for uuid, one in decided.items()}
     new_state = replace(
         with_doubled_buckets(
             state.with_replicasets(after), {*state.undecided_buckets, *_changed_bucket_ids(shards)}
@@ -196,7 +196,7 @@ def plan_batch(
         before=state,
         after=_with_refused_tables(new_state, history, refused),
         segments=tuple(segments),
-        settlements={uuid: in_source_ids(one.settlement, one.ids) for uuid, one in decided.items()},
+        settlements={uuid: in_source_ids(one.settlement, one.translations) for uuid, one in decided.items()},
         controls={uuid: one.control for uuid, one in decided.items()},
         summaries=summaries,
         history=history,
@@ -205,7 +205,7 @@ def plan_batch(
         new_maps=new_maps,
         own_changes=_new_cluster_changes(cluster, state.own_lsn),
         unknown=unknown,
-        shards=shards,
+        vshard_buckets=shards,
         tuple_limit=config.max_tuple_bytes,
     )
 
@@ -216,7 +216,9 @@ def _changed_bucket_ids(shards: Mapping[str, ReplicasetBuckets]) -> set[int]:
 
 def _spaces_with_rows(one: ReplicasetDecision, summary: Summary) -> frozenset[int]:
     """Return the spaces whose tuples a batch changes, or whose rows wait."""
-    return one.before.unknown | {space_id for _, space_id, kind in summary.counts if kind in CHANGE_TYPES}
+    return one.before.unknown_spaces | {
+        space_id for _, space_id, kind in summary.counts if kind in CHANGE_TYPES
+    }
 
 
 def _waiting_spaces(unknown: UnknownRanges) -> frozenset[int]:
@@ -234,20 +236,20 @@ def _decide_all(
 ) -> dict[str, ReplicasetDecision]:
     """Decide each replicaset; one that has sent a bucket away waits for the destination's log, as far as it must."""
     decided = {uuid: _decide(state, uuid, parts, summaries[uuid], on_gap) for uuid, parts in own.items()}
-    while senders := [uuid for uuid, one in decided.items() if one.shards.departures]:
+    while senders := [uuid for uuid, one in decided.items() if one.vshard_buckets.departures]:
         read = {uuid: BucketProgress(one.buckets, one.log_time) for uuid, one in state.replicasets.items()}
         for uuid, one in decided.items():
-            last = None if one.settlement.hold is not None else summaries[uuid].last_time
-            read[uuid] = BucketProgress(one.shards.after, latest_time(one.before.log_time, last))
+            last = None if one.settlement.waits_from is not None else summaries[uuid].last_time
+            read[uuid] = BucketProgress(one.vshard_buckets.after, latest_time(one.before.log_time, last))
         found = {}
         for uuid in senders:
             one, others = decided[uuid], {other: read[other] for other in read if other != uuid}
             end = latest_time(one.before.log_time, summaries[uuid].last_time)
-            awaited = first_awaited_departure(one.shards.departures, end, others)
+            awaited = first_awaited_departure(one.vshard_buckets.departures, end, others)
             if awaited is not None:
                 found[uuid] = _decide(state, uuid, own[uuid], summaries[uuid], on_gap, awaited)
         if not found:
-            _log_late_destinations({uuid: decided[uuid].shards.departures for uuid in senders}, read)
+            _log_late_destinations({uuid: decided[uuid].vshard_buckets.departures for uuid in senders}, read)
             break
         # What waits is not read yet for others that wait for it.
         decided |= found
@@ -288,7 +290,7 @@ def _decide(
     all_control = follow_generation(known, generation, summary.control, snapshots)
     uuids = {global_id: one for one, global_id in state.global_ids.items()}
     views = follow_source_ids(known, parts, all_control.registrations, uuids)
-    ids = {part.segment: views.ids.get(part.source, {}) for part in parts}
+    ids = {part.segment: views.translations.get(part.source, {}) for part in parts}
     summary = translate_summary(summary, ids)
     # Waiting rows are part of this batch again, so it starts from what was settled before them.
     known = replace(known, settled={**views.bases, **known.settled})
@@ -302,14 +304,14 @@ def _decide(
     if awaited is not None:
         # Where rows wait from an earlier place on already, the departure is not among those that count.
         reason = f"bucket {awaited.bucket} of vshard went to {awaited.peer}, whose log is not read as far"
-        settlement = replace(settlement, hold=awaited.position, reason=reason)
+        settlement = replace(settlement, waits_from=awaited.position, reason=reason)
     while True:
-        counting = (row for row in summary.control if settlement.counts(row))
+        counting = (row for row in summary.control if settlement.takes_effect(row))
         control = follow_generation(known, generation, counting, snapshots)
         odd = next((one for one in control.faults if one.is_of_unknown_type), None)
         if odd is not None:
             reason = f"a row of type {odd.row.type} in the system space {odd.row.space_id}: {odd.reason}"
-            settlement = replace(settlement, hold=odd.row.position, reason=reason)
+            settlement = replace(settlement, waits_from=odd.row.position, reason=reason)
             continue
         registrations = (
             *views.registered,
@@ -319,10 +321,10 @@ def _decide(
         if unknown is None:
             break
         reason = f"replica id {unknown.replica_id} is in no map: no row of _cluster has announced it"
-        settlement = replace(settlement, hold=unknown.start, reason=reason)
+        settlement = replace(settlement, waits_from=unknown.start, reason=reason)
     place = None if generation is None else generation.position
     shards = _follow_vshard(
-        known, generation, parts, control, [r for r in summary.control if settlement.counts(r)]
+        known, generation, parts, control, [r for r in summary.control if settlement.takes_effect(r)]
     )
     return ReplicasetDecision(known, settlement, control, registrations, views, ids, place, shards)
 
@@ -357,8 +359,8 @@ def _sync_test(known: ReplicasetState, control: ControlChanges, parts: Sequence[
         waits = change.kind is not SpaceEvent.DROPPED and change.rows.decoded().is_sync
         history.setdefault(change.space_id, []).append((change.position, waits))
     # Rows that waited before their versions were stored do not say which server wrote them.
-    last = last_server_version(parts) or known.server
-    servers = {part.segment: part.server or last for part in parts}
+    last = last_server_version(parts) or known.server_version
+    servers = {part.segment: part.server_version or last for part in parts}
     flagged = {
         segment
         for segment, one in servers.items()
@@ -400,9 +402,11 @@ def watched_spaces(
 def _first_unmapped_run(
     known: ReplicasetState, registrations: Sequence[IdRegistration], summary: Summary, settlement: Settlement
 ) -> LsnRun | None:
-    mapped = {LOCAL_ID} | {entry.local_id for entry in known.maps} | {r.local_id for r in registrations}
+    mapped = (
+        {LOCAL_ID} | {entry.local_id for entry in known.applier_map} | {r.local_id for r in registrations}
+    )
     for run in summary.runs:
-        if settlement.hold is not None and run.start >= settlement.hold:
+        if settlement.waits_from is not None and run.start >= settlement.waits_from:
             return None
         low = settlement.low_watermarks.get((run.start.segment, run.replica_id), -1)
         if run.replica_id not in mapped and run.last > low:
@@ -420,7 +424,7 @@ def _space_history(
 ) -> History:
     # A server's own snapshots lack what its vinyl spaces hold.
     snapshots = frozenset(s.segment for s in segments if s.is_snapshot and not s.is_spool)
-    vinyl = {segment.segment: segment.vinyl for segment in segments}
+    vinyl = {segment.segment: segment.vinyl_spaces for segment in segments}
     before: dict[int, SpacesBefore] = {}
     changes = {}
     for uuid, one in decided.items():
@@ -429,7 +433,7 @@ def _space_history(
         wanted = {change.space_id for change in one.control.changes}
         wanted |= {space_id for _, space_id, kind in summaries[uuid].counts if kind in CHANGE_TYPES}
         spaces = {i: known.spaces[i] for i in sorted(wanted) if i in known.spaces}
-        before[number] = SpacesBefore(spaces, known.refused, known.tables, known.keys)
+        before[number] = SpacesBefore(spaces, known.refused, known.tables, known.primary_keys)
     by_number = {after[uuid].id: ranges for uuid, ranges in unknown.items()}
     return build_history(before, changes, router, snapshots, vinyl, by_number)
 
@@ -462,11 +466,11 @@ def _log_upgrades(
 ) -> None:
     """Say where the rules of operations change within a replicaset's log, and what its server makes of that."""
     for uuid, one in decided.items():
-        known = [] if one.before.server is None else [one.before.server]
+        known = [] if one.before.server_version is None else [one.before.server_version]
         for part in segments[uuid]:
-            if part.server is not None and not part.has_waited:
+            if part.server_version is not None and not part.has_waited:
                 upgrades = find_upgrades(part, summaries[uuid].control)
-                known += [part.server, *(version for _, version in upgrades[-1:])]
+                known += [part.server_version, *(version for _, version in upgrades[-1:])]
         for old, new in pairwise(known):
             if rules_of(old) != rules_of(new):
                 log.warning(
@@ -486,10 +490,12 @@ def _with_history(one: ReplicasetState, before: ReplicasetState, history: Histor
     tables |= {i: table for (r, i), table in history.tables.items() if r == one.id}
     refused |= {r.space_id: r.reason for r in history.refusals if r.replicaset_id == one.id}
     keys = {
-        i: parts for i, parts in before.keys.items() if i in one.spaces and (one.id, i) not in history.keys
+        i: parts
+        for i, parts in before.primary_keys.items()
+        if i in one.spaces and (one.id, i) not in history.primary_keys
     }
-    keys |= {i: parts for (r, i), parts in history.keys.items() if r == one.id and parts}
-    return replace(one, tables=tables, refused=refused, keys=keys)
+    keys |= {i: parts for (r, i), parts in history.primary_keys.items() if r == one.id and parts}
+    return replace(one, tables=tables, refused=refused, primary_keys=keys)
 
 
 def _with_refused_tables(state: State, history: History, refused: Mapping[str, str]) -> State:

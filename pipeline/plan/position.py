@@ -25,11 +25,11 @@ class LogSegment:
     is_snapshot : bool
     vclock : mapping of int to int
         The header's VClock of a file; empty for rows that waited.
-    server : str or None
+    server_version : str or None
         The version of the server that wrote it; of rows that waited, that of the first one.
-    servers : mapping of int to str
+    peer_versions : mapping of int to str
         Of a spool that several peers fill: replica id to the version of the peer that its rows are from.
-    vinyl : frozenset of int
+    vinyl_spaces : frozenset of int
         Of a snapshot: ids of the vinyl spaces whose rows are read with it.
     members : mapping of int to str, or None
         The source's `_cluster` where the segment begins, replica id to instance uuid; None where it was not read.
@@ -55,9 +55,9 @@ class LogSegment:
     instance_uuid: str | None
     is_snapshot: bool
     vclock: Mapping[int, int]
-    server: str | None = None
-    servers: Mapping[int, str] = field(default_factory=dict)
-    vinyl: frozenset[int] = frozenset()
+    server_version: str | None = None
+    peer_versions: Mapping[int, str] = field(default_factory=dict)
+    vinyl_spaces: frozenset[int] = frozenset()
     members: Mapping[int, str] | None = None
     is_spool: bool = False
     has_waited: bool = False

@@ -55,11 +55,11 @@ class Settlement:
     ----------
     low_watermarks : dict of (int, int) to int
         (segment, replica id) to the highest lsn that was read already: rows up to it are dropped.
-    hold : LogPosition or None
+    waits_from : LogPosition or None
         Rows from here on wait.
     reason : str or None
         Why they wait.
-    rolled_back : tuple of RolledBack
+    rolled_back : tuple of RolledBackRows
     gaps : tuple of LsnGap
     bridged : tuple of LsnGap
         Gaps that a snapshot represents.
@@ -71,7 +71,7 @@ class Settlement:
     """
 
     low_watermarks: Mapping[tuple[int, int], int]
-    hold: LogPosition | None = None
+    waits_from: LogPosition | None = None
     reason: str | None = None
     rolled_back: tuple[RolledBackRows, ...] = ()
     gaps: tuple[LsnGap, ...] = ()
@@ -79,9 +79,9 @@ class Settlement:
     vclock: Vclock = field(default_factory=dict)
     local_lsns: Mapping[str, int] = field(default_factory=dict)
 
-    def counts(self, row: ControlRow) -> bool:
+    def takes_effect(self, row: ControlRow) -> bool:
         """Whether a row takes effect in this batch: not read before, not waiting, not rolled back."""
-        if self.hold is not None and row.position >= self.hold:
+        if self.waits_from is not None and row.position >= self.waits_from:
             return False
         if row.replica_id is None:  # a snapshot's
             return True

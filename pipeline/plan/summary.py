@@ -75,7 +75,7 @@ class ControlRow:
     operations: bytes | None
     body: bytes | None
     timestamp: datetime | None = None
-    held: str | None = None
+    held_reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Summary:
 
     Parameters
     ----------
-    rows : int
+    row_count : int
         How many rows there are.
     runs : tuple of LsnRun
         In the log order of their first rows.
@@ -99,7 +99,7 @@ class Summary:
 
     """
 
-    rows: int = 0
+    row_count: int = 0
     runs: tuple[LsnRun, ...] = ()
     counts: Counter[tuple[int, int, str]] = field(default_factory=Counter)
     control: tuple[ControlRow, ...] = ()
@@ -163,7 +163,7 @@ def control_rows(
     return tuple(
         ControlRow(
             LogPosition(segment, int(headers.position[i]), int(headers.row[i])),
-            **{**row, "index_base": row["index_base"] or 0, "held": held.get(int(i))},
+            **{**row, "index_base": row["index_base"] or 0, "held_reason": held.get(int(i))},
         )
         for i, row in zip(at, found, strict=True)
     )
@@ -201,7 +201,7 @@ def summarize(
     positions, numbers = headers.position, headers.row.astype(np.int64)
     registrations = np.flatnonzero(headers.space_id == SystemSpace.CLUSTER)
     return Summary(
-        rows=rows,
+        row_count=rows,
         runs=_lsn_runs(segment, positions, numbers, replica, lsn, registrations),
         counts=_count_rows(segment, headers),
         control=tuple(control),
@@ -289,7 +289,7 @@ def join_summaries(parts: Sequence[Summary]) -> Summary:
                 last[run.replica_id] = len(runs)
                 runs.append(run)
     return Summary(
-        rows=sum(part.rows for part in parts),
+        row_count=sum(part.row_count for part in parts),
         runs=tuple(runs),
         counts=counts,
         control=tuple(row for part in parts for row in part.control),

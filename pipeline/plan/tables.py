@@ -171,7 +171,7 @@ def table_plan(
         mask_of(config.spaces, spaces, layout, lasts=exact_table(table) in state.versions),
         any(config.spaces.sets_misfits_aside(space.name) for space in spaces),
         is_empty=not before.replicasets,
-        is_contended=len(before.replicasets | writing) > 1 or before.unfit,
+        is_contended=len(before.replicasets | writing) > 1 or before.has_unfit,
         has_moved_fields=_has_moved_fields(earlier or {}, definitions),
     )
 
@@ -219,7 +219,7 @@ def _keys_by_table(state: State) -> dict[str, dict[int, frozenset[KeyParts]]]:
     found: dict[str, dict[int, frozenset[KeyParts]]] = {}
     for one in state.replicasets.values():
         for space_id, table in one.tables.items():
-            found.setdefault(table, {})[one.id] = one.keys.get(space_id, frozenset())
+            found.setdefault(table, {})[one.id] = one.primary_keys.get(space_id, frozenset())
     return found
 
 

@@ -75,9 +75,9 @@ def unknown_ranges(
 
     Parameters
     ----------
-    spaces : mapping of int to SpaceRows
+    spaces : mapping of int to SpaceDefinition
         Of the replicaset before the batch.
-    control : Control
+    control : ControlChanges
         Of its control rows that count.
     ids : iterable of int
         Spaces with rows in the batch, or whose rows wait.
@@ -112,7 +112,7 @@ def _definition_events(
     A truncation of a space that is known says nothing here: its rows are no riddle before or after it.
     """
     events: list[tuple[LogPosition, int, SpaceDefinition | None]] = [
-        (place, space_id, None) for place, space_id in control.emptied if space_id in wanted
+        (place, space_id, None) for place, space_id in control.unknown_emptied if space_id in wanted
     ]
     for change in control.changes:
         if change.space_id in wanted:

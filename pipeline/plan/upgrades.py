@@ -45,10 +45,10 @@ def find_upgrades(segment: LogSegment, control: Iterable[ControlRow]) -> tuple[U
         Of its replicaset, in the order of the log.
 
     """
-    if segment.is_snapshot or segment.is_spool or segment.has_waited or segment.server is None:
+    if segment.is_snapshot or segment.is_spool or segment.has_waited or segment.server_version is None:
         return ()
     found: list[Upgrade] = []
-    version = segment.server
+    version = segment.server_version
     for row in control:
         if row.position.segment != segment.segment or row.space_id != SystemSpace.SCHEMA:
             continue
@@ -65,6 +65,6 @@ def last_server_version(parts: Sequence[LogSegment], control: Sequence[ControlRo
     None where no header says a version.
     """
     for part in reversed(parts):
-        if part.server is not None and not part.has_waited:
-            return [part.server, *(version for _, version in find_upgrades(part, control))][-1]
+        if part.server_version is not None and not part.has_waited:
+            return [part.server_version, *(version for _, version in find_upgrades(part, control))][-1]
     return None

@@ -116,7 +116,7 @@ class BucketProgress:
     """The buckets of a replicaset, and how far its log is read, by the time of a row."""
 
     buckets: Buckets
-    latest_time: datetime | None
+    read_until: datetime | None
 
 
 @dataclass(frozen=True)
@@ -168,9 +168,9 @@ def follow_buckets(
     Parameters
     ----------
     before : mapping of int to VshardBucket
-    spaces : mapping of int to SpaceRows
+    spaces : mapping of int to SpaceDefinition
         Before the batch.
-    control : Control
+    control : ControlChanges
         Of the batch.
     rows : iterable of ControlRow
         Those that count, in the order of the log; others than of `_bucket` are passed over.
@@ -185,7 +185,7 @@ def follow_buckets(
     events: list[BucketEvent] = []
     departures: list[Departure] = []
     for row in rows:
-        if row.space_id not in own or row.held is not None:
+        if row.space_id not in own or row.held_reason is not None:
             continue
         try:
             event, old = _apply_bucket_row(buckets, row)
@@ -263,7 +263,7 @@ def first_awaited_departure(
     departures : iterable of Departure
     own : datetime or None
         How far the replicaset's log is read, rows that wait included. It waits for `MOVE_WAIT` at most.
-    others : mapping of str to ReadBuckets
+    others : mapping of str to BucketProgress
         The other replicasets, by uuid.
 
     """
@@ -280,7 +280,7 @@ def has_arrived(departure: Departure, others: Mapping[str, BucketProgress]) -> b
     Parameters
     ----------
     departure : Departure
-    others : mapping of str to ReadBuckets
+    others : mapping of str to BucketProgress
         The other replicasets, by uuid.
 
     """
@@ -297,13 +297,13 @@ def _has_arrived_at(departure: Departure, other: BucketProgress) -> bool:
     if departure.timestamp is None:
         return True
     if bucket is not None and bucket.status == RECEIVING:
-        return _is_read_to(other.read_to, departure.timestamp + MOVE_WAIT)
+        return _is_read_to(other.read_until, departure.timestamp + MOVE_WAIT)
     # It may have had the bucket before, and its log may not be read up to where it lost it.
     is_new = bucket is not None and (
         bucket.since is None or departure.since is None or bucket.since >= departure.since
     )
     # It may have lost the bucket again.
-    return is_new or _is_read_to(other.read_to, departure.timestamp + CLOCKS_DIFFER)
+    return is_new or _is_read_to(other.read_until, departure.timestamp + CLOCKS_DIFFER)
 
 
 def _is_read_to(read: datetime | None, moment: datetime) -> bool:

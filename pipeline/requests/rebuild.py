@@ -155,9 +155,9 @@ def write_rebuild(tables: OpenTables, state: State, rebuild: Rebuild, name: str)
         whole = pa.concat_tables([getattr(one, table.removeprefix("_")) for one in results])
         versions[table] = append_table(tables, table, whole)
     writers = dict(state.writers)
-    if any(one.unfit for one in results):
+    if any(one.unfit_tables for one in results):
         known = writers.get(encoding.name, TableWriters())
-        writers[encoding.name] = replace(known, unfit=True)
+        writers[encoding.name] = replace(known, has_unfit=True)
     return commit_epoch(tables, replace(state, writers=writers), versions, (name, 0))
 
 

@@ -91,7 +91,7 @@ def retake(
 
 def _sources(config: Config, state: State) -> list[str]:
     """Return the sources, those first that were read last."""
-    leaders = {one.source for one in state.replicasets.values()}
+    leaders = {one.last_source for one in state.replicasets.values()}
     return sorted((one.name for one in config.sources), key=lambda name: name not in leaders)
 
 
@@ -126,7 +126,7 @@ def _retake(
     follower.options = replace(follower.options, spaces=CONTROL | ids.keys())
     healing = healing_of(
         *(warehouse.open_tables, known, source, shared(snapshot.vclock)),
-        lambda: logged_behind(directory, listing, snapshot, known.ids.get(source, {})),
+        lambda: logged_behind(directory, listing, snapshot, known.id_translations.get(source, {})),
         frozenset(ids),
     )
     rows = read_snapshot(writer, follower, source, snapshot, healing, f"{name} {known.id}")
@@ -149,7 +149,7 @@ def snapshot_within(directory: Directory, listing: Listing, known: ReplicasetSta
         There is none.
 
     """
-    ids = known.ids.get(source, {})
+    ids = known.id_translations.get(source, {})
     for file in reversed(directory.complete(listing.snapshots)):
         vclock = {ids.get(i, i): lsn for i, lsn in shared(file.vclock).items()}
         if not_beyond(vclock, known.settled):

@@ -43,7 +43,7 @@ def test_an_instance_that_the_whitelist_leaves_out_holds_nothing_up() -> None:
 
 
 def test_a_source_with_other_ids_is_told_in_its_own() -> None:
-    one = ReplicasetState(1, UUID, settled={1: 5, 40: 3}, ids={"a": {2: 40}})
+    one = ReplicasetState(1, UUID, settled={1: 5, 40: 3}, id_translations={"a": {2: 40}})
     assert passed_vclock({1: 4, 2: 9}, one, source()) == {1: 4, 2: 3}
 
 

@@ -48,9 +48,9 @@ def test_a_batch_that_has_ended_elsewhere_is_of_another_job() -> None:
 
 
 def test_a_replicaset_waits_while_more_is_read_than_settled() -> None:
-    assert not ReplicasetState(1, "a", settled={1: 5}, read={1: 5}).waits
-    assert ReplicasetState(1, "a", settled={1: 5}, read={1: 6}).waits
-    assert ReplicasetState(1, "a", settled={1: 5}, read={1: 5, 2: 1}).waits
+    assert not ReplicasetState(1, "a", settled={1: 5}, read={1: 5}).has_waiting_rows
+    assert ReplicasetState(1, "a", settled={1: 5}, read={1: 6}).has_waiting_rows
+    assert ReplicasetState(1, "a", settled={1: 5}, read={1: 5, 2: 1}).has_waiting_rows
 
 
 def test_replaced_replicasets_leave_the_others() -> None:

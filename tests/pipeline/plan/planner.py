@@ -114,7 +114,7 @@ class Planner:
         after = {
             uuid: with_settled_lsns(plan.after.replicasets[uuid], settled[uuid])
             for uuid in uuids
-            if plan.settlements[uuid].hold is not None
+            if plan.settlements[uuid].waits_from is not None
         }
         self.state = plan.after.with_replicasets(after)
         for one in plan.history.lineages:
@@ -136,7 +136,7 @@ class Planner:
             low = settlement.low_watermarks.get((number, origin), -1)
             if row["lsn"] is not None and row["lsn"] <= low:
                 continue
-            if settlement.hold is not None and position >= settlement.hold:
+            if settlement.waits_from is not None and position >= settlement.waits_from:
                 held.append(row)
                 continue
             source = piece.segment(number).source
@@ -146,7 +146,9 @@ class Planner:
                 continue
             log = piece.replicaset if origin else str(piece.instance)
             settled[source, origin] = max(settled.get((source, origin), 0), row["lsn"])
-            origin = plan.after.replicasets[piece.replicaset].ids.get(source, {}).get(origin, origin)
+            origin = (
+                plan.after.replicasets[piece.replicaset].id_translations.get(source, {}).get(origin, origin)
+            )
             name = (log, origin, row["lsn"])
             assert name not in self.fates, f"{name} is settled twice"
             self.fates[name] = fate
@@ -163,7 +165,7 @@ class Planner:
 
 def fate_of(plan: BatchPlan, uuid: str, source: str, position: LogPosition, row: Mapping[str, Any]) -> Fate:
     one = plan.after.replicasets[uuid]
-    origin = one.ids.get(source, {}).get(row["replica_id"] or LOCAL_ID, row["replica_id"])
+    origin = one.id_translations.get(source, {}).get(row["replica_id"] or LOCAL_ID, row["replica_id"])
     gone = row["type"] not in LIMBO_TYPES and any(
         r.replica_id == origin and row["tsn"] >= r.tsn and r.since <= position < r.until
         for r in plan.settlements[uuid].rolled_back

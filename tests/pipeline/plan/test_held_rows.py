@@ -40,7 +40,7 @@ HELD = {
 def held(*rows: Row) -> list[tuple[int, str | None]]:
     batch = logs.batch(*(txn(1, row) for row in rows))
     found = control_rows(batch, row_headers(batch), 0)
-    return [((row.position.position - 100) // 50, row.held) for row in found]
+    return [((row.position.position - 100) // 50, row.held_reason) for row in found]
 
 
 @pytest.mark.parametrize("name", HELD)

@@ -185,7 +185,7 @@ def test_a_changed_key_begins_an_era() -> None:
     assert [(era.version, era.truncations) for era in lineage.eras] == [(0, 0), (1, 1)]
     assert [lineage.truncations_in(era) for era in (0, 1)] == [1, 2]
     assert found.refusals == ()
-    assert len(found.keys[1, 600]) == 2
+    assert len(found.primary_keys[1, 600]) == 2
 
 
 def test_a_space_that_was_left_out_under_another_name_is_refused_until_it_is_emptied() -> None:

@@ -187,4 +187,4 @@ def test_runs_of_two_segments_stay_two() -> None:
     first, second = batch(txn(1, put(), put())), batch(txn(1, put()), lsns={1: 2})
     found = join_summaries([summarize_rows(first, 0), summarize_rows(second, 1)])
     assert found.runs == (LsnRun(1, 1, 2, LogPosition(0, 100, 0)), LsnRun(1, 3, 3, LogPosition(1, 100, 0)))
-    assert found.rows == 3
+    assert found.row_count == 3
