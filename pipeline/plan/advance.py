@@ -1,8 +1,8 @@
-"""A replicaset after a batch: its applier map, its vclock, its members; and the instances that the batch names.
+"""Computes a replicaset's state after a batch (applier map, vclock, members), and lists the instances in the batch.
 
-Pure. The log says from which lsn on an entry of the map holds: an id that another instance gets continues with the lsn
-after the old one's last. Not here: which rows count (`pipeline.plan.settle`), global ids
-(`udfs.remap.cluster_replace`).
+Pure. When a replica id passes to another instance, the new instance's rows begin at the lsn after the old instance's
+last one: there the new entry of the applier map begins. `pipeline.plan.settle` decides which rows take effect,
+`udfs.remap.cluster_replace` assigns global ids.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from warehouse.applier_map import MapRow
 
 @dataclass(frozen=True)
 class ReplicasetDecision:
-    """What was decided of one replicaset before global ids are allocated.
+    """The decisions on one replicaset's part of a batch, made before global ids are allocated.
 
     Parameters
     ----------
     before : ReplicasetState
+        The state before the batch.
     settlement : Settlement
-        In the replicaset's ids.
+        Which rows take effect, in the replicaset's ids.
     control : ControlChanges
     registrations : tuple of IdRegistration
-        Those that count, in the replicaset's ids.
+        Those that take effect, in the replicaset's ids.
     source_ids : SourceIds
     translations : mapping of int to mapping of int to int
-        By segment: the source's ids that have another number here.
+        For each segment, a mapping of those replica ids of its source that differ to the replicaset's ids.
     generation : LogPosition or None
-        Where a snapshot replaces the replicaset's state.
+        The position from which a snapshot replaces the replicaset's state.
     vshard_buckets : ReplicasetBuckets
-        vshard's buckets.
 
     """
 
@@ -58,7 +58,7 @@ class ReplicasetDecision:
 def instances_seen(
     decided: Mapping[str, ReplicasetDecision], segments: Mapping[str, Sequence[LogSegment]]
 ) -> list[Incoming]:
-    """Return what the batch says of instances: by its rows, by its files' headers, by its replicasets.
+    """Return the instances and replicasets that the batch names: in rows of `_cluster`, and in headers of files.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def instances_seen(
 
 
 def _freed_ids(cluster: dict[int, str], local_id: int, instance: str, replicaset: str) -> list[Incoming]:
-    """Return the loss of the ids that an instance had before a generation gave it another one; they leave `cluster`."""
+    """Remove an instance's other replica ids from `cluster` when a generation assigns `local_id`; return the removals."""
     own = [other for other, uuid in cluster.items() if uuid == instance and other != local_id]
     for other in own:
         del cluster[other]
@@ -97,9 +97,9 @@ def _freed_ids(cluster: dict[int, str], local_id: int, instance: str, replicaset
 def _replaced_instance(
     cluster: Mapping[int, str], local_id: int, instance: str, replicaset: str
 ) -> list[Incoming]:
-    """Return the expulsion of the instance that loses its id to another one without a DELETE.
+    """Return the expulsion of the instance that loses `local_id` to another instance without a DELETE.
 
-    An UPDATE of `_cluster` may replace an id's uuid in place, and behind a hole an id may have changed hands.
+    An UPDATE of `_cluster` may replace the uuid of an id; or the id was reassigned by rows that are missing.
     """
     old = cluster.get(local_id, instance)
     if old == instance or any(uuid == old for other, uuid in cluster.items() if other != local_id):
@@ -108,32 +108,35 @@ def _replaced_instance(
 
 
 def _replica_id_in_source(views: SourceIds, local_id: int) -> int:
-    """Return the replica id of an instance in its source, where its number here is above Tarantool's own."""
+    """Return the replica id that a source uses for the replicaset's id `local_id`.
+
+    They differ only where `local_id` is above Tarantool's maximum, as `pipeline.plan.members` assigns it.
+    """
     if local_id < VCLOCK_MAX:
         return local_id
     return next(own for ids in views.translations.values() for own, meant in ids.items() if meant == local_id)
 
 
 def state_after_batch(
-    one: ReplicasetDecision, parts: Sequence[LogSegment], table: Cluster, summary: Summary
+    decision: ReplicasetDecision, parts: Sequence[LogSegment], table: Cluster, summary: Summary
 ) -> ReplicasetState:
-    """Return a replicaset after the batch.
+    """Return the state of a replicaset after the batch.
 
     Parameters
     ----------
-    one : ReplicasetDecision
+    decision : ReplicasetDecision
     parts : sequence of LogSegment
-        Of this replicaset.
+        The replicaset's segments in the batch, in log order.
     table : Cluster
-        `_cluster` after the batch.
+        The aggregator's `_cluster` after the batch.
     summary : Summary
-        In the sources' own ids.
+        The summary of the segments, with replica ids as their sources write them.
 
     """
-    before, settlement = one.before, one.settlement
+    before, settlement = decision.before, decision.settlement
     cluster, maps = dict(before.cluster), list(before.applier_map)
-    summary = translate_summary(summary, one.translations)
-    for registration in one.registrations:
+    summary = translate_summary(summary, decision.translations)
+    for registration in decision.registrations:
         if registration.uuid is None:
             cluster.pop(registration.local_id, None)
         elif cluster.get(registration.local_id) != registration.uuid:
@@ -152,36 +155,36 @@ def state_after_batch(
         read=settlement.vclock,
         cluster=cluster,
         applier_map=tuple(maps),
-        spaces=one.control.spaces,
+        spaces=decision.control.spaces,
         leader=leader,
         last_source=parts[-1].source,
         local_lsns=before.local_lsns if holds else {**before.local_lsns, **settlement.local_lsns},
-        id_translations=one.source_ids.translations,
-        has_loss=lost or (before.has_loss and one.generation is None),
+        id_translations=decision.source_ids.translations,
+        has_loss=lost or (before.has_loss and decision.generation is None),
         server_version=last_server_version(parts, summary.control) or before.server_version,
         last_file=next((part.file for part in reversed(parts) if not part.has_waited), before.last_file),
-        views=one.source_ids.views,
-        buckets=one.vshard_buckets.after,
+        views=decision.source_ids.views,
+        buckets=decision.vshard_buckets.after,
         log_time=before.log_time if holds else latest_time(before.log_time, summary.last_time),
     )
 
 
 def _settled_of_leader(before: ReplicasetState, leader: str | None) -> dict[int, int]:
-    """Return what was settled, with the component 0 of the instance that leads now."""
+    """Return the settled vclock before the batch, with component 0 taken from the instance that leads now."""
     settled = {local_id: lsn for local_id, lsn in before.settled.items() if local_id != LOCAL_ID}
     local = before.settled.get(LOCAL_ID) if leader == before.leader else before.local_lsns.get(leader or "")
     return settled if local is None else {**settled, LOCAL_ID: local}
 
 
 def with_settled_lsns(one: ReplicasetState, settled_rows: Mapping[tuple[str, int], int]) -> ReplicasetState:
-    """Return a replicaset whose rows wait, with the vclock of those that do not.
+    """Return a replicaset with waiting rows, its settled vclock advanced by the rows that were written.
 
     Parameters
     ----------
     one : ReplicasetState
         As `state_after_batch` returns it.
     settled_rows : mapping of (str, int) to int
-        Source and replica id in it (0: local) to the highest lsn that went into `_changelog`.
+        For each (source, replica id in the source, 0 for local changes), the highest lsn written to `_changelog`.
 
     """
     settled = dict(one.settled)
@@ -193,7 +196,7 @@ def with_settled_lsns(one: ReplicasetState, settled_rows: Mapping[tuple[str, int
 
 
 def new_map_rows(before: ReplicasetState, after: ReplicasetState) -> list[MapRow]:
-    """Return what the applier map gets: entries of all sources, and of those whose ids have other numbers."""
+    """Return the new rows of `_applier_map`: of the replicaset, and of each source whose replica ids differ."""
     found = _map_rows(after.id, (entry for entry in after.applier_map if entry not in before.applier_map))
     for source in after.id_translations:
         known = map_entries_of_source(before, source) if source in before.id_translations else []

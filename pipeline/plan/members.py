@@ -1,12 +1,12 @@
-"""The instance of a replica id where two members of a replicaset disagree (document 001), before rows are settled.
+"""Translates replica ids where two members of a replicaset assign one id to different instances (document 001).
 
-By default a source's replica ids are those of its replicaset and nothing is done here. The `_cluster` of a source (its
-*view*) may assign an id to another instance than the member that was read first: then the source's ids are translated.
-An instance that has an id here keeps it; any other instance gets a number above Tarantool's own.
-An INSERT into an id that the source itself did not have, but that others have assigned, is such a conflict (case a); an
-INSERT after the source's own DELETE reuses the id, which is the same for all.
+Usually all sources of a replicaset use the same replica ids, and nothing is translated. But the `_cluster` of a source
+(its *view*) may assign an id to another instance than the member that was read first did. Then the source's ids are
+translated: an instance that already has an id in the replicaset keeps it, any other gets a number above Tarantool's
+maximum. An INSERT of an id that is new to the source, but assigned by other members, is such a conflict (case a). An
+INSERT after the source's own DELETE is none: the id is reused by all members.
 
-Pure: what is known, the segments, and the batch's rows of `_cluster` in; ids out.
+Pure: the state before, the segments and the batch's rows of `_cluster` in; translations out.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ IdTranslation = Mapping[int, int]
 
 @dataclass(frozen=True)
 class SourceIds:
-    """What the sources of a replicaset say, in the replicaset's ids.
+    """How the sources of a replicaset assign replica ids, and how these translate to the replicaset's ids.
 
     Parameters
     ----------
     translations : mapping of str to mapping of int to int
-        By source: those of its ids that have another number here.
+        For each source, a mapping of those of its replica ids that differ to the replicaset's ids.
     views : mapping of str to mapping of int to str
-        By source whose `_cluster` was read: what it is at the end of the batch.
+        For each source whose `_cluster` was read, its content at the end of the batch: replica id to instance uuid.
     registered : tuple of IdRegistration
-        What the views say beyond what was known, before any row of the batch.
+        Assignments that were found in the views when they were read, and were not known before.
     bases : mapping of int to int
-        Of an id that continues the lsns of another one: the last lsn before its own first.
+        For each new id that continues the lsns of another id, the last lsn before its first one.
 
     """
 
@@ -55,7 +55,7 @@ class SourceIds:
 
 
 class _IdAssignments:
-    """Follows the assignments of ids in the sources, row by row."""
+    """Follows how the sources assign replica ids, row by row."""
 
     def __init__(self, known: ReplicasetState, uuids: Mapping[int, str]) -> None:
         self.known = known
@@ -66,10 +66,11 @@ class _IdAssignments:
         self.bases: dict[int, int] = {}
 
     def translate(self, source: str, local_id: int) -> int:
+        """Return the replicaset's id for a source's replica id."""
         return self.translations.get(source, {}).get(local_id, local_id)
 
     def assign(self, source: str, local_id: int, uuid: str, *, is_new: bool) -> int:
-        """Note that a source assigns an id to an instance; return the id that the instance has here."""
+        """Record that a source assigns an id to an instance; return the instance's id in the replicaset."""
         meant = self.translate(source, local_id)
         if (meant, uuid) in self.all_pairs:
             self.cluster.setdefault(meant, uuid)
@@ -86,7 +87,10 @@ class _IdAssignments:
         return meant
 
     def expel(self, source: str, local_id: int, uuid: str | None) -> None:
-        """Note that a source deletes an id; a row that was read before may mean an earlier holder."""
+        """Record that a source deletes an id; `uuid`, if it is given, is the instance that must still have the id.
+
+        Another member's copy of a DELETE may be about an earlier instance of the id.
+        """
         meant = self.translate(source, local_id)
         if uuid is None or self.cluster.get(meant) == uuid:
             self.cluster.pop(meant, None)
@@ -108,16 +112,16 @@ def follow_source_ids(
     registrations: Iterable[IdRegistration],
     uuids: Mapping[int, str],
 ) -> SourceIds:
-    """Return what the sources of a batch say of their ids.
+    """Follow how the sources of a batch assign replica ids, and return the assignments after the batch.
 
     Parameters
     ----------
     known : ReplicasetState
         Before the batch.
     segments : sequence of LogSegment
-        Of this replicaset.
+        The replicaset's segments.
     registrations : iterable of IdRegistration
-        All of the batch's, in the order of the log, in the sources' own ids.
+        All rows of `_cluster` in the batch, in log order, with replica ids as their sources write them.
     uuids : mapping of int to str
         Instance uuids by global id.
 
@@ -137,7 +141,7 @@ def follow_source_ids(
 
 def _register_members(ids: _IdAssignments, segment: LogSegment) -> list[IdRegistration]:
     view = segment.members or {}
-    # Document 000: where the sums are equal, nothing is exchanged.
+    # Document 000: where the checksums are equal, the views are equal.
     if checksum(view) == checksum(_expected_view(ids, segment.source)):
         return []
     begin = LogPosition(segment.segment, -1, 0)
@@ -151,7 +155,7 @@ def _register_members(ids: _IdAssignments, segment: LogSegment) -> list[IdRegist
 
 
 def _expected_view(ids: _IdAssignments, source: str) -> dict[int, str]:
-    """Return what is known of a source's `_cluster`: the replicaset's, in the source's ids."""
+    """Return the `_cluster` that a source should have: the replicaset's, in the source's ids."""
     back = {meant: local_id for local_id, meant in ids.translations.get(source, {}).items()}
     return {back.get(meant, meant): uuid for meant, uuid in ids.cluster.items()}
 
@@ -174,9 +178,9 @@ def translate_summary(summary: Summary, ids: Mapping[int, IdTranslation]) -> Sum
     Parameters
     ----------
     summary : Summary
-        In the sources' own.
+        With replica ids as the sources write them.
     ids : mapping of int to mapping of int to int
-        By segment: the ids that have another number here.
+        For each segment, the translation of its source's ids.
 
     """
     if not any(ids.values()):
@@ -203,7 +207,7 @@ def translate_summary(summary: Summary, ids: Mapping[int, IdTranslation]) -> Sum
 
 
 def _translate_body(row: ControlRow, ids: IdTranslation) -> bytes | None:
-    """Return the body of a row that settles transactions: it names their owner by replica id."""
+    """Return a row's body with translated ids: a row that settles transactions names their owner by replica id."""
     if row.body is None or row.type not in LIMBO_TYPES:
         return row.body
     try:
@@ -220,7 +224,7 @@ def _translate_body(row: ControlRow, ids: IdTranslation) -> bytes | None:
 
 
 def in_source_ids(settlement: Settlement, ids: Mapping[int, IdTranslation]) -> Settlement:
-    """Return a settlement whose low watermarks are in the ids of each segment's own source."""
+    """Return a settlement whose low watermarks are in the replica ids of each segment's source."""
     if not any(ids.values()):
         return settlement
     found = {}
@@ -231,7 +235,7 @@ def in_source_ids(settlement: Settlement, ids: Mapping[int, IdTranslation]) -> S
 
 
 def map_entries_of_source(known: ReplicasetState, source: str) -> list[MapEntry]:
-    """Return a replicaset's applier map in the ids of a source, in its order."""
+    """Return a replicaset's applier map with the replica ids of a source, in the same order."""
     ids = known.id_translations.get(source, {})
     return [
         replace(entry, local_id=own) for entry in known.applier_map for own in own_ids(ids, entry.local_id)

@@ -1,7 +1,7 @@
-"""Which table a space goes to, by the configuration and by what can be followed.
+"""Chooses the table of each space, or refuses the space, by the configuration and the space's definition.
 
-Pure. A space that cannot be followed rightly is refused by name: its rows are kept in `_changelog`, it has no
-table (or its table stops), and `_schema.state` says why.
+Pure. A refused space has no table, or its table is not updated any more. Its rows still go to `_changelog`, and
+`_schema.state` has the reason.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from schemas.errors import UnsupportedError
 from schemas.space import Space
 
 SpaceCheck = Callable[[Space], None]
-"""Raises UnsupportedError for a space whose types or keys cannot be carried."""
+"""Raises UnsupportedError for a space whose types or primary key are not supported."""
 
 
 def build_router(spaces: Spaces, check: SpaceCheck) -> Router:
-    """Return the router of a deployment.
+    """Return the function that chooses the table of each space.
 
     Parameters
     ----------
     spaces : Spaces
-        The configuration's part.
+        The section `spaces` of the configuration.
     check : callable
-        Called for each space that is wanted.
+        Called for each space that the configuration includes.
 
     """
 
@@ -53,7 +53,7 @@ def build_router(spaces: Spaces, check: SpaceCheck) -> Router:
 
 
 def _unread_reason(space: Space) -> str:
-    """Return why a space is refused that a snapshot defines without its rows."""
+    """Return the reason to refuse a space whose rows a snapshot does not contain."""
     if space.engine == "vinyl":
         return (
             "its rows from before the snapshot are in .run files of which there is no .vylog beside the "
@@ -66,5 +66,5 @@ def _unread_reason(space: Space) -> str:
 
 
 def can_have_table(space: Space) -> bool:
-    """Whether a space can have a table: it has a primary key, and is not local, temporary or a view."""
+    """Return whether a space can have a table: it has a primary key, and is not local, temporary or a view."""
     return bool(space.primary_key) and not (space.is_local or space.is_temporary or space.is_view)

@@ -1,6 +1,6 @@
-"""What of a configuration decides how tables look, as `_epochs` keeps it: so a later start can say what changed. Pure.
+"""Serializes the settings that affect the tables' content; `_epochs` stores them, so a start can report changes. Pure.
 
-Neither paths nor keys of masks are part of it.
+Paths and the keys of masks are left out.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any
 from config.deployment import Config
 
 TABLES_FORMAT = 1
-"""Counts changes of the aggregator's own tables after which an earlier release must not write them any more."""
+"""Version of the aggregator's own tables: raised when earlier releases must not write them any more."""
 
 
 def settings_json(config: Config) -> str:
-    """Return the settings of a configuration as JSON: one text for one meaning."""
+    """Return the settings of a configuration as canonical JSON: equal settings give equal text."""
     spaces = config.spaces
     policies = config.policies
     found: dict[str, Any] = {

@@ -1,15 +1,15 @@
-"""Which rows of a replicaset's log count now, which never will, and which wait.
+"""Decides which rows of a replicaset's log take effect in this batch, which never do, and which wait.
 
-Pure: a summary and the vclock of what was read before in, a `Settlement` out. Three rules:
+Pure: a summary and the vclock read so far in, a `Settlement` out. Three rules:
 
-- A row whose lsn was read already (another member's copy of it) is dropped.
-- A row beyond a missing lsn waits, with everything behind it (`on_gap: hold`); `skip` records the loss.
-- Rows of a synchronous transaction wait for the row that settles them, with everything behind them: while
-  transactions wait in Tarantool's limbo, it puts every other one behind them too (`src/box/txn_limbo.c`).
-  CONFIRM (lsn): the owner's transactions up to lsn are committed. ROLLBACK (lsn): its transactions whose last
-  row has this lsn or a later one are not. PROMOTE, DEMOTE: both at once, up to lsn and beyond it.
+- A row whose lsn was read before (another member's copy of it) is dropped.
+- A row after a missing lsn waits, and so do all later rows (`on_gap: hold`); with `skip`, the loss is recorded.
+- Rows of a synchronous transaction wait for the row that settles it, and so do all later rows: while a transaction is
+  in Tarantool's limbo, all later ones queue behind it (`src/box/txn_limbo.c`).
+  CONFIRM (lsn) commits the owner's transactions up to lsn. ROLLBACK (lsn) rolls back its transactions whose last row
+  has this lsn or a later one. PROMOTE and DEMOTE do both: up to lsn, and beyond it.
 
-Not here: how rows are marked and kept (`pipeline.changelog`).
+`pipeline.changelog` writes the rows with these states.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Vclock = Mapping[int, int]
 
 @dataclass(frozen=True)
 class LsnGap:
-    """Missing lsns `first`..`last` of one origin, found at `position`."""
+    """Missing lsns `first`..`last` of the instance `replica_id`; the row after them is at `position`."""
 
     replica_id: int
     first: int
@@ -39,7 +39,7 @@ class LsnGap:
 
 @dataclass(frozen=True)
 class RolledBackRows:
-    """Rows of `replica_id` with tsn >= `tsn` from `since` on and before `until` were rolled back."""
+    """Rows that were rolled back: of `replica_id`, with tsn >= `tsn`, at positions from `since` to before `until`."""
 
     replica_id: int
     tsn: int
@@ -49,24 +49,25 @@ class RolledBackRows:
 
 @dataclass(frozen=True)
 class Settlement:
-    """What becomes of one replicaset's rows of a batch.
+    """Which of a replicaset's rows in a batch take effect, wait, or were rolled back.
 
     Parameters
     ----------
     low_watermarks : dict of (int, int) to int
-        (segment, replica id) to the highest lsn that was read already: rows up to it are dropped.
+        For each (segment, replica id), the highest lsn that was read before: rows up to it are dropped.
     waits_from : LogPosition or None
-        Rows from here on wait.
+        Rows from this position on wait; None if no row waits.
     reason : str or None
         Why they wait.
     rolled_back : tuple of RolledBackRows
     gaps : tuple of LsnGap
     bridged : tuple of LsnGap
-        Gaps that a snapshot represents.
+        Gaps whose rows are missing, but contained in a later snapshot.
     vclock : dict of int to int
-        Highest lsn read of each origin, waiting rows included; component 0 is that of the last segment's instance.
+        The highest lsn read of each replica id, also of waiting rows; component 0 belongs to the last segment's
+        instance.
     local_lsns : dict of str to int
-        Component 0 of each instance whose log was read.
+        For each instance whose log was read, component 0 of its vclock.
 
     """
 
@@ -80,7 +81,7 @@ class Settlement:
     local_lsns: Mapping[str, int] = field(default_factory=dict)
 
     def takes_effect(self, row: ControlRow) -> bool:
-        """Whether a row takes effect in this batch: not read before, not waiting, not rolled back."""
+        """Return whether a row takes effect in this batch: not read before, not waiting, not rolled back."""
         if self.waits_from is not None and row.position >= self.waits_from:
             return False
         if row.replica_id is None:  # a snapshot's
@@ -98,7 +99,7 @@ class Settlement:
 
 
 IsSync = Callable[[int, LogPosition], bool]
-"""Whether a space was synchronous at a place in the log."""
+"""Returns whether a space (by id) is synchronous at a position of the log."""
 
 
 def settle(
@@ -111,27 +112,27 @@ def settle(
     snapshots: frozenset[int] = frozenset(),
     local_lsns: Mapping[str, int] | None = None,
 ) -> Settlement:
-    """Decide about the rows of one replicaset.
+    """Decide which rows of one replicaset take effect, wait, or were rolled back.
 
     Parameters
     ----------
     summary : Summary
-        Of all its rows.
+        The summary of the replicaset's rows.
     read : mapping of int to int
-        Highest lsn of each origin that was read before the first of these rows.
+        The vclock that was read before these rows.
     segments : mapping of int to str or None
-        The segments of the summary, in order, with the instance whose log each is.
+        For each segment of the summary, in log order, the instance that wrote it.
     leader : str or None
-        The instance whose log was read last: component 0 of `read` is its own.
+        The instance whose log was read last: component 0 of `read` belongs to it.
     on_gap : {'hold', 'skip'}
-        What to do at a missing lsn.
+        Whether rows after a missing lsn wait.
     is_sync : callable
-        Called where rows carry no flag of their own.
+        Called for rows without a flag for synchronous transactions.
     snapshots : frozenset of int
-        Segments that are snapshots: their rows are committed, and numbered from 1 on whatever their origins'
-        lsns were (`src/box/memtx_engine.cc`, `checkpoint_write_row`), so they are neither followed nor dropped.
+        Segments that are snapshots. Their rows are committed, and numbered from 1 without regard to the lsns of the
+        logs (`src/box/memtx_engine.cc`, `checkpoint_write_row`), so the rules do not apply to them.
     local_lsns : mapping of str to int, optional
-        Component 0 of instances whose logs were read before.
+        Component 0 of the vclock of each instance whose log was read before.
 
     """
     summary = _without_segments(summary, snapshots)
@@ -190,13 +191,13 @@ def _follow_lsns(
 def _follow_limbo(
     summary: Summary, low_watermarks: Mapping[tuple[int, int], int], is_sync: IsSync
 ) -> tuple[WaitingTransaction | None, tuple[RolledBackRows, ...], tuple[LogPosition, str] | None]:
-    """Return the first transaction that still waits, what was rolled back, and a row that cannot be read.
+    """Return the first transaction that still waits, the rolled-back rows, and the position of an unreadable row.
 
-    Rows from such a row on wait: it is unknown which transactions it settles.
+    Rows from an unreadable row on wait, since it may settle any transaction; the error is returned with its position.
     """
     waiting: list[WaitingTransaction] = []
     rolled_back: list[RolledBackRows] = []
-    # Another member's copy of a ROLLBACK must not reach what its owner wrote after it.
+    # Another member's copy of a ROLLBACK must not roll back what its owner wrote after it.
     settling = [
         row
         for row in summary.control
@@ -227,12 +228,12 @@ def _follow_limbo(
 
 
 def _owner_and_lsn(event: ControlRow) -> tuple[int, int]:
-    """Return the owner and the lsn that a row names which settles transactions.
+    """Return the owner (replica id) and the lsn from the body of a row that settles transactions.
 
     Raises
     ------
     TupleError
-        It is not as servers write it.
+        The body is malformed.
 
     """
     try:
@@ -251,9 +252,9 @@ def _owner_and_lsn(event: ControlRow) -> tuple[int, int]:
 def _apply_limbo_row(
     waiting: list[WaitingTransaction], event: ControlRow
 ) -> tuple[list[WaitingTransaction], RolledBackRows | None]:
-    """Return what still waits after a row that settles transactions, and what it rolls back."""
+    """Return the transactions that still wait after a row that settles some, and the rows that it rolls back."""
     owner, lsn = _owner_and_lsn(event)
-    # ROLLBACK names the first that is gone and says nothing of those in front; the others the last that stays.
+    # ROLLBACK names the first transaction to roll back, and settles none before it; the others name the last to commit.
     below = lsn - 1 if event.type == "RAFT_ROLLBACK" else lsn
     if event.type != "RAFT_ROLLBACK":
         waiting = [one for one in waiting if one.replica_id != owner or one.lsn > lsn]
