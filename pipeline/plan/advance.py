@@ -87,7 +87,7 @@ def instances_seen(
 
 
 def _freed_ids(cluster: dict[int, str], local_id: int, instance: str, replicaset: str) -> list[Incoming]:
-    """Remove an instance's other replica ids from `cluster` when a generation assigns `local_id`; return the removals."""
+    """Remove the other replica ids of an instance to which a generation assigns `local_id`; return the removals."""
     own = [other for other, uuid in cluster.items() if uuid == instance and other != local_id]
     for other in own:
         del cluster[other]

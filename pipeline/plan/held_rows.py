@@ -1,7 +1,7 @@
-"""Rows that the tables cannot follow: changes of a space whose type is not known, or whose content cannot be read.
+"""Finds rows that cannot be applied to tables: changes of an unknown type, or with content that cannot be decoded.
 
-Such a row stops its space, by name: the table stays as it is, and the row and those behind it are held in `_changelog`.
-The other spaces continue. Pure. Not here: what then becomes of the space (`pipeline.plan.history`).
+Such a row stops its space: the table stays as it is, and the row and the space's later rows are only held in
+`_changelog`. Other spaces continue. Pure. `pipeline.plan.history` then refuses the space.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ APPLIED_TYPES = (
     *(RequestType.INSERT, RequestType.REPLACE, RequestType.UPDATE, RequestType.UPSERT, RequestType.DELETE),
     *(RequestType.NOP, RequestType.DELETE_RANGE),
 )
-"""Types of rows that tables follow."""
+"""Types of rows of user spaces that are applied to tables, or have no effect (NOP)."""
 
 _ANY_KEY = key_plan([Space(0, 0, "", "memtx", (), tuple(KeyPart(i, "scalar") for i in range(PARTS_MAX)))])
-"""A key whose parts may be anything: the definition that is valid at a row is not known where rows are read."""
+"""A key whose parts may have any type: a row's space definition is not known yet where rows are read."""
 
 
 def held_reasons(rows: pa.RecordBatch, headers: Headers, places: NDArray[np.intp]) -> dict[int, str]:
-    """Return the rows that their spaces cannot be followed past, and why; of rows alike the first one.
+    """Return the rows that cannot be applied: of each space, the first one after each control row.
 
     Parameters
     ----------
@@ -38,13 +38,12 @@ def held_reasons(rows: pa.RecordBatch, headers: Headers, places: NDArray[np.intp
     headers : Headers
         Of the same rows.
     places : intp[k]
-        The control rows among them, ascending: a space may be followed again behind one, so the first held row behind
-        each is needed.
+        Indices of the control rows, ascending. A space may be followed again after a control row.
 
     Returns
     -------
     dict of int to str
-        Index of the row to the reason.
+        For the index of each such row, the reason.
 
     """
     codes = headers.type
@@ -68,7 +67,7 @@ def held_reasons(rows: pa.RecordBatch, headers: Headers, places: NDArray[np.intp
 
 
 def has_held_rows(rows: pa.Table) -> bool:
-    """Return whether rows of a log have one that its space cannot be followed past.
+    """Return whether any of some rows cannot be applied to a table.
 
     Parameters
     ----------
@@ -91,17 +90,17 @@ def _is_applied_type(codes: NDArray[np.int32]) -> NDArray[np.bool_]:
 
 
 def unsupported_reason(name: str) -> str:
-    """Return why a space cannot be followed past a row, by the name of the row's type."""
+    """Return why a row of a type cannot be applied to a table."""
     if name == RequestType.INSERT_ARROW.name:
         return f"{HELD_PREFIX}: {name}: rows in Arrow batches, as engine memcs writes them, are not decoded"
     return f"{HELD_PREFIX}: {name}: a type of row that this version does not know"
 
 
 def _first_of_each_space(
-    wanted: NDArray[np.bool_], headers: Headers, places: NDArray[np.intp]
+    mask: NDArray[np.bool_], headers: Headers, places: NDArray[np.intp]
 ) -> NDArray[np.intp]:
-    """Return the first of the wanted rows of each space between two control rows."""
-    rows = np.flatnonzero(wanted)
+    """Return the indices of each space's first row in a mask, between every two control rows."""
+    rows = np.flatnonzero(mask)
     pairs = np.searchsorted(places, rows).astype(np.int64) << 32 | headers.space_id[rows].astype(np.int64)
     _, first = np.unique(pairs, return_index=True)
     found: NDArray[np.intp] = rows[np.sort(first)]
@@ -109,7 +108,7 @@ def _first_of_each_space(
 
 
 def _range_errors(bodies: pa.Array) -> pa.Array:
-    """Return why each range cannot be read, null where it can."""
+    """Return the error of each DELETE_RANGE body, null for a valid one."""
     ranges = ranges_of(bodies)
     error = ranges.field("error")
     for name in ("begin", "end"):
