@@ -1,8 +1,8 @@
-"""What a batch means, decided from its summary before any row moves.
+"""Plans a batch from the summaries of its rows.
 
-Pure but for the allocation of ids, which is passed in. Per replicaset: which rows count (`settle`), what its
-system rows say (`control`); over all: global ids, applier maps, the meaning of space ids (`history`), the tables
-(`tables`). The result, a `BatchPlan`, is all that the later stages need, apart from the rows.
+Pure, except for the allocation of ids, which is passed in as a function. For each replicaset: which rows take effect
+(`settle`), and what its system rows change (`control`). For all together: global ids, applier maps, the meaning of
+space ids (`history`), the tables (`tables`). The later stages need only the resulting `BatchPlan` and the rows.
 """
 
 from __future__ import annotations
@@ -49,43 +49,40 @@ from warehouse.applier_map import MapRow
 log = logging.getLogger(__name__)
 
 Allocator = Callable[[Sequence[Incoming]], Cluster]
-"""What the batch says of instances → `_cluster` after it (`warehouse.cluster.allocate`)."""
+"""Called with the instances that a batch names; returns `_cluster` after it (`warehouse.cluster.allocate`)."""
 
 FIRST_WITH_SYNC_FLAGS = (2, 8, 1)
-"""The first release that writes a flag with each row of a synchronous transaction."""
+"""The first Tarantool release that writes a flag with each row of a synchronous transaction."""
 
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """A batch, decided.
+    """The plan of a batch. Mappings whose keys are not described are by replicaset uuid.
 
     Parameters
     ----------
     epoch : int
-        Its number.
+        The number of the epoch that the batch commits.
     before, after : State
-        Around the batch; `after` without what only writing finds out.
+        The states before and after the batch; `after` lacks what is found only while rows are written.
     segments : tuple of LogSegment
-        In order of their number.
+        By ascending number.
     settlements : mapping of str to Settlement
-        By replicaset uuid, in the ids of each segment's source.
+        Which rows take effect, in the replica ids of each segment's source.
     controls : mapping of str to ControlChanges
-        By replicaset uuid.
     summaries : mapping of str to Summary
-        By replicaset uuid.
     history : History
     tables : mapping of str to TablePlan
-        Those that the batch may change.
+        By name, the tables that the batch may change.
     refused_tables : mapping of str to str
-        Those that cannot be written any more, with the reason.
+        For each table that cannot be written any more, the reason.
     new_maps : tuple of MapRow
-        The applier map's new entries.
+        New rows of `_applier_map`.
     own_changes : tuple of Member
-        The aggregator's own changes of `_cluster` that are not in `_changelog` yet, by their lsn.
+        The aggregator's changes of its `_cluster` that are not in `_changelog` yet, by lsn.
     unknown : mapping of str to mapping
-        By replicaset uuid: where spaces are unknown.
+        The ranges of the log in which spaces are unknown.
     vshard_buckets : mapping of str to ReplicasetBuckets
-        By replicaset uuid: vshard's buckets.
     tuple_limit : int
         `max_tuple_bytes` of the configuration.
 
@@ -109,16 +106,16 @@ class BatchPlan:
 
     @property
     def row_count(self) -> int:
-        """How many rows the batch reads."""
+        """The number of rows that the batch reads."""
         return sum(summary.row_count for summary in self.summaries.values())
 
     @property
     def snapshots(self) -> frozenset[int]:
-        """The segments that are snapshots."""
+        """The numbers of the segments that are snapshots."""
         return frozenset(segment.segment for segment in self.segments if segment.is_snapshot)
 
     def previously_unknown(self, outcomes: Sequence[str]) -> set[tuple[str, int]]:
-        """Return the spaces, with their replicasets' uuids, that were unknown before the batch, with some outcomes."""
+        """Return the (replicaset uuid, space id) of spaces that were unknown before, and had one of these outcomes."""
         return {
             (uuid, space_id)
             for uuid, spaces in self.unknown.items()
@@ -135,7 +132,7 @@ def plan_batch(
     allocate: Allocator,
     router: Router,
 ) -> BatchPlan:
-    """Decide what a batch means.
+    """Plan a batch.
 
     Parameters
     ----------
@@ -143,30 +140,24 @@ def plan_batch(
     state : State
         Before the batch.
     segments : sequence of LogSegment
-        In order of their number; those of rows that waited come first.
+        By ascending number.
     summaries : mapping of str to Summary
         By replicaset uuid.
     allocate : callable
-        Takes what the batch says of instances (`warehouse.cluster.allocate`).
+        Assigns global ids to the instances that the batch names (`warehouse.cluster.allocate`).
     router : Router
 
     """
-    own: dict[str, list[LogSegment]] = {}
+    parts: dict[str, list[LogSegment]] = {}
     for segment in segments:
-        own.setdefault(segment.replicaset_uuid, []).append(segment)
-    decided = _decide_all(state, own, summaries, config.on_gap)
+        parts.setdefault(segment.replicaset_uuid, []).append(segment)
+    decided = _decide_all(state, parts, summaries, config.on_gap)
     snapshots = frozenset(segment.segment for segment in segments if segment.is_snapshot)
-    cluster = allocate(instances_seen(decided, own))
-    after = {
-        uuid: state_after_batch(one, own[uuid], cluster, summaries[uuid]) for uuid, one in decided.items()
-    }
-    new_maps = tuple(
-        entry for uuid, one in decided.items() for entry in new_map_rows(one.before, after[uuid])
-    )
+    cluster = allocate(instances_seen(decided, parts))
+    after = {u: state_after_batch(one, parts[u], cluster, summaries[u]) for u, one in decided.items()}
+    new_maps = tuple(row for uuid, one in decided.items() for row in new_map_rows(one.before, after[uuid]))
     unknown = {
-        uuid: unknown_ranges(
-            one.before.spaces, one.control, _spaces_with_rows(one, summaries[uuid]), snapshots
-        )
+        uuid: unknown_ranges(one.before.spaces, one.control, _unfinished(one, summaries[uuid]), snapshots)
         for uuid, one in decided.items()
     }
     after = {
@@ -176,20 +167,19 @@ def plan_batch(
     history = _space_history(after, decided, summaries, segments, router, unknown)
     _log_refusals(history, after, decided)
     _log_unknown_types(summaries)
-    _log_upgrades(decided, own, summaries)
+    _log_upgrades(decided, parts, summaries)
     after = {uuid: _with_history(one, decided[uuid].before, history) for uuid, one in after.items()}
-    own_row = cluster.own
-    shards = {uuid: one.vshard_buckets for uuid, one in decided.items()}
+    aggregator = cluster.own
+    buckets = {uuid: one.vshard_buckets for uuid, one in decided.items()}
+    to_judge = state.undecided_buckets.union(e.bucket for one in buckets.values() for e in one.events)
     new_state = replace(
-        with_doubled_buckets(
-            state.with_replicasets(after), {*state.undecided_buckets, *_changed_bucket_ids(shards)}
-        ),
+        with_doubled_buckets(state.with_replicasets(after), to_judge),
         global_ids=cluster.global_ids,
-        own_id=None if own_row is None else own_row.global_id,
+        own_id=None if aggregator is None else aggregator.global_id,
         own_lsn=cluster.lsn,
         settings=settings_json(config),
     )
-    by_number = {after[uuid].id: summaries[uuid] for uuid in own}
+    by_number = {after[uuid].id: summaries[uuid] for uuid in parts}
     tables, refused = plan_tables(config, state, new_state, history, by_number)
     return BatchPlan(
         epoch=state.epoch + 1,
@@ -205,24 +195,20 @@ def plan_batch(
         new_maps=new_maps,
         own_changes=_new_cluster_changes(cluster, state.own_lsn),
         unknown=unknown,
-        vshard_buckets=shards,
+        vshard_buckets=buckets,
         tuple_limit=config.max_tuple_bytes,
     )
 
 
-def _changed_bucket_ids(shards: Mapping[str, ReplicasetBuckets]) -> set[int]:
-    return {event.bucket for one in shards.values() for event in one.events}
-
-
-def _spaces_with_rows(one: ReplicasetDecision, summary: Summary) -> frozenset[int]:
-    """Return the spaces whose tuples a batch changes, or whose rows wait."""
+def _unfinished(one: ReplicasetDecision, summary: Summary) -> frozenset[int]:
+    """Return the ids of spaces with changes in the batch, or with waiting rows."""
     return one.before.unknown_spaces | {
         space_id for _, space_id, kind in summary.counts if kind in CHANGE_TYPES
     }
 
 
 def _waiting_spaces(unknown: UnknownRanges) -> frozenset[int]:
-    """Return the spaces whose rows waited before the batch and still wait."""
+    """Return the ids of spaces whose rows waited before the batch and still wait."""
     return frozenset(space_id for space_id, ranges in unknown.items() if ranges[0].outcome == "waiting")
 
 
@@ -232,41 +218,44 @@ def _new_cluster_changes(cluster: Cluster, after: int) -> tuple[Member, ...]:
 
 
 def _decide_all(
-    state: State, own: Mapping[str, Sequence[LogSegment]], summaries: Mapping[str, Summary], on_gap: str
+    state: State, parts: Mapping[str, Sequence[LogSegment]], summaries: Mapping[str, Summary], on_gap: str
 ) -> dict[str, ReplicasetDecision]:
-    """Decide each replicaset; one that has sent a bucket away waits for the destination's log, as far as it must."""
-    decided = {uuid: _decide(state, uuid, parts, summaries[uuid], on_gap) for uuid, parts in own.items()}
+    """Decide which rows of each replicaset take effect.
+
+    Rows behind the departure of a bucket of vshard wait for the destination's log (`first_awaited_departure`).
+    """
+    decided = {uuid: _decide(state, uuid, own, summaries[uuid], on_gap) for uuid, own in parts.items()}
     while senders := [uuid for uuid, one in decided.items() if one.vshard_buckets.departures]:
         read = {uuid: BucketProgress(one.buckets, one.log_time) for uuid, one in state.replicasets.items()}
         for uuid, one in decided.items():
             last = None if one.settlement.waits_from is not None else summaries[uuid].last_time
             read[uuid] = BucketProgress(one.vshard_buckets.after, latest_time(one.before.log_time, last))
-        found = {}
+        delayed = {}
         for uuid in senders:
             one, others = decided[uuid], {other: read[other] for other in read if other != uuid}
             end = latest_time(one.before.log_time, summaries[uuid].last_time)
             awaited = first_awaited_departure(one.vshard_buckets.departures, end, others)
             if awaited is not None:
-                found[uuid] = _decide(state, uuid, own[uuid], summaries[uuid], on_gap, awaited)
-        if not found:
+                delayed[uuid] = _decide(state, uuid, parts[uuid], summaries[uuid], on_gap, awaited)
+        if not delayed:
             _log_late_destinations({uuid: decided[uuid].vshard_buckets.departures for uuid in senders}, read)
             break
-        # What waits is not read yet for others that wait for it.
-        decided |= found
+        # Waiting rows do not count as read, so further replicasets may have to wait for these.
+        decided |= delayed
     return decided
 
 
 def _log_late_destinations(
     senders: Mapping[str, Sequence[Departure]], read: Mapping[str, BucketProgress]
 ) -> None:
-    """Name each bucket whose destination is so late that its source went on."""
+    """Log each bucket whose source no longer waits for the destination's log."""
     for uuid, departures in senders.items():
         others = {other: read[other] for other in read if other != uuid}
         for departure in departures:
             if not has_arrived(departure, others):
                 log.warning(
-                    "replicaset %s sent bucket %d of vshard to %s, whose log is read more than %d seconds less far: "
-                    "keys of the bucket are missing until it is read",
+                    "replicaset %s sent bucket %d of vshard to %s, whose log is read more than %d seconds behind: "
+                    "keys of the bucket are missing until it catches up",
                     *(uuid, departure.bucket, departure.peer, MOVE_WAIT.total_seconds()),
                 )
 
@@ -279,11 +268,10 @@ def _decide(
     on_gap: str,
     awaited: Departure | None = None,
 ) -> ReplicasetDecision:
-    """Decide one replicaset; its rows from `awaited` on wait."""
+    """Decide which rows of one replicaset take effect; rows from `awaited` on wait."""
     first = parts[0]
-    known = state.replicasets.get(uuid) or ReplicasetState(
-        0, uuid, settled=dict(first.vclock), read=dict(first.vclock)
-    )
+    begin = dict(first.vclock)
+    known = state.replicasets.get(uuid) or ReplicasetState(0, uuid, settled=begin, read=begin)
     instances = {part.segment: part.instance_uuid for part in parts}
     snapshots = frozenset(part.segment for part in parts if part.is_snapshot)
     generation = find_generation(state.replicasets.get(uuid), parts)
@@ -292,7 +280,7 @@ def _decide(
     views = follow_source_ids(known, parts, all_control.registrations, uuids)
     ids = {part.segment: views.translations.get(part.source, {}) for part in parts}
     summary = translate_summary(summary, ids)
-    # Waiting rows are part of this batch again, so it starts from what was settled before them.
+    # The batch reads the waiting rows again, so it starts from the settled vclock, before them.
     known = replace(known, settled={**views.bases, **known.settled})
     if generation is not None:
         known = replace(known, settled=joined(known.settled, generation.settled))
@@ -302,30 +290,28 @@ def _decide(
     )
     settlement = replace(settlement, bridged=() if generation is None else generation.bridged)
     if awaited is not None:
-        # Where rows wait from an earlier place on already, the departure is not among those that count.
+        # A departure takes effect only if no earlier row waits, so this position is the first one.
         reason = f"bucket {awaited.bucket} of vshard went to {awaited.peer}, whose log is not read as far"
         settlement = replace(settlement, waits_from=awaited.position, reason=reason)
     while True:
         counting = (row for row in summary.control if settlement.takes_effect(row))
         control = follow_generation(known, generation, counting, snapshots)
-        odd = next((one for one in control.faults if one.is_of_unknown_type), None)
-        if odd is not None:
-            reason = f"a row of type {odd.row.type} in the system space {odd.row.space_id}: {odd.reason}"
-            settlement = replace(settlement, waits_from=odd.row.position, reason=reason)
+        fault = next((one for one in control.faults if one.is_of_unknown_type), None)
+        if fault is not None:
+            row = fault.row
+            reason = f"a row of type {row.type} in the system space {row.space_id}: {fault.reason}"
+            settlement = replace(settlement, waits_from=row.position, reason=reason)
             continue
-        registrations = (
-            *views.registered,
-            *(_translate_registration(one, ids) for one in control.registrations),
-        )
+        new = (_translate_registration(one, ids) for one in control.registrations)
+        registrations = (*views.registered, *new)
         unknown = _first_unmapped_run(known, registrations, summary, settlement)
         if unknown is None:
             break
         reason = f"replica id {unknown.replica_id} is in no map: no row of _cluster has announced it"
         settlement = replace(settlement, waits_from=unknown.start, reason=reason)
     place = None if generation is None else generation.position
-    shards = _follow_vshard(
-        known, generation, parts, control, [r for r in summary.control if settlement.takes_effect(r)]
-    )
+    counting = (row for row in summary.control if settlement.takes_effect(row))
+    shards = _follow_vshard(known, generation, parts, control, list(counting))
     return ReplicasetDecision(known, settlement, control, registrations, views, ids, place, shards)
 
 
@@ -336,7 +322,7 @@ def _follow_vshard(
     control: ControlChanges,
     rows: Sequence[ControlRow],
 ) -> ReplicasetBuckets:
-    """Return vshard's buckets over a batch; a snapshot that is behind the tables says nothing of them."""
+    """Return vshard's buckets before and after a batch; a snapshot that is older than the tables changes none."""
     heals = any(part.heals for part in parts)
     is_new_state = generation is not None and generation.spaces is None and not heals
     if generation is not None and not is_new_state:
@@ -350,15 +336,15 @@ def _translate_registration(registration: IdRegistration, ids: Mapping[int, IdTr
 
 
 def _sync_test(known: ReplicasetState, control: ControlChanges, parts: Sequence[LogSegment]) -> IsSync:
-    """Return whether rows without a flag wait at a place: by the last definition of their space before it.
+    """Return the function that says whether rows of a space without a flag are synchronous at a position.
 
-    Rows of a server that writes flags do not wait without one.
+    The last definition of the space before the position decides. Servers that write flags write one for each such row.
     """
     history = {space_id: [(BEGINNING, rows.decoded().is_sync)] for space_id, rows in known.spaces.items()}
     for change in control.changes:
         waits = change.kind is not SpaceEvent.DROPPED and change.rows.decoded().is_sync
         history.setdefault(change.space_id, []).append((change.position, waits))
-    # Rows that waited before their versions were stored do not say which server wrote them.
+    # Waiting rows that an older version of the aggregator stored have no server version.
     last = last_server_version(parts) or known.server_version
     servers = {part.segment: part.server_version or last for part in parts}
     flagged = {
@@ -378,7 +364,7 @@ def _sync_test(known: ReplicasetState, control: ControlChanges, parts: Sequence[
 def sync_spaces(
     state: State, controls: Mapping[str, ControlChanges] | None = None
 ) -> dict[str, frozenset[int]]:
-    """Return the spaces of each replicaset that are synchronous, or that a batch makes so."""
+    """Return, by replicaset uuid, the ids of synchronous spaces, also those that a batch makes synchronous."""
     found: dict[str, set[int]] = {}
     for uuid, one in state.replicasets.items():
         found[uuid] = {i for i, rows in one.spaces.items() if rows.decoded().is_sync}
@@ -391,7 +377,7 @@ def sync_spaces(
 def watched_spaces(
     state: State, controls: Mapping[str, ControlChanges] | None = None
 ) -> dict[str, frozenset[int]]:
-    """Return the ids of vshard's `_bucket` in each replicaset, also those that a batch defines."""
+    """Return, by replicaset uuid, the ids of vshard's `_bucket`, also if a batch defines it."""
     found = {uuid: bucket_space_ids(one.spaces) for uuid, one in state.replicasets.items()}
     for uuid, control in (controls or {}).items():
         own = bucket_space_ids({}, (change.rows for change in control.changes))
@@ -402,9 +388,7 @@ def watched_spaces(
 def _first_unmapped_run(
     known: ReplicasetState, registrations: Sequence[IdRegistration], summary: Summary, settlement: Settlement
 ) -> LsnRun | None:
-    mapped = (
-        {LOCAL_ID} | {entry.local_id for entry in known.applier_map} | {r.local_id for r in registrations}
-    )
+    mapped = {LOCAL_ID, *(e.local_id for e in known.applier_map), *(r.local_id for r in registrations)}
     for run in summary.runs:
         if settlement.waits_from is not None and run.start >= settlement.waits_from:
             return None
@@ -430,9 +414,9 @@ def _space_history(
     for uuid, one in decided.items():
         known, number = one.before, after[uuid].id
         changes[number] = one.control.changes
-        wanted = {change.space_id for change in one.control.changes}
-        wanted |= {space_id for _, space_id, kind in summaries[uuid].counts if kind in CHANGE_TYPES}
-        spaces = {i: known.spaces[i] for i in sorted(wanted) if i in known.spaces}
+        ids = {change.space_id for change in one.control.changes}
+        ids |= {space_id for _, space_id, kind in summaries[uuid].counts if kind in CHANGE_TYPES}
+        spaces = {i: known.spaces[i] for i in sorted(ids) if i in known.spaces}
         before[number] = SpacesBefore(spaces, known.refused, known.tables, known.primary_keys)
     by_number = {after[uuid].id: ranges for uuid, ranges in unknown.items()}
     return build_history(before, changes, router, snapshots, vinyl, by_number)
@@ -441,7 +425,7 @@ def _space_history(
 def _log_refusals(
     history: History, after: Mapping[str, ReplicasetState], decided: Mapping[str, ReplicasetDecision]
 ) -> None:
-    """Name each space that is followed no longer, once."""
+    """Log each space that the batch refuses, or refuses for another reason than before."""
     known = {after[uuid].id: one.before.refused for uuid, one in decided.items()}
     for one in history.refusals:
         if known[one.replicaset_id].get(one.space_id) != one.reason:
@@ -449,7 +433,7 @@ def _log_refusals(
 
 
 def _log_unknown_types(summaries: Mapping[str, Summary]) -> None:
-    """Name types of rows that this version does not know and that belong to no space of a user."""
+    """Log the unknown row types outside of user spaces."""
     for uuid, summary in summaries.items():
         kinds = {
             kind for _, space_id, kind in summary.counts if space_id <= SYSTEM_ID_MAX and is_unknown(kind)
@@ -464,7 +448,7 @@ def _log_upgrades(
     segments: Mapping[str, Sequence[LogSegment]],
     summaries: Mapping[str, Summary],
 ) -> None:
-    """Say where the rules of operations change within a replicaset's log, and what its server makes of that."""
+    """Warn where a replicaset's log changes to a Tarantool version with other rules for operations."""
     for uuid, one in decided.items():
         known = [] if one.before.server_version is None else [one.before.server_version]
         for part in segments[uuid]:
@@ -474,35 +458,31 @@ def _log_upgrades(
         for old, new in pairwise(known):
             if rules_of(old) != rules_of(new):
                 log.warning(
-                    "replicaset %s: its logs are of Tarantool %s from here on, of %s before, whose UPSERTs do other "
-                    "things. Each row is applied by the rules of its own server; but rows since its last snapshot are "
-                    "applied by the new server once more when it starts. If there was no snapshot just before: "
+                    "replicaset %s: its logs are of Tarantool %s from here on, of %s before, where UPSERTs work "
+                    "differently. Each row is applied by the rules of its own server; but the new server applies rows "
+                    "since its last snapshot again when it starts. If there was no snapshot just before: "
                     "aggregator snapshot SPACE",
                     *(uuid, release_text(new), release_text(old)),
                 )
 
 
 def _with_history(one: ReplicasetState, before: ReplicasetState, history: History) -> ReplicasetState:
-    """Return a replicaset with the tables and the refusals of its spaces after the batch."""
+    """Return a replicaset's state with the tables, refusals and primary keys of its spaces after the batch."""
     seen = {space_id for replicaset_id, space_id in history.tracked if replicaset_id == one.id}
     tables = {i: table for i, table in before.tables.items() if i not in seen and i in one.spaces}
     refused = {i: reason for i, reason in before.refused.items() if i not in seen and i in one.spaces}
     tables |= {i: table for (r, i), table in history.tables.items() if r == one.id}
     refused |= {r.space_id: r.reason for r in history.refusals if r.replicaset_id == one.id}
+    new = history.primary_keys
     keys = {
-        i: parts
-        for i, parts in before.primary_keys.items()
-        if i in one.spaces and (one.id, i) not in history.primary_keys
+        i: parts for i, parts in before.primary_keys.items() if i in one.spaces and (one.id, i) not in new
     }
-    keys |= {i: parts for (r, i), parts in history.primary_keys.items() if r == one.id and parts}
+    keys |= {i: parts for (r, i), parts in new.items() if r == one.id and parts}
     return replace(one, tables=tables, refused=refused, primary_keys=keys)
 
 
 def _with_refused_tables(state: State, history: History, refused: Mapping[str, str]) -> State:
-    """Return the state in which the spaces of tables that cannot be written are refused.
-
-    So are those that leave such a table: their versions stay there.
-    """
+    """Return the state with the spaces of unwritable tables refused, also spaces that the batch moves out of one."""
     changed: dict[int, dict[int, str]] = {}
     for (replicaset_id, space_id), number in history.current.items():
         lineage = history.lineages[history.meanings[replicaset_id, space_id][-1].lineage]
