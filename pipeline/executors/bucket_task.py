@@ -1,4 +1,4 @@
-"""The second stage of a distributed batch: all keyed rows of a bucket → files of the tables, and the rows that go."""
+"""The second stage of a distributed batch: all keyed rows of a bucket → new files of tables, and rows to remove."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from warehouse.data_files import DataFile, write_file
 from warehouse.place import Place
 
 SENT_BYTES = 1 << 20
-"""Rows of a system table of fewer bytes are sent to the driver, which writes those of all tasks as one file."""
+"""Fewer bytes of a system table are sent to the driver, which writes the rows of all tasks as one file."""
 
 
 @dataclass(frozen=True)
 class BucketWork:
-    """What the tasks of the second stage need.
+    """The inputs of the second stage's tasks.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class BucketWork:
     base : BaseFiles
     ranges : KeyRanges
     files : mapping of str to sequence of TableFile
-        Of the tables that readers see of masked spaces.
+        All files of each masked table.
     place : Place
 
     """
@@ -50,16 +50,16 @@ class BucketWork:
 
 @dataclass
 class BucketReport:
-    """What a task of the second stage wrote, and which rows go.
+    """The files that a task of the second stage wrote, and the rows to remove. Other fields as in `BucketResult`.
 
     Parameters
     ----------
     added : dict of str to list of DataFile
-        Files of tables of spaces, and of system tables.
+        By table; of spaces' and system tables.
     rows : dict of str to pyarrow.Table
-        Few rows of system tables, which the driver writes.
+        Rows of system tables that are few: the driver writes them.
     removed_bits : dict of FileRef to uint8[m]
-        Bits of rows of tables that go (`numpy.packbits`).
+        For each file, a bitmap of the rows to remove (`numpy.packbits`).
     lost : pyarrow.Table
         `pipeline.changelog.rows.KEY_ERRORS`.
     writers : frozenset of (int, int)
@@ -81,12 +81,12 @@ class BucketReport:
 def run_bucket_task(
     bucket: int, cells: Iterable[pa.RecordBatch], work: BucketWork
 ) -> Iterator[pa.RecordBatch]:
-    """Do one bucket; yield the reports of the first stage as they come, and its own.
+    """Process one bucket; pass on the reports of the first stage, and yield the bucket's own report.
 
     Parameters
     ----------
     bucket : int
-        Number of the task; beyond the buckets there is nothing to do.
+        The task's number; tasks beyond the number of buckets only pass on reports.
     cells : iterable of pyarrow.RecordBatch
         `pipeline.executors.cells.CELLS`.
     work : BucketWork
@@ -112,7 +112,7 @@ def run_bucket_task(
 
 
 def _write_result(result: BucketResult, work: BucketWork, cache: FileCache) -> BucketReport:
-    """Write the changes of a bucket into files."""
+    """Write the changes of a bucket to files."""
     report = BucketReport(
         writers=result.writers, unfit_tables=result.unfit_tables, lost=fewer_key_errors(result.lost)
     )
@@ -148,7 +148,7 @@ def write_system_file(place: Place, table: str, rows: pa.Table) -> DataFile:
 
 
 def row_bitmap(rows: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return places of rows as bits: of many rows these are few bytes."""
+    """Return a bitmap of row numbers, which is smaller than the numbers if these are many."""
     bits = np.zeros(int(rows.max(initial=-1)) + 1, np.bool_)
     bits[rows] = True
     return np.packbits(bits)

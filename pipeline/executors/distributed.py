@@ -1,11 +1,11 @@
-"""The distributed executor: a batch of any size, its stages as Spark's tasks. The driver plans, and holds no row.
+"""The distributed executor: processes a batch of any size in Spark's tasks. The driver only plans.
 
-    job 1: a task a byte range → its summary and a sample         (planning needs them)
-    job 2: a task a byte range → files of `_changelog`, keyed rows ─ exchange ─ a task a bucket → files of tables
-    job 3: a task for some touched files → files without the rows that go
+    job 1: for each byte range, a task → its summary and a sample of its rows, for planning
+    job 2: for each byte range, a task → files of `_changelog`, keyed rows ─ exchange ─ for each bucket, a task → files
+    job 3: for some changed files, a task → files without the removed rows
 
-Tasks write files that no commit names yet; what a task reports names them. Of a task that Spark does twice only one
-report arrives, and files that no report names are removed by maintenance.
+Tasks write files that are not committed yet, and report their names. If Spark runs a task twice, only one report
+arrives; maintenance removes files that no commit names.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ from warehouse.data_files import DataFile
 from warehouse.place import Place
 
 TASK_BYTES = 32 << 20
-"""A task rewrites files of so many bytes, or one larger file."""
+"""A task rewrites files of up to this many bytes together, or one larger file."""
 
 
 @dataclass(frozen=True)
 class RewriteWork:
-    """What one task rewrites: files of one table, which become one file or more.
+    """The files of one table that one task rewrites.
 
     Parameters
     ----------
     table : str
     files : sequence of (TableFile, uint8[m])
-        With bits of the rows that go (`numpy.packbits`).
+        Each file with a bitmap of the rows to remove (`numpy.packbits`).
     encoding : TableEncoding or None
-        Where the columns of the table are made again.
+        Given if all columns of the table are encoded again.
 
     """
 
@@ -74,14 +74,14 @@ class RewriteWork:
 def rewrite_tasks(
     removed: Mapping[str, Mapping[TableFile, NDArray[np.uint8]]], again: Mapping[str, TableEncoding]
 ) -> Iterator[RewriteWork]:
-    """Yield the tasks that rewrite touched files.
+    """Divide the files to rewrite into tasks.
 
     Parameters
     ----------
     removed : mapping of str to mapping of TableFile to uint8[m]
-        By table: the touched files.
+        For each table, its files to rewrite, with bitmaps of the rows to remove.
     again : mapping of str to TableEncoding
-        Tables whose columns are made again.
+        The encodings of tables whose columns are all encoded again.
 
     """
     for table, files in removed.items():
@@ -98,10 +98,9 @@ def rewrite_tasks(
 
 
 def run_rewrite_task(place: Place, work: RewriteWork) -> list[DataFile]:
-    """Write the rows of some files that stay, and return the new files.
+    """Write the remaining rows of some files, and return the new files.
 
-    Files are joined as long as their rows are not more than `FILE_BYTES` in memory: how much a file compresses to says
-    nothing of that.
+    Files are joined up to `FILE_BYTES` of rows in memory, which does not follow from the files' compressed sizes.
     """
     added: list[DataFile] = []
     parts: list[pa.Table] = []
@@ -118,17 +117,17 @@ def run_rewrite_task(place: Place, work: RewriteWork) -> list[DataFile]:
 
 
 BUCKET_BYTES = 64 << 20
-"""A bucket has decoded rows of about so many bytes; its task takes some times as much memory."""
+"""The approximate size of a bucket's decoded rows; its task needs several times this memory."""
 
 TASKS_A_CORE = 2
-"""At least so many buckets a core, so that cores end together."""
+"""The minimum number of buckets for each core, so that the cores finish at about the same time."""
 
 Task = Callable[[int], Iterator[pa.RecordBatch]]
 RowBitmap = NDArray[np.uint8]
 
 
 class DistributedExecutor:
-    """Runs one batch in Spark's tasks.
+    """Executes one batch in Spark's tasks.
 
     Parameters
     ----------
@@ -163,7 +162,7 @@ class DistributedExecutor:
         }
 
     def run(self, work: BatchWork) -> BatchOutput:
-        """Carry a plan out."""
+        """Execute a plan: write the files of all tables, without a commit."""
         began = time.perf_counter()
         stored = [
             StoredRows(one.segment.segment, encode_cell(pa.Table.from_batches([one.rows])).to_pybytes())
@@ -179,7 +178,7 @@ class DistributedExecutor:
         return _combine_reports(work, reads, buckets, tables, seconds)
 
     def _ranges(self, work: BatchWork, size: int) -> KeyRanges:
-        """Divide the keys by the sample."""
+        """Divide the keys between buckets, by the samples."""
         plan = work.bucket_plan.reduce
         keyed, weights = [], []
         for sample in self._samples:
@@ -233,7 +232,7 @@ class DistributedExecutor:
         )
 
     def _tables(self, work: BatchWork, buckets: Sequence[BucketReport]) -> list[TableWrite]:
-        """Rewrite touched files, and return what is to be committed to the tables of spaces."""
+        """Rewrite files with removed rows, and return the files to add and to remove of each table."""
         encodings = {one.exact: one for one in work.bucket_plan.encodings}
         removed = _removed_rows(buckets)
         again = {
@@ -266,7 +265,7 @@ class DistributedExecutor:
         return [one for one in writes if not one.is_empty]
 
     def _run(self, name: str, count: int, task: Task) -> list[Any]:
-        """Do some tasks that each make one report, and return the reports in the tasks' order."""
+        """Run tasks that each yield one report, and return the reports in the tasks' order."""
         if not count:
             return []
 
@@ -303,7 +302,7 @@ def _collect_reports(frame: Any) -> list[Any]:
 
 
 def _removed_rows(buckets: Sequence[BucketReport]) -> dict[str, dict[TableFile, RowBitmap]]:
-    """Return the bits of the rows that go, by table and file, of all buckets together."""
+    """Return the bitmaps of the rows to remove, by table and file, of all buckets together."""
     found: dict[str, dict[TableFile, RowBitmap]] = {}
     for report in buckets:
         for ref, bits in report.removed_bits.items():
@@ -327,7 +326,7 @@ def _combine_reports(
     tables: list[TableWrite],
     seconds: Mapping[str, float],
 ) -> BatchOutput:
-    """Return what all tasks wrote; few rows of system tables are written here, as one file a table."""
+    """Combine the reports of all tasks; rows of system tables in the reports are written as one file of each table."""
     errors = [one.key_errors for one in reads] + [one.lost for one in buckets if one.lost is not None]
     system: dict[str, list[DataFile]] = {}
     for table in ("_versions", "_conflicts", "_quarantine"):

@@ -1,8 +1,8 @@
 """The first stage of a distributed batch: byte ranges → files of `_changelog` and `_pending`, keyed rows by bucket.
 
-Of a key that is replaced thousands of times in one batch only the last tuple counts, but all rows go to one bucket. So
-the task removes the tuples that later rows overwrite (`without_overwritten`), and such a bucket stays small. Times and
-lsns of the rows stay: a version's time, and when it was created, depend on them.
+A key may be replaced thousands of times in one batch. All of these rows go to one bucket, but only the last tuple
+matters. So the task drops the tuples that later rows overwrite (`without_overwritten`), to keep the bucket small. It
+keeps the rows' timestamps and lsns, on which the version's time and creation time depend.
 """
 
 from __future__ import annotations
@@ -45,26 +45,27 @@ from warehouse.data_files import DataFile, FileWriter
 from warehouse.place import Place
 
 OVERWRITTEN = b"\x90"
-"""Stands for a tuple that counts for nothing: an empty one, since a row that gives a tuple must have one."""
+"""An empty MessagePack array, in place of an overwritten tuple: the row must still have some tuple."""
 
 
 def without_overwritten(rows: pa.Table) -> pa.Table:
-    """Return keyed rows with `OVERWRITTEN` for each tuple whose key's next row gives another one, or deletes it.
+    """Return keyed rows with `OVERWRITTEN` in place of each tuple that the key's next row replaces or deletes.
 
-    A row that is followed by an operation on its tuple keeps it, and so do rows of a snapshot, which are compared.
+    A tuple stays if the next row is an operation (UPDATE, UPSERT) on it. Tuples of snapshots stay too, since they are
+    compared with versions in the table.
 
     Parameters
     ----------
     rows : pyarrow.Table
-        `pipeline.changelog.rows.KEYED`, each replicaset's rows in the order of its log; one chunk a column.
+        `pipeline.changelog.rows.KEYED`, each replicaset's rows in log order; each column in one chunk.
 
     """
     groups = group(rows["meaning"].to_numpy(), as_array(rows["key"]))
     if len(groups) + int(np.count_nonzero(groups.ids < 0)) == rows.num_rows:
-        return rows  # each key is there once
+        return rows  # each key occurs once
     actions = ACTIONS[rows["type"].to_numpy()]
     is_snapshot = as_array(rows["is_snapshot"]).to_numpy(zero_copy_only=False)
-    # The tuple that vshard's garbage collector deletes says the bucket.
+    # The bucket of a tuple that vshard's garbage collector may have deleted is read from the tuple.
     may_be_collected = as_array(rows["bucket_events"]).is_valid().to_numpy(zero_copy_only=False)
     order = np.argsort(groups.ids, kind="stable")
     one, following = order[:-1], order[1:]
@@ -86,17 +87,17 @@ def without_overwritten(rows: pa.Table) -> pa.Table:
 
 
 BUFFER_BYTES = 32 << 20
-"""Keyed rows of so many bytes are gathered before they become cells, so that these are few."""
+"""Keyed rows are buffered up to this size before they are encoded as cells, so that cells are few."""
 
 
 @dataclass(frozen=True)
 class StoredRows:
-    """Rows that the driver sends with a task: rows that waited, or rows that are applied again.
+    """Rows that the driver sends to a task: waiting rows, or rows of `_changelog` that are applied again.
 
     Parameters
     ----------
     segment : int or None
-        None for rows of `_changelog` that are applied again.
+        The segment of waiting rows; None for rows of `_changelog`.
     cell : bytes
         An Arrow IPC stream.
 
@@ -108,12 +109,12 @@ class StoredRows:
 
 @dataclass(frozen=True)
 class ReadWork:
-    """What the tasks of the first stage need.
+    """The inputs of the first stage's tasks; fields without a description as in `BatchWork`.
 
     Parameters
     ----------
     tasks : sequence
-        What each task reads: byte ranges, or stored rows; in the order of the logs.
+        For each task, the byte ranges or the stored rows that it reads; in log order.
     options : XlogOptions
     segments : mapping of int to SegmentPlan
     reduce : ReducePlan
@@ -136,17 +137,17 @@ class ReadWork:
 
 @dataclass
 class ReadReport:
-    """What a task of the first stage did, apart from the rows that it passed on.
+    """The files that a task of the first stage wrote, and what it found in the rows.
 
     Parameters
     ----------
     changelog, pending : list of DataFile
     key_errors : pyarrow.Table
-        `pipeline.changelog.rows.KEY_ERRORS`, few.
+        `pipeline.changelog.rows.KEY_ERRORS`; a limited number.
     settled : dict of int to dict of int to int
-        As `pipeline.executors.work.BatchOutput` has it.
+        As in `pipeline.executors.work.BatchOutput`.
     unknown_spaces : dict of int to frozenset of int
-        Likewise.
+        As in `pipeline.executors.work.BatchOutput`.
     divergences : list of Divergence
 
     """
@@ -160,21 +161,21 @@ class ReadReport:
 
 
 def run_read_task(number: int, work: ReadWork) -> Iterator[pa.RecordBatch]:
-    """Do one task, and yield its cells; the last one is its report (`ReadReport`).
+    """Run one task, and yield its cells; the last one is its report (`ReadReport`).
 
     Parameters
     ----------
     number : int
-        Of the task.
+        The index of the task in `work.tasks`.
     work : ReadWork
 
     """
     task = _ReadTask(number, work)
-    asked = work.tasks[number]
-    if isinstance(asked, StoredRows):
-        yield from task.process_stored(asked)
+    rows = work.tasks[number]
+    if isinstance(rows, StoredRows):
+        yield from task.process_stored(rows)
     else:
-        for piece in asked:
+        for piece in rows:
             yield from task.process_range(piece)
     yield from task.finish()
 
@@ -189,14 +190,14 @@ class _ReadTask:
         self._pending: FileWriter | None = None
         self._read_before: dict[int, list[pa.RecordBatch]] = {}
 
-    def process_stored(self, asked: StoredRows) -> Iterator[pa.RecordBatch]:
-        rows = decode_cell(pa.py_buffer(asked.cell))
-        if asked.segment is None:
+    def process_stored(self, stored: StoredRows) -> Iterator[pa.RecordBatch]:
+        rows = decode_cell(pa.py_buffer(stored.cell))
+        if stored.segment is None:
             plan = next(iter(self._work.segments.values()))
             yield from self._buffer(keyed_again(rows, plan))
             return
         for batch in rows.to_batches():
-            yield from self._process_rows(batch, asked.segment)
+            yield from self._process_rows(batch, stored.segment)
 
     def process_range(self, piece: ByteRange) -> Iterator[pa.RecordBatch]:
         options = replace(self._work.options, with_replicaset=False)
@@ -269,7 +270,7 @@ def _writer(place: Place, table: str, schema: pa.Schema) -> FileWriter:
 def _copy_ranges(
     rows: pa.Table, tables: NDArray[np.int32], buckets: NDArray[np.int32], ranges: KeyRanges
 ) -> tuple[pa.Table, NDArray[np.int32]]:
-    """Return rows with a DELETE_RANGE once for each bucket that has keys of its table, and the bucket of each."""
+    """Repeat each DELETE_RANGE for all buckets of its table; return the rows, and the bucket of each row."""
     types = rows["type"].to_numpy()
     places = np.flatnonzero(types == DELETED_RANGE)
     if not len(places):
@@ -285,9 +286,9 @@ def _copy_ranges(
 def tasks_with_stored(
     tasks: Iterable[tuple[ByteRange, ...]], stored: Iterable[StoredRows]
 ) -> list[tuple[ByteRange, ...] | StoredRows]:
-    """Return all tasks in the order of the logs: rows that are applied again are the last."""
-    waited = list(stored)
-    first = [one for one in waited if one.segment is not None and one.segment < 0]
-    behind = [one for one in waited if one.segment is None or one.segment >= 0]
-    behind.sort(key=lambda one: one.segment is None)
-    return [*first, *tasks, *behind]
+    """Return all tasks in log order; rows that are applied again are the last."""
+    stored = list(stored)
+    first = [one for one in stored if one.segment is not None and one.segment < 0]
+    last = [one for one in stored if one.segment is None or one.segment >= 0]
+    last.sort(key=lambda one: one.segment is None)
+    return [*first, *tasks, *last]
