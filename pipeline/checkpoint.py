@@ -1,8 +1,7 @@
-"""Where a stream will continue, from its checkpoint and the tables, without Spark.
+"""Finds the offset at which a stream will resume, from its checkpoint and the tables, without Spark. Only reads.
 
-Spark keeps a file per batch under `offsets`, written before the batch begins, and one under `commits`, written after
-it (`OffsetSeqLog`, `CommitLog`); `metadata` has the query's id. A batch that `_epochs` has is done, whether `commits`
-has it or not. Only read.
+Spark writes a file under `offsets` before each batch, and one under `commits` after it (`OffsetSeqLog`, `CommitLog`);
+`metadata` has the query id. A batch in `_epochs` is finished even if it is not in `commits`.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from warehouse.warehouse import Warehouse
 
 
 def resume_offset(warehouse: Warehouse, checkpoint: str) -> Offset | None:
-    """Return the offset behind the last batch that is done; None where there is no checkpoint.
+    """Return the end offset of the last finished batch; None if there is no checkpoint.
 
     Raises
     ------
     OffsetError
-        The checkpoint cannot be read.
+        If the checkpoint cannot be read.
 
     """
     try:

@@ -1,6 +1,6 @@
-"""What a batch reads: segments of logs, rows that waited, and what planning must know of each.
+"""Collects the inputs of a batch's plan: descriptions of the log segments, and waiting rows.
 
-Here files are opened: headers, `_cluster` of a source that is new to its replicaset, rows of `_pending`.
+Reads headers of files, the `_cluster` of a source that is new to its replicaset, and rows of `_pending`.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from warehouse.commits import OpenTables
 def log_segments(
     segments: Iterable[Segment], state: State | None = None, limits: reader.Limits | None = None
 ) -> list[LogSegment]:
-    """Return what planning needs to know of segments; reads the headers of their files.
+    """Return the descriptions of segments for planning; reads the headers of their files.
 
     Parameters
     ----------
     segments : iterable of Segment
     state : State, optional
-        Knows the files that were read last.
+        Before the batch; it has the server version of files that are continued.
     limits : reader.Limits
-        Where more of a file must be read.
+        The limits for reading rows, if the header is not enough to find the server version.
 
     """
     known, bounds = {} if state is None else state.replicasets, limits or reader.Limits()
@@ -79,22 +79,22 @@ def _server_version_at(
         return max(version, known.server_version, key=release_number)
     if rules_of(version) == LATEST:
         return version
-    # After a start, of a file that was read in part: its rows of `_schema` say it.
+    # After a start in the middle of a file, its earlier rows of `_schema` show upgrades.
     return max([version, *_schema_versions(segment, meta, limits)], key=release_number)
 
 
 def _schema_versions(segment: Segment, meta: Meta, limits: reader.Limits) -> Iterator[str]:
-    wanted = Selection(spaces=frozenset({int(SystemSpace.SCHEMA)}))
+    selection = Selection(spaces=frozenset({int(SystemSpace.SCHEMA)}))
     fs, path = reader.open_fs(segment.path)
     for batch in reader.read_rows(
-        fs, path, meta.length, segment.begin, wanted, Mode.DROPMALFORMED, exact=True, limits=limits
+        fs, path, meta.length, segment.begin, selection, Mode.DROPMALFORMED, exact=True, limits=limits
     ):
-        said = map(schema_version, batch.column("tuple").to_pylist())
-        yield from (version for version in said if version is not None)
+        versions = map(schema_version, batch.column("tuple").to_pylist())
+        yield from (version for version in versions if version is not None)
 
 
 def server_version_of_file(follower: Follower, source: str, file: str) -> str | None:
-    """Return the version of the server that wrote a file of a source, None where it is not there any more."""
+    """Return the version of the server that wrote a file of a source; None if the file does not exist any more."""
     if source not in {one.name for one in follower.options.sources}:
         return None
     listing = follower.directory(source).listing()
@@ -109,24 +109,24 @@ def with_members(
     state: State,
     sources: int,
 ) -> list[LogSegment]:
-    """Return the segments, each source's first one with the source's `_cluster` where that must be read.
+    """Return the segments, with the source's `_cluster` in the first segment of each source that is new.
 
-    Document 000: a replicaset that is not known yet, or a source that takes over from another one, says which
-    instance each replica id is before its rows are read; else rows of ids that were registered in files outside the
-    batches would wait for ever, and ids that two members assigned to different instances would be mixed up. Of a source
-    that continues, the rows of `_cluster` are followed. An empty answer means an empty `_cluster`.
+    Document 000: if a replicaset is new, or a source takes over from another one, the source's `_cluster` is read
+    before its rows. Otherwise rows of replica ids that were registered in files outside of the batches would wait
+    forever, and ids that two members assign to different instances would be confused. For a source that continues, the
+    batch's rows of `_cluster` are enough.
 
     Parameters
     ----------
     segments : iterable of LogSegment
     files : mapping of int to Segment
-        By number.
+        By segment number.
     follower : Follower
-        Knows the sources' files.
+        Lists the sources' files.
     state : State
         Before the batch.
     sources : int
-        How many are configured: where there are more than replicasets, some have several.
+        The number of configured sources: if it exceeds that of replicasets, some replicasets have several.
 
     """
     found: list[LogSegment] = []
@@ -139,7 +139,7 @@ def with_members(
         if first and _must_read_members(known, segment.source, several=sources > len(replicasets)):
             own = files[segment.segment]
             directory = follower.directory(segment.source)
-            # A snapshot holds all of its `_cluster` itself.
+            # A snapshot contains the complete `_cluster` itself.
             members = {} if segment.is_snapshot else members_at(directory, directory.listing(), own)
             if members or segment.is_snapshot or not any(own.vclock.values()):
                 segment = replace(segment, members=members)  # noqa: PLW2901
@@ -154,9 +154,9 @@ def _must_read_members(known: ReplicasetState | None, source: str, *, several: b
 
 
 def with_server_versions(tables: OpenTables, follower: Follower, state: State) -> State:
-    """Return the state with the versions of the servers of replicasets whose rows wait.
+    """Return the state with the server version of each replicaset that has waiting rows, from their files' headers.
 
-    A start does not know them, and the files that are read next come later; how an UPDATE is computed depends on them.
+    The loaded state does not have these versions, but the waiting UPDATEs and UPSERTs are applied by their rules.
     """
     waiting = {
         one.id: one
@@ -175,7 +175,9 @@ def with_server_versions(tables: OpenTables, follower: Follower, state: State) -
 def pending_rows(
     tables: OpenTables, state: State, segments: Sequence[LogSegment], summaries: Mapping[str, Summary]
 ) -> list[PendingRows]:
-    """Return the waiting rows of a batch's replicasets, in front of its segments, or behind rows that they waited for.
+    """Return the waiting rows of a batch's replicasets, numbered to come before or after the batch's segments.
+
+    They come after them if the segments contain the rows that they waited for.
 
     Parameters
     ----------
@@ -196,7 +198,7 @@ def pending_rows(
     if not waiting:
         return []
     parts = _pending_by_segment(tables, {one.id: one for one in waiting})
-    # A generation has what waited from before it.
+    # A generation already contains the waiting rows from before it.
     behind = frozenset(
         one.uuid
         for one in waiting
@@ -218,7 +220,7 @@ def pending_rows(
 def _pending_by_segment(
     tables: OpenTables, waiting: Mapping[int, ReplicasetState]
 ) -> list[tuple[ReplicasetState, str, str, str | None, pa.RecordBatch]]:
-    """Return the rows of `_pending` of some replicasets, segment by segment, in the order of their logs."""
+    """Return the rows of `_pending` of some replicasets, by segment and in log order."""
     whole = read_pending(tables, waiting, for_definition=False)
     order = [(name, "ascending") for name in ("replicaset_id", "segment", "position", "row")]
     whole = whole.take(pc.sort_indices(whole, sort_keys=order)).combine_chunks()
@@ -238,9 +240,9 @@ def _pending_by_segment(
 
 
 def _fills_hole(replicaset: ReplicasetState, summary: Summary) -> bool:
-    """Whether rows continue what is settled, not what waits: another member's copy of the log.
+    """Return whether new rows contain a missing lsn before the waiting rows, as another member's copy of the log does.
 
-    They bring what was missing, so what waits comes behind them, as far as they do not have it themselves.
+    Then the waiting rows come after the new ones, and those that are in both are dropped.
     """
     missing = {i: lsn + 1 for i, lsn in replicaset.settled.items() if replicaset.read.get(i, 0) > lsn}
     missing |= {i: 1 for i in replicaset.read if i not in replicaset.settled}

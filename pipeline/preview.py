@@ -1,7 +1,7 @@
-"""What the next run of a configuration will do, found out without writing.
+"""Previews what the next run of a configuration will do, without writing.
 
-All that is new in the logs is planned as one batch, by the code that the writer plans with: from the state as of the
-newest epoch, with ids that are given in memory alone. Rows are read and not kept.
+All new rows in the logs are planned as one batch, with the writer's code, from the state of the newest epoch. Ids are
+allocated only in memory. Rows are summarized, and not stored.
 """
 
 from __future__ import annotations
@@ -42,33 +42,33 @@ from warehouse.requests import Request
 from warehouse.rid import RidTable
 
 MAX_INSTANTS = 1000
-"""A run that stops at instants is followed over so many of them at most."""
+"""The maximum number of instants that a preview follows."""
 
 
 @dataclass(frozen=True)
 class Preview:
-    """What a run will do.
+    """The planned effects of the next run.
 
     Parameters
     ----------
     before : State
-        As of the newest epoch.
+        The state of the newest epoch.
     plan : BatchPlan or None
-        Of all that is new; None where nothing is.
+        The plan of all new rows; None if there are none.
     start_offsets : mapping of str to Entry
-        Where it begins in each replicaset.
+        For each replicaset uuid, the offset at which the run begins to read.
     bytes : mapping of str to int
-        What it reads of the logs of each replicaset.
+        For each replicaset uuid, the number of bytes of logs that the run reads.
     unfollowed : mapping of str to str
-        Source to the reason why it cannot be followed.
+        For each source that cannot be read, the reason.
     tables : mapping of str to TableChange
-        What happens to each table of a space that the rows change.
+        For each table with new rows, how it must change before it can be written.
     masks : tuple of MaskChange
-        Tables that the start writes again since they are masked in another way.
+        Tables that are rewritten at the start because their masks changed.
     own_tables : tuple of str
-        Tables of the aggregator itself that the start makes.
+        The aggregator's own tables that the start creates.
     requests : tuple of Request
-        Those that it takes up.
+        Open requests, which the run will execute.
     is_primary : bool
         Whether the warehouse may be written.
 
@@ -87,7 +87,7 @@ class Preview:
 
 
 def preview_next_run(config: Config) -> Preview:
-    """Return what the next run of a configuration will do."""
+    """Plan the next run of a configuration, without writing."""
     warehouse = EpochWarehouse(None, config.warehouse, config.database)
     ids = _cluster_after_start(warehouse, config)
     state = load_state(warehouse) if warehouse.exists(EPOCHS) else State()
@@ -124,22 +124,22 @@ def preview_next_run(config: Config) -> Preview:
 
 
 def begin_offsets(follower: Follower, start: Offset, end: Offset) -> Offset:
-    """Return where a run begins in each replicaset that it follows.
+    """Return the offset at which a run begins to read each replicaset.
 
     Parameters
     ----------
     follower : Follower
     start : Offset
-        Where the stream ended.
+        The end offset of the last finished batch.
     end : Offset
-        As the follower's first look returns it.
+        The end of the logs, as `follower.latest(start)` returns it.
 
     """
     return {**follower.initial(), **{uuid: start[uuid] for uuid in end if uuid in start}}
 
 
 class _RangeSummarizer:
-    """Summarizes rows in this process, range by range, and keeps none."""
+    """Summarizes rows in this process, one byte range at a time, without storing them."""
 
     def __init__(self, follower: Follower, segments: Sequence[Segment]) -> None:
         self._options, self._segments = follower.options, segments
@@ -156,7 +156,7 @@ class _RangeSummarizer:
 
 
 def _cluster_after_start(warehouse: EpochWarehouse, config: Config) -> Cluster:
-    """Return `_cluster_after_start` as a start leaves it."""
+    """Return the aggregator's `_cluster` after the next start."""
     known = Cluster(config.cluster.allocation, {})
     if warehouse.exists(cluster.TABLE):
         known = cluster.load(warehouse)
@@ -168,7 +168,7 @@ def _allocate_in_memory(table: Cluster, incoming: Sequence[Incoming]) -> Cluster
 
 
 def _with_masks(state: State, masks: Sequence[MaskChange]) -> State:
-    """Return the state after a start, which makes and removes exact tables for the masks."""
+    """Return the state after a start has created and dropped exact tables for changed masks."""
     masked = {one.exact: state.versions[one.table] for one in masks if one.encoding is not None}
     gone = {one.exact for one in masks if one.encoding is None}
     kept = {table: version for table, version in state.versions.items() if table not in gone}
@@ -195,7 +195,7 @@ def _bytes_by_replicaset(segments: Sequence[Segment]) -> dict[str, int]:
 def _table_changes(
     warehouse: EpochWarehouse, plan: BatchPlan, masks: Sequence[MaskChange]
 ) -> dict[str, TableChange]:
-    """Return what happens to the tables of a batch, behind what the start does to those with other masks."""
+    """Return how the tables of a batch must change, except those that the start rewrites for their masks."""
     done = {name for one in masks for name in (one.table, one.exact)}
     found: dict[str, TableChange] = {}
     for encoding in bucket_plan(plan).encodings:

@@ -1,4 +1,4 @@
-"""Opens the writer of a deployment: what a job does between taking the writer lock and its first batch."""
+"""Opens the writer of a deployment: all steps of a job between acquiring the writer lock and its first batch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def open_writer(
     distributed: MakeDistributed | None = None,
     tasks: int = 1,
 ) -> BatchWriter:
-    """Return the writer of a deployment, after everything of an unfinished batch has been rolled back.
+    """Roll back an unfinished batch, and return the writer of a deployment.
 
     Parameters
     ----------
