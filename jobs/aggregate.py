@@ -28,7 +28,7 @@ from pipeline.requests.service import Service
 from pipeline.source_options import stream_options
 from pipeline.start.open_writer import open_writer
 from pipeline.state import State
-from pipeline.stream import StreamWriter, Watch
+from pipeline.stream import OnResult, StreamWriter
 from schemas.compiled import is_kept
 from sources.xlog.datasource import register
 from sources.xlog.format.kernels.fill import walk_rows
@@ -145,7 +145,7 @@ def aggregate(config: Config, *, once: bool = False) -> State:
         StreamProgress(config.sources) as progress,
         metrics_listener(spark, config, once=once, lock=lock, peers=peers) as listener,
     ):
-        watches: list[Watch] = [progress.batch_done, *([] if listener is None else [listener.batch_done])]
+        watches: list[OnResult] = [progress.batch_done, *([] if listener is None else [listener.batch_done])]
         if peers is not None:
             watches.append(lambda _done: peers.follow())
         writer = writer_on(spark, config, warehouse, lock)

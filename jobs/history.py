@@ -31,14 +31,14 @@ from config.deployment import Config
 from jobs.commands.main import main
 from jobs.runtime.session import spark_session
 from pipeline.changelog.servers import SERVER_VERSION
-from pipeline.inputs import server_of
-from pipeline.plan.control import SpaceChange, follow
-from pipeline.plan.held_rows import FOLLOWED, unfollowed
-from pipeline.plan.history import History, Lineage, SchemaVersion, history_of
+from pipeline.inputs import server_version_of_file
+from pipeline.plan.control import SpaceChange, follow_control_rows
+from pipeline.plan.held_rows import APPLIED_TYPES, unsupported_reason
+from pipeline.plan.history import History, Lineage, SchemaVersion, build_history
 from pipeline.plan.position import LogPosition
-from pipeline.plan.router import router_of
+from pipeline.plan.router import build_router
 from pipeline.plan.summary import ControlRow
-from pipeline.plan.tables import CHANGES, check_space, layout_of
+from pipeline.plan.tables import CHANGE_TYPES, build_table_layout, check_space
 from pipeline.source_options import stream_options
 from pipeline.state import State
 from schemas.errors import UnsupportedError, WarehouseError
@@ -113,13 +113,13 @@ def definitions_of(log: DataFrame, config: Config) -> Definitions:
     for replicaset_id in {row.replicaset_id for row in rows}:
         own = [row for row in rows if row.replicaset_id == replicaset_id]
         snapshots = frozenset(row.segment for row in own if row.file.endswith(".snap"))
-        changes[replicaset_id] = follow({}, {}, map(_control, own), snapshots).changes
-    return Definitions(history_of({}, changes, router_of(config.spaces, check_space)), changes)
+        changes[replicaset_id] = follow_control_rows({}, {}, map(_control, own), snapshots).changes
+    return Definitions(build_history({}, changes, build_router(config.spaces, check_space)), changes)
 
 
 def _is_held() -> Column:
     """Return whether a row blocks its space: no later row of the space can be followed."""
-    followed = [one.name for one in FOLLOWED]
+    followed = [one.name for one in APPLIED_TYPES]
     return (F.col("space_id") > SYSTEM_ID_MAX) & ~F.col("type").isin(followed)
 
 
@@ -140,7 +140,7 @@ def _control(row: Any) -> ControlRow:
         operations=operations,
         body=body,
         timestamp=row.timestamp,
-        held=unfollowed(row.type) if row.space_id > SYSTEM_ID_MAX else None,
+        held_reason=unsupported_reason(row.type) if row.space_id > SYSTEM_ID_MAX else None,
     )
 
 
@@ -265,7 +265,7 @@ def rules_by_replicaset(log: DataFrame, config: Config) -> dict[int, Rules]:
     follower = Follower(parse_options(stream_options(config, State(), 1)))
     found = {}
     for replicaset_id, (source, file) in rows:
-        server = server_of(follower, source, file)
+        server = server_version_of_file(follower, source, file)
         if server is None:
             LOG.warning("%s of %s is missing: its UPDATEs are computed as by a new server", file, source)
         else:
@@ -289,7 +289,7 @@ def _with_versions(log: DataFrame, intervals: Sequence[Interval]) -> DataFrame:
         if one.until is not None:
             here = here & (place < _place(one.until))
         column = F.when(here, F.lit(one.version)).otherwise(column)
-    rows = log.where(F.col("type").isin(*CHANGES)).withColumn("layout", column)
+    rows = log.where(F.col("type").isin(*CHANGE_TYPES)).withColumn("layout", column)
     return rows.where("layout IS NOT NULL")
 
 
@@ -405,7 +405,7 @@ def _folded(rows: DataFrame, formats: Sequence[TupleFormat]) -> DataFrame:
 
 
 def _shown(made: DataFrame, versions: Sequence[SchemaVersion], config: Config) -> DataFrame:
-    decode = tuple_columns(layout_of([one.space for one in versions], config.types, config.spaces))
+    decode = tuple_columns(build_table_layout([one.space for one in versions], config.types, config.spaces))
     of_key = Window.partitionBy(*KEYS).orderBy(*ORDER)
     return made.select(
         F.col("_key").alias("key"),

@@ -13,14 +13,14 @@ import click
 from config.deployment import Config
 from jobs.runtime.command_line import DONE, FAILED, finished
 from observe.preview.changes import Sign, as_json, format_changes, planned_changes
-from pipeline.preview import preview_of
+from pipeline.preview import preview_next_run
 
 COLOURS = {Sign.NEW: "green", Sign.CHANGED: "yellow", Sign.GONE: "magenta", Sign.REFUSED: "red"}
 
 
 def show(config: Config, *, is_json: bool) -> int:
     """Print what a run will do, and return 1 if something is refused or rows will wait."""
-    changes = planned_changes(config, preview_of(config))
+    changes = planned_changes(config, preview_next_run(config))
     if is_json:
         print(json.dumps(as_json(changes)))
     else:

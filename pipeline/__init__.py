@@ -1,1 +1,1 @@
-"""One micro-batch, from bytes of logs to the commit of an epoch."""
+"""Processes micro-batches, from the bytes of logs to the commit of an epoch."""

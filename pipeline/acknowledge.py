@@ -1,15 +1,14 @@
-"""Acknowledgements to the spools among the sources: what the tables hold, so that their daemon may remove files.
+"""Acknowledges to local spools which rows are in the tables, so that the subscription daemon may remove old files.
 
-After the commit of a batch each local spool of its replicasets gets an acknowledgement (`sources.spool.acks`): the
-vclock at which the file begins in which that batch *began*, as far as it is settled. A job that was killed begins the
-same batch again, another member begins at that file, a lost checkpoint at what is settled. So an idle stream keeps the
-files of its last batch.
+After the commit of a batch, each local spool of its replicasets gets an acknowledgement (`sources.spool.acks`): the
+vclock in the header of the file in which that batch *began*, limited to the settled vclock. A killed job repeats the
+same batch, another member continues from that file, and after a lost checkpoint the stream starts from the settled
+vclock. So the files of an idle stream's last batch stay.
 
-Neither Spark nor delta-rs forces to the disk what it commits, and a file that every reader has passed is removed: so
-the file system of a local warehouse is synced before a spool gets a later position. An object store is durable by
-itself.
+Neither Spark nor delta-rs syncs its commits to the disk, but a file that every reader has acknowledged is removed. So
+the file system of a local warehouse is synced before each later acknowledgement. An object store is durable by itself.
 
-An acknowledgement that cannot be written is a warning: no row waits for it. Not here: removing anything.
+A failed acknowledgement is only a warning: no row waits for it. The daemon removes the files.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ from sources.xlog.stream.follow import Follower
 log = logging.getLogger(__name__)
 
 
-def force_file_system(path: Path) -> None:
-    """Force to the disk whatever was written to the file system that a path is on.
+def sync_file_system(path: Path) -> None:
+    """Sync the file system of a path to the disk (`syncfs`).
 
     Raises
     ------
     OSError
-        The path is missing, or something could not be written.
+        If the path is missing, or data could not be written.
 
     """
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -50,46 +49,46 @@ def force_file_system(path: Path) -> None:
         os.close(file)
 
 
-def reader_of(config: Config) -> str:
-    """Return the name under which a deployment acknowledges: two warehouses have two."""
+def reader_name(config: Config) -> str:
+    """Return the reader's name in acknowledgements of a deployment: it is unique for each warehouse."""
     return config.reader or f"{config.database}-{zlib.crc32(config.warehouse.encode()):08x}"
 
 
-def passed(header: Vclock, one: ReplicasetState, source: SourceConfig) -> dict[int, int]:
-    """Return the vclock up to which a source is never read again, in the source's own replica ids.
+def passed_vclock(header: Vclock, one: ReplicasetState, source: SourceConfig) -> dict[int, int]:
+    """Return the vclock up to which a source is never read again, in the source's replica ids.
 
     Parameters
     ----------
     header : Vclock
-        Of the file where the last batch began.
+        The header's vclock of the file where the last batch began.
     one : ReplicasetState
-        After it.
+        After the last batch.
     source : SourceConfig
-        Instances that its whitelist leaves out are passed as far as the header says.
+        Components of instances that its whitelist excludes are taken from the header.
 
     """
-    ids = one.ids.get(source.name, {})
+    ids = one.id_translations.get(source.name, {})
     found = {}
     for local_id, lsn in header.items():
-        meant = ids.get(local_id, local_id)
-        is_wanted = not source.origins or one.cluster.get(meant) in source.origins
-        found[local_id] = min(lsn, one.settled.get(meant, 0)) if is_wanted else lsn
+        translated = ids.get(local_id, local_id)
+        is_read = not source.origins or one.cluster.get(translated) in source.origins
+        found[local_id] = min(lsn, one.settled.get(translated, 0)) if is_read else lsn
     return found
 
 
 class Acknowledger:
-    """Acknowledges to the local spools of a deployment what has been passed.
+    """Acknowledges rows to the local spools of a deployment.
 
     Parameters
     ----------
     config : Config
     follower : Follower
-        Of the same sources; asked to which replicaset a spool belongs.
+        Of the same sources; it finds the replicaset of a spool.
 
     """
 
     def __init__(self, config: Config, follower: Follower) -> None:
-        self._reader = reader_of(config)
+        self._reader = reader_name(config)
         self._sources = [source for source in config.sources if "://" not in source.path]
         self._follower = follower
         self._uuids: dict[str, str] = {}
@@ -98,14 +97,14 @@ class Acknowledger:
         self._acknowledged: dict[str, dict[int, int]] = {}
 
     def __call__(self, began: Offset, state: State) -> None:
-        """Acknowledge to all spools.
+        """Acknowledge the last batch to all local spools.
 
         Parameters
         ----------
         began : Offset
-            Where the batch that was committed last began.
+            The start offset of the last committed batch.
         state : State
-            After it.
+            After that batch.
 
         """
         for source in self._sources:
@@ -113,7 +112,7 @@ class Acknowledger:
             try:
                 uuid = self._replicaset(source) if is_spool(spool) else ""
                 if uuid in began and uuid in state.replicasets:
-                    vclock = passed(began[uuid].vclock, state.replicasets[uuid], source)
+                    vclock = passed_vclock(began[uuid].vclock, state.replicasets[uuid], source)
                     self._acknowledge(source.name, spool, vclock)
             except (OSError, AggregatorError) as error:
                 log.warning("source %s: %s was not acknowledged: %s", source.name, spool, error)
@@ -122,7 +121,7 @@ class Acknowledger:
         if self._acknowledged.get(name) == vclock and renew_ack(spool, self._reader):
             return
         if self._warehouse is not None and self._warehouse.exists():
-            force_file_system(self._warehouse)
+            sync_file_system(self._warehouse)
         write_ack(spool, self._reader, vclock)
         self._acknowledged[name] = vclock
 

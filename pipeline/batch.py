@@ -1,11 +1,10 @@
-"""One micro-batch, from its segments to its epoch: the whole of it is `BatchWriter.process`.
+"""Processes one micro-batch, from its segments to its epoch: see `BatchWriter.process`.
 
     segments → summaries → plan → `_cluster`, `_applier_map` → tables prepared
-        → an executor writes the files of all tables → one commit a table, `_epochs` last
+        → an executor writes the files of all tables → one commit for each table, `_epochs` last
 
-What happens between segments and files is in the packages of this folder, in the order of the data: `plan`,
-`changelog`, `reduce`, `resolve`, `encode`, `write`, `commit`. Two executors run the same functions: `local` in this
-process, `distributed` in Spark's tasks.
+The stages are packages of this folder, in the order of the data: `plan`, `changelog`, `reduce`, `resolve`, `encode`,
+`write`, `commit`. Two executors run the same functions: `local` in this process, `distributed` in Spark's tasks.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from pipeline.commit.batch import BatchName, commit_batch, instant_label
 from pipeline.commit.epoch import append_rows, commit_epoch
 from pipeline.commit.vshard import with_collected
 from pipeline.executors.local import LocalExecutor, read_locally
-from pipeline.executors.work import Executor, Work
+from pipeline.executors.work import BatchWork, Executor
 from pipeline.plan.plan import BatchPlan
-from pipeline.plan.router import router_of
+from pipeline.plan.router import build_router
 from pipeline.plan.tables import check_space
 from pipeline.planning import Planner
 from pipeline.requests.generation import Healing
@@ -54,25 +53,25 @@ from warehouse.write import arrow_rows
 log = logging.getLogger(__name__)
 
 
-def reached(step: str) -> None:
-    """Note that a step is done; tests end the process here."""
+def note_step(step: str) -> None:
+    """Log that a step is done; tests replace this function to kill the process at a step."""
     log.debug("step %s is done", step)
 
 
 @dataclass(frozen=True)
 class BatchResult:
-    """What one batch did, for progress and metrics.
+    """The size and the duration of one batch, for progress and metrics.
 
     Parameters
     ----------
     batch_id : int
     rows : int
-        Rows read, those of other members' copies included.
+        Number of rows read, including duplicates from other members' logs.
     seconds : float
     tables : int
-        Tables of spaces written.
+        Number of tables of spaces written.
     steps : mapping of str to float
-        Seconds from the beginning at which each step was done, in their order.
+        For each step, in order, the seconds from the batch's begin to the step's end.
 
     """
 
@@ -87,9 +86,9 @@ MakeDistributed = Callable[[Follower, Sequence[Segment]], Executor]
 
 
 class BatchWriter:
-    """Does batches, one after another, and holds the state between them.
+    """Processes batches one after another, and stores the state between them.
 
-    Other work on the tables holds `between`, so that no batch runs at the same time.
+    Other work on the tables acquires the lock `between`, so that no batch runs at the same time.
 
     Parameters
     ----------
@@ -98,11 +97,11 @@ class BatchWriter:
     follower : Follower
         Of the deployment's sources.
     lock : WriterLock
-        Held as long as the writer lives.
+        The acquired lock.
     state : State
         As loaded (`pipeline.commit.load`).
     distributed : callable, optional
-        Makes the executor of a batch that does not fit the driver; without it every batch is done here.
+        Makes the executor of a batch that does not fit the driver's memory; by default all batches are done locally.
 
     """
 
@@ -121,7 +120,7 @@ class BatchWriter:
         self.follower = follower
         self._warehouse, self._config = warehouse, config
         self._lock, self._distributed = lock, distributed
-        self._router = router_of(config.spaces, check_space)
+        self._router = build_router(config.spaces, check_space)
         self._cache = FileCache()
         self._cluster: Cluster | None = None
         self._began = 0.0
@@ -134,17 +133,17 @@ class BatchWriter:
         healing: Healing | None = None,
         follower: Follower | None = None,
     ) -> tuple[int, int]:
-        """Do one batch, and return the rows read and the tables of spaces written.
+        """Process one batch; return the number of rows read, and of tables of spaces written.
 
         Parameters
         ----------
         segments : sequence of Segment
-            What it reads of logs; rows of the same replicasets that wait are read as well.
+            The parts of logs to read; waiting rows of the same replicasets are read as well.
         name : BatchName
         healing : Healing, optional
-            Of a batch whose snapshot replaces the state of its replicaset.
+            Given if the batch's snapshot replaces the state of its replicaset.
         follower : Follower, optional
-            Knows the segments' files; by default the deployment's.
+            Lists the segments' files; by default the deployment's follower.
 
         """
         self._began, self.steps = time.monotonic(), {}
@@ -156,7 +155,7 @@ class BatchWriter:
     ) -> tuple[int, int]:
         executor = self._executor(segments, reader)
         plan, pending = self._planned(executor, segments, healing, reader)
-        if not plan.rows:
+        if not plan.row_count:
             self._commit_instant(name)
             return 0, 0
         self._lock.check()
@@ -170,10 +169,10 @@ class BatchWriter:
         self._lock.check()
         closed = () if healing is None else healing.gap_rows(plan.epoch)
         self.state = commit_batch(self.tables, work, prepared, written, name, self._reached, closed)
-        return plan.rows, len(written.tables)
+        return plan.row_count, len(written.tables)
 
     def _commit_instant(self, name: BatchName) -> None:
-        """Commit the epoch of an instant whose batch has no rows, as where a whitelist leaves the markers out."""
+        """Commit the epoch of an instant whose batch has no rows, for example if a whitelist excludes the markers."""
         label = instant_label(name, self.state)
         if label is not None:
             self._lock.check()
@@ -183,11 +182,11 @@ class BatchWriter:
 
     @property
     def config(self) -> Config:
-        """The configuration by which batches are done now."""
+        """The configuration that the next batch will use."""
         return self._config
 
     def use_policy(self, space: str, policy: Policy) -> None:
-        """Use another policy for a space from now on; its table is rebuilt by it already."""
+        """Use another policy for a space from now on; its table must have been rebuilt with it before."""
         spaces = {**self._config.policies.spaces, space: policy}
         policies = self._config.policies.model_copy(update={"spaces": spaces})
         self._config = self._config.model_copy(update={"policies": policies})
@@ -206,9 +205,9 @@ class BatchWriter:
         healing: Healing | None,
         follower: Follower,
     ) -> tuple[BatchPlan, list[PendingRows]]:
-        """Return the plan, and the rows that waited."""
+        """Return the plan, and the waiting rows that the batch reads."""
         planner = Planner(self._config, self.tables, self.state, self._allocate, self._router)
-        return planner.planned(executor, segments, follower, healing)
+        return planner.plan(executor, segments, follower, healing)
 
     def _allocate(self, incoming: Sequence[Incoming]) -> Cluster:
         table = self._cluster or cluster.load(self._warehouse)
@@ -222,8 +221,8 @@ class BatchWriter:
 
     def _work(
         self, plan: BatchPlan, pending: Sequence[PendingRows], healing: Healing | None
-    ) -> tuple[Work, Prepared]:
-        """Return a batch with all that its tasks need; tables that it lacks are created."""
+    ) -> tuple[BatchWork, Prepared]:
+        """Create missing tables, and return the batch with all inputs of its tasks."""
         tables, bucket = self.tables, bucket_plan(plan)
         prepared = prepare_tables(tables, bucket.encodings)
         names = {name for one in bucket.encodings for name in (one.exact, one.name)}
@@ -237,7 +236,7 @@ class BatchWriter:
         )
         again = repeated_lsns(plan)
         return (
-            Work(
+            BatchWork(
                 plan,
                 tables.place,
                 segment_plans(plan),
@@ -273,4 +272,4 @@ class BatchWriter:
 
     def _reached(self, step: str) -> None:
         self.steps[step] = time.monotonic() - self._began
-        reached(step)
+        note_step(step)

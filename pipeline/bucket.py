@@ -1,15 +1,15 @@
-"""The stages between keyed rows and rows of tables, for some keys: all of a batch's, or one bucket of them.
+"""Turns keyed rows into rows of tables, for all keys of a batch or for those of one bucket.
 
-    keyed rows → versions before (lookup) → reduce → resolve → encode
+    keyed rows → lookup of base versions → reduce → resolve → encode
 
-Both executors call it: the local one once, the distributed one in a task for each bucket.
+The local executor calls `process_bucket` once, the distributed one in a task for each bucket.
 
-In a sharded cluster a client writes a key in the one replicaset that holds its bucket. Two versions of it are a
-conflict only where two replicasets hold the bucket as active at once, and the tuples differ; `without_moves` removes
-the other decisions.
+In a sharded cluster a client writes a key only in the replicaset that has its bucket of vshard. Two versions are a
+conflict only if the bucket is active in two replicasets at once and the tuples differ; `without_moves` removes the
+other decisions.
 
-vshard's garbage collector deletes the tuples of a bucket that its replicaset has sent away. These DELETEs are found
-while such buckets are being collected; `pipeline.changelog.moves` marks the other rows of moves.
+vshard's garbage collector deletes the tuples of a bucket that its replicaset has sent away. `find_collected_rows` finds
+these DELETEs; `pipeline.changelog.moves` marks the other rows of moves.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from pipeline.changelog.moves import COLLECTED, ShardPlan, bucket_keys, shard_plan
 from pipeline.changelog.rows import DELETED, INSERT, REPLACE, UPSERT
 from pipeline.encode.columns import TableEncoding, encode, encoding_of
-from pipeline.key_ranges import Share
+from pipeline.key_ranges import BucketShare
 from pipeline.plan.plan import BatchPlan
 from pipeline.reduce.base import KeyedRows, base_requests, keyed_rows, more_requests
 from pipeline.reduce.reduce import reduce
@@ -43,16 +43,16 @@ from udfs.versions.kernels.lives import PRESENT, UNFIT
 Int64s = NDArray[np.int64]
 
 
-def collected_rows(
+def find_collected_rows(
     keyed: KeyedRows, entries: pa.Table, plan: ReducePlan, shards: ShardPlan | None
 ) -> pa.Table:
-    """Return the rows that the garbage collector made, as `COLLECTED`.
+    """Return the DELETEs by vshard's garbage collector, as `COLLECTED`.
 
     Parameters
     ----------
     keyed : KeyedRows
     entries : pyarrow.Table
-        `pipeline.reduce.versions.ENTRIES`: the versions before the batch.
+        `pipeline.reduce.versions.ENTRIES`: the base versions.
     plan : ReducePlan
     shards : ShardPlan or None
 
@@ -61,12 +61,14 @@ def collected_rows(
     if shards is None or events.null_count == len(events):
         return COLLECTED.empty_table()
     ids = keyed.groups.ids
-    asked = np.unique(ids[events.is_valid().to_numpy(zero_copy_only=False)])
-    rows = np.flatnonzero(np.isin(ids, asked[asked >= 0]))
+    candidates = np.unique(ids[events.is_valid().to_numpy(zero_copy_only=False)])
+    rows = np.flatnonzero(np.isin(ids, candidates[candidates >= 0]))
     rows = rows[np.argsort(ids[rows], kind="stable")]
     replicasets = plan.replicasets[plan.slot_lineages[keyed.slots[rows]]]
     found = []
-    for row, replicaset, bucket, count in _with_buckets(keyed, entries, rows, replicasets, plan, shards):
+    for row, replicaset, bucket, count in _deletes_with_buckets(
+        keyed, entries, rows, replicasets, plan, shards
+    ):
         moves = shards.moves.get(replicaset)
         if moves is not None and moves.state(bucket, count) in COLLECTED_IN:
             found.append((row, replicaset))
@@ -81,7 +83,7 @@ def collected_rows(
     )
 
 
-def _with_buckets(
+def _deletes_with_buckets(
     keyed: KeyedRows,
     entries: pa.Table,
     rows: Int64s,
@@ -89,13 +91,14 @@ def _with_buckets(
     plan: ReducePlan,
     shards: ShardPlan,
 ) -> Iterator[tuple[int, int, bytes, int]]:
-    """Yield each DELETE with its replicaset, the bucket of the tuple that it finds, and how far `_bucket` was then.
+    """Yield each DELETE of a tuple that has a bucket id: its row, replicaset id, bucket id and `bucket_events`.
 
     Parameters
     ----------
     rows : int64[n]
-        Of some keys; each key's together, in the order of the log.
+        Indices of the rows of some keys, sorted by key, then in log order.
     replicasets : int32[n]
+        The replicaset id of each row.
 
     """
     place = pa.array(rows)
@@ -118,18 +121,18 @@ def _with_buckets(
         elif types[i] == DELETED:
             if bucket is not None and events[i] is not None:
                 yield row, int(replicasets[i]), bucket, events[i]
-            bucket = None  # another DELETE finds nothing
+            bucket = None  # the next DELETE of the key has no tuple to delete
 
 
 def _buckets_before(
     entries: pa.Table, shards: ShardPlan, versions: dict[tuple[int, bytes], int]
 ) -> dict[tuple[int, int, bytes], bytes]:
-    """Return the bucket of the tuple that each replicaset had under each key, by (table, replicaset id, key).
+    """Return the bucket id of each base version, by (table, replicaset id, key).
 
     Parameters
     ----------
     versions : dict of (int, bytes) to int
-        Table and key to the schema version that says where the bucket's id is.
+        For each (table, key), the schema version that gives the field of the bucket id.
 
     """
     whole = entries.combine_chunks()
@@ -137,20 +140,20 @@ def _buckets_before(
         return {}
     tables, keys = whole["table"].to_pylist(), as_array(whole["key"]).to_pylist()
     states = whole["state"].to_numpy()
-    wanted = [i for i, key in enumerate(keys) if (tables[i], key) in versions and states[i] == PRESENT]
-    tuples = as_array(whole["tuple"]).take(pa.array(wanted, pa.int64()))
-    places = pa.array([versions[tables[i], keys[i]] for i in wanted], pa.int32())
+    present = [i for i, key in enumerate(keys) if (tables[i], key) in versions and states[i] == PRESENT]
+    tuples = as_array(whole["tuple"]).take(pa.array(present, pa.int64()))
+    places = pa.array([versions[tables[i], keys[i]] for i in present], pa.int32())
     buckets = bucket_keys(tuples, shards.fields, places).to_pylist()
     replicasets = whole["replicaset_id"].to_pylist()
     return {
         (tables[i], replicasets[i], keys[i]): bucket
-        for i, bucket in zip(wanted, buckets, strict=True)
+        for i, bucket in zip(present, buckets, strict=True)
         if bucket is not None
     }
 
 
 def without_moves(conflicts: pa.Table, shards: ShardPlan) -> pa.Table:
-    """Return the decisions that are conflicts.
+    """Return the decisions that are real conflicts, without those that a move of a bucket explains.
 
     Parameters
     ----------
@@ -183,19 +186,19 @@ def without_moves(conflicts: pa.Table, shards: ShardPlan) -> pa.Table:
 
 
 COLUMN_BYTES = 2**31 - 1
-"""The longest column of bytes that is reduced at once."""
+"""The size limit of a binary column that is reduced at once."""
 
 
 @dataclass(frozen=True)
 class BucketPlan:
-    """What the stages need to know of a batch. Picklable.
+    """The parts of a batch's plan that `process_bucket` needs. Picklable.
 
     Parameters
     ----------
     reduce : ReducePlan
     resolve : ResolvePlan
     encodings : tuple of TableEncoding
-        By the number of a table.
+        By table number.
     shards : ShardPlan or None
         vshard's buckets; None where no replicaset is a storage of vshard.
 
@@ -208,31 +211,31 @@ class BucketPlan:
 
 
 def bucket_plan(plan: BatchPlan) -> BucketPlan:
-    """Return what the stages need to know of a batch."""
+    """Return the parts of a batch's plan that `process_bucket` needs."""
     encodings = tuple(encoding_of(table) for table in plan.tables.values())
     return BucketPlan(reduce_plan(plan), resolve_plan(plan), encodings, shard_plan(plan))
 
 
 @dataclass(frozen=True)
 class BucketResult:
-    """Changes of the tables by the keys of one bucket.
+    """The changes of all tables for the keys of one bucket.
 
     Parameters
     ----------
     rows : mapping of int to pyarrow.Table
-        New rows of the exact tables, by the number of a table.
+        New rows of the exact tables, by table number.
     removed : mapping of FileRef to int64[n]
-        Places of rows that go.
+        For each file, the row numbers to remove.
     removed_keys : mapping of int to pyarrow.BinaryArray
-        Their keys, by the number of a table.
+        The keys of the removed rows, by table number.
     versions, conflicts, quarantine : pyarrow.Table
-        Rows of the system tables.
+        New rows of the system tables.
     lost : pyarrow.Table
-        `pipeline.changelog.rows.KEY_ERRORS`: versions that a changed primary key left without one.
+        `pipeline.changelog.rows.KEY_ERRORS`: versions that have no valid key after the primary key changed.
     writers : frozenset of (int, int)
-        (table, replicaset id) of all changed versions.
-    unfit : frozenset of int
-        Tables with a version that is neither a tuple in the table nor a deletion.
+        (table number, replicaset id) of all changed versions.
+    unfit_tables : frozenset of int
+        Numbers of tables that have got a version which is neither a tuple nor a deletion.
     collected : pyarrow.Table
         `pipeline.changelog.moves.COLLECTED`.
 
@@ -246,24 +249,24 @@ class BucketResult:
     quarantine: pa.Table
     lost: pa.Table
     writers: frozenset[tuple[int, int]]
-    unfit: frozenset[int]
+    unfit_tables: frozenset[int]
     collected: pa.Table = field(default_factory=COLLECTED.empty_table)
 
 
 def process_bucket(
-    keyed: pa.Table, plan: BucketPlan, files: BaseFiles, cache: FileCache, share: Share | None = None
+    keyed: pa.Table, plan: BucketPlan, files: BaseFiles, cache: FileCache, share: BucketShare | None = None
 ) -> BucketResult:
-    """Return what some keys change.
+    """Compute the changes of all tables by keyed rows.
 
     Parameters
     ----------
     keyed : pyarrow.Table
-        `pipeline.changelog.rows.KEYED`; each replicaset's rows in the order of its log.
+        `pipeline.changelog.rows.KEYED`; each replicaset's rows in log order.
     plan : BucketPlan
     files : BaseFiles
-        Where the versions before are.
+        The files with the base versions.
     cache : FileCache
-    share : Share, optional
+    share : BucketShare, optional
         The bucket's keys; all keys by default.
 
     """
@@ -280,12 +283,12 @@ def process_bucket(
     resolved = resolve(reduced.changes, found.entries, plan.resolve)
     if plan.shards is not None:
         resolved = replace(resolved, conflicts=without_moves(resolved.conflicts, plan.shards))
-    result = encoded(resolved, reduced.lost, found.files, plan.encodings, plan.resolve)
-    return replace(result, collected=collected_rows(rows, found.entries, plan.reduce, plan.shards))
+    result = encode_result(resolved, reduced.lost, found.files, plan.encodings, plan.resolve)
+    return replace(result, collected=find_collected_rows(rows, found.entries, plan.reduce, plan.shards))
 
 
 def _refuse_huge(keyed: pa.Table) -> None:
-    """Refuse rows with a column of 2 GiB, which Arrow does not hold in one array (offsets of 32 bits)."""
+    """Raise UnsupportedError for a column of 2 GiB, which does not fit an Arrow array (offsets of 32 bits)."""
     for column in keyed.schema:
         size = keyed[column.name].nbytes if pa.types.is_binary(column.type) else 0
         if size >= COLUMN_BYTES:
@@ -295,17 +298,17 @@ def _refuse_huge(keyed: pa.Table) -> None:
             )
 
 
-def encoded(
+def encode_result(
     resolved: Resolved,
     lost: pa.Table,
     files: Sequence[FileRef],
     encodings: Sequence[TableEncoding],
     plan: ResolvePlan,
 ) -> BucketResult:
-    """Return the resolved rows in the columns of their tables; values that do not fit are in `quarantine`."""
+    """Encode the resolved rows in the columns of their tables; values that do not fit go to `quarantine`."""
     tables: dict[int, pa.Table] = {}
     quarantine, versions, unfit = [resolved.quarantine], [resolved.versions], set(resolved.unfit)
-    for number, puts in by_table(resolved.puts).items():
+    for number, puts in split_by_table(resolved.puts).items():
         typed = encode(puts, encodings[number])
         if typed.rows.num_rows:
             tables[number] = typed.rows
@@ -315,7 +318,7 @@ def encoded(
             if set_aside.num_rows:
                 unfit.add(number)
                 versions.append(_misfit_versions(set_aside, name, plan))
-    removed, keys = _removed(resolved.removed, files)
+    removed, keys = _removed_rows(resolved.removed, files)
     return BucketResult(
         tables,
         removed,
@@ -329,8 +332,8 @@ def encoded(
     )
 
 
-def by_table(rows: pa.Table) -> dict[int, pa.Table]:
-    """Return rows by their column `table`."""
+def split_by_table(rows: pa.Table) -> dict[int, pa.Table]:
+    """Split rows by their column `table`."""
     numbers = rows["table"].to_numpy() if rows.num_rows else np.zeros(0, np.int32)
     distinct = np.unique(numbers)
     if len(distinct) == 1:
@@ -346,16 +349,17 @@ def _misfit_quarantine(misfits: pa.Table, name: str, epoch: int) -> pa.Table:
 
 
 def _misfit_versions(misfits: pa.Table, name: str, plan: ResolvePlan) -> pa.Table:
-    """Return the versions of tuples that were set aside; a tuple that a policy made is no version."""
+    """Return the unfit versions of tuples that were set aside, without tuples that a policy made."""
     own = misfits.filter(pc.greater(misfits["replicaset_id"], 0)).combine_chunks()
     columns = {one: as_array(own[one]) for one in PUTS.names if one != "table"}
     columns["space"] = pa.repeat(pa.scalar(name), own.num_rows)
     return version_rows(columns, np.full(own.num_rows, UNFIT, np.int8), plan)
 
 
-def _removed(
+def _removed_rows(
     removed: pa.Table, files: Sequence[FileRef]
 ) -> tuple[dict[FileRef, NDArray[np.int64]], dict[int, pa.Array]]:
+    """Return the row numbers to remove by file, and the keys of these rows by table number."""
     if not removed.num_rows:
         return {}, {}
     whole = removed.combine_chunks()
@@ -365,4 +369,4 @@ def _removed(
         # Two lookups may have read one file.
         file, own = files[int(number)], rows[numbers == number]
         places[file] = np.concatenate([places[file], own]) if file in places else own
-    return places, {number: as_array(part["key"]) for number, part in by_table(whole).items()}
+    return places, {number: as_array(part["key"]) for number, part in split_by_table(whole).items()}

@@ -1,8 +1,7 @@
-"""Where a stream will continue, from its checkpoint and the tables, without Spark.
+"""Finds the offset at which a stream will resume, from its checkpoint and the tables, without Spark. Only reads.
 
-Spark keeps a file per batch under `offsets`, written before the batch begins, and one under `commits`, written after
-it (`OffsetSeqLog`, `CommitLog`); `metadata` has the query's id. A batch that `_epochs` has is done, whether `commits`
-has it or not. Only read.
+Spark writes a file under `offsets` before each batch, and one under `commits` after it (`OffsetSeqLog`, `CommitLog`);
+`metadata` has the query id. A batch in `_epochs` is finished even if it is not in `commits`.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import json
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from pipeline.offsets import offset_of
+from pipeline.offsets import parse_offset_file
 from schemas.errors import OffsetError
 from sources.xlog.directory.offset import Offset, from_text
 from sources.xlog.reader.reader import open_fs
@@ -21,13 +20,13 @@ from warehouse.newest_epoch import EPOCHS
 from warehouse.warehouse import Warehouse
 
 
-def continues_at(warehouse: Warehouse, checkpoint: str) -> Offset | None:
-    """Return the offset behind the last batch that is done; None where there is no checkpoint.
+def resume_offset(warehouse: Warehouse, checkpoint: str) -> Offset | None:
+    """Return the end offset of the last finished batch; None if there is no checkpoint.
 
     Raises
     ------
     OffsetError
-        The checkpoint cannot be read.
+        If the checkpoint cannot be read.
 
     """
     try:
@@ -35,18 +34,18 @@ def continues_at(warehouse: Warehouse, checkpoint: str) -> Offset | None:
         offsets, commits = _numbers(fs, f"{root}/offsets"), _numbers(fs, f"{root}/commits")
         if not offsets:
             return None
-        done = _done(warehouse, fs, root)
+        done = _finished_batches(warehouse, fs, root)
         numbers = [number for number in offsets if number in done or number in commits]
         if not numbers:
             return {}
         where = f"{root}/offsets/{max(numbers)}"
-        text = offset_of(_text(fs, where), where)
+        text = parse_offset_file(_text(fs, where), where)
     except (OSError, pa.ArrowException, ValueError, KeyError) as error:
         raise OffsetError(f"the checkpoint cannot be read: {error}", path=checkpoint) from error
     return {} if text is None else from_text(text)
 
 
-def _done(warehouse: Warehouse, fs: pafs.FileSystem, root: str) -> set[int]:
+def _finished_batches(warehouse: Warehouse, fs: pafs.FileSystem, root: str) -> set[int]:
     if not warehouse.exists(EPOCHS) or not _is_file(fs, f"{root}/metadata"):
         return set()
     return set(epochs.end_offsets(warehouse, str(json.loads(_text(fs, f"{root}/metadata"))["id"])))

@@ -1,6 +1,6 @@
-"""What a batch reads: segments of logs, rows that waited, and what planning must know of each.
+"""Collects the inputs of a batch's plan: descriptions of the log segments, and waiting rows.
 
-Here files are opened: headers, `_cluster` of a source that is new to its replicaset, rows of `_pending`.
+Reads headers of files, the `_cluster` of a source that is new to its replicaset, and rows of `_pending`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.plan.generation import generation_of
+from pipeline.plan.generation import find_generation
 from pipeline.plan.position import LogSegment
 from pipeline.plan.summary import Summary
 from pipeline.plan.upgrades import schema_version
 from pipeline.state import ReplicasetState, State
-from pipeline.waiting import STORED_NAMES, PendingRows, pending_table, waited
+from pipeline.waiting import STORED_NAMES, PendingRows, read_pending, waiting_segment
 from schemas.iproto import SystemSpace
 from sources.xlog.format.damage import Mode
 from sources.xlog.format.meta import REPLICASET_KEY, Meta, peer_versions
@@ -34,15 +34,15 @@ from warehouse.commits import OpenTables
 def log_segments(
     segments: Iterable[Segment], state: State | None = None, limits: reader.Limits | None = None
 ) -> list[LogSegment]:
-    """Return what planning needs to know of segments; reads the headers of their files.
+    """Return the descriptions of segments for planning; reads the headers of their files.
 
     Parameters
     ----------
     segments : iterable of Segment
     state : State, optional
-        Knows the files that were read last.
+        Before the batch; it has the server version of files that are continued.
     limits : reader.Limits
-        Where more of a file must be read.
+        The limits for reading rows, if the header is not enough to find the server version.
 
     """
     known, bounds = {} if state is None else state.replicasets, limits or reader.Limits()
@@ -59,7 +59,7 @@ def _log_segment(segment: Segment, known: ReplicasetState | None, limits: reader
         segment.instance_uuid,
         segment.is_snapshot,
         dict(segment.vclock),
-        _server_at(segment, meta, known, limits),
+        _server_version_at(segment, meta, known, limits),
         peer_versions(meta, segment.file),
         segment.vinyl or frozenset(),
         is_spool=REPLICASET_KEY in meta.other,
@@ -67,34 +67,34 @@ def _log_segment(segment: Segment, known: ReplicasetState | None, limits: reader
     )
 
 
-def _server_at(
+def _server_version_at(
     segment: Segment, meta: Meta, known: ReplicasetState | None, limits: reader.Limits
 ) -> str | None:
     """Return the version of the server that wrote the first row of a segment (`pipeline.plan.upgrades`)."""
     version = meta.other.get("Version")
     if version is None or segment.is_snapshot or REPLICASET_KEY in meta.other or segment.begin <= meta.length:
         return version
-    is_last = known is not None and (known.source, known.file) == (segment.source, segment.file)
-    if known is not None and known.server is not None and is_last:
-        return max(version, known.server, key=release_number)
+    is_last = known is not None and (known.last_source, known.last_file) == (segment.source, segment.file)
+    if known is not None and known.server_version is not None and is_last:
+        return max(version, known.server_version, key=release_number)
     if rules_of(version) == LATEST:
         return version
-    # After a start, of a file that was read in part: its rows of `_schema` say it.
+    # After a start in the middle of a file, its earlier rows of `_schema` show upgrades.
     return max([version, *_schema_versions(segment, meta, limits)], key=release_number)
 
 
 def _schema_versions(segment: Segment, meta: Meta, limits: reader.Limits) -> Iterator[str]:
-    wanted = Selection(spaces=frozenset({int(SystemSpace.SCHEMA)}))
+    selection = Selection(spaces=frozenset({int(SystemSpace.SCHEMA)}))
     fs, path = reader.open_fs(segment.path)
     for batch in reader.read_rows(
-        fs, path, meta.length, segment.begin, wanted, Mode.DROPMALFORMED, exact=True, limits=limits
+        fs, path, meta.length, segment.begin, selection, Mode.DROPMALFORMED, exact=True, limits=limits
     ):
-        said = map(schema_version, batch.column("tuple").to_pylist())
-        yield from (version for version in said if version is not None)
+        versions = map(schema_version, batch.column("tuple").to_pylist())
+        yield from (version for version in versions if version is not None)
 
 
-def server_of(follower: Follower, source: str, file: str) -> str | None:
-    """Return the version of the server that wrote a file of a source, None where it is not there any more."""
+def server_version_of_file(follower: Follower, source: str, file: str) -> str | None:
+    """Return the version of the server that wrote a file of a source; None if the file does not exist any more."""
     if source not in {one.name for one in follower.options.sources}:
         return None
     listing = follower.directory(source).listing()
@@ -109,24 +109,24 @@ def with_members(
     state: State,
     sources: int,
 ) -> list[LogSegment]:
-    """Return the segments, each source's first one with the source's `_cluster` where that must be read.
+    """Return the segments, with the source's `_cluster` in the first segment of each source that is new.
 
-    Document 000: a replicaset that is not known yet, or a source that takes over from another one, says which
-    instance each replica id is before its rows are read; else rows of ids that were registered in files outside the
-    batches would wait for ever, and ids that two members assigned to different instances would be mixed up. Of a source
-    that continues, the rows of `_cluster` are followed. An empty answer means an empty `_cluster`.
+    Document 000: if a replicaset is new, or a source takes over from another one, the source's `_cluster` is read
+    before its rows. Otherwise rows of replica ids that were registered in files outside of the batches would wait
+    forever, and ids that two members assign to different instances would be confused. For a source that continues, the
+    batch's rows of `_cluster` are enough.
 
     Parameters
     ----------
     segments : iterable of LogSegment
     files : mapping of int to Segment
-        By number.
+        By segment number.
     follower : Follower
-        Knows the sources' files.
+        Lists the sources' files.
     state : State
         Before the batch.
     sources : int
-        How many are configured: where there are more than replicasets, some have several.
+        The number of configured sources: if it exceeds that of replicasets, some replicasets have several.
 
     """
     found: list[LogSegment] = []
@@ -136,10 +136,10 @@ def with_members(
         known = state.replicasets.get(segment.replicaset_uuid)
         first = segment.source not in seen
         seen.add(segment.source)
-        if first and _is_read(known, segment.source, several=sources > len(replicasets)):
+        if first and _must_read_members(known, segment.source, several=sources > len(replicasets)):
             own = files[segment.segment]
             directory = follower.directory(segment.source)
-            # A snapshot holds all of its `_cluster` itself.
+            # A snapshot contains the complete `_cluster` itself.
             members = {} if segment.is_snapshot else members_at(directory, directory.listing(), own)
             if members or segment.is_snapshot or not any(own.vclock.values()):
                 segment = replace(segment, members=members)  # noqa: PLW2901
@@ -147,23 +147,27 @@ def with_members(
     return found
 
 
-def _is_read(known: ReplicasetState | None, source: str, *, several: bool) -> bool:
-    if known is None or not known.maps:
+def _must_read_members(known: ReplicasetState | None, source: str, *, several: bool) -> bool:
+    if known is None or not known.applier_map:
         return True
-    return source not in known.views and (several or known.source != source)
+    return source not in known.views and (several or known.last_source != source)
 
 
-def with_servers(tables: OpenTables, follower: Follower, state: State) -> State:
-    """Return the state with the versions of the servers of replicasets whose rows wait.
+def with_server_versions(tables: OpenTables, follower: Follower, state: State) -> State:
+    """Return the state with the server version of each replicaset that has waiting rows, from their files' headers.
 
-    A start does not know them, and the files that are read next come later; how an UPDATE is computed depends on them.
+    The loaded state does not have these versions, but the waiting UPDATEs and UPSERTs are applied by their rules.
     """
-    waiting = {one.id: one for one in state.replicasets.values() if one.waits and one.server is None}
+    waiting = {
+        one.id: one
+        for one in state.replicasets.values()
+        if one.has_waiting_rows and one.server_version is None
+    }
     if not waiting:
         return state
     found = {
-        one.uuid: replace(one, server=server_of(follower, source, file))
-        for one, source, file, _, _ in reversed(_stored(tables, waiting))
+        one.uuid: replace(one, server=server_version_of_file(follower, source, file))
+        for one, source, file, _, _ in reversed(_pending_by_segment(tables, waiting))
     }
     return state.with_replicasets(found)
 
@@ -171,7 +175,9 @@ def with_servers(tables: OpenTables, follower: Follower, state: State) -> State:
 def pending_rows(
     tables: OpenTables, state: State, segments: Sequence[LogSegment], summaries: Mapping[str, Summary]
 ) -> list[PendingRows]:
-    """Return the waiting rows of a batch's replicasets, in front of its segments, or behind rows that they waited for.
+    """Return the waiting rows of a batch's replicasets, numbered to come before or after the batch's segments.
+
+    They come after them if the segments contain the rows that they waited for.
 
     Parameters
     ----------
@@ -185,22 +191,24 @@ def pending_rows(
 
     """
     waiting = [
-        state.replicasets[u] for u in summaries if u in state.replicasets and state.replicasets[u].waits
+        state.replicasets[u]
+        for u in summaries
+        if u in state.replicasets and state.replicasets[u].has_waiting_rows
     ]
     if not waiting:
         return []
-    parts = _stored(tables, {one.id: one for one in waiting})
-    # A generation has what waited from before it.
+    parts = _pending_by_segment(tables, {one.id: one for one in waiting})
+    # A generation already contains the waiting rows from before it.
     behind = frozenset(
         one.uuid
         for one in waiting
-        if _fills(one, summaries[one.uuid])
-        or generation_of(one, [part for part in segments if part.replicaset_uuid == one.uuid]) is not None
+        if _fills_hole(one, summaries[one.uuid])
+        or find_generation(one, [part for part in segments if part.replicaset_uuid == one.uuid]) is not None
     )
     last = max((segment.segment for segment in segments), default=-1) + 1
     return [
         PendingRows(
-            waited(
+            waiting_segment(
                 last + i if one.uuid in behind else i - len(parts), one.uuid, (source, file, instance), rows
             ),
             rows,
@@ -209,11 +217,11 @@ def pending_rows(
     ]
 
 
-def _stored(
+def _pending_by_segment(
     tables: OpenTables, waiting: Mapping[int, ReplicasetState]
 ) -> list[tuple[ReplicasetState, str, str, str | None, pa.RecordBatch]]:
-    """Return the rows of `_pending` of some replicasets, segment by segment, in the order of their logs."""
-    whole = pending_table(tables, waiting, for_definition=False)
+    """Return the rows of `_pending` of some replicasets, by segment and in log order."""
+    whole = read_pending(tables, waiting, for_definition=False)
     order = [(name, "ascending") for name in ("replicaset_id", "segment", "position", "row")]
     whole = whole.take(pc.sort_indices(whole, sort_keys=order)).combine_chunks()
     keys = (whole["replicaset_id"].to_numpy().astype(np.int64) << 32) | (
@@ -231,10 +239,10 @@ def _stored(
     return parts
 
 
-def _fills(replicaset: ReplicasetState, summary: Summary) -> bool:
-    """Whether rows continue what is settled, not what waits: another member's copy of the log.
+def _fills_hole(replicaset: ReplicasetState, summary: Summary) -> bool:
+    """Return whether new rows contain a missing lsn before the waiting rows, as another member's copy of the log does.
 
-    They bring what was missing, so what waits comes behind them, as far as they do not have it themselves.
+    Then the waiting rows come after the new ones, and those that are in both are dropped.
     """
     missing = {i: lsn + 1 for i, lsn in replicaset.settled.items() if replicaset.read.get(i, 0) > lsn}
     missing |= {i: 1 for i in replicaset.read if i not in replicaset.settled}

@@ -1,10 +1,8 @@
-"""How the keys of a batch are divided between buckets: ranges of keys, by a sample of its rows.
+"""Divides the keys of a batch into buckets, by a sample of its rows.
 
-A bucket is the work of one task: some ranges of keys of some tables. A range has all versions of its keys, so no other
-bucket needs to know of them; and rows that lie together in a table's files go to one bucket, so that a file is read and
-written by few. Small tables share a bucket, a large one is divided.
-
-Pure.
+A bucket is the work of one task: ranges of keys of some tables. All versions of a key are in one bucket, so buckets are
+independent. Keys that are close together in a table's files are in one bucket, so few tasks read and write each file.
+Small tables share a bucket, a large one is divided. Pure.
 """
 
 from __future__ import annotations
@@ -22,26 +20,26 @@ from udfs.kernels.values import OVERREAD
 from udfs.keys.kernels.key_ranges import range_rows
 
 Int32s = NDArray[np.int32]
-SHARED = 0.25
-"""A table with less than this part of a bucket's rows is not divided."""
+UNDIVIDED_SHARE = 0.25
+"""Tables with less than this fraction of a bucket's weight are not divided."""
 
 
 @dataclass(frozen=True)
 class KeyRanges:
-    """The bucket of each key. Picklable.
+    """The ranges of keys that form each bucket. Picklable.
 
     Parameters
     ----------
     buckets : int
-        How many there are.
+        The number of buckets.
     groups : int32[tables]
-        Group of each table: tables whose keys must be divided alike.
+        The group of each table: the tables of a group are divided at the same keys.
     firsts : int32[groups]
-        The bucket of the least keys of each group.
+        The first bucket of each group, which has the lowest keys.
     starts : int32[groups + 1]
-        First bound of each group in `bounds`.
+        The index of each group's first bound in `bounds`.
     bounds : pyarrow.BinaryArray
-        The least key of each bucket of a group but its first.
+        The lowest key of each further bucket of a group.
 
     """
 
@@ -51,8 +49,8 @@ class KeyRanges:
     starts: Int32s
     bounds: pa.Array
 
-    def of(self, tables: Int32s, keys: pa.Array) -> Int32s:
-        """Return the bucket of each row: by the number of its table, and its key."""
+    def find_buckets(self, tables: Int32s, keys: pa.Array) -> Int32s:
+        """Return the bucket of each row, by its table number and its key."""
         flat, bounds = flatten(keys, OVERREAD), flatten(self.bounds, OVERREAD)
         numbers = np.empty(len(keys), np.int32)
         range_rows(
@@ -61,7 +59,7 @@ class KeyRanges:
         )
         return numbers
 
-    def buckets_of(self, table: int) -> range:
+    def table_buckets(self, table: int) -> range:
         """Return the buckets that have keys of a table."""
         group = self.groups[table]
         first = int(self.firsts[group])
@@ -69,30 +67,32 @@ class KeyRanges:
 
 
 @dataclass(frozen=True)
-class Share:
+class BucketShare:
     """The keys of one bucket."""
 
     ranges: KeyRanges
     bucket: int
 
     def has(self, table: int) -> bool:
-        """Whether the bucket has keys of a table."""
-        return self.bucket in self.ranges.buckets_of(table)
+        """Return whether the bucket has keys of a table."""
+        return self.bucket in self.ranges.table_buckets(table)
 
     def owns(self, table: int, keys: pa.Array) -> NDArray[np.bool_]:
-        """Return which keys of a table are the bucket's."""
-        found: NDArray[np.bool_] = self.ranges.of(np.full(len(keys), table, np.int32), keys) == self.bucket
+        """Return which keys of a table belong to the bucket."""
+        found: NDArray[np.bool_] = (
+            self.ranges.find_buckets(np.full(len(keys), table, np.int32), keys) == self.bucket
+        )
         return found
 
 
 def groups_of_tables(plan: ReducePlan) -> tuple[Int32s, frozenset[int]]:
     """Return the group of each table, and the groups that cannot be divided.
 
-    A rename takes versions from one table to another under the same keys; a changed primary key gives them keys that
-    are known only once they are read.
+    A rename moves versions between tables under the same keys, so both tables are in one group. If the primary key
+    changes, the new keys are known only after the versions are read, so the group cannot be divided.
     """
     groups = np.arange(len(plan.tables), dtype=np.int32)
-    whole: set[int] = set()
+    undivided: set[int] = set()
     for number, lineage in enumerate(plan.lineages):
         base, final = int(plan.base_tables[number]), int(plan.final_tables[number])
         if not plan.is_active[number]:
@@ -100,11 +100,11 @@ def groups_of_tables(plan: ReducePlan) -> tuple[Int32s, frozenset[int]]:
         if base >= 0 and final >= 0:
             groups[groups == groups[final]] = groups[base]
         if len(lineage.eras) > 1:
-            whole |= {table for table in (base, final) if table >= 0}
+            undivided |= {table for table in (base, final) if table >= 0}
     distinct, numbered = np.unique(groups, return_inverse=True)
     del distinct
     found = numbered.astype(np.int32)
-    return found, frozenset(int(found[table]) for table in whole)
+    return found, frozenset(int(found[table]) for table in undivided)
 
 
 def key_ranges(
@@ -116,16 +116,16 @@ def key_ranges(
     ----------
     plan : ReducePlan
     buckets : int
-        At most so many.
+        The maximum number of buckets.
     tables : int32[sample]
-        Number of each sampled row's table.
+        The table number of each sampled row.
     keys : pyarrow.BinaryArray
-        Its key.
+        The key of each sampled row.
     weights : float64[sample]
-        What it represents.
+        The number of bytes that each sampled row represents.
 
     """
-    groups, whole = groups_of_tables(plan)
+    groups, undivided = groups_of_tables(plan)
     count = int(groups.max(initial=-1)) + 1
     own = groups[tables]
     target = max(float(weights.sum()), 1e-9) / buckets
@@ -135,11 +135,11 @@ def key_ranges(
         rows = np.flatnonzero(own == group)
         weight = float(weights[rows].sum())
         firsts[group] = bucket
-        if group in whole or weight < target * SHARED:
+        if group in undivided or weight < target * UNDIVIDED_SHARE:
             filled += weight
         else:
             left = buckets - 1 - bucket
-            found, filled = _cuts(keys.take(pa.array(rows)), weights[rows], filled, target, left)
+            found, filled = _split_keys(keys.take(pa.array(rows)), weights[rows], filled, target, left)
             bounds += found
             bucket += len(found)
         starts[group + 1] = len(bounds)
@@ -149,10 +149,10 @@ def key_ranges(
     return KeyRanges(used, groups, firsts, starts, pa.array(bounds, pa.binary()))
 
 
-def _cuts(
+def _split_keys(
     keys: pa.Array, weights: NDArray[np.float64], filled: float, target: float, most: int
 ) -> tuple[list[bytes], float]:
-    """Return where keys are divided so that no part is much more than a target, and the weight of the last part."""
+    """Return the bounds that divide keys into parts of about the target weight, and the weight of the last part."""
     values = keys.to_pylist()
     order = sorted(range(len(values)), key=values.__getitem__)
     cuts: list[bytes] = []
@@ -165,7 +165,7 @@ def _cuts(
     return cuts, filled
 
 
-def one_bucket(plan: ReducePlan) -> KeyRanges:
-    """Return the ranges of a batch that one task does."""
+def single_bucket(plan: ReducePlan) -> KeyRanges:
+    """Return the ranges of a batch that is not divided: all keys are in bucket 0."""
     nothing: Sequence[bytes] = []
     return key_ranges(plan, 1, np.zeros(0, np.int32), pa.array(nothing, pa.binary()), np.zeros(0))

@@ -1,8 +1,8 @@
-"""The offsets between which a micro-batch reads, from the checkpoint's offset log.
+"""Reads a micro-batch's offsets from the checkpoint's offset log.
 
-Spark passes only the number of a batch to `foreachBatch`; its log has the offsets before the batch begins, in a
-format that has not changed since Spark 2.1 (`OffsetSeqLog`): a line `v1`, a line of metadata, one line a source.
-There is one source here. The log is only read.
+Spark passes only a batch's number to `foreachBatch`, but it writes the end offset to its log before the batch begins.
+The format has not changed since Spark 2.1 (`OffsetSeqLog`): a line `v1`, a line of metadata, one line for each source.
+The aggregator's query has one source. The log is only read.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from schemas.errors import OffsetError
 from warehouse.warehouse import Warehouse
 
 NONE = "-"
-"""What represents a source that has no offset yet (`OffsetSeqLog.SERIALIZED_VOID_OFFSET`)."""
+"""The text for a source without an offset (`OffsetSeqLog.SERIALIZED_VOID_OFFSET`)."""
 
 
-def offset_of(text: str, where: str) -> str | None:
-    """Return the one source's offset from a file of the log.
+def parse_offset_file(text: str, where: str) -> str | None:
+    """Return the source's offset from the text of an offset log file; `where` is the file's path, for errors.
 
     Raises
     ------
     OffsetError
-        If it is not of the form above.
+        If the text does not have the format above, or several sources.
 
     """
     lines = text.split("\n")
@@ -32,12 +32,12 @@ def offset_of(text: str, where: str) -> str | None:
 
 
 def read_offset(warehouse: Warehouse, checkpoint: str, batch_id: int) -> str | None:
-    """Return the end offset of a batch; None where the batch is not in the log."""
+    """Return the end offset of a batch; None if the batch is not in the log."""
     where = f"{checkpoint.rstrip('/')}/offsets/{batch_id}"
     fs, path = warehouse.hadoop_file(where)
     if batch_id < 0 or not fs.exists(path):
         return None
-    return offset_of(_text(fs, path), where)
+    return parse_offset_file(_text(fs, path), where)
 
 
 def _text(fs: Any, path: Any) -> str:

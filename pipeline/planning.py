@@ -1,7 +1,7 @@
-"""Plans a batch: summarizes its rows, adds those that waited, and looks again where the batch changes what matters.
+"""Plans a batch: summarizes its rows and the waiting rows, and repeats this if the batch adds spaces to watch.
 
-Nothing is written here: ids are given by a function that is passed in, so that `aggregator plan` and the writer
-(`pipeline.batch`) plan with the same code.
+Writes nothing: the function that allocates ids is passed in, so `aggregator plan` and the writer (`pipeline.batch`)
+share this code.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pipeline.inputs import log_segments, pending_rows, with_members
 from pipeline.plan.history import Router
 from pipeline.plan.plan import Allocator, BatchPlan, plan_batch, sync_spaces, watched_spaces
 from pipeline.plan.position import LogSegment
-from pipeline.plan.summary import Summary, join_summaries, summary_of
+from pipeline.plan.summary import Summary, join_summaries, summarize_rows
 from pipeline.requests.generation import Healing
 from pipeline.state import State
-from pipeline.waiting import PendingRows, released_rows, unknown_before, with_counts
+from pipeline.waiting import PendingRows, released_rows, spaces_awaiting_definition, with_released_counts
 from sources.xlog.reader import reader
 from sources.xlog.stream.follow import Follower
 from sources.xlog.stream.segment import Segment
@@ -27,7 +27,7 @@ from warehouse.commits import OpenTables
 
 
 class Summarizer(Protocol):
-    """Reads a batch's rows; both executors do."""
+    """Summarizes the rows of a batch; implemented by both executors."""
 
     def summaries(self, sync: SyncSpaces, watched: WatchedSpaces) -> dict[str, Summary]:
         """Return the summary of each replicaset's rows, by replicaset uuid."""
@@ -44,7 +44,7 @@ class Planner:
     state : State
         Before the batch.
     allocate : callable
-        Takes what the batch says of instances.
+        Assigns global ids to the instances that a batch names.
     router : Router
 
     """
@@ -55,24 +55,24 @@ class Planner:
     allocate: Allocator
     router: Router
 
-    def planned(
+    def plan(
         self,
         rows: Summarizer,
         segments: Sequence[Segment],
         follower: Follower,
         healing: Healing | None = None,
     ) -> tuple[BatchPlan, list[PendingRows]]:
-        """Return the plan of a batch, and the rows that waited.
+        """Return the plan of a batch, and the waiting rows that the batch reads.
 
         Parameters
         ----------
         rows : Summarizer
-            Of the segments.
+            Summarizes the rows of the segments.
         segments : sequence of Segment
         follower : Follower
-            Knows the segments' files.
+            Lists the segments' files.
         healing : Healing, optional
-            Of a batch whose snapshot replaces the state of its replicaset.
+            Given if the batch's snapshot replaces the state of its replicaset.
 
         """
         numbered = {segment.segment: segment for segment in segments}
@@ -86,33 +86,33 @@ class Planner:
             summaries = {**self._waiting(not segments), **rows.summaries(known, watched)}
             pending = pending_rows(self.tables, self.state, own, summaries)
             parts, whole = _with_pending(own, summaries, pending, known, watched)
-            parts, whole = [*(one.segment for one in released), *parts], with_counts(whole, released)
+            parts, whole = [*(one.segment for one in released), *parts], with_released_counts(whole, released)
             if healing is not None:
                 parts, whole = healing.of_segments(parts), healing.of_summaries(whole)
             plan = plan_batch(self.config, self.state, parts, whole, self.allocate, self.router)
             found, more = sync_spaces(self.state, plan.controls), watched_spaces(self.state, plan.controls)
-            if _are_in(found, known) and _are_in(more, watched):
-                spaces = plan.were_unknown(("applied",)) & unknown_before(self.state)
+            if _is_subset(found, known) and _is_subset(more, watched):
+                spaces = plan.previously_unknown(("applied",)) & spaces_awaiting_definition(self.state)
                 if released or not spaces:
                     return plan, [*released, *pending]
-                # Rows that have waited for a definition of this batch are a part of it.
+                # The batch also applies the rows that have waited for a definition in it.
                 first = min((one.segment for one in plan.segments), default=0)
                 released = released_rows(self.tables, self.state, spaces, min(first, 0))
                 if not released:
                     return plan, pending
-            # A space became synchronous, or vshard's, in this very batch: its rows are looked at once more.
+            # A space became synchronous, or `_bucket` was created, in this batch: its rows must be summarized again.
             known, watched = found, more
 
     def _waiting(self, is_all: bool) -> dict[str, Summary]:
-        """Return the replicasets whose rows wait, and may continue without new rows of their own.
+        """Return an empty summary of each replicaset whose waiting rows may continue without new rows of its own.
 
-        Of a storage of vshard they may wait for another replicaset's.
+        Those are the storages of vshard, which may wait for another replicaset's log; with `is_all`, all replicasets.
         """
         known = self.state.replicasets.items()
-        return {uuid: Summary() for uuid, one in known if one.waits and (is_all or one.buckets)}
+        return {uuid: Summary() for uuid, one in known if one.has_waiting_rows and (is_all or one.buckets)}
 
 
-def _are_in(found: Mapping[str, frozenset[int]], known: Mapping[str, frozenset[int]]) -> bool:
+def _is_subset(found: Mapping[str, frozenset[int]], known: Mapping[str, frozenset[int]]) -> bool:
     return all(spaces <= known.get(uuid, frozenset()) for uuid, spaces in found.items())
 
 
@@ -123,14 +123,16 @@ def _with_pending(
     sync: SyncSpaces,
     watched: WatchedSpaces,
 ) -> tuple[list[LogSegment], dict[str, Summary]]:
-    """Return segments and summaries with those of the rows that waited."""
+    """Return the segments and summaries, with those of the waiting rows inserted in log order."""
     first = [one.segment for one in pending if one.segment.segment < 0]
     behind = [one.segment for one in pending if one.segment.segment >= 0]
     found: dict[str, Summary] = {}
     for uuid, summary in summaries.items():
         spaces = (sync.get(uuid, frozenset()), watched.get(uuid, frozenset()))
         own = [one for one in pending if one.segment.replicaset_uuid == uuid]
-        parts = [(one.segment.segment < 0, summary_of(one.rows, one.segment.segment, *spaces)) for one in own]
+        parts = [
+            (one.segment.segment < 0, summarize_rows(one.rows, one.segment.segment, *spaces)) for one in own
+        ]
         before = [part for is_first, part in parts if is_first]
         after = [part for is_first, part in parts if not is_first]
         found[uuid] = join_summaries([*before, summary, *after]) if parts else summary

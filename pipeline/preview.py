@@ -1,7 +1,7 @@
-"""What the next run of a configuration will do, found out without writing.
+"""Previews what the next run of a configuration will do, without writing.
 
-All that is new in the logs is planned as one batch, by the code that the writer plans with: from the state as of the
-newest epoch, with ids that are given in memory alone. Rows are read and not kept.
+All new rows in the logs are planned as one batch, with the writer's code, from the state of the newest epoch. Ids are
+allocated only in memory. Rows are summarized, and not stored.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 
 from config.deployment import Config
 from pipeline.bucket import bucket_plan
-from pipeline.checkpoint import continues_at
+from pipeline.checkpoint import resume_offset
 from pipeline.commit.load import load_state
 from pipeline.executors.summary_task import summaries_by_replicaset, summarize_range
 from pipeline.executors.work import SyncSpaces, WatchedSpaces
-from pipeline.inputs import with_servers
+from pipeline.inputs import with_server_versions
 from pipeline.plan.plan import BatchPlan
-from pipeline.plan.router import router_of
+from pipeline.plan.router import build_router
 from pipeline.plan.summary import Summary
 from pipeline.plan.tables import check_space
 from pipeline.planning import Planner
@@ -41,34 +41,34 @@ from warehouse.newest_epoch import EPOCHS
 from warehouse.requests import Request
 from warehouse.rid import RidTable
 
-POINTS = 1000
-"""A run that stops at instants is followed over so many of them at most."""
+MAX_INSTANTS = 1000
+"""The maximum number of instants that a preview follows."""
 
 
 @dataclass(frozen=True)
 class Preview:
-    """What a run will do.
+    """The planned effects of the next run.
 
     Parameters
     ----------
     before : State
-        As of the newest epoch.
+        The state of the newest epoch.
     plan : BatchPlan or None
-        Of all that is new; None where nothing is.
-    begins : mapping of str to Entry
-        Where it begins in each replicaset.
+        The plan of all new rows; None if there are none.
+    start_offsets : mapping of str to Entry
+        For each replicaset uuid, the offset at which the run begins to read.
     bytes : mapping of str to int
-        What it reads of the logs of each replicaset.
+        For each replicaset uuid, the number of bytes of logs that the run reads.
     unfollowed : mapping of str to str
-        Source to the reason why it cannot be followed.
+        For each source that cannot be read, the reason.
     tables : mapping of str to TableChange
-        What happens to each table of a space that the rows change.
+        For each table with new rows, how it must change before it can be written.
     masks : tuple of MaskChange
-        Tables that the start writes again since they are masked in another way.
+        Tables that are rewritten at the start because their masks changed.
     own_tables : tuple of str
-        Tables of the aggregator itself that the start makes.
+        The aggregator's own tables that the start creates.
     requests : tuple of Request
-        Those that it takes up.
+        Open requests, which the run will execute.
     is_primary : bool
         Whether the warehouse may be written.
 
@@ -76,7 +76,7 @@ class Preview:
 
     before: State
     plan: BatchPlan | None
-    begins: Offset
+    start_offsets: Offset
     bytes: Mapping[str, int]
     unfollowed: Mapping[str, str]
     tables: Mapping[str, TableChange] = field(default_factory=dict)
@@ -86,10 +86,10 @@ class Preview:
     is_primary: bool = True
 
 
-def preview_of(config: Config) -> Preview:
-    """Return what the next run of a configuration will do."""
+def preview_next_run(config: Config) -> Preview:
+    """Plan the next run of a configuration, without writing."""
     warehouse = EpochWarehouse(None, config.warehouse, config.database)
-    ids = _cluster(warehouse, config)
+    ids = _cluster_after_start(warehouse, config)
     state = load_state(warehouse) if warehouse.exists(EPOCHS) else State()
     masks = tuple(mask_changes(warehouse.open_tables, config, state))
     own = None if ids.own is None else ids.own.global_id
@@ -98,24 +98,24 @@ def preview_of(config: Config) -> Preview:
     )
     options = stream_options(config, after_start, 1)
     follower = follower_of(parse_options({**options, "on_source_error": "skip"}))
-    start = continues_at(warehouse, config.checkpoint) or {}
-    begins = begins_at(follower, start, follower.latest(start))
-    segments = segments_between(follower, begins, _end(follower, begins))
-    after_start = with_servers(warehouse.open_tables, follower, after_start)
+    start = resume_offset(warehouse, config.checkpoint) or {}
+    begins = begin_offsets(follower, start, follower.latest(start))
+    segments = segments_between(follower, begins, _end_offset(follower, begins))
+    after_start = with_server_versions(warehouse.open_tables, follower, after_start)
     planner = Planner(
         *(config, warehouse.open_tables, after_start),
-        lambda incoming: _allocated(ids, incoming),
-        router_of(config.spaces, check_space),
+        lambda incoming: _allocate_in_memory(ids, incoming),
+        build_router(config.spaces, check_space),
     )
-    plan, _ = planner.planned(_Summaries(follower, segments), segments, follower)
+    plan, _ = planner.plan(_RangeSummarizer(follower, segments), segments, follower)
     rid = RidTable(warehouse.place).last()
     return Preview(
         before=state,
-        plan=plan if plan.rows else None,
-        begins=begins,
-        bytes=_bytes(segments),
+        plan=plan if plan.row_count else None,
+        start_offsets=begins,
+        bytes=_bytes_by_replicaset(segments),
         unfollowed=dict(follower.unreadable),
-        tables=_table_changes(warehouse, plan, masks) if plan.rows else {},
+        tables=_table_changes(warehouse, plan, masks) if plan.row_count else {},
         masks=masks,
         own_tables=tuple(name for name in SYSTEM_TABLES if not warehouse.exists(name)),
         requests=requests.open_requests(warehouse) if warehouse.exists(requests.TABLE) else (),
@@ -123,23 +123,23 @@ def preview_of(config: Config) -> Preview:
     )
 
 
-def begins_at(follower: Follower, start: Offset, end: Offset) -> Offset:
-    """Return where a run begins in each replicaset that it follows.
+def begin_offsets(follower: Follower, start: Offset, end: Offset) -> Offset:
+    """Return the offset at which a run begins to read each replicaset.
 
     Parameters
     ----------
     follower : Follower
     start : Offset
-        Where the stream ended.
+        The end offset of the last finished batch.
     end : Offset
-        As the follower's first look returns it.
+        The end of the logs, as `follower.latest(start)` returns it.
 
     """
     return {**follower.initial(), **{uuid: start[uuid] for uuid in end if uuid in start}}
 
 
-class _Summaries:
-    """Summarizes rows in this process, range by range, and keeps none."""
+class _RangeSummarizer:
+    """Summarizes rows in this process, one byte range at a time, without storing them."""
 
     def __init__(self, follower: Follower, segments: Sequence[Segment]) -> None:
         self._options, self._segments = follower.options, segments
@@ -155,29 +155,29 @@ class _Summaries:
         return {**empty, **summaries_by_replicaset(found)}
 
 
-def _cluster(warehouse: EpochWarehouse, config: Config) -> Cluster:
-    """Return `_cluster` as a start leaves it."""
+def _cluster_after_start(warehouse: EpochWarehouse, config: Config) -> Cluster:
+    """Return the aggregator's `_cluster` after the next start."""
     known = Cluster(config.cluster.allocation, {})
     if warehouse.exists(cluster.TABLE):
         known = cluster.load(warehouse)
-    return _allocated(known, ()) if known.allocation == "counter" else known
+    return _allocate_in_memory(known, ()) if known.allocation == "counter" else known
 
 
-def _allocated(table: Cluster, incoming: Sequence[Incoming]) -> Cluster:
+def _allocate_in_memory(table: Cluster, incoming: Sequence[Incoming]) -> Cluster:
     return replace_all(table, incoming, str(uuids.uuid4()))[0]
 
 
 def _with_masks(state: State, masks: Sequence[MaskChange]) -> State:
-    """Return the state after a start, which makes and removes exact tables for the masks."""
+    """Return the state after a start has created and dropped exact tables for changed masks."""
     masked = {one.exact: state.versions[one.table] for one in masks if one.encoding is not None}
     gone = {one.exact for one in masks if one.encoding is None}
     kept = {table: version for table, version in state.versions.items() if table not in gone}
     return replace(state, versions={**masked, **kept})
 
 
-def _end(follower: Follower, start: Offset) -> Offset:
+def _end_offset(follower: Follower, start: Offset) -> Offset:
     place = follower.latest(start)
-    for _ in range(POINTS if follower.options.instants else 0):
+    for _ in range(MAX_INSTANTS if follower.options.instants else 0):
         further = follower.latest(place)
         if further == place:
             break
@@ -185,7 +185,7 @@ def _end(follower: Follower, start: Offset) -> Offset:
     return place
 
 
-def _bytes(segments: Sequence[Segment]) -> dict[str, int]:
+def _bytes_by_replicaset(segments: Sequence[Segment]) -> dict[str, int]:
     found: dict[str, int] = {}
     for segment in segments:
         found[segment.replicaset_uuid] = found.get(segment.replicaset_uuid, 0) + segment.end - segment.begin
@@ -195,7 +195,7 @@ def _bytes(segments: Sequence[Segment]) -> dict[str, int]:
 def _table_changes(
     warehouse: EpochWarehouse, plan: BatchPlan, masks: Sequence[MaskChange]
 ) -> dict[str, TableChange]:
-    """Return what happens to the tables of a batch, behind what the start does to those with other masks."""
+    """Return how the tables of a batch must change, except those that the start rewrites for their masks."""
     done = {name for one in masks for name in (one.table, one.exact)}
     found: dict[str, TableChange] = {}
     for encoding in bucket_plan(plan).encodings:

@@ -1,4 +1,4 @@
-"""The options of `format("xlog")` for a deployment: the same for the stream and for a backfill."""
+"""Builds the options of the data source `xlog` for a deployment, for the stream as well as for a backfill."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pipeline.state import State
 
 
 def stream_options(config: Config, state: State, cores: int) -> dict[str, str]:
-    """Return the options of `format("xlog")` for a deployment on so many cores.
+    """Return the options of the data source `xlog` for a deployment that reads with a number of cores.
 
-    Of a replicaset that the stream does not know (a new source, a lost checkpoint), it starts from the tables' vclock.
+    A replicaset that is not in the checkpoint (a new source, a lost checkpoint) is read from the tables' vclock on.
     """
     sources = [
         {"name": s.name, "path": s.path, "replicaset": s.replicaset, "origins": list(s.origins)}
@@ -25,7 +25,7 @@ def stream_options(config: Config, state: State, cores: int) -> dict[str, str]:
             {uuid: {str(i): n for i, n in v.items()} for uuid, v in state.start_vclocks().items()}
         ),
         "heldVclock": json.dumps(
-            {uuid: {str(i): n for i, n in v.items()} for uuid, v in state.held_vclocks().items()}
+            {uuid: {str(i): n for i, n in v.items()} for uuid, v in state.waiting_vclocks().items()}
         ),
         "maxBytesPerTrigger": str(config.max_bytes_per_trigger),
         "maxBlockBytes": str(config.max_block_bytes),

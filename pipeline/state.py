@@ -1,6 +1,6 @@
-"""What the writer knows between two batches: frozen data, loaded from the tables once and advanced by each batch.
+"""The writer's state between two batches: immutable, loaded from the tables at the start, replaced by each batch.
 
-Pure. Loading it is `pipeline.commit.load`; nothing in here is ever the only copy.
+Pure. `pipeline.commit.load` loads it. All that must survive a restart is also in the tables.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from schemas.iproto import VCLOCK_MAX
 from schemas.space import KeyParts
 
 if TYPE_CHECKING:
-    from pipeline.plan.control import SpaceRows
+    from pipeline.plan.control import SpaceDefinition
     from pipeline.plan.vshard import VshardBucket
 
 
 @dataclass(frozen=True)
 class MapEntry:
-    """Rows of `local_id` with lsn >= `since_lsn` are the instance `global_id`'s."""
+    """One entry of an applier map: rows of `local_id` with lsn >= `since_lsn` come from the instance `global_id`."""
 
     local_id: int
     global_id: int
@@ -29,52 +29,53 @@ class MapEntry:
 
 @dataclass(frozen=True)
 class ReplicasetState:
-    """One replicaset as far as it was followed.
+    """What is known of a replicaset after the last batch that read its log.
 
     Parameters
     ----------
     id : int
-        The aggregator's short number for the uuid.
+        The aggregator's number of the replicaset.
     uuid : str
     settled : mapping of int to int
-        Replica id to the last lsn that is in `_changelog`.
+        The vclock of the rows that are in `_changelog`: for each replica id, the last lsn.
     read : mapping of int to int
-        The same with the rows that wait in `_pending`.
+        The vclock of all rows read so far, also of those that wait in `_pending`.
     cluster : mapping of int to str
-        Its `_cluster` now: replica id to instance uuid.
-    maps : tuple of MapEntry
-        Its applier map, oldest entries first.
-    spaces : mapping of int to SpaceRows
-        Its user spaces.
+        The replicaset's `_cluster`: for each replica id, the instance uuid.
+    applier_map : tuple of MapEntry
+        Oldest entries first.
+    spaces : mapping of int to SpaceDefinition
+        User spaces by space id.
     tables : mapping of int to str
-        Space id to the table where the space's versions are.
-    keys : mapping of int to frozenset
-        Space id to the primary keys that the space has had (`schemas.space.key_parts`).
+        For each space id, the table that has the space's versions.
+    primary_keys : mapping of int to frozenset
+        For each space id, all primary keys that the space has had so far (`schemas.space.key_parts`).
     refused : mapping of int to str
-        Space id to the reason why it is followed in `_changelog` only.
+        For each space whose rows go to `_changelog` only, the reason.
     leader : str or None
-        The instance whose log was read last; component 0 of the vclocks is its own.
-    source : str or None
+        The instance whose log was read last; component 0 of `settled` and `read` counts its local changes.
+    last_source : str or None
         The source that was read last.
     local_lsns : mapping of str to int
-        Instance uuid to its component 0: the last change of its local spaces that is in `_changelog`.
-    ids : mapping of str to mapping of int to int
-        By source whose `_cluster` differs (document 001): its replica ids to those that are used here.
+        For each instance uuid, the lsn of the last change of a local space that is in `_changelog`.
+    id_translations : mapping of str to mapping of int to int
+        For each source whose `_cluster` differs from `cluster` (document 001), a mapping of the source's replica ids to
+        those of `cluster`.
     has_loss : bool
-        Whether rows of its log are missing for good or differ from those of a member: then an INSERT does not prove
-        that its key is new.
-    unknown : frozenset of int
-        Ids of spaces whose rows wait in `_pending` for their definition.
-    server : str or None
-        The version of the server that wrote the last row of it. In memory only.
-    file : str or None
-        The file that was read last, of `source`. In memory only.
+        Whether rows of its log are lost, or differ from another member's: then an INSERT does not prove that its key is
+        new.
+    unknown_spaces : frozenset of int
+        Ids of spaces whose rows wait in `_pending` for the space's definition.
+    server_version : str or None
+        The Tarantool version that wrote the last row read. In memory only.
+    last_file : str or None
+        The last file that was read, in `last_source`. In memory only.
     buckets : mapping of int to VshardBucket
-        vshard's buckets, where the replicaset is a storage of vshard.
+        vshard's buckets by bucket id, if the replicaset is a storage of vshard.
     log_time : datetime or None
-        The latest time of a settled row of its log, so far as it is known.
+        The latest timestamp of a settled row, if one is known.
     views : mapping of str to mapping of int to str
-        By source whose `_cluster` was read: replica id to instance uuid. In memory only.
+        For each source whose `_cluster` was read, its content: replica id to instance uuid. In memory only.
 
     """
 
@@ -83,68 +84,68 @@ class ReplicasetState:
     settled: Mapping[int, int] = field(default_factory=dict)
     read: Mapping[int, int] = field(default_factory=dict)
     cluster: Mapping[int, str] = field(default_factory=dict)
-    maps: tuple[MapEntry, ...] = ()
-    spaces: Mapping[int, SpaceRows] = field(default_factory=dict)
+    applier_map: tuple[MapEntry, ...] = ()
+    spaces: Mapping[int, SpaceDefinition] = field(default_factory=dict)
     tables: Mapping[int, str] = field(default_factory=dict)
-    keys: Mapping[int, frozenset[KeyParts]] = field(default_factory=dict)
+    primary_keys: Mapping[int, frozenset[KeyParts]] = field(default_factory=dict)
     refused: Mapping[int, str] = field(default_factory=dict)
     leader: str | None = None
-    source: str | None = None
+    last_source: str | None = None
     local_lsns: Mapping[str, int] = field(default_factory=dict)
-    ids: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    id_translations: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     has_loss: bool = False
-    unknown: frozenset[int] = frozenset()
-    server: str | None = None
-    file: str | None = None
+    unknown_spaces: frozenset[int] = frozenset()
+    server_version: str | None = None
+    last_file: str | None = None
     views: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     buckets: Mapping[int, VshardBucket] = field(default_factory=dict)
     log_time: datetime | None = None
 
     @property
-    def waits(self) -> bool:
-        """Whether rows of it wait in `_pending`."""
+    def has_waiting_rows(self) -> bool:
+        """Whether rows of the replicaset wait in `_pending`."""
         return dict(self.read) != dict(self.settled)
 
 
 @dataclass(frozen=True)
-class Writers:
-    """Who wrote rows of one table, and whether it has versions without a usable tuple, which are in `_versions`."""
+class TableWriters:
+    """The replicasets (by id) that have written a table, and whether `_versions` has versions of it without a tuple."""
 
     replicasets: frozenset[int] = frozenset()
-    unfit: bool = False
+    has_unfit: bool = False
 
 
 @dataclass(frozen=True)
 class State:
-    """What one batch passes to the next.
+    """The state of all replicasets and tables, which one batch passes to the next.
 
     Parameters
     ----------
     epoch : int
-        The last committed one; -1 before the first.
+        The last committed epoch; -1 before the first.
     replicasets : mapping of str to ReplicasetState
         By uuid.
     global_ids : mapping of str to int
-        Instance uuid to global id, as in `_cluster`.
-    writers : mapping of str to Writers
+        For each instance uuid, its global id, as in the aggregator's `_cluster`.
+    writers : mapping of str to TableWriters
         By table.
     versions : mapping of str to int
-        Table to its Delta version, as the last epoch names it.
+        For each table, the Delta version that the last epoch names.
     own_id : int or None
-        The aggregator's own global id.
+        The global id of the aggregator itself.
     own_lsn : int
-        Its last lsn that is in `_changelog`.
+        The lsn of the aggregator's last change of `_cluster` that is in `_changelog`.
     settings : str or None
-        What the configuration of the last batch said (`pipeline.plan.settings`); None where it was not stored.
+        The settings of the last batch (`pipeline.plan.settings`); None where an older version did not store them.
     undecided_buckets : frozenset of int
-        vshard's buckets that two replicasets seem to hold at once, as long as one of the logs may be behind.
+        vshard's buckets that seem active in two replicasets, while one of the two logs may not be read far enough.
 
     """
 
     epoch: int = -1
     replicasets: Mapping[str, ReplicasetState] = field(default_factory=dict)
     global_ids: Mapping[str, int] = field(default_factory=dict)
-    writers: Mapping[str, Writers] = field(default_factory=dict)
+    writers: Mapping[str, TableWriters] = field(default_factory=dict)
     versions: Mapping[str, int] = field(default_factory=dict)
     own_id: int | None = None
     own_lsn: int = 0
@@ -156,25 +157,22 @@ class State:
         return replace(self, replicasets={**self.replicasets, **changed})
 
     def vclocks(self) -> dict[str, dict[int, int]]:
-        """Return the settled vclock of each replicaset in its own replica ids."""
+        """Return the settled vclock of each replicaset, by replicaset uuid."""
         return {uuid: dict(one.settled) for uuid, one in self.replicasets.items()}
 
     def start_vclocks(self) -> dict[str, dict[int, int]]:
-        """Return from where each replicaset can be read without a hole, whichever of its sources is read.
+        """Return, by replicaset uuid, a vclock from which any source of the replicaset can be read without a gap."""
+        return {uuid: _lowest_vclock(one) for uuid, one in self.replicasets.items()}
 
-        Where sources have different ids, that is the lowest position over the sources.
-        """
-        return {uuid: _lowest(one) for uuid, one in self.replicasets.items()}
-
-    def held_vclocks(self) -> dict[str, dict[int, int]]:
-        """Return the same for the replicasets whose rows wait."""
-        return {uuid: _lowest(one) for uuid, one in self.replicasets.items() if one.waits}
+    def waiting_vclocks(self) -> dict[str, dict[int, int]]:
+        """Return `start_vclocks` of those replicasets that have waiting rows."""
+        return {uuid: _lowest_vclock(one) for uuid, one in self.replicasets.items() if one.has_waiting_rows}
 
 
-def _lowest(one: ReplicasetState) -> dict[int, int]:
-    """Return the component-wise minimum of the settled vclock over the sources' own ids."""
-    own = {i: lsn for i, lsn in one.settled.items() if i < VCLOCK_MAX}
-    for ids in one.ids.values():
-        theirs = {i: one.settled.get(ids.get(i, i), 0) for i in {*own, *ids}}
-        own = {i: min(own.get(i, 0), lsn) for i, lsn in theirs.items()}
-    return own
+def _lowest_vclock(one: ReplicasetState) -> dict[int, int]:
+    """Return the component-wise minimum of the settled vclock, written in the replica ids of each source."""
+    lowest = {i: lsn for i, lsn in one.settled.items() if i < VCLOCK_MAX}
+    for ids in one.id_translations.values():
+        vclock = {i: one.settled.get(ids.get(i, i), 0) for i in {*lowest, *ids}}
+        lowest = {i: min(lowest.get(i, 0), lsn) for i, lsn in vclock.items()}
+    return lowest

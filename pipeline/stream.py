@@ -1,6 +1,6 @@
-"""The stream's batches: what `foreachBatch` calls. Spark gives the offsets, the batch writer does the rest.
+"""Processes the micro-batches of Spark's stream: the function for `foreachBatch`.
 
-The stream's DataFrame is not read: segments follow from the offsets, and an executor reads them.
+The stream's DataFrame is not read. The batch's segments follow from its offsets, and an executor reads them.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from warehouse.warehouse import Warehouse
 
 log = logging.getLogger(__name__)
 
-Watch = Callable[[BatchResult], object]
+OnResult = Callable[[BatchResult], object]
 
-Around = Callable[[BatchName], AbstractContextManager[object]]
-"""Makes what is entered before a batch and left after it, with the error where it failed."""
+BatchContext = Callable[[BatchName], AbstractContextManager[object]]
+"""Returns a context manager that is entered before a batch, and exited after it, with the error if it failed."""
 
 
 class StreamWriter:
-    """Does the micro-batches of a streaming query.
+    """Processes the micro-batches of a streaming query.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class StreamWriter:
     watch : callable, optional
         Called with the result of each batch.
     around : callable, optional
-        Entered around each batch.
+        Returns a context manager for each batch.
 
     """
 
@@ -51,8 +51,8 @@ class StreamWriter:
         warehouse: Warehouse,
         config: Config,
         writer: BatchWriter,
-        watch: Watch | None = None,
-        around: Around | None = None,
+        watch: OnResult | None = None,
+        around: BatchContext | None = None,
     ) -> None:
         self._warehouse, self._config, self._writer, self._watch = warehouse, config, writer, watch
         self._around = around or (lambda _name: nullcontext())
@@ -61,7 +61,7 @@ class StreamWriter:
         self._is_finished = False
 
     def __call__(self, _frame: DataFrame, batch_id: int) -> None:
-        """Do one micro-batch.
+        """Process one micro-batch.
 
         Parameters
         ----------
@@ -75,7 +75,7 @@ class StreamWriter:
             self._batch(batch_id)
 
     def finish(self) -> None:
-        """Wait until the batch in progress is done, and let none begin any more."""
+        """Wait until the current batch is done; later batches raise an error."""
         if self._writer.between.locked():
             log.warning("the batch in progress is finished first; to stop at once, ask again")
         with self._writer.between:
@@ -90,12 +90,12 @@ class StreamWriter:
         is_first = self._ends is None
         if self._ends is None:
             self._ends = epochs.end_offsets(self._warehouse, query_id)
-        # After a start Spark repeats the last batch where it could not note its end.
+        # After a start, Spark repeats the last batch if its commit is not in the checkpoint.
         is_repeated = is_first and batch_id in self._ends
-        check_end(self._ends, batch_id - 1, start)
-        check_end(self._ends, batch_id, end)
+        check_end_offset(self._ends, batch_id - 1, start)
+        check_end_offset(self._ends, batch_id, end)
         self._ends = {batch_id: end}
-        # The first batch has no start: in it the replicasets begin without rows.
+        # The first batch has no start offset: Spark only records where the replicasets begin, without rows.
         if is_repeated or start is None or end is None:
             return
         segments = segments_between(self._writer.follower, from_text(start), from_text(end))
@@ -108,22 +108,23 @@ class StreamWriter:
             self._watch(BatchResult(batch_id, rows, seconds, tables, dict(self._writer.steps)))
 
 
-def check_end(ends: Mapping[int, str | None], batch_id: int, offset: str | None) -> None:
-    """Raise where a batch has ended elsewhere than the checkpoint says now.
+def check_end_offset(ends: Mapping[int, str | None], batch_id: int, offset: str | None) -> None:
+    """Check that a batch's end offset in the checkpoint is the one that was committed.
 
-    Where a store lets two jobs write one offset log, the one that lost the lock may have written the newer text.
+    On a store that lets two jobs write one offset log, the job that lost the lock may have overwritten it.
 
     Parameters
     ----------
     ends : mapping of int to str or None
-        Where batches have ended, by their numbers.
+        The committed end offsets, by batch number.
     batch_id : int
     offset : str or None
-        As the checkpoint has it now.
+        The end offset in the checkpoint.
 
     Raises
     ------
     OffsetError
+        If the offsets differ.
 
     """
     if offset is not None and ends.get(batch_id, offset) != offset:

@@ -1,7 +1,8 @@
-"""Rows of `_pending`, and those among them that wait for nothing but the definition of their space.
+"""Reads waiting rows from `_pending`.
 
-These are in `_changelog` already, so nothing behind them waits. The batch that defines their space applies them in
-front of its own rows, in the order of `_changelog`. Not here: which rows wait, and why (`pipeline.plan`).
+Rows that wait only for the definition of their space are already in `_changelog`, so later rows need not wait for them.
+The batch that defines the space applies them before its other rows, in the order of `_changelog`. `pipeline.plan`
+decides which rows wait.
 """
 
 from __future__ import annotations
@@ -28,32 +29,32 @@ from warehouse.data_files import in_schema, opened
 PENDING = "_pending"
 
 STORED_NAMES = [*XROW_ARROW.names, SERVER_VERSION]
-"""Columns of rows that waited: those that a reader gives, and what their file's header said."""
+"""Columns of waiting rows: those of the log reader, and the server version from their file's header."""
 
-_NAME = ["source", "replica_id", "lsn"]
+_ROW_ID = ["source", "replica_id", "lsn"]
 _ORDER = ["epoch", "segment", "position", "row"]
 
 
 @dataclass(frozen=True)
 class PendingRows:
-    """Rows of one segment that waited, under its number in this batch."""
+    """Waiting rows from one log file, and the segment that they form in this batch."""
 
     segment: LogSegment
     rows: pa.RecordBatch
 
 
-def waited(
+def waiting_segment(
     number: int, replicaset_uuid: str, place: tuple[str, str, str | None], rows: pa.RecordBatch
 ) -> LogSegment:
-    """Return the segment of rows of `_pending`.
+    """Return the segment that describes some rows of `_pending`.
 
     Parameters
     ----------
     number : int
-        Of the segment.
+        The segment's number in the batch.
     replicaset_uuid : str
     place : (str, str, str or None)
-        Source, file and instance that they are from.
+        Source, file and instance uuid from which the rows were read.
     rows : pyarrow.RecordBatch
         With the column `server_version`.
 
@@ -63,21 +64,23 @@ def waited(
     return LogSegment(number, replicaset_uuid, source, file, instance, False, {}, server, has_waited=True)
 
 
-def pending_table(tables: OpenTables, replicaset_ids: Iterable[int], *, for_definition: bool) -> pa.Table:
-    """Return the rows of `_pending` of some replicasets: those that wait for a definition, or all others."""
-    wanted = pa.array(list(replicaset_ids), pa.int32())
+def read_pending(tables: OpenTables, replicaset_ids: Iterable[int], *, for_definition: bool) -> pa.Table:
+    """Return the rows of `_pending` of some replicasets: those that wait for a space's definition, or all others."""
+    chosen_ids = pa.array(list(replicaset_ids), pa.int32())
     found = [PENDING_ARROW.empty_table()]
     for file in tables.files(PENDING):
         with opened(tables.place, PENDING, file.path) as parquet:
             rows = parquet.read()
         mask = waits_for_definition(rows["reason"])
-        mask = pc.and_(mask if for_definition else pc.invert(mask), pc.is_in(rows["replicaset_id"], wanted))
+        mask = pc.and_(
+            mask if for_definition else pc.invert(mask), pc.is_in(rows["replicaset_id"], chosen_ids)
+        )
         found.append(in_schema(rows.filter(mask), PENDING_ARROW))
     return pa.concat_tables(found)
 
 
 def unknown_spaces(tables: OpenTables) -> dict[int, frozenset[int]]:
-    """Return the ids of spaces whose rows wait for a definition, by replicaset id."""
+    """Return, by replicaset id, the ids of the spaces whose rows wait for the space's definition."""
     found: dict[int, set[int]] = {}
     for file in tables.files(PENDING):
         with opened(tables.place, PENDING, file.path) as parquet:
@@ -88,19 +91,19 @@ def unknown_spaces(tables: OpenTables) -> dict[int, frozenset[int]]:
     return {number: frozenset(ids) for number, ids in found.items()}
 
 
-def settled_mask(
+def finished_mask(
     rows: pa.Table, replicaset_ids: Sequence[int], spaces: Iterable[tuple[int, int]]
 ) -> pa.ChunkedArray:
-    """Return which rows of `_pending` a batch has dealt with.
+    """Return a boolean mask of the rows of `_pending` that a batch has processed, and so removes from the table.
 
     Parameters
     ----------
     rows : pyarrow.Table
         At least `replicaset_id`, `space_id` and `reason`.
     replicaset_ids : sequence of int
-        Of the batch: rows of them are a part of it, or wait again.
+        The replicasets of the batch. It reads all of their rows, and writes those that must still wait once more.
     spaces : iterable of (int, int)
-        (replicaset id, space id): rows that waited for the definition of these wait no longer.
+        Spaces that are defined now, as (replicaset id, space id): rows that waited for their definition are processed.
 
     """
     for_definition = waits_for_definition(rows["reason"])
@@ -112,15 +115,15 @@ def settled_mask(
     return mask
 
 
-def unknown_before(state: State) -> set[tuple[str, int]]:
-    """Return the spaces whose rows wait for a definition, with the uuids of their replicasets."""
-    return {(uuid, space_id) for uuid, one in state.replicasets.items() for space_id in one.unknown}
+def spaces_awaiting_definition(state: State) -> set[tuple[str, int]]:
+    """Return the (replicaset uuid, space id) of each space whose rows wait for its definition."""
+    return {(uuid, space_id) for uuid, one in state.replicasets.items() for space_id in one.unknown_spaces}
 
 
 def released_rows(
     tables: OpenTables, state: State, spaces: Iterable[tuple[str, int]], first: int
 ) -> list[PendingRows]:
-    """Return the rows that waited for the definition of some spaces, in front of all other segments.
+    """Return the rows that waited for the definition of some spaces, as segments with numbers below all others.
 
     Parameters
     ----------
@@ -128,21 +131,24 @@ def released_rows(
     state : State
         Before the batch.
     spaces : iterable of (str, int)
-        Replicaset uuid and space id.
+        The spaces that are defined now, as (replicaset uuid, space id).
     first : int
-        The least number of a segment of the batch.
+        The lowest segment number used so far: the new segments are numbered up to `first - 1`.
 
     """
     parts: list[tuple[str, str, str, str | None, pa.RecordBatch]] = []
     for uuid, own in groupby(sorted(spaces), key=lambda pair: pair[0]):
         number = state.replicasets[uuid].id
-        rows = pending_table(tables, [number], for_definition=True)
+        rows = read_pending(tables, [number], for_definition=True)
         ids = pa.array([space_id for _, space_id in own], pa.int32())
         ordered = _in_log_order(tables, number, rows.filter(pc.is_in(rows["space_id"], ids)))
         parts += [(uuid, *part) for part in _by_file(ordered)]
     return [
         PendingRows(
-            replace(waited(first - len(parts) + i, uuid, (source, file, instance), rows), is_released=True),
+            replace(
+                waiting_segment(first - len(parts) + i, uuid, (source, file, instance), rows),
+                is_released=True,
+            ),
             rows,
         )
         for i, (uuid, source, file, instance, rows) in enumerate(parts)
@@ -150,26 +156,26 @@ def released_rows(
 
 
 def _in_log_order(tables: OpenTables, replicaset_id: int, rows: pa.Table) -> pa.Table:
-    """Return rows of `_pending` in the order in which `_changelog` has them."""
+    """Return rows of `_pending` sorted as in `_changelog`: by epoch, segment, position and row."""
     if not rows.num_rows:
         return rows
     bounds = pc.min_max(rows["lsn"]).as_py()
     logged = []
     for file in tables.files_between("_changelog", "lsn", bounds["min"], bounds["max"]):
         with opened(tables.place, "_changelog", file.path) as parquet:
-            found = parquet.read(columns=["replicaset_id", "epoch", "segment", *_NAME])
+            found = parquet.read(columns=["replicaset_id", "epoch", "segment", *_ROW_ID])
         logged.append(found.filter(pc.equal(found["replicaset_id"], replicaset_id)).drop(["replicaset_id"]))
-    places = pa.concat_tables(logged).group_by(_NAME).aggregate([("epoch", "min"), ("segment", "min")])
-    places = places.rename_columns([*_NAME, "epoch", "segment"])
-    own = rows.select([*_NAME, "position", "row"])
+    places = pa.concat_tables(logged).group_by(_ROW_ID).aggregate([("epoch", "min"), ("segment", "min")])
+    places = places.rename_columns([*_ROW_ID, "epoch", "segment"])
+    own = rows.select([*_ROW_ID, "position", "row"])
     own = own.append_column("place", pa.array(np.arange(rows.num_rows, dtype=np.int64)))
-    joined = own.join(places, _NAME, join_type="left outer")
+    joined = own.join(places, _ROW_ID, join_type="left outer")
     order = pc.sort_indices(joined, sort_keys=[(name, "ascending") for name in _ORDER])
     return rows.take(joined["place"].take(order)).combine_chunks()
 
 
 def _by_file(rows: pa.Table) -> list[tuple[str, str, str | None, pa.RecordBatch]]:
-    """Return consecutive rows of one file of one source, with source, file and instance."""
+    """Split rows where the file changes, and return (source, file, instance uuid, rows) of each part."""
     names = list(zip(*(rows[name].to_pylist() for name in ("source", "file", "instance_uuid")), strict=True))
     parts, begin = [], 0
     for (source, file, instance), own in groupby(names):
@@ -180,8 +186,10 @@ def _by_file(rows: pa.Table) -> list[tuple[str, str, str | None, pa.RecordBatch]
     return parts
 
 
-def with_counts(summaries: Mapping[str, Summary], released: Iterable[PendingRows]) -> dict[str, Summary]:
-    """Return summaries with the counts of rows that have waited for a definition."""
+def with_released_counts(
+    summaries: Mapping[str, Summary], released: Iterable[PendingRows]
+) -> dict[str, Summary]:
+    """Return the summaries with the counts of `released` added."""
     found = dict(summaries)
     for one in released:
         own = found[one.segment.replicaset_uuid]

@@ -16,7 +16,7 @@ from observe.doctor.machine import check_machine
 from observe.doctor.masters import check_masters
 from observe.doctor.sources import StartPosition, check_sources
 from observe.doctor.store import check_store, check_tables
-from pipeline.checkpoint import continues_at
+from pipeline.checkpoint import resume_offset
 from pipeline.commit.load import load_state
 from pipeline.state import State
 from schemas.errors import AggregatorError
@@ -97,7 +97,7 @@ def _check_tables_and_sources(config: Config) -> list[Finding]:
         if not tables.unreadable and tables.newer is None:
             warehouse = EpochWarehouse(None, config.warehouse, config.database)
             state = load_state(warehouse) if warehouse.exists(EPOCHS) else State()
-            start = continues_at(warehouse, config.checkpoint) if tables.checkpoint_error is None else None
+            start = resume_offset(warehouse, config.checkpoint) if tables.checkpoint_error is None else None
             places, unfollowed = start_positions(config, state, start or {})
     except FAILURES as error:
         has_failed = any(finding.level is Level.FAIL for finding in findings)

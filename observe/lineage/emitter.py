@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import BoundedSemaphore, Event
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from config.deployment import Config, LineageConfig
 from observe.dbt_sources import sql_type
 from pipeline.commit.batch import BatchName
+from pipeline.stream import BatchContext
 from schemas.descriptions import COLUMNS, TABLES, VERSION_COLUMNS
 from schemas.errors import ConfigurationError
 from sources.xlog.directory.offset import from_text
@@ -81,7 +82,7 @@ class LineageEmitter:
 @contextmanager
 def lineage_events(
     config: Config, spark_version: str, versions: Callable[[], Mapping[str, int]]
-) -> Iterator[Callable[[BatchName], AbstractContextManager[None]]]:
+) -> Iterator[BatchContext]:
     """Yield a function that returns for each batch the context manager in which it runs, and which sends its events.
 
     Without the section `lineage` of the configuration, the context manager does nothing.

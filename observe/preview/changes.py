@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from config.deployment import Config
-from pipeline.plan.settings import settings_of
+from pipeline.plan.settings import settings_json
 from pipeline.plan.settle import Settlement
 from pipeline.preview import Preview
 from pipeline.state import ReplicasetState
@@ -107,7 +107,7 @@ def _settings(config: Config, preview: Preview) -> Iterator[PlannedChange]:
         text = "unknown of the last run, since its release did not store them: nothing is compared"
         yield PlannedChange(Sign.SAME, "settings_unknown", "settings", text)
         return
-    old, new = json.loads(preview.before.settings), json.loads(settings_of(config))
+    old, new = json.loads(preview.before.settings), json.loads(settings_json(config))
     old_sources, new_sources = set(old.pop("sources", ())), set(new.pop("sources", ()))
     for source in sorted(new_sources - old_sources):
         yield PlannedChange(Sign.NEW, "source_new", source, "a new source")
@@ -151,20 +151,20 @@ def _masks(preview: Preview) -> Iterator[PlannedChange]:
 
 
 def _start_positions(preview: Preview) -> Iterator[PlannedChange]:
-    for uuid, entry in sorted(preview.begins.items()):
+    for uuid, entry in sorted(preview.start_offsets.items()):
         is_new = uuid not in preview.before.replicasets
         where = f"in {entry.file} at {entry.position} of {entry.leader}"
         rows = (
             0
             if preview.plan is None or uuid not in preview.plan.summaries
-            else preview.plan.summaries[uuid].rows
+            else preview.plan.summaries[uuid].row_count
         )
         amount = f"{rows} rows in {preview.bytes.get(uuid, 0)} bytes of logs are new"
         if is_new:
             yield PlannedChange(Sign.NEW, "replicaset_new", uuid, f"begins {where}: {amount}")
         else:
             yield PlannedChange(Sign.SAME, "continues", uuid, f"continues {where}: {amount}")
-    for uuid in sorted(preview.before.replicasets.keys() - preview.begins.keys()):
+    for uuid in sorted(preview.before.replicasets.keys() - preview.start_offsets.keys()):
         yield PlannedChange(
             Sign.GONE, "replicaset_gone", uuid, "no source has it; its rows stay in the tables"
         )
@@ -240,7 +240,7 @@ def _gaps_and_pending(uuid: str, settlement: Settlement) -> Iterator[PlannedChan
             uuid,
             f"lsns {gap.first} to {gap.last} of replica id {gap.replica_id} are missing",
         )
-    if settlement.hold is not None:
+    if settlement.waits_from is not None:
         yield PlannedChange(Sign.REFUSED, "rows_wait", uuid, f"rows wait in _pending: {settlement.reason}")
 
 

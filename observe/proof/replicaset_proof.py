@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from observe.proof.epoch_tables import EpochTables
 from observe.proof.result import SpaceProof
 from observe.proof.space_proof import ComparedSpace, ProofLimits, ReadRateLimit, SpaceComparison
-from pipeline.plan.control import SpaceRows
+from pipeline.plan.control import SpaceDefinition
 from pipeline.state import ReplicasetState, State
 from schemas.errors import AggregatorError, IprotoError, PeerError, TupleError
 from schemas.names import local_to
@@ -128,7 +128,7 @@ def _not_comparable_reason(replicaset: ReplicasetState, space_id: int) -> str | 
     return None
 
 
-def _primary_index_type(rows: SpaceRows) -> str | None:
+def _primary_index_type(rows: SpaceDefinition) -> str | None:
     primary = rows.indexes.get(0)
     if primary is None:
         return None

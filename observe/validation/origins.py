@@ -76,7 +76,7 @@ def _replica_id_in_replicaset(state: State) -> Column:
     """Return the column of replica ids in the replicaset's numbering, which may differ from a source's numbering."""
     column: Column = F.col("replica_id")
     for replicaset in state.replicasets.values():
-        for source, ids in replicaset.ids.items():
+        for source, ids in replicaset.id_translations.items():
             for id_in_source, id_in_replicaset in ids.items():
                 is_source = (F.col("replicaset_id") == replicaset.id) & (F.col("source") == source)
                 is_id = is_source & (F.col("replica_id") == id_in_source)

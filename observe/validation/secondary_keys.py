@@ -20,7 +20,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from config.deployment import Config
 from observe.validation.check import EXAMPLES, Check, frame_of
-from pipeline.plan.tables import TablePlan, current_plan
+from pipeline.plan.tables import TablePlan, current_table_plan
 from pipeline.state import State
 from schemas.errors import AggregatorError, TupleError, UnsupportedError
 from schemas.names import table_of_exact_tuples
@@ -112,7 +112,7 @@ def conflicting_rows(warehouse: Warehouse, state: State, config: Config, index: 
     """
     if index.is_functional:
         raise UnsupportedError("a Lua function computes its keys", table=index.table, index=index.name)
-    plan = current_plan(state, config, index.table)
+    plan = current_table_plan(state, config, index.table)
     if plan is None:
         raise UnsupportedError("no replicaset defines the space", table=index.table)
     formats = {replicaset: i for i, replicaset in enumerate(index.spaces)}

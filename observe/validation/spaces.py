@@ -21,7 +21,7 @@ from observe.validation.check import Check, CheckFacts, TablesCheck, frame_of
 from observe.validation.space_rows import COLUMNS, DIFFERING, NULLS, RowChecks, checked_file_rows
 from observe.validation.suites import expect_known_ids, expect_not_in_future, expect_not_null, expect_unique
 from pipeline.encode.columns import encoding_of
-from pipeline.plan.tables import TablePlan, current_plan
+from pipeline.plan.tables import TablePlan, current_table_plan
 from pipeline.state import State
 from pipeline.write.table_change import table_schema
 from schemas.errors import UnsupportedError
@@ -107,7 +107,7 @@ def space_tables(place: Place, state: State, config: Config, names: Iterable[str
 
 def _plan_or_none(state: State, config: Config, table: str) -> TablePlan | None:
     try:
-        return current_plan(state, config, table)
+        return current_table_plan(state, config, table)
     except UnsupportedError:
         return None
 

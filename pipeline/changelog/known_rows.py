@@ -19,7 +19,7 @@ _COLUMNS = ["replicaset_id", "replica_id", "lsn", "hash", "file"]
 
 
 class KnownFiles(Protocol):
-    """Where such rows are (`pipeline.executors.work.Work`)."""
+    """Where such rows are (`pipeline.executors.work.BatchWork`)."""
 
     @property
     def place(self) -> Place:

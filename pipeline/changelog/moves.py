@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.plan.history import NOTHING, History
+from pipeline.plan.history import NO_TABLE, History
 from pipeline.plan.plan import BatchPlan
-from pipeline.plan.position import LogPosition, index_of
-from pipeline.plan.vshard import Shards
+from pipeline.plan.position import LogPosition, first_row_index
+from pipeline.plan.vshard import ReplicasetBuckets
 from schemas.space import KeyPart, Space
 from schemas.states import RowMove
 from schemas.vshard import COLLECTED_IN, RECEIVING, is_bucket_space, shard_field
@@ -107,7 +107,7 @@ def keys_of(buckets: Sequence[int]) -> list[bytes]:
 
 def moves_of(plan: BatchPlan) -> dict[int, Moves]:
     """Return the buckets on the way in a batch, by replicaset id; a replicaset without one is left out."""
-    by_id = {plan.after.replicasets[uuid].id: one for uuid, one in plan.shards.items() if one.is_used}
+    by_id = {plan.after.replicasets[uuid].id: one for uuid, one in plan.vshard_buckets.items() if one.is_used}
     if not by_id:
         return {}
     fields = bucket_fields(plan.history, {number: one.fields for number, one in by_id.items()})
@@ -119,7 +119,7 @@ def moves_of(plan: BatchPlan) -> dict[int, Moves]:
     return found
 
 
-def _states(shards: Shards) -> dict[bytes, tuple[tuple[int, str | None], ...]]:
+def _states(shards: ReplicasetBuckets) -> dict[bytes, tuple[tuple[int, str | None], ...]]:
     known: dict[int, list[tuple[int, str | None]]] = {}
     for bucket, before in shards.before.items():
         if before.status in _MOVING:
@@ -135,7 +135,7 @@ def events_before(moves: Moves | None, segment: int, positions: Int64s, rows: In
     """Return how many rows of `_bucket` come before each of some consecutive rows of a segment."""
     found = np.zeros(len(positions), np.int32)
     for place in moves.places if moves is not None else ():
-        found[index_of(place, segment, positions, rows) :] += 1
+        found[first_row_index(place, segment, positions, rows) :] += 1
     return found
 
 
@@ -155,7 +155,7 @@ def moved_column(
     ----------
     tuples : pyarrow.BinaryArray
     versions : int32[n]
-        Schema version of each row, `NOTHING` where it has none.
+        Schema version of each row, `NO_TABLE` where it has none.
     events : int32[n]
         As `events_before` returns them.
     wanted : bool[n]
@@ -164,7 +164,7 @@ def moved_column(
 
     """
     nothing = pa.nulls(len(versions), pa.string())
-    about = np.flatnonzero(wanted & (versions != NOTHING))
+    about = np.flatnonzero(wanted & (versions != NO_TABLE))
     if moves is None or not moves.receives or not len(about):
         return nothing
     result = np.zeros(len(versions), np.bool_)

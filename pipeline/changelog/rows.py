@@ -20,11 +20,11 @@ from pipeline.changelog.cluster_rows import without_registrations
 from pipeline.changelog.moves import collector_events, events_before, moved_column
 from pipeline.changelog.segment_plan import SegmentPlan, pending_rows
 from pipeline.changelog.servers import releases_of, with_server_versions
-from pipeline.plan.history import NOTHING
-from pipeline.plan.position import BEGINNING, index_of
+from pipeline.plan.history import NO_TABLE
+from pipeline.plan.position import BEGINNING, first_row_index
 from pipeline.plan.summary import LIMBO_TYPES, LOCAL_ID
-from pipeline.plan.tables import CHANGES
-from pipeline.plan.unknown import reason_of
+from pipeline.plan.tables import CHANGE_TYPES
+from pipeline.plan.unknown import missing_definition_reason
 from schemas.iproto import GROUP_LOCAL, SYSTEM_ID_MAX
 from schemas.states import RowState
 from schemas.tables import CHANGELOG
@@ -54,7 +54,7 @@ KEYED = pa.schema(
         ("bucket_events", pa.int32()),
     ]
 )
-"""Rows that change tuples, in the order of the log. `type` is an index in `CHANGES`; `meaning` numbers the row's
+"""Rows that change tuples, in the order of the log. `type` is an index in `CHANGE_TYPES`; `meaning` numbers the row's
 meaning (`pipeline.changelog.segment_plan.Meanings`); `new_tuple` is what the row's server logged as its result, of an
 UPDATE or UPSERT (`wal_ext`); `release` is that of the row's server, by whose rules operations are applied
 (`udfs.operations.update_rules.release_number`), 0 where it is not known or not needed; `timestamp` is null for rows of
@@ -79,9 +79,9 @@ READ_BEFORE = pa.schema([("replica_id", pa.int32()), ("lsn", pa.int64()), ("hash
 """Rows of registered instances that were read before."""
 
 ACTIONS = np.array([PUT, PUT, OPERATION, OPERATION, DELETE, DELETE], np.int8)
-"""What a row of each of `CHANGES` does to a key."""
+"""What a row of each of `CHANGE_TYPES` does to a key."""
 
-INSERT, REPLACE, UPDATE, UPSERT, DELETED, DELETED_RANGE = range(len(CHANGES))
+INSERT, REPLACE, UPDATE, UPSERT, DELETED, DELETED_RANGE = range(len(CHANGE_TYPES))
 _LIMBO = pa.array(LIMBO_TYPES)
 
 Flags = NDArray[np.bool_]
@@ -139,7 +139,7 @@ def segment_rows(rows: pa.RecordBatch, plan: SegmentPlan) -> SegmentRows:
     fresh = numbers.is_snapshot | (numbers.lsn < 0) | (numbers.lsn > _low_watermark(numbers, plan))
     begins = numbers.row_count
     if plan.hold is not None:
-        begins = index_of(plan.hold, plan.segment, numbers.position, numbers.row)
+        begins = first_row_index(plan.hold, plan.segment, numbers.position, numbers.row)
     index = np.arange(numbers.row_count)
     pending = _take(rows, fresh & (index >= begins))
     repeated = ~fresh & (numbers.replica_id > 0)
@@ -182,9 +182,9 @@ def _of_unknown_spaces(
     for space_id, begin in plan.unknown.items():
         own = changes & (numbers.space_id == space_id)
         if begin != BEGINNING:
-            own[: index_of(begin, plan.segment, numbers.position, numbers.row)] = False
+            own[: first_row_index(begin, plan.segment, numbers.position, numbers.row)] = False
         if own.any():
-            waiting = replace(plan, reason=reason_of(space_id))
+            waiting = replace(plan, reason=missing_definition_reason(space_id))
             found[space_id] = pending_rows(rows.filter(pa.array(own)), waiting)
     return found
 
@@ -274,14 +274,14 @@ def _settled_rows(
     names = versions
     if plan.meanings.early.any():
         # A row that comes before the definition has no name, on which side of a cut the definition ever is.
-        is_early = (meaning != NOTHING) & plan.meanings.early[meaning]
-        names = np.where(is_early, np.int32(NOTHING), versions)
+        is_early = (meaning != NO_TABLE) & plan.meanings.early[meaning]
+        names = np.where(is_early, np.int32(NO_TABLE), versions)
     events = events_before(plan.moves, plan.segment, numbers.position, numbers.row)
     gives = ((types == INSERT) | (types == REPLACE)) & ~numbers.is_snapshot
     moved = moved_column(rows.column("tuple"), versions, events, gives, plan.moves)
     changelog = _changelog_rows(rows, numbers, plan, ids, rolled_back, names, moved)
     lineages = _looked_up(plan.meanings.lineages, meaning)
-    followed = (lineages != NOTHING) & is_change
+    followed = (lineages != NO_TABLE) & is_change
     if not followed.any():
         return changelog, _empty(KEYED), _empty(KEY_ERRORS)
     if not followed.all():
@@ -297,16 +297,18 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _looked_up(values: Int32s, meaning: Int32s) -> Int32s:
-    """Return a value of each row's meaning, `NOTHING` for a row that has none."""
+    """Return a value of each row's meaning, `NO_TABLE` for a row that has none."""
     if not len(values):
-        return np.full(len(meaning), NOTHING, np.int32)
-    return np.where(meaning == NOTHING, NOTHING, values[meaning])
+        return np.full(len(meaning), NO_TABLE, np.int32)
+    return np.where(meaning == NO_TABLE, NO_TABLE, values[meaning])
 
 
 def _change_types(rows: pa.RecordBatch) -> NDArray[np.int8]:
-    """Return the index in `CHANGES` of each row's type, -1 for another type."""
+    """Return the index in `CHANGE_TYPES` of each row's type, -1 for another type."""
     kinds = rows.column("type").dictionary_encode()
-    codes = [CHANGES.index(name) if name in CHANGES else -1 for name in kinds.dictionary.to_pylist()]
+    codes = [
+        CHANGE_TYPES.index(name) if name in CHANGE_TYPES else -1 for name in kinds.dictionary.to_pylist()
+    ]
     indices = kinds.indices.fill_null(len(codes)).to_numpy(zero_copy_only=False)
     found: NDArray[np.int8] = np.array([*codes, -1], np.int8)[indices]
     return found
@@ -315,8 +317,8 @@ def _change_types(rows: pa.RecordBatch) -> NDArray[np.int8]:
 def _rolled_back(rows: pa.RecordBatch, numbers: _Numbers, plan: SegmentPlan) -> Flags:
     result = np.zeros(numbers.row_count, np.bool_)
     for gone in plan.rolled_back:
-        since = index_of(gone.since, plan.segment, numbers.position, numbers.row)
-        until = index_of(gone.until, plan.segment, numbers.position, numbers.row)
+        since = first_row_index(gone.since, plan.segment, numbers.position, numbers.row)
+        until = first_row_index(gone.until, plan.segment, numbers.position, numbers.row)
         own = slice(since, until)
         result[own] |= (numbers.replica_id[own] == gone.replica_id) & (numbers.tsn[own] >= gone.tsn)
     if result.any():
@@ -329,7 +331,7 @@ def _rolled_back(rows: pa.RecordBatch, numbers: _Numbers, plan: SegmentPlan) -> 
 def meaning_of_rows(
     spaces: Int32s, positions: Int64s, rows: Int64s, wanted: Flags, plan: SegmentPlan
 ) -> Int32s:
-    """Return the number of each row's meaning, `NOTHING` where it goes to no table.
+    """Return the number of each row's meaning, `NO_TABLE` where it goes to no table.
 
     Parameters
     ----------
@@ -342,17 +344,17 @@ def meaning_of_rows(
     plan : SegmentPlan
 
     """
-    result = np.full(len(spaces), NOTHING, np.int32)
+    result = np.full(len(spaces), NO_TABLE, np.int32)
     about = np.flatnonzero(wanted)
     if not len(about):
         return result
     ids, places = np.unique(spaces[about], return_inverse=True)
-    whole = np.full(len(ids), NOTHING, np.int32)
+    whole = np.full(len(ids), NO_TABLE, np.int32)
     divided: list[tuple[int, Int32s, Int64s]] = []
     for number, space_id in enumerate(ids):
         first, meanings = plan.meanings.of(plan.replicaset_id, int(space_id))
         begins = [
-            0 if one.since == BEGINNING else index_of(one.since, plan.segment, positions, rows)
+            0 if one.since == BEGINNING else first_row_index(one.since, plan.segment, positions, rows)
             for one in meanings
         ]
         within = sum(begin == 0 for begin in begins)
@@ -389,7 +391,7 @@ def _changelog_rows(
         "global_id": ids,
         "state": _chosen([RowState.COMMITTED, RowState.ROLLED_BACK, RowState.LOCAL], states),
         "space": _chosen(list(plan.meanings.names), versions),
-        "layout": pa.array(versions, pa.int32(), mask=versions == NOTHING),
+        "layout": pa.array(versions, pa.int32(), mask=versions == NO_TABLE),
         "hash": row_hashes(rows),
         "moved": moved,
     }
@@ -475,9 +477,9 @@ def keyed_again(rows: pa.Table, plan: SegmentPlan) -> pa.Table:
     spaces = _numbers(whole, "space_id").astype(np.int32)
     distinct, places = np.unique(spaces, return_inverse=True)
     known = [plan.meanings.of(plan.replicaset_id, int(space_id)) for space_id in distinct]
-    last = np.array([first + len(found) - 1 if found else NOTHING for first, found in known], np.int32)
+    last = np.array([first + len(found) - 1 if found else NO_TABLE for first, found in known], np.int32)
     meaning = last[places] if len(last) else np.zeros(0, np.int32)
-    followed = _looked_up(plan.meanings.lineages, meaning) != NOTHING
+    followed = _looked_up(plan.meanings.lineages, meaning) != NO_TABLE
     own, meaning = with_server_versions(whole.filter(pa.array(followed)), plan), meaning[followed]
     keyed, _ = _keyed_rows(
         own,

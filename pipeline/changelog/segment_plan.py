@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.changelog.moves import Moves, moves_of
-from pipeline.plan.history import NOTHING, History, Meaning
-from pipeline.plan.members import entries_of
+from pipeline.plan.history import NO_TABLE, History, Meaning
+from pipeline.plan.members import map_entries_of_source
 from pipeline.plan.plan import BatchPlan
 from pipeline.plan.position import LogPosition, LogSegment
-from pipeline.plan.settle import RolledBack, Settlement
-from pipeline.plan.upgrades import Upgrade, upgrades_of
+from pipeline.plan.settle import RolledBackRows, Settlement
+from pipeline.plan.upgrades import Upgrade, find_upgrades
 from schemas.errors import UnsupportedError
 from schemas.space import Space
 from schemas.tables import PENDING
@@ -60,7 +60,7 @@ class Meanings:
 
     def of(self, replicaset_id: int, space_id: int) -> tuple[int, tuple[Meaning, ...]]:
         """Return the number of the first meaning of a space id, and its meanings; none where it goes to no table."""
-        return self.numbers.get((replicaset_id, space_id), (NOTHING, ()))
+        return self.numbers.get((replicaset_id, space_id), (NO_TABLE, ()))
 
 
 def meanings_of(history: History, refused_tables: Mapping[str, str]) -> Meanings:
@@ -81,11 +81,11 @@ def meanings_of(history: History, refused_tables: Mapping[str, str]) -> Meanings
         for one in meanings:
             lineage = one.lineage
             before = 0
-            if lineage != NOTHING:
+            if lineage != NO_TABLE:
                 found = history.lineages[lineage]
                 before = found.eras[one.era].truncations
                 if found.table in refused_tables or found.base_table in refused_tables:
-                    lineage = NOTHING
+                    lineage = NO_TABLE
             flat.append((one.version, lineage, one.era, one.truncations - before))
             early.append(one.is_early)
     versions, lineages, eras, truncations = np.array(flat, np.int32).reshape(-1, 4).T.copy()
@@ -124,7 +124,7 @@ class SegmentPlan:
         Rows from here on wait.
     reason : str or None
         Why they wait.
-    rolled_back : tuple of RolledBack
+    rolled_back : tuple of RolledBackRows
         In the source's replica ids.
     ids : tuple of IdEntry
         The source's applier map.
@@ -155,7 +155,7 @@ class SegmentPlan:
     low_watermarks: Mapping[int, int]
     hold: LogPosition | None
     reason: str | None
-    rolled_back: tuple[RolledBack, ...]
+    rolled_back: tuple[RolledBackRows, ...]
     ids: tuple[IdEntry, ...]
     meanings: Meanings
     unknown: Mapping[int, LogPosition] = field(default_factory=dict)
@@ -190,7 +190,7 @@ def _segment_plan(
     one, settlement = plan.after.replicasets[uuid], plan.settlements[uuid]
     instance, before = segment.instance_uuid, plan.before.replicasets.get(uuid)
     # Rows without a version waited before versions were stored: of the server that was followed then.
-    server = segment.server or (before and before.server) or one.server
+    server = segment.server_version or (before and before.server_version) or one.server_version
     return SegmentPlan(
         epoch=plan.epoch,
         segment=segment.segment,
@@ -200,21 +200,23 @@ def _segment_plan(
         is_snapshot=segment.is_snapshot,
         local_id=None if instance is None else plan.after.global_ids[instance],
         low_watermarks=low_watermarks,
-        hold=settlement.hold,
+        hold=settlement.waits_from,
         reason=settlement.reason,
-        rolled_back=_rolled_back(settlement, one.ids.get(segment.source, {})),
-        ids=tuple(IdEntry(e.local_id, e.since_lsn, e.global_id) for e in entries_of(one, segment.source)),
+        rolled_back=_rolled_back(settlement, one.id_translations.get(segment.source, {})),
+        ids=tuple(
+            IdEntry(e.local_id, e.since_lsn, e.global_id) for e in map_entries_of_source(one, segment.source)
+        ),
         meanings=meanings,
         unknown={i: r[-1].begin for i, r in plan.unknown[uuid].items() if r[-1].outcome == "waiting"},
         is_released=segment.is_released,
         server=None if server is None else release_text(server),
-        upgrades=upgrades_of(segment, plan.summaries[uuid].control),
-        servers={origin: release_text(version) for origin, version in segment.servers.items()},
+        upgrades=find_upgrades(segment, plan.summaries[uuid].control),
+        servers={origin: release_text(version) for origin, version in segment.peer_versions.items()},
         moves=moves.get(one.id),
     )
 
 
-def _rolled_back(settlement: Settlement, ids: Mapping[int, int]) -> tuple[RolledBack, ...]:
+def _rolled_back(settlement: Settlement, ids: Mapping[int, int]) -> tuple[RolledBackRows, ...]:
     return tuple(
         replace(gone, replica_id=replica_id)
         for gone in settlement.rolled_back

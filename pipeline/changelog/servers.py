@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.changelog.segment_plan import SegmentPlan
-from pipeline.plan.position import index_of
+from pipeline.plan.position import first_row_index
 from udfs.operations.update_rules import release_number
 
 SERVER_VERSION = "server_version"
@@ -44,7 +44,7 @@ def _of_file(rows: pa.RecordBatch, server: pa.Scalar, plan: SegmentPlan) -> pa.A
         positions, numbers = (
             rows.column(name).to_numpy(zero_copy_only=False).astype(np.int64) for name in ("position", "row")
         )
-        places = [index_of(place, plan.segment, positions, numbers) for place, _ in plan.upgrades]
+        places = [first_row_index(place, plan.segment, positions, numbers) for place, _ in plan.upgrades]
         counts = np.diff([0, *places, rows.num_rows])
         versions = pa.array([plan.server, *(version for _, version in plan.upgrades)], pa.string())
         return versions.take(pa.array(np.repeat(np.arange(len(versions)), counts)))

@@ -26,11 +26,11 @@ from pipeline.commit.records import (
     waited,
 )
 from pipeline.commit.vshard import bucket_rows, doubled_rows
-from pipeline.executors.work import Work, Written
-from pipeline.plan.advance import with_settled
+from pipeline.executors.work import BatchOutput, BatchWork
+from pipeline.plan.advance import with_settled_lsns
 from pipeline.plan.plan import BatchPlan
-from pipeline.state import State, Writers
-from pipeline.waiting import PENDING, settled_mask
+from pipeline.state import State, TableWriters
+from pipeline.waiting import PENDING, finished_mask
 from pipeline.write.prepare import Prepared, mask_again
 from schemas.tables import SYSTEM_TABLES
 from sources.xlog.directory.offset import from_text
@@ -74,7 +74,9 @@ def instant_label(name: BatchName, after: State) -> str | None:
     found = None if start is None or end is None else instant_between(from_text(start), from_text(end))
     if found is None:
         return None
-    waiting = sorted(u for u in found.replicasets if u in after.replicasets and after.replicasets[u].waits)
+    waiting = sorted(
+        u for u in found.replicasets if u in after.replicasets and after.replicasets[u].has_waiting_rows
+    )
     if waiting:
         log.warning(
             "the point %r is no instant of all replicasets: rows of %s up to it wait (_pending)",
@@ -87,9 +89,9 @@ def instant_label(name: BatchName, after: State) -> str | None:
 
 def commit_batch(
     tables: OpenTables,
-    work: Work,
+    work: BatchWork,
     prepared: Prepared,
-    written: Written,
+    written: BatchOutput,
     name: BatchName,
     reached: Reached,
     closed: Sequence[Mapping[str, Any]] = (),
@@ -99,9 +101,9 @@ def commit_batch(
     Parameters
     ----------
     tables : OpenTables
-    work : Work
+    work : BatchWork
     prepared : Prepared
-    written : Written
+    written : BatchOutput
     name : BatchName
     reached : callable
         Called with the name of each step that is done.
@@ -131,7 +133,7 @@ def commit_batch(
         else:
             versions[one.table] = tables.replace(one.table, one.added, one.schema)
             reached(one.table)
-    for encoding in work.bucket.encodings:
+    for encoding in work.bucket_plan.encodings:
         if encoding.name in prepared.masked:
             versions[encoding.name] = mask_again(tables, encoding)
     commit("_versions", written.versions)
@@ -149,19 +151,19 @@ def commit_batch(
         if rows:
             versions[table] = append_rows(tables, table, rows)
             reached(table)
-    names = {name for one in work.bucket.encodings for name in (one.exact, one.name)}
+    names = {name for one in work.bucket_plan.encodings for name in (one.exact, one.name)}
     for table in (names | prepared.changed) - versions.keys():
         if table not in plan.before.versions or table in prepared.changed:
             versions[table] = tables.version(table)
     versions |= _joined(tables, versions, new_files)
     offsets = name.offsets
     query, label = (name.query_id, name.batch_id), instant_label(name, after)
-    state = commit_epoch(tables, after, versions, query, offsets, plan.rows, label)
+    state = commit_epoch(tables, after, versions, query, offsets, plan.row_count, label)
     reached("_epochs")
     return state
 
 
-def _with_settled(plan: BatchPlan, written: Written) -> State:
+def _with_settled(plan: BatchPlan, written: BatchOutput) -> State:
     """Return the state with the vclocks of the rows that do not wait."""
     found: dict[str, dict[tuple[str, int], int]] = {}
     for segment in plan.segments:
@@ -169,32 +171,32 @@ def _with_settled(plan: BatchPlan, written: Written) -> State:
             own = found.setdefault(segment.replicaset_uuid, {})
             own[segment.source, origin] = max(own.get((segment.source, origin), 0), lsn)
     changed = {
-        uuid: with_settled(plan.after.replicasets[uuid], found.get(uuid, {}))
+        uuid: with_settled_lsns(plan.after.replicasets[uuid], found.get(uuid, {}))
         for uuid, settlement in plan.settlements.items()
-        if settlement.hold is not None
+        if settlement.waits_from is not None
     }
     return plan.after.with_replicasets(changed)
 
 
-def _with_written(state: State, work: Work, written: Written) -> State:
+def _with_written(state: State, work: BatchWork, written: BatchOutput) -> State:
     """Return the state with what writing found out."""
     writers = dict(state.writers)
-    for number, name in enumerate(work.bucket.reduce.tables):
+    for number, name in enumerate(work.bucket_plan.reduce.tables):
         own = frozenset(replicaset for table, replicaset in written.writers if table == number)
-        unfit = number in written.unfit
+        unfit = number in written.unfit_tables
         if own or unfit:
-            before = writers.get(name, Writers())
-            writers[name] = Writers(before.replicasets | own, before.unfit or unfit)
+            before = writers.get(name, TableWriters())
+            writers[name] = TableWriters(before.replicasets | own, before.has_unfit or unfit)
     lossy = {one.replicaset_id for one in written.divergences}
     replicasets = {
         uuid: replace(one, has_loss=True) for uuid, one in state.replicasets.items() if one.id in lossy
     }
     for segment in work.plan.segments:
-        waiting = written.unknown.get(segment.segment)
+        waiting = written.unknown_spaces.get(segment.segment)
         if waiting:
             uuid = segment.replicaset_uuid
             one = replicasets.get(uuid, state.replicasets[uuid])
-            replicasets[uuid] = replace(one, unknown=one.unknown | waiting)
+            replicasets[uuid] = replace(one, unknown_spaces=one.unknown_spaces | waiting)
     return replace(
         state.with_replicasets(replicasets),
         epoch=work.plan.before.epoch,
@@ -213,10 +215,10 @@ def _commit_pending(
     before = plan.before.replicasets
     ended = {
         (before[uuid].id, space_id)
-        for uuid, space_id in plan.were_unknown(("applied", "ended"))
-        if uuid in before and space_id in before[uuid].unknown
+        for uuid, space_id in plan.previously_unknown(("applied", "ended"))
+        if uuid in before and space_id in before[uuid].unknown_spaces
     }
-    if not ended and not any(uuid in before and before[uuid].waits for uuid in plan.settlements):
+    if not ended and not any(uuid in before and before[uuid].has_waiting_rows for uuid in plan.settlements):
         commit(PENDING, added, ())
         return
     ids = [plan.after.replicasets[uuid].id for uuid in plan.settlements]
@@ -225,7 +227,7 @@ def _commit_pending(
     for file in tables.files(PENDING):
         with opened(tables.place, PENDING, file.path) as parquet:
             named = parquet.read(columns=["replicaset_id", "space_id", "reason"])
-            own = settled_mask(named, ids, ended)
+            own = finished_mask(named, ids, ended)
             if not pc.any(own).as_py():
                 continue
             others = parquet.read().filter(pc.invert(own))

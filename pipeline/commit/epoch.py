@@ -86,7 +86,8 @@ def commit_epoch(
     """
     after = replace(state, epoch=state.epoch + 1, versions={**state.versions, **versions})
     writers = {
-        table: {"replicasets": sorted(w.replicasets), "unfit": w.unfit} for table, w in after.writers.items()
+        table: {"replicasets": sorted(w.replicasets), "unfit": w.has_unfit}
+        for table, w in after.writers.items()
     }
     row = {
         "epoch": after.epoch,

@@ -10,11 +10,11 @@ from deltalake import DeltaTable
 
 from pipeline.commit import vshard
 from pipeline.commit.vshard import held_twice, stored_buckets
-from pipeline.plan.control import SpaceRows
+from pipeline.plan.control import SpaceDefinition
 from pipeline.plan.settings import TABLES_FORMAT
 from pipeline.plan.summary import LOCAL_ID
 from pipeline.plan.vshard import VshardBucket
-from pipeline.state import MapEntry, ReplicasetState, State, Writers
+from pipeline.state import MapEntry, ReplicasetState, State, TableWriters
 from pipeline.waiting import unknown_spaces
 from schemas.errors import WarehouseError
 from schemas.states import GapKind, GapState, refusal_reason
@@ -83,7 +83,7 @@ def load_state(warehouse: Warehouse) -> State:
             settled=dict(settled),
             read=_joined(settled, read.get(own, {}), ids),
             cluster=applier_map.instances_of(entries, table, uuid),
-            maps=common,
+            applier_map=common,
             spaces=_spaces(own, spaces),
             tables={
                 s.space_id: s.table_name
@@ -95,18 +95,18 @@ def load_state(warehouse: Warehouse) -> State:
                 for s in spaces
                 if s.replicaset_id == own and (reason := refusal_reason(s.state)) is not None
             },
-            source=leaders.get(uuid),
+            last_source=leaders.get(uuid),
             leader=_leader(table, own, components) if LOCAL_ID in settled else None,
             local_lsns=_local_lsns(table, own, components),
-            ids=ids,
-            keys={space_id: parts for (number, space_id), parts in keys.items() if number == own},
+            id_translations=ids,
+            primary_keys={space_id: parts for (number, space_id), parts in keys.items() if number == own},
             has_loss=own in lossy,
-            unknown=unknown.get(own, frozenset()),
+            unknown_spaces=unknown.get(own, frozenset()),
             buckets=buckets.get(own, {}),
             log_time=_log_time(buckets.get(own, {})),
         )
     writers = {
-        name: Writers(frozenset(one["replicasets"]), bool(one["unfit"]))
+        name: TableWriters(frozenset(one["replicasets"]), bool(one["unfit"]))
         for name, one in epoch.writers.items()
     }
     own_lsn = max((c.lsn for c in components if c.replicaset_id == OWN_REPLICASET), default=0)
@@ -154,9 +154,9 @@ def _joined(
     return read
 
 
-def _spaces(replicaset_id: int, stored: Iterable[schema.StoredSpace]) -> dict[int, SpaceRows]:
+def _spaces(replicaset_id: int, stored: Iterable[schema.StoredSpace]) -> dict[int, SpaceDefinition]:
     return {
-        s.space_id: SpaceRows(s.space_tuple, dict(s.index_tuples))
+        s.space_id: SpaceDefinition(s.space_tuple, dict(s.index_tuples))
         for s in stored
         if s.replicaset_id == replicaset_id
     }

@@ -46,7 +46,7 @@ def _version(now: ReplicasetState, space_id: int, change: SpaceChange | None) ->
         change.lsn if change is not None else None,
         rows.space,
         rows.indexes,
-        now.keys.get(space_id, frozenset()),
+        now.primary_keys.get(space_id, frozenset()),
     )
 
 
@@ -84,7 +84,7 @@ def gap_rows(plan: BatchPlan) -> list[dict[str, Any]]:
     found = []
     for uuid, settlement in plan.settlements.items():
         for gap in (*settlement.gaps, *settlement.bridged):
-            state = GapState.OPEN if settlement.hold is not None else GapState.SKIPPED
+            state = GapState.OPEN if settlement.waits_from is not None else GapState.SKIPPED
             segment = segments[gap.position.segment]
             found.append(
                 {
@@ -109,7 +109,7 @@ def waited(plan: BatchPlan, after: State) -> frozenset[int]:
     return frozenset(
         before[uuid].id
         for uuid in plan.settlements
-        if uuid in before and before[uuid].waits and not after.replicasets[uuid].waits
+        if uuid in before and before[uuid].has_waiting_rows and not after.replicasets[uuid].has_waiting_rows
     )
 
 
@@ -153,7 +153,7 @@ def _known(old: ReplicasetState, now: ReplicasetState, local_id: int) -> int | N
 def _global_id(after: State, now: ReplicasetState, local_id: int, lsn: int) -> int | None:
     if local_id == LOCAL_ID:
         return after.global_ids.get(now.leader) if now.leader is not None else None
-    ids = [e for e in now.maps if e.local_id == local_id]
+    ids = [e for e in now.applier_map if e.local_id == local_id]
     # What was settled before anybody else got the id is still the one's who had it first.
     held = [e.global_id for e in ids if e.since_lsn <= lsn] or [e.global_id for e in ids[:1]]
     return held[-1] if held else None

@@ -14,8 +14,8 @@ import pyarrow as pa
 from deltalake import QueryBuilder
 
 from pipeline.commit.epoch import LOW_CARDINALITY
-from pipeline.executors.work import Written
-from pipeline.plan.vshard import VshardBucket, changed_buckets, newly_doubled
+from pipeline.executors.work import BatchOutput
+from pipeline.plan.vshard import VshardBucket, changed_buckets, newly_doubled_buckets
 from pipeline.state import ReplicasetState, State
 from schemas.errors import TupleError
 from schemas.names import column_name, table_of_exact_tuples
@@ -70,7 +70,7 @@ def held_twice(replicasets: Iterable[ReplicasetState]) -> frozenset[int]:
     return frozenset(twice)
 
 
-def with_collected(written: Written, place: Place) -> Written:
+def with_collected(written: BatchOutput, place: Place) -> BatchOutput:
     """Return what was written with the garbage collector's rows marked in the files of `_changelog`."""
     if not written.collected.num_rows:
         return written
@@ -118,7 +118,7 @@ def doubled_rows(tables: OpenTables, before: State, after: State, epoch: int) ->
 
     Reads the tables of sharded spaces as they are after the batch.
     """
-    numbers = newly_doubled(changed_buckets(before, after), before)
+    numbers = newly_doubled_buckets(changed_buckets(before, after), before)
     found: list[dict[str, Any]] = []
     for number in numbers:
         holders = [one for one in after.replicasets.values() if _is_doubled(one, number)]

@@ -1,5 +1,5 @@
-"""Who carries a planned batch out: the local executor in this process, the distributed one in Spark's tasks.
+"""Execute a planned batch: the local executor in this process, the distributed one in Spark's tasks.
 
-Both call the same functions (`pipeline.changelog`, `pipeline.bucket`, `pipeline.write`); `work` is what they are
-given and what they give back.
+Both call the same functions (`pipeline.changelog`, `pipeline.bucket`, `pipeline.write`). `work` defines their input and
+output.
 """

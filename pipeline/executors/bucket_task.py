@@ -1,4 +1,4 @@
-"""The second stage of a distributed batch: all keyed rows of a bucket → files of the tables, and the rows that go."""
+"""The second stage of a distributed batch: all keyed rows of a bucket → new files of tables, and rows to remove."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pipeline.bucket import BucketPlan, BucketResult, process_bucket
 from pipeline.changelog.moves import COLLECTED
 from pipeline.changelog.rows import KEYED
 from pipeline.commit.epoch import LOW_CARDINALITY, in_order
-from pipeline.executors.cells import CELLS, REPORT, report_cell, rows_of
-from pipeline.key_ranges import KeyRanges, Share
+from pipeline.executors.cells import CELLS, REPORT, decode_cell, report_cell
+from pipeline.key_ranges import BucketShare, KeyRanges
 from pipeline.resolve.records import fewer_key_errors
 from pipeline.write.lookup import BaseFiles, FileCache, FileRef
 from pipeline.write.rewrite import rows_with_keys, write_rows
@@ -23,12 +23,12 @@ from warehouse.data_files import DataFile, write_file
 from warehouse.place import Place
 
 SENT_BYTES = 1 << 20
-"""Rows of a system table of fewer bytes are sent to the driver, which writes those of all tasks as one file."""
+"""Fewer bytes of a system table are sent to the driver, which writes the rows of all tasks as one file."""
 
 
 @dataclass(frozen=True)
 class BucketWork:
-    """What the tasks of the second stage need.
+    """The inputs of the second stage's tasks.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class BucketWork:
     base : BaseFiles
     ranges : KeyRanges
     files : mapping of str to sequence of TableFile
-        Of the tables that readers see of masked spaces.
+        All files of each masked table.
     place : Place
 
     """
@@ -50,20 +50,20 @@ class BucketWork:
 
 @dataclass
 class BucketReport:
-    """What a task of the second stage wrote, and which rows go.
+    """The files that a task of the second stage wrote, and the rows to remove. Other fields as in `BucketResult`.
 
     Parameters
     ----------
     added : dict of str to list of DataFile
-        Files of tables of spaces, and of system tables.
+        By table; of spaces' and system tables.
     rows : dict of str to pyarrow.Table
-        Few rows of system tables, which the driver writes.
-    removed : dict of FileRef to uint8[m]
-        Bits of rows of tables that go (`numpy.packbits`).
+        Rows of system tables that are few: the driver writes them.
+    removed_bits : dict of FileRef to uint8[m]
+        For each file, a bitmap of the rows to remove (`numpy.packbits`).
     lost : pyarrow.Table
         `pipeline.changelog.rows.KEY_ERRORS`.
     writers : frozenset of (int, int)
-    unfit : frozenset of int
+    unfit_tables : frozenset of int
     collected : pyarrow.Table
         `pipeline.changelog.moves.COLLECTED`.
 
@@ -71,22 +71,22 @@ class BucketReport:
 
     added: dict[str, list[DataFile]] = field(default_factory=dict)
     rows: dict[str, pa.Table] = field(default_factory=dict)
-    removed: dict[FileRef, NDArray[np.uint8]] = field(default_factory=dict)
+    removed_bits: dict[FileRef, NDArray[np.uint8]] = field(default_factory=dict)
     lost: pa.Table | None = None
     writers: frozenset[tuple[int, int]] = frozenset()
-    unfit: frozenset[int] = frozenset()
+    unfit_tables: frozenset[int] = frozenset()
     collected: pa.Table = field(default_factory=COLLECTED.empty_table)
 
 
 def run_bucket_task(
     bucket: int, cells: Iterable[pa.RecordBatch], work: BucketWork
 ) -> Iterator[pa.RecordBatch]:
-    """Do one bucket; yield the reports of the first stage as they come, and its own.
+    """Process one bucket; pass on the reports of the first stage, and yield the bucket's own report.
 
     Parameters
     ----------
     bucket : int
-        Number of the task; beyond the buckets there is nothing to do.
+        The task's number; tasks beyond the number of buckets only pass on reports.
     cells : iterable of pyarrow.RecordBatch
         `pipeline.executors.cells.CELLS`.
     work : BucketWork
@@ -100,23 +100,25 @@ def run_bucket_task(
             if place == REPORT:
                 yield batch.slice(i, 1)
             else:
-                found.append((place, rows_of(data[i].as_buffer())))
+                found.append((place, decode_cell(data[i].as_buffer())))
     found.sort(key=lambda one: one[0])
     keyed = pa.concat_tables([rows for _, rows in found]) if found else KEYED.empty_table()
     del found
     if bucket < work.ranges.buckets:
         cache = FileCache()
-        result = process_bucket(keyed, work.plan, work.base, cache, Share(work.ranges, bucket))
+        result = process_bucket(keyed, work.plan, work.base, cache, BucketShare(work.ranges, bucket))
         del keyed
-        yield report_cell(bucket, _written(result, work, cache))
+        yield report_cell(bucket, _write_result(result, work, cache))
 
 
-def _written(result: BucketResult, work: BucketWork, cache: FileCache) -> BucketReport:
-    """Write the changes of a bucket into files."""
-    report = BucketReport(writers=result.writers, unfit=result.unfit, lost=fewer_key_errors(result.lost))
+def _write_result(result: BucketResult, work: BucketWork, cache: FileCache) -> BucketReport:
+    """Write the changes of a bucket to files."""
+    report = BucketReport(
+        writers=result.writers, unfit_tables=result.unfit_tables, lost=fewer_key_errors(result.lost)
+    )
     report.collected = result.collected
     for ref, rows in result.removed.items():
-        report.removed[ref] = bits_of(rows)
+        report.removed_bits[ref] = row_bitmap(rows)
     for number, encoding in enumerate(work.plan.encodings):
         new, keys = result.rows.get(number), result.removed_keys.get(number)
         if new is not None:
@@ -130,23 +132,23 @@ def _written(result: BucketResult, work: BucketWork, cache: FileCache) -> Bucket
             files = work.files.get(encoding.name, ())
             places = rows_with_keys(work.place, encoding.name, files, keys, cache)
             for file, rows in places.items():
-                report.removed[FileRef(encoding.name, file)] = bits_of(rows)
+                report.removed_bits[FileRef(encoding.name, file)] = row_bitmap(rows)
     system = {"_versions": result.versions, "_conflicts": result.conflicts, "_quarantine": result.quarantine}
     for table, rows in system.items():
         if rows.nbytes < SENT_BYTES:
             report.rows[table] = rows
         else:
-            report.added[table] = [system_file(work.place, table, rows)]
+            report.added[table] = [write_system_file(work.place, table, rows)]
     return report
 
 
-def system_file(place: Place, table: str, rows: pa.Table) -> DataFile:
+def write_system_file(place: Place, table: str, rows: pa.Table) -> DataFile:
     """Write rows of a system table as one file."""
     return write_file(place, table, in_order(table, rows), dictionary=LOW_CARDINALITY.get(table, ()))
 
 
-def bits_of(rows: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return places of rows as bits: of many rows these are few bytes."""
+def row_bitmap(rows: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Return a bitmap of row numbers, which is smaller than the numbers if these are many."""
     bits = np.zeros(int(rows.max(initial=-1)) + 1, np.bool_)
     bits[rows] = True
     return np.packbits(bits)

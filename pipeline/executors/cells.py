@@ -1,4 +1,4 @@
-"""Rows in Spark's exchange: Arrow IPC streams in binary cells. Spark moves bytes and never sees a row."""
+"""Encodes rows for Spark's exchange (shuffle) as Arrow IPC streams in binary cells: Spark only moves bytes."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-SCHEMA = "bucket int, place bigint, data binary"
-"""Of the exchange, as Spark names it."""
+SPARK_SCHEMA = "bucket int, place bigint, data binary"
+"""The schema of the exchange, in Spark's notation."""
 
 CELLS = pa.schema([("bucket", pa.int32()), ("place", pa.int64()), ("data", pa.binary())])
-"""`bucket`: the task that gets a cell; `place`: cells of one bucket are put in its order."""
+"""`bucket`: the task that receives a cell; `place`: a bucket's cells are sorted by it; `data`: the Arrow IPC stream."""
 
 REPORT = -1
-"""The place of a cell that is no rows but what a task reports (`report_cell`)."""
+"""The `place` of a cell with a task's report instead of rows (`report_cell`)."""
 
 CELL_BYTES = 4 << 20
-"""A cell has about so many bytes at most: Spark copies each several times."""
+"""The approximate maximum size of a cell: Spark copies each one several times."""
 
 TASK_CELLS = 1 << 24
-"""A task makes fewer cells than these."""
+"""A task makes fewer cells than this."""
 
 
-def rows_of(cell: pa.Buffer) -> pa.Table:
-    """Return the rows of a cell; they share its memory."""
+def decode_cell(cell: pa.Buffer) -> pa.Table:
+    """Decode the rows of a cell; they share its memory."""
     return pa.ipc.open_stream(cell).read_all()
 
 
-def cell_of(rows: pa.Table) -> pa.Buffer:
-    """Return rows as a cell."""
+def encode_cell(rows: pa.Table) -> pa.Buffer:
+    """Encode rows as a cell."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_table(rows)
@@ -40,15 +40,15 @@ def cell_of(rows: pa.Table) -> pa.Buffer:
 
 
 def cells_by_bucket(rows: pa.Table, buckets: NDArray[np.int32], place: int) -> Iterator[pa.RecordBatch]:
-    """Yield rows as cells by bucket, each bucket's in their order.
+    """Divide rows by bucket and yield them as cells, each bucket's rows in their original order.
 
     Parameters
     ----------
     rows : pyarrow.Table
     buckets : int32[rows]
-        -1 for a row that goes nowhere.
+        The bucket of each row, -1 for a row to drop.
     place : int
-        Of the first cell; each cell has the next one.
+        The `place` of the first cell; it increases by one with each cell.
 
     """
     order = np.argsort(buckets, kind="stable")
@@ -59,12 +59,12 @@ def cells_by_bucket(rows: pa.Table, buckets: NDArray[np.int32], place: int) -> I
         own = whole.slice(begin, end - begin)
         size = max(1, own.num_rows * CELL_BYTES // max(own.nbytes, 1))
         for first in range(0, own.num_rows, size):
-            yield _cell(int(bucket), place, cell_of(own.slice(first, size)))
+            yield _cell(int(bucket), place, encode_cell(own.slice(first, size)))
             place += 1
 
 
 def report_cell(bucket: int, report: Any) -> pa.RecordBatch:
-    """Return what a task reports as a cell, which a task of the next stage hands on."""
+    """Pickle a task's report into a cell; tasks of the next stage pass it on to the driver."""
     return _cell(bucket, REPORT, pa.py_buffer(pickle.dumps(report)))
 
 
@@ -75,6 +75,6 @@ def _cell(bucket: int, place: int, data: pa.Buffer) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=CELLS)
 
 
-def reports_of(cells: Iterable[bytes]) -> list[Any]:
-    """Return what tasks reported."""
+def decode_reports(cells: Iterable[bytes]) -> list[Any]:
+    """Unpickle the reports of tasks."""
     return [pickle.loads(cell) for cell in cells]

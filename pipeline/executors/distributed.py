@@ -1,11 +1,11 @@
-"""The distributed executor: a batch of any size, its stages as Spark's tasks. The driver plans, and holds no row.
+"""The distributed executor: processes a batch of any size in Spark's tasks. The driver only plans.
 
-    job 1: a task a byte range → its summary and a sample         (planning needs them)
-    job 2: a task a byte range → files of `_changelog`, keyed rows ─ exchange ─ a task a bucket → files of tables
-    job 3: a task for some touched files → files without the rows that go
+    job 1: for each byte range, a task → its summary and a sample of its rows, for planning
+    job 2: for each byte range, a task → files of `_changelog`, keyed rows ─ exchange ─ for each bucket, a task → files
+    job 3: for some changed files, a task → files without the removed rows
 
-Tasks write files that no commit names yet; what a task reports names them. Of a task that Spark does twice only one
-report arrives, and files that no report names are removed by maintenance.
+Tasks write files that are not committed yet, and report their names. If Spark runs a task twice, only one report
+arrives; maintenance removes files that no commit names.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from pipeline.executors.bucket_task import (
     BucketReport,
     BucketWork,
     run_bucket_task,
-    system_file,
+    write_system_file,
 )
-from pipeline.executors.cells import CELLS, REPORT, SCHEMA, cell_of, report_cell, reports_of
+from pipeline.executors.cells import CELLS, REPORT, SPARK_SCHEMA, decode_reports, encode_cell, report_cell
 from pipeline.executors.read_task import ReadReport, ReadWork, StoredRows, run_read_task, tasks_with_stored
 from pipeline.executors.summary_task import RangeSummary, Sample, summaries_by_replicaset, summarize_range
-from pipeline.executors.work import SyncSpaces, WatchedSpaces, Work, Written
+from pipeline.executors.work import BatchOutput, BatchWork, SyncSpaces, WatchedSpaces
 from pipeline.key_ranges import KeyRanges, key_ranges
 from pipeline.plan.summary import Summary
 from pipeline.resolve.records import key_error_rows
@@ -49,20 +49,20 @@ from warehouse.data_files import DataFile
 from warehouse.place import Place
 
 TASK_BYTES = 32 << 20
-"""A task rewrites files of so many bytes, or one larger file."""
+"""A task rewrites files of up to this many bytes together, or one larger file."""
 
 
 @dataclass(frozen=True)
 class RewriteWork:
-    """What one task rewrites: files of one table, which become one file or more.
+    """The files of one table that one task rewrites.
 
     Parameters
     ----------
     table : str
     files : sequence of (TableFile, uint8[m])
-        With bits of the rows that go (`numpy.packbits`).
+        Each file with a bitmap of the rows to remove (`numpy.packbits`).
     encoding : TableEncoding or None
-        Where the columns of the table are made again.
+        Given if all columns of the table are encoded again.
 
     """
 
@@ -74,14 +74,14 @@ class RewriteWork:
 def rewrite_tasks(
     removed: Mapping[str, Mapping[TableFile, NDArray[np.uint8]]], again: Mapping[str, TableEncoding]
 ) -> Iterator[RewriteWork]:
-    """Yield the tasks that rewrite touched files.
+    """Divide the files to rewrite into tasks.
 
     Parameters
     ----------
     removed : mapping of str to mapping of TableFile to uint8[m]
-        By table: the touched files.
+        For each table, its files to rewrite, with bitmaps of the rows to remove.
     again : mapping of str to TableEncoding
-        Tables whose columns are made again.
+        The encodings of tables whose columns are all encoded again.
 
     """
     for table, files in removed.items():
@@ -98,10 +98,9 @@ def rewrite_tasks(
 
 
 def run_rewrite_task(place: Place, work: RewriteWork) -> list[DataFile]:
-    """Write the rows of some files that stay, and return the new files.
+    """Write the remaining rows of some files, and return the new files.
 
-    Files are joined as long as their rows are not more than `FILE_BYTES` in memory: how much a file compresses to says
-    nothing of that.
+    Files are joined up to `FILE_BYTES` of rows in memory, which does not follow from the files' compressed sizes.
     """
     added: list[DataFile] = []
     parts: list[pa.Table] = []
@@ -118,17 +117,17 @@ def run_rewrite_task(place: Place, work: RewriteWork) -> list[DataFile]:
 
 
 BUCKET_BYTES = 64 << 20
-"""A bucket has decoded rows of about so many bytes; its task takes some times as much memory."""
+"""The approximate size of a bucket's decoded rows; its task needs several times this memory."""
 
 TASKS_A_CORE = 2
-"""At least so many buckets a core, so that cores end together."""
+"""The minimum number of buckets for each core, so that the cores finish at about the same time."""
 
 Task = Callable[[int], Iterator[pa.RecordBatch]]
-Bits = NDArray[np.uint8]
+RowBitmap = NDArray[np.uint8]
 
 
 class DistributedExecutor:
-    """Runs one batch in Spark's tasks.
+    """Executes one batch in Spark's tasks.
 
     Parameters
     ----------
@@ -162,25 +161,25 @@ class DistributedExecutor:
             **summaries_by_replicaset(found),
         }
 
-    def run(self, work: Work) -> Written:
-        """Carry a plan out."""
+    def run(self, work: BatchWork) -> BatchOutput:
+        """Execute a plan: write the files of all tables, without a commit."""
         began = time.perf_counter()
         stored = [
-            StoredRows(one.segment.segment, cell_of(pa.Table.from_batches([one.rows])).to_pybytes())
+            StoredRows(one.segment.segment, encode_cell(pa.Table.from_batches([one.rows])).to_pybytes())
             for one in work.pending
         ]
-        stored += [StoredRows(None, cell_of(rows).to_pybytes()) for rows in work.again]
+        stored += [StoredRows(None, encode_cell(rows).to_pybytes()) for rows in work.reapplied]
         size = self._size + sum(len(one.cell) for one in stored)
         ranges = self._ranges(work, size)
         reads, buckets = self._read_and_write(work, ranges, tasks_with_stored(self._tasks, stored))
         between = time.perf_counter()
         tables = self._tables(work, buckets)
         seconds = {"read, reduce, write": between - began, "rewrite": time.perf_counter() - between}
-        return _joined(work, reads, buckets, tables, seconds)
+        return _combine_reports(work, reads, buckets, tables, seconds)
 
-    def _ranges(self, work: Work, size: int) -> KeyRanges:
-        """Divide the keys by the sample."""
-        plan = work.bucket.reduce
+    def _ranges(self, work: BatchWork, size: int) -> KeyRanges:
+        """Divide the keys between buckets, by the samples."""
+        plan = work.bucket_plan.reduce
         keyed, weights = [], []
         for sample in self._samples:
             found = segment_rows(sample.rows, work.segments[sample.segment]).keyed
@@ -198,14 +197,14 @@ class DistributedExecutor:
         return key_ranges(plan, count, tables, whole, np.concatenate(weights))
 
     def _read_and_write(
-        self, work: Work, ranges: KeyRanges, tasks: Sequence[tuple[ByteRange, ...] | StoredRows]
+        self, work: BatchWork, ranges: KeyRanges, tasks: Sequence[tuple[ByteRange, ...] | StoredRows]
     ) -> tuple[list[ReadReport], list[BucketReport]]:
         options, place = self._options, work.place
         plan = replace(
-            work.bucket,
+            work.bucket_plan,
             encodings=tuple(
                 one if one.mask is None else replace(one, mask=one.mask.with_key())
-                for one in work.bucket.encodings
+                for one in work.bucket_plan.encodings
             ),
         )
         masked = {one.name for one in plan.encodings if one.mask is not None}
@@ -217,27 +216,29 @@ class DistributedExecutor:
         write = BucketWork(plan, work.base, ranges, files, place)
 
         def run_read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for number in _numbers(batches):
+            for number in _task_numbers(batches):
                 yield from run_read_task(number, read)
 
         def run_bucket(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            yield from run_bucket_task(_partition(), batches, write)
+            yield from run_bucket_task(_partition_id(), batches, write)
 
         self._describe("read, reduce, write")
         numbers = self._spark.range(0, len(tasks), 1, max(len(tasks), 1))
-        cells = numbers.mapInArrow(run_read, SCHEMA).repartitionById(ranges.buckets, "bucket")
-        reports = _collected(cells.mapInArrow(run_bucket, SCHEMA))
+        cells = numbers.mapInArrow(run_read, SPARK_SCHEMA).repartitionById(ranges.buckets, "bucket")
+        reports = _collect_reports(cells.mapInArrow(run_bucket, SPARK_SCHEMA))
         return (
             [one for one in reports if isinstance(one, ReadReport)],
             [one for one in reports if isinstance(one, BucketReport)],
         )
 
-    def _tables(self, work: Work, buckets: Sequence[BucketReport]) -> list[TableWrite]:
-        """Rewrite touched files, and return what is to be committed to the tables of spaces."""
-        encodings = {one.exact: one for one in work.bucket.encodings}
-        removed = _removed(buckets)
+    def _tables(self, work: BatchWork, buckets: Sequence[BucketReport]) -> list[TableWrite]:
+        """Rewrite files with removed rows, and return the files to add and to remove of each table."""
+        encodings = {one.exact: one for one in work.bucket_plan.encodings}
+        removed = _removed_rows(buckets)
         again = {
-            name: one for name, one in encodings.items() if work.changes.get(name) is TableChange.REWRITE
+            name: one
+            for name, one in encodings.items()
+            if work.table_changes.get(name) is TableChange.REWRITE
         }
         for name in again:
             known = removed.get(name, {})
@@ -253,7 +254,7 @@ class DistributedExecutor:
 
         for task, files in zip(tasks, self._run("rewrite", len(tasks), run), strict=True):
             added.setdefault(task.table, []).extend(files)
-        names = [name for one in work.bucket.encodings for name in dict.fromkeys((one.exact, one.name))]
+        names = [name for one in work.bucket_plan.encodings for name in dict.fromkeys((one.exact, one.name))]
         writes = [
             TableWrite(
                 *(name, added.get(name, []), list(removed.get(name, {}))),
@@ -264,81 +265,81 @@ class DistributedExecutor:
         return [one for one in writes if not one.is_empty]
 
     def _run(self, name: str, count: int, task: Task) -> list[Any]:
-        """Do some tasks that each make one report, and return the reports in the tasks' order."""
+        """Run tasks that each yield one report, and return the reports in the tasks' order."""
         if not count:
             return []
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for number in _numbers(batches):
+            for number in _task_numbers(batches):
                 for cell in task(number):
                     place = CELLS.get_field_index("place")
                     yield cell.set_column(place, "place", pa.array([number], pa.int64()))
 
         self._describe(name)
-        found = self._spark.range(0, count, 1, count).mapInArrow(run, SCHEMA).toArrow()
-        return reports_of(found.sort_by("place")["data"].to_pylist())
+        found = self._spark.range(0, count, 1, count).mapInArrow(run, SPARK_SCHEMA).toArrow()
+        return decode_reports(found.sort_by("place")["data"].to_pylist())
 
     def _describe(self, name: str) -> None:
         self._spark.sparkContext.setJobDescription(f"batch: {name}")
 
 
-def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
+def _task_numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
     for batch in batches:
         yield from batch.column(0).to_pylist()
 
 
-def _partition() -> int:
+def _partition_id() -> int:
     context = TaskContext.get()
     if context is None:
         raise RuntimeError("not in a task of Spark")
     return context.partitionId()
 
 
-def _collected(frame: Any) -> list[Any]:
+def _collect_reports(frame: Any) -> list[Any]:
     found = frame.toArrow()
     assert all(place == REPORT for place in found["place"].to_pylist())
-    return reports_of(found["data"].to_pylist())
+    return decode_reports(found["data"].to_pylist())
 
 
-def _removed(buckets: Sequence[BucketReport]) -> dict[str, dict[TableFile, Bits]]:
-    """Return the bits of the rows that go, by table and file, of all buckets together."""
-    found: dict[str, dict[TableFile, Bits]] = {}
+def _removed_rows(buckets: Sequence[BucketReport]) -> dict[str, dict[TableFile, RowBitmap]]:
+    """Return the bitmaps of the rows to remove, by table and file, of all buckets together."""
+    found: dict[str, dict[TableFile, RowBitmap]] = {}
     for report in buckets:
-        for ref, bits in report.removed.items():
+        for ref, bits in report.removed_bits.items():
             own = found.setdefault(ref.table, {})
             known = own.get(ref.file)
-            own[ref.file] = bits if known is None else _either(known, bits)
+            own[ref.file] = bits if known is None else _union_bitmaps(known, bits)
     return found
 
 
-def _either(one: Bits, other: Bits) -> Bits:
+def _union_bitmaps(one: RowBitmap, other: RowBitmap) -> RowBitmap:
     longer, shorter = (one, other) if len(one) >= len(other) else (other, one)
     whole = longer.copy()
     whole[: len(shorter)] |= shorter
     return whole
 
 
-def _joined(
-    work: Work,
+def _combine_reports(
+    work: BatchWork,
     reads: Sequence[ReadReport],
     buckets: Sequence[BucketReport],
     tables: list[TableWrite],
     seconds: Mapping[str, float],
-) -> Written:
-    """Return what all tasks wrote; few rows of system tables are written here, as one file a table."""
+) -> BatchOutput:
+    """Combine the reports of all tasks; rows of system tables in the reports are written as one file of each table."""
     errors = [one.key_errors for one in reads] + [one.lost for one in buckets if one.lost is not None]
     system: dict[str, list[DataFile]] = {}
     for table in ("_versions", "_conflicts", "_quarantine"):
         rows = [one.rows[table] for one in buckets if table in one.rows]
         if table == "_quarantine":
-            rows.append(key_error_rows(pa.concat_tables(errors), work.bucket.reduce, work.plan.epoch))
+            rows.append(key_error_rows(pa.concat_tables(errors), work.bucket_plan.reduce, work.plan.epoch))
         whole = pa.concat_tables(rows)
         system[table] = [file for one in buckets for file in one.added.get(table, [])]
         if whole.num_rows:
-            system[table].append(system_file(work.place, table, whole))
+            system[table].append(write_system_file(work.place, table, whole))
     changelog = [file for one in reads for file in one.changelog]
     if work.own_rows is not None:
-        changelog.append(system_file(work.place, "_changelog", work.own_rows))
+        changelog.append(write_system_file(work.place, "_changelog", work.own_rows))
     settled: dict[int, dict[int, int]] = {}
     for report in reads:
         for segment, found in report.settled.items():
@@ -347,9 +348,9 @@ def _joined(
                 own[origin] = max(own.get(origin, 0), lsn)
     unknown: dict[int, frozenset[int]] = {}
     for report in reads:
-        for segment, ids in report.unknown.items():
+        for segment, ids in report.unknown_spaces.items():
             unknown[segment] = unknown.get(segment, frozenset()) | ids
-    return Written(
+    return BatchOutput(
         changelog=changelog,
         pending=[file for one in reads for file in one.pending],
         tables=tables,
@@ -357,10 +358,10 @@ def _joined(
         conflicts=system["_conflicts"],
         quarantine=system["_quarantine"],
         settled=settled,
-        unknown=unknown,
+        unknown_spaces=unknown,
         divergences=[found for one in reads for found in one.divergences],
         writers=frozenset[tuple[int, int]]().union(*(one.writers for one in buckets)),
-        unfit=frozenset[int]().union(*(one.unfit for one in buckets)),
+        unfit_tables=frozenset[int]().union(*(one.unfit_tables for one in buckets)),
         collected=pa.concat_tables([COLLECTED.empty_table(), *(one.collected for one in buckets)]),
         seconds=seconds,
     )

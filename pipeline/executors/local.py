@@ -1,7 +1,7 @@
-"""The local executor: a batch that fits the driver, without a Spark job.
+"""The local executor: processes a batch that fits into the driver's memory, without a Spark job.
 
-Rows are decoded once and stay in memory until the batch is written. Compiled kernels and Parquet run outside of
-Python's lock, so a few threads use a few cores.
+Rows are decoded once and stay in memory until the batch is written. Compiled kernels and Parquet release Python's GIL,
+so a few threads use a few cores.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from pipeline.changelog.divergence import Divergence
 from pipeline.changelog.known_rows import divergences_of
 from pipeline.changelog.rows import CHANGELOG_ARROW, KEY_ERRORS, KEYED, SegmentRows, keyed_again, segment_rows
 from pipeline.commit.epoch import LOW_CARDINALITY, in_order
-from pipeline.executors.work import SyncSpaces, WatchedSpaces, Work, Written
-from pipeline.plan.summary import Summary, join_summaries, summary_of
+from pipeline.executors.work import BatchOutput, BatchWork, SyncSpaces, WatchedSpaces
+from pipeline.plan.summary import Summary, join_summaries, summarize_rows
 from pipeline.resolve.records import key_error_rows
 from pipeline.write.lookup import FileCache
 from pipeline.write.table_change import TableChange
@@ -38,36 +38,36 @@ from warehouse.data_files import DataFile, write_file
 T = TypeVar("T")
 R = TypeVar("R")
 
-SURELY = 1.5
-"""A batch is left to the tasks once its size so far promises so many times the limit."""
+ESTIMATE_MARGIN = 1.5
+"""A batch is left to Spark's tasks once its estimated size exceeds the limit by this factor."""
 
 THREADS = max(1, min(4, os.cpu_count() or 1))
 
 
-def in_threads(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    """Return what a function makes of each item, in order; the first error is raised."""
-    todo = list(items)
-    if len(todo) <= 1 or THREADS == 1:
-        return [work(item) for item in todo]
-    with ThreadPoolExecutor(min(THREADS, len(todo))) as pool:
-        return list(pool.map(work, todo))
+def map_in_threads(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """Call a function for each item, in several threads; return the results in order, or raise the first error."""
+    inputs = list(items)
+    if len(inputs) <= 1 or THREADS == 1:
+        return [work(item) for item in inputs]
+    with ThreadPoolExecutor(min(THREADS, len(inputs))) as pool:
+        return list(pool.map(work, inputs))
 
 
 def read_locally(
     follower: Follower, segments: Sequence[Segment], limit_bytes: int
 ) -> dict[int, list[pa.RecordBatch]] | None:
-    """Return the decoded rows of each segment, by its number; None where they have more bytes than a limit.
+    """Decode the rows of each segment, by segment number; return None if they need more memory than a limit.
 
     Parameters
     ----------
     follower : Follower
     segments : sequence of Segment
     limit_bytes : int
-        Of decoded rows, in memory.
+        The limit of the decoded rows in memory.
 
     """
     found: dict[int, list[pa.RecordBatch]] = {segment.segment: [] for segment in segments}
-    # Compressed bytes are fewer than decoded ones: what is too much already needs no look.
+    # Compressed rows are smaller than decoded ones, so there is no need to decode more than the limit.
     stored = sum(segment.end - segment.begin for segment in segments)
     if stored > limit_bytes:
         return None
@@ -81,22 +81,22 @@ def read_locally(
                 return None
             found[piece.segment.segment].append(batch)
         done += piece.end - piece.begin
-        # A batch that would clearly become too large is left before more of it is decoded for nothing.
-        if size * stored > SURELY * limit_bytes * done:
+        # Stop early if the batch will clearly become too large.
+        if size * stored > ESTIMATE_MARGIN * limit_bytes * done:
             return None
     return found
 
 
 class LocalExecutor:
-    """Carries one batch out in this process.
+    """Executes one batch in this process.
 
     Parameters
     ----------
     segments : sequence of Segment
     rows : mapping of int to list of pyarrow.RecordBatch
-        As `read_locally` returns them.
+        By segment number, as `read_locally` returns them.
     cache : FileCache
-        Lives as long as the writer.
+        Shared by all batches of the writer.
 
     """
 
@@ -112,44 +112,44 @@ class LocalExecutor:
             uuid = segment.replicaset_uuid
             spaces = (sync.get(uuid, frozenset()), watched.get(uuid, frozenset()))
             for batch in self._rows[segment.segment]:
-                found[uuid].append(summary_of(batch, segment.segment, *spaces))
+                found[uuid].append(summarize_rows(batch, segment.segment, *spaces))
         return {uuid: join_summaries(parts) for uuid, parts in found.items()}
 
-    def run(self, work: Work) -> Written:
-        """Carry a plan out."""
-        clock = _Clock()
+    def run(self, work: BatchWork) -> BatchOutput:
+        """Execute a plan: write the files of all tables, without a commit."""
+        clock = _StageClock()
         rows = {**self._rows, **{one.segment.segment: [one.rows] for one in work.pending}}
         parts = [(number, batch) for number in sorted(rows) for batch in rows[number]]
-        done = in_threads(lambda part: segment_rows(part[1], work.segments[part[0]]), parts)
+        done = map_in_threads(lambda part: segment_rows(part[1], work.segments[part[0]]), parts)
         clock.done("changelog rows")
-        found = _Rows(work, [number for number, _ in parts], done)
-        changelog, pending = found.write()
+        stage = _ChangelogStage(work, [number for number, _ in parts], done)
+        changelog, pending = stage.write()
         clock.done("changelog files")
-        result = process_bucket(found.keyed(), work.bucket, work.base, self._cache)
+        result = process_bucket(stage.keyed(), work.bucket_plan, work.base, self._cache)
         clock.done("reduce, resolve, encode")
         tables = write_tables(work, result, self._cache)
-        quarantine = pa.concat_tables([result.quarantine, found.key_errors(result.lost)])
+        quarantine = pa.concat_tables([result.quarantine, stage.key_errors(result.lost)])
         system = {"_versions": result.versions, "_conflicts": result.conflicts, "_quarantine": quarantine}
-        files = {name: _write(work, name, rows) for name, rows in system.items()}
+        files = {name: _write_system_rows(work, name, rows) for name, rows in system.items()}
         clock.done("table files")
-        return Written(
+        return BatchOutput(
             changelog=changelog,
             pending=pending,
             tables=tables,
             versions=files["_versions"],
             conflicts=files["_conflicts"],
             quarantine=files["_quarantine"],
-            settled=found.settled(),
-            unknown=found.unknown(),
-            divergences=found.divergences(),
+            settled=stage.settled(),
+            unknown_spaces=stage.unknown_spaces(),
+            divergences=stage.divergences(),
             writers=result.writers,
-            unfit=result.unfit,
+            unfit_tables=result.unfit_tables,
             collected=result.collected,
             seconds=clock.seconds,
         )
 
 
-class _Clock:
+class _StageClock:
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self._last = time.perf_counter()
@@ -159,10 +159,10 @@ class _Clock:
         self.seconds[stage], self._last = now - self._last, now
 
 
-class _Rows:
-    """The rows of a batch after the first stage."""
+class _ChangelogStage:
+    """The rows of a batch in the columns of `_changelog`, and the keyed rows among them."""
 
-    def __init__(self, work: Work, numbers: Sequence[int], rows: Sequence[SegmentRows]) -> None:
+    def __init__(self, work: BatchWork, numbers: Sequence[int], rows: Sequence[SegmentRows]) -> None:
         self._work, self._numbers, self._rows = work, numbers, rows
 
     def write(self) -> tuple[list[DataFile], list[DataFile]]:
@@ -173,27 +173,27 @@ class _Rows:
         waiting = [one.pending for one in self._rows if one.pending is not None]
         pending = pa.Table.from_batches(waiting) if waiting else None
         return (
-            _write(self._work, "_changelog", changelog),
-            [] if pending is None else _write(self._work, "_pending", pending),
+            _write_system_rows(self._work, "_changelog", changelog),
+            [] if pending is None else _write_system_rows(self._work, "_pending", pending),
         )
 
     def keyed(self) -> pa.Table:
-        """Return all keyed rows, in the order of the log."""
+        """Return all keyed rows, in log order."""
         plan = next(iter(self._work.segments.values()))
-        again = [keyed_again(rows, plan) for rows in self._work.again]
+        again = [keyed_again(rows, plan) for rows in self._work.reapplied]
         return pa.concat_tables(
             [pa.Table.from_batches([one.keyed for one in self._rows if one.keyed.num_rows], KEYED), *again]
         )
 
     def key_errors(self, lost: pa.Table) -> pa.Table:
-        """Return rows of `_quarantine` for rows, and versions, without a key."""
+        """Return the rows of `_quarantine` for rows without a valid key, and for versions (`lost`) without one."""
         errors = pa.Table.from_batches([one.key_errors for one in self._rows], KEY_ERRORS)
         return key_error_rows(
-            pa.concat_tables([errors, lost]), self._work.bucket.reduce, self._work.plan.epoch
+            pa.concat_tables([errors, lost]), self._work.bucket_plan.reduce, self._work.plan.epoch
         )
 
     def settled(self) -> dict[int, dict[int, int]]:
-        """Return the highest lsns in `_changelog` after the batch, by segment."""
+        """Return the highest lsn written to `_changelog`, by segment and replica id."""
         found: dict[int, dict[int, int]] = {}
         for number, one in zip(self._numbers, self._rows, strict=True):
             own = found.setdefault(number, {})
@@ -201,15 +201,15 @@ class _Rows:
                 own[origin] = max(own.get(origin, 0), lsn)
         return found
 
-    def unknown(self) -> dict[int, frozenset[int]]:
-        """Return the spaces whose rows wait for the definition, by segment."""
+    def unknown_spaces(self) -> dict[int, frozenset[int]]:
+        """Return the ids of spaces whose rows wait for the space's definition, by segment."""
         found: dict[int, frozenset[int]] = {}
         for number, one in zip(self._numbers, self._rows, strict=True):
             found[number] = found.get(number, frozenset()) | one.unknown
         return found
 
     def divergences(self) -> list[Divergence]:
-        """Return where rows differ from what was settled under their numbers."""
+        """Return where rows differ from rows of `_changelog` with the same instance and lsn."""
         read: dict[int, list[pa.RecordBatch]] = {}
         for number, one in zip(self._numbers, self._rows, strict=True):
             if one.read_before is not None:
@@ -223,21 +223,21 @@ class _Rows:
         ]
 
 
-def _write(work: Work, table: str, rows: pa.Table) -> list[DataFile]:
+def _write_system_rows(work: BatchWork, table: str, rows: pa.Table) -> list[DataFile]:
     if not rows.num_rows:
         return []
     dictionary = LOW_CARDINALITY.get(table, ())
     return [write_file(work.place, table, in_order(table, rows), dictionary=dictionary)]
 
 
-def write_tables(work: Work, result: BucketResult, cache: FileCache) -> list[TableWrite]:
-    """Write the files of all tables of spaces that change."""
+def write_tables(work: BatchWork, result: BucketResult, cache: FileCache) -> list[TableWrite]:
+    """Write new files of all tables of spaces that change."""
     removed: dict[str, dict[TableFile, NDArray[np.int64]]] = {}
     for ref, rows in result.removed.items():
         removed.setdefault(ref.table, {})[ref.file] = rows
     changed = []
-    for number, encoding in enumerate(work.bucket.encodings):
-        change = work.changes.get(encoding.exact, TableChange.NOTHING)
+    for number, encoding in enumerate(work.bucket_plan.encodings):
+        change = work.table_changes.get(encoding.exact, TableChange.NOTHING)
         places = removed.get(encoding.exact, {})
         new = result.rows.get(number)
         if new is not None or places or change is TableChange.REWRITE:
@@ -250,4 +250,4 @@ def write_tables(work: Work, result: BucketResult, cache: FileCache) -> list[Tab
         masked = write_masked(work.place, changes, work.files.get(encoding.name, ()), cache)
         return [exact] if masked is None else [exact, masked]
 
-    return [one for writes in in_threads(write, changed) for one in writes if not one.is_empty]
+    return [one for writes in map_in_threads(write, changed) for one in writes if not one.is_empty]

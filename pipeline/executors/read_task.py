@@ -1,8 +1,8 @@
 """The first stage of a distributed batch: byte ranges → files of `_changelog` and `_pending`, keyed rows by bucket.
 
-Of a key that is replaced thousands of times in one batch only the last tuple counts, but all rows go to one bucket. So
-the task removes the tuples that later rows overwrite (`without_overwritten`), and such a bucket stays small. Times and
-lsns of the rows stay: a version's time, and when it was created, depend on them.
+A key may be replaced thousands of times in one batch. All of these rows go to one bucket, but only the last tuple
+matters. So the task drops the tuples that later rows overwrite (`without_overwritten`), to keep the bucket small. It
+keeps the rows' timestamps and lsns, on which the version's time and creation time depend.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pipeline.changelog.rows import (
 )
 from pipeline.changelog.segment_plan import PENDING_ARROW, SegmentPlan
 from pipeline.commit.epoch import LOW_CARDINALITY
-from pipeline.executors.cells import cells_by_bucket, report_cell, rows_of
+from pipeline.executors.cells import cells_by_bucket, decode_cell, report_cell
 from pipeline.key_ranges import KeyRanges
 from pipeline.reduce.reduce_plan import ReducePlan
 from pipeline.resolve.records import fewer_key_errors
@@ -45,26 +45,27 @@ from warehouse.data_files import DataFile, FileWriter
 from warehouse.place import Place
 
 OVERWRITTEN = b"\x90"
-"""Stands for a tuple that counts for nothing: an empty one, since a row that gives a tuple must have one."""
+"""An empty MessagePack array, in place of an overwritten tuple: the row must still have some tuple."""
 
 
 def without_overwritten(rows: pa.Table) -> pa.Table:
-    """Return keyed rows with `OVERWRITTEN` for each tuple whose key's next row gives another one, or deletes it.
+    """Return keyed rows with `OVERWRITTEN` in place of each tuple that the key's next row replaces or deletes.
 
-    A row that is followed by an operation on its tuple keeps it, and so do rows of a snapshot, which are compared.
+    A tuple stays if the next row is an operation (UPDATE, UPSERT) on it. Tuples of snapshots stay too, since they are
+    compared with versions in the table.
 
     Parameters
     ----------
     rows : pyarrow.Table
-        `pipeline.changelog.rows.KEYED`, each replicaset's rows in the order of its log; one chunk a column.
+        `pipeline.changelog.rows.KEYED`, each replicaset's rows in log order; each column in one chunk.
 
     """
     groups = group(rows["meaning"].to_numpy(), as_array(rows["key"]))
     if len(groups) + int(np.count_nonzero(groups.ids < 0)) == rows.num_rows:
-        return rows  # each key is there once
+        return rows  # each key occurs once
     actions = ACTIONS[rows["type"].to_numpy()]
     is_snapshot = as_array(rows["is_snapshot"]).to_numpy(zero_copy_only=False)
-    # The tuple that vshard's garbage collector deletes says the bucket.
+    # The bucket of a tuple that vshard's garbage collector may have deleted is read from the tuple.
     may_be_collected = as_array(rows["bucket_events"]).is_valid().to_numpy(zero_copy_only=False)
     order = np.argsort(groups.ids, kind="stable")
     one, following = order[:-1], order[1:]
@@ -85,18 +86,18 @@ def without_overwritten(rows: pa.Table) -> pa.Table:
     return rows.set_column(rows.schema.get_field_index("tuple"), rows.schema.field("tuple"), tuples)
 
 
-HELD_BYTES = 32 << 20
-"""Keyed rows of so many bytes are gathered before they become cells, so that these are few."""
+BUFFER_BYTES = 32 << 20
+"""Keyed rows are buffered up to this size before they are encoded as cells, so that cells are few."""
 
 
 @dataclass(frozen=True)
 class StoredRows:
-    """Rows that the driver sends with a task: rows that waited, or rows that are applied again.
+    """Rows that the driver sends to a task: waiting rows, or rows of `_changelog` that are applied again.
 
     Parameters
     ----------
     segment : int or None
-        None for rows of `_changelog` that are applied again.
+        The segment of waiting rows; None for rows of `_changelog`.
     cell : bytes
         An Arrow IPC stream.
 
@@ -108,12 +109,12 @@ class StoredRows:
 
 @dataclass(frozen=True)
 class ReadWork:
-    """What the tasks of the first stage need.
+    """The inputs of the first stage's tasks; fields without a description as in `BatchWork`.
 
     Parameters
     ----------
     tasks : sequence
-        What each task reads: byte ranges, or stored rows; in the order of the logs.
+        For each task, the byte ranges or the stored rows that it reads; in log order.
     options : XlogOptions
     segments : mapping of int to SegmentPlan
     reduce : ReducePlan
@@ -136,17 +137,17 @@ class ReadWork:
 
 @dataclass
 class ReadReport:
-    """What a task of the first stage did, apart from the rows that it passed on.
+    """The files that a task of the first stage wrote, and what it found in the rows.
 
     Parameters
     ----------
     changelog, pending : list of DataFile
     key_errors : pyarrow.Table
-        `pipeline.changelog.rows.KEY_ERRORS`, few.
+        `pipeline.changelog.rows.KEY_ERRORS`; a limited number.
     settled : dict of int to dict of int to int
-        As `pipeline.executors.work.Written` has it.
-    unknown : dict of int to frozenset of int
-        Likewise.
+        As in `pipeline.executors.work.BatchOutput`.
+    unknown_spaces : dict of int to frozenset of int
+        As in `pipeline.executors.work.BatchOutput`.
     divergences : list of Divergence
 
     """
@@ -155,28 +156,28 @@ class ReadReport:
     pending: list[DataFile] = field(default_factory=list)
     key_errors: pa.Table = field(default_factory=KEY_ERRORS.empty_table)
     settled: dict[int, dict[int, int]] = field(default_factory=dict)
-    unknown: dict[int, frozenset[int]] = field(default_factory=dict)
+    unknown_spaces: dict[int, frozenset[int]] = field(default_factory=dict)
     divergences: list[Divergence] = field(default_factory=list)
 
 
 def run_read_task(number: int, work: ReadWork) -> Iterator[pa.RecordBatch]:
-    """Do one task, and yield its cells; the last one is its report (`ReadReport`).
+    """Run one task, and yield its cells; the last one is its report (`ReadReport`).
 
     Parameters
     ----------
     number : int
-        Of the task.
+        The index of the task in `work.tasks`.
     work : ReadWork
 
     """
     task = _ReadTask(number, work)
-    asked = work.tasks[number]
-    if isinstance(asked, StoredRows):
-        yield from task.stored(asked)
+    rows = work.tasks[number]
+    if isinstance(rows, StoredRows):
+        yield from task.process_stored(rows)
     else:
-        for piece in asked:
-            yield from task.read(piece)
-    yield from task.end()
+        for piece in rows:
+            yield from task.process_range(piece)
+    yield from task.finish()
 
 
 class _ReadTask:
@@ -189,36 +190,36 @@ class _ReadTask:
         self._pending: FileWriter | None = None
         self._read_before: dict[int, list[pa.RecordBatch]] = {}
 
-    def stored(self, asked: StoredRows) -> Iterator[pa.RecordBatch]:
-        rows = rows_of(pa.py_buffer(asked.cell))
-        if asked.segment is None:
+    def process_stored(self, stored: StoredRows) -> Iterator[pa.RecordBatch]:
+        rows = decode_cell(pa.py_buffer(stored.cell))
+        if stored.segment is None:
             plan = next(iter(self._work.segments.values()))
-            yield from self._hold(keyed_again(rows, plan))
+            yield from self._buffer(keyed_again(rows, plan))
             return
         for batch in rows.to_batches():
-            yield from self._take(batch, asked.segment)
+            yield from self._process_rows(batch, stored.segment)
 
-    def read(self, piece: ByteRange) -> Iterator[pa.RecordBatch]:
+    def process_range(self, piece: ByteRange) -> Iterator[pa.RecordBatch]:
         options = replace(self._work.options, with_replicaset=False)
         for batch in read_range(piece, options):
-            yield from self._take(batch, piece.segment.segment)
+            yield from self._process_rows(batch, piece.segment.segment)
 
-    def _take(self, batch: pa.RecordBatch, segment: int) -> Iterator[pa.RecordBatch]:
+    def _process_rows(self, batch: pa.RecordBatch, segment: int) -> Iterator[pa.RecordBatch]:
         found = segment_rows(batch, self._work.segments[segment])
         self._write(found)
         own = self._report.settled.setdefault(segment, {})
         for origin, lsn in found.settled.items():
             own[origin] = max(own.get(origin, 0), lsn)
         if found.unknown:
-            known = self._report.unknown.get(segment, frozenset())
-            self._report.unknown[segment] = known | found.unknown
+            known = self._report.unknown_spaces.get(segment, frozenset())
+            self._report.unknown_spaces[segment] = known | found.unknown
         if found.read_before is not None:
             self._read_before.setdefault(segment, []).append(found.read_before)
         if found.key_errors.num_rows:
             errors = pa.concat_tables([self._report.key_errors, pa.Table.from_batches([found.key_errors])])
             self._report.key_errors = fewer_key_errors(errors)
         if found.keyed.num_rows:
-            yield from self._hold(pa.Table.from_batches([found.keyed], KEYED))
+            yield from self._buffer(pa.Table.from_batches([found.keyed], KEYED))
 
     def _write(self, found: SegmentRows) -> None:
         place = self._work.place
@@ -231,26 +232,26 @@ class _ReadTask:
                 self._pending = _writer(place, "_pending", PENDING_ARROW)
             self._pending.write(pa.Table.from_batches([found.pending]))
 
-    def _hold(self, keyed: pa.Table) -> Iterator[pa.RecordBatch]:
+    def _buffer(self, keyed: pa.Table) -> Iterator[pa.RecordBatch]:
         self._held.append(keyed)
         self._held_bytes += keyed.nbytes
-        if self._held_bytes >= HELD_BYTES:
-            yield from self._hand_on()
+        if self._held_bytes >= BUFFER_BYTES:
+            yield from self._flush()
 
-    def _hand_on(self) -> Iterator[pa.RecordBatch]:
+    def _flush(self) -> Iterator[pa.RecordBatch]:
         if not self._held:
             return
         rows = without_overwritten(pa.concat_tables(self._held).combine_chunks())
         self._held, self._held_bytes = [], 0
         tables = self._work.reduce.tables_of(rows["meaning"].to_numpy())
-        buckets = self._work.ranges.of(tables, as_array(rows["key"]))
-        rows, buckets = _with_ranges(rows, tables, buckets, self._work.ranges)
+        buckets = self._work.ranges.find_buckets(tables, as_array(rows["key"]))
+        rows, buckets = _copy_ranges(rows, tables, buckets, self._work.ranges)
         for cell in cells_by_bucket(rows, buckets, (self._number << 24) + self._cells):
             self._cells += 1
             yield cell
 
-    def end(self) -> Iterator[pa.RecordBatch]:
-        yield from self._hand_on()
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        yield from self._flush()
         report = self._report
         if self._changelog is not None:
             report.changelog.append(self._changelog.close())
@@ -266,15 +267,15 @@ def _writer(place: Place, table: str, schema: pa.Schema) -> FileWriter:
     return FileWriter(place, table, schema, LOW_CARDINALITY[table])
 
 
-def _with_ranges(
+def _copy_ranges(
     rows: pa.Table, tables: NDArray[np.int32], buckets: NDArray[np.int32], ranges: KeyRanges
 ) -> tuple[pa.Table, NDArray[np.int32]]:
-    """Return rows with a DELETE_RANGE once for each bucket that has keys of its table, and the bucket of each."""
+    """Repeat each DELETE_RANGE for all buckets of its table; return the rows, and the bucket of each row."""
     types = rows["type"].to_numpy()
     places = np.flatnonzero(types == DELETED_RANGE)
     if not len(places):
         return rows, buckets
-    copies = [(int(place), bucket) for place in places for bucket in ranges.buckets_of(int(tables[place]))]
+    copies = [(int(place), bucket) for place in places for bucket in ranges.table_buckets(int(tables[place]))]
     others = np.flatnonzero(types != DELETED_RANGE)
     both = np.concatenate([others, np.array([place for place, _ in copies], np.int64)])
     numbers = np.concatenate([buckets[others], np.array([bucket for _, bucket in copies], np.int32)])
@@ -285,9 +286,9 @@ def _with_ranges(
 def tasks_with_stored(
     tasks: Iterable[tuple[ByteRange, ...]], stored: Iterable[StoredRows]
 ) -> list[tuple[ByteRange, ...] | StoredRows]:
-    """Return all tasks in the order of the logs: rows that are applied again are the last."""
-    waited = list(stored)
-    first = [one for one in waited if one.segment is not None and one.segment < 0]
-    behind = [one for one in waited if one.segment is None or one.segment >= 0]
-    behind.sort(key=lambda one: one.segment is None)
-    return [*first, *tasks, *behind]
+    """Return all tasks in log order; rows that are applied again are the last."""
+    stored = list(stored)
+    first = [one for one in stored if one.segment is not None and one.segment < 0]
+    last = [one for one in stored if one.segment is None or one.segment >= 0]
+    last.sort(key=lambda one: one.segment is None)
+    return [*first, *tasks, *last]

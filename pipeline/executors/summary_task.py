@@ -1,7 +1,6 @@
-"""What planning needs to know of the rows of some byte ranges, found where they are read: their numbers, and a sample.
+"""The first pass over the logs of a distributed batch: a summary and a sample of the rows of each byte range.
 
-A first pass over a log that does not fit the driver; it keeps nothing of the rows but the sample, which is bounded in
-rows and in bytes: the driver holds the samples of all tasks.
+The driver plans with the summaries, and holds the samples of all tasks, so these are bounded in rows and in bytes.
 """
 
 from __future__ import annotations
@@ -16,30 +15,30 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.executors.work import SyncSpaces, WatchedSpaces
-from pipeline.plan.summary import Summary, join_summaries, summary_of
+from pipeline.plan.summary import Summary, join_summaries, summarize_rows
 from schemas.xrow import XROW_ARROW
 from sources.xlog.options import XlogOptions
 from sources.xlog.stream.read import read_range
 from sources.xlog.stream.segment import ByteRange
 
 SAMPLE_ROWS = 128
-"""Of each batch of decoded rows, of 65,536 at most, so many are in the sample."""
+"""The sampled rows of each record batch, which has up to 65,536 rows."""
 
 SAMPLE_CELL_BYTES = 2 << 10
-"""A tuple or key of more bytes is in the sample with its leading fields alone, other bytes are not at all."""
+"""The sample has only the leading fields of a longer tuple or key, and null for other binary values that are longer."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A sample of a segment's rows; each row represents a number of bytes.
+    """A random sample of a segment's rows.
 
     Parameters
     ----------
     segment : int
     rows : pyarrow.RecordBatch
-        `schemas.xrow.XROW_ARROW`, in the order of the log.
+        `schemas.xrow.XROW_ARROW`, in log order.
     weight : float
-        Bytes that each row represents.
+        The number of bytes that each row represents.
 
     """
 
@@ -50,7 +49,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class RangeSummary:
-    """What a byte range holds.
+    """The summary and the samples of a byte range.
 
     Parameters
     ----------
@@ -71,16 +70,16 @@ class RangeSummary:
 def summarize_range(
     piece: ByteRange, options: XlogOptions, sync: SyncSpaces, watched: WatchedSpaces
 ) -> RangeSummary:
-    """Return what a byte range holds.
+    """Summarize and sample the rows of a byte range.
 
     Parameters
     ----------
     piece : ByteRange
     options : XlogOptions
     sync : mapping of str to frozenset of int
-        By replicaset uuid: spaces that are synchronous at some time in the batch.
+        By replicaset uuid, the ids of spaces that are synchronous at some time in the batch.
     watched : mapping of str to frozenset of int
-        By replicaset uuid: spaces whose rows the plan looks at.
+        By replicaset uuid, the ids of further spaces whose rows affect the plan.
 
     """
     segment = piece.segment
@@ -91,7 +90,7 @@ def summarize_range(
     size = 0
     draw = np.random.default_rng(piece.begin)
     for batch in read_range(piece, replace(options, with_replicaset=False)):
-        parts.append(summary_of(batch, segment.segment, *spaces))
+        parts.append(summarize_rows(batch, segment.segment, *spaces))
         size += batch.nbytes
         samples.append(_sample(batch, segment.segment, draw))
     return RangeSummary(segment.replicaset_uuid, join_summaries(parts), size, tuple(samples))
@@ -101,7 +100,7 @@ def _sample(batch: pa.RecordBatch, segment: int, draw: np.random.Generator) -> S
     count = min(SAMPLE_ROWS, batch.num_rows)
     chosen = np.sort(draw.choice(batch.num_rows, count, replace=False))
     columns = [
-        _short_cells(batch.column(field.name), chosen, is_array=field.name in ("tuple", "key"))
+        _shortened_cells(batch.column(field.name), chosen, is_array=field.name in ("tuple", "key"))
         if pa.types.is_binary(field.type)
         else batch.column(field.name).take(pa.array(chosen))
         for field in XROW_ARROW
@@ -110,8 +109,8 @@ def _sample(batch: pa.RecordBatch, segment: int, draw: np.random.Generator) -> S
     return Sample(segment, rows, batch.nbytes / count)
 
 
-def _short_cells(column: pa.Array, chosen: NDArray[np.int64], *, is_array: bool) -> pa.Array:
-    """Return some cells of a binary column; long ones shortened, or null where they are no array."""
+def _shortened_cells(column: pa.Array, chosen: NDArray[np.int64], *, is_array: bool) -> pa.Array:
+    """Return the chosen values of a binary column; long ones are cut to leading fields, or null unless `is_array`."""
     lengths = pc.binary_length(column).take(pa.array(chosen))
     if (pc.max(lengths).as_py() or 0) <= SAMPLE_CELL_BYTES:
         return column.take(pa.array(chosen))
@@ -130,7 +129,7 @@ def _short_cells(column: pa.Array, chosen: NDArray[np.int64], *, is_array: bool)
 
 
 def leading_fields(data: bytes) -> bytes:
-    """Return the fields of a MessagePack array that are whole in its first bytes, as an array of these."""
+    """Return an array of the complete leading fields of a truncated MessagePack array."""
     unpacker = msgpack.Unpacker(strict_map_key=False)
     unpacker.feed(data)
     try:
@@ -138,19 +137,19 @@ def leading_fields(data: bytes) -> bytes:
     except (msgpack.UnpackException, ValueError):
         return b"\x90"
     begin = end = unpacker.tell()
-    whole = 0
+    complete = 0
     try:
-        while whole < count:
+        while complete < count:
             unpacker.skip()
-            whole, end = whole + 1, unpacker.tell()
+            complete, end = complete + 1, unpacker.tell()
     except (msgpack.UnpackException, ValueError):
-        pass  # the next field is cut
-    head: bytes = msgpack.Packer().pack_array_header(whole)
+        pass  # the next field is truncated
+    head: bytes = msgpack.Packer().pack_array_header(complete)
     return head + data[begin:end]
 
 
 def summaries_by_replicaset(found: Iterable[RangeSummary]) -> dict[str, Summary]:
-    """Return the summary of each replicaset's ranges, which come in the order of its log."""
+    """Join the summaries of each replicaset's ranges, which are in log order, by replicaset uuid."""
     parts: dict[str, list[Summary]] = {}
     for one in found:
         parts.setdefault(one.replicaset_uuid, []).append(one.summary)

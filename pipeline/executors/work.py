@@ -1,4 +1,4 @@
-"""What both executors are given of a batch, and what they return. Plain data."""
+"""The input and the output of both executors: plain data."""
 
 from __future__ import annotations
 
@@ -23,79 +23,80 @@ from warehouse.data_files import DataFile
 from warehouse.place import Place
 
 SyncSpaces = Mapping[str, frozenset[int]]
-"""By replicaset uuid: ids of spaces whose rows wait for a quorum."""
+"""By replicaset uuid, the ids of synchronous spaces, whose rows wait for a quorum."""
 
 WatchedSpaces = Mapping[str, frozenset[int]]
-"""By replicaset uuid: ids of vshard's `_bucket`, whose rows the plan looks at."""
+"""By replicaset uuid, the ids of vshard's `_bucket`, whose rows affect the plan."""
 
 
 @dataclass(frozen=True)
-class Work:
-    """A planned batch, with all that its tasks need. But for `plan` and `pending`, which stay on the driver, picklable.
+class BatchWork:
+    """A planned batch with all inputs of its tasks. Picklable, except `plan` and `pending`, which stay on the driver.
 
     Parameters
     ----------
     plan : BatchPlan
     place : Place
+        Of the warehouse.
     segments : mapping of int to SegmentPlan
-        By the number of a segment.
-    bucket : BucketPlan
+        By segment number.
+    bucket_plan : BucketPlan
     base : BaseFiles
-        Where the versions before the batch are.
+        The files with the versions from before the batch.
     files : mapping of str to sequence of TableFile
-        All files of each table that readers see of a masked space, and of the exact ones.
-    changes : mapping of str to TableChange
-        What exact tables need before they can be written.
+        All files of each table that the batch may change, masked and exact tables included.
+    table_changes : mapping of str to TableChange
+        For each exact table, how it must change before it can be written.
     pending : sequence of PendingRows
-        Rows that waited.
+        Waiting rows that the batch reads.
     changelog_files : sequence of TableFile
-        Files of `_changelog` that may have rows which the batch reads again.
+        Files of `_changelog` that may contain rows which the batch reads again.
     healed : sequence of mapping
-        Rows of `_gaps`: ranges that were healed.
+        Rows of `_gaps` about healed divergences.
     own_rows : pyarrow.Table
-        Rows of `_changelog` of the aggregator itself.
-    again : sequence of pyarrow.RecordBatch
-        Rows of `_changelog` that are applied once more, behind all segments (`pipeline.requests.generation`).
+        The aggregator's own rows for `_changelog`.
+    reapplied : sequence of pyarrow.Table
+        Rows of `_changelog` that are applied again, after all segments (`pipeline.requests.generation`).
 
     """
 
     plan: BatchPlan
     place: Place
     segments: Mapping[int, SegmentPlan]
-    bucket: BucketPlan
+    bucket_plan: BucketPlan
     base: BaseFiles
     files: Mapping[str, Sequence[TableFile]]
-    changes: Mapping[str, TableChange]
+    table_changes: Mapping[str, TableChange]
     pending: Sequence[PendingRows] = ()
     changelog_files: Sequence[TableFile] = ()
     healed: Sequence[Mapping[str, object]] = ()
     own_rows: pa.Table | None = None
-    again: Sequence[pa.Table] = ()
+    reapplied: Sequence[pa.Table] = ()
 
 
 @dataclass(frozen=True)
-class Written:
-    """What an executor has written, uncommitted.
+class BatchOutput:
+    """The files that an executor has written but not committed, and what it found in the rows.
 
     Parameters
     ----------
     changelog, pending : list of DataFile
     tables : list of TableWrite
-        Of the tables of spaces.
+        For the tables of spaces.
     versions, conflicts, quarantine : list of DataFile
     settled : mapping of int to mapping of int to int
-        By segment: replica id (0: local) to the highest lsn that went into `_changelog`.
-    unknown : mapping of int to frozenset of int
-        By segment: ids of spaces whose rows wait for the definition.
+        For each segment and replica id (0 for local changes), the highest lsn written to `_changelog`.
+    unknown_spaces : mapping of int to frozenset of int
+        For each segment, ids of spaces whose rows wait for the space's definition.
     divergences : list of Divergence
     writers : frozenset of (int, int)
-        (number of a table, replicaset id) of all changed versions.
-    unfit : frozenset of int
-        Numbers of tables with a version that has no usable tuple.
+        (table number, replicaset id) of all changed versions.
+    unfit_tables : frozenset of int
+        Numbers of tables that have got a version without a usable tuple.
     collected : pyarrow.Table
-        `pipeline.changelog.moves.COLLECTED`: rows of `_changelog` that vshard's garbage collector made.
+        Rows of `_changelog` by vshard's garbage collector (`pipeline.changelog.moves.COLLECTED`).
     seconds : mapping of str to float
-        How long each stage took.
+        The duration of each stage.
 
     """
 
@@ -106,24 +107,24 @@ class Written:
     conflicts: list[DataFile] = field(default_factory=list)
     quarantine: list[DataFile] = field(default_factory=list)
     settled: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
-    unknown: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    unknown_spaces: Mapping[int, frozenset[int]] = field(default_factory=dict)
     divergences: list[Divergence] = field(default_factory=list)
     writers: frozenset[tuple[int, int]] = frozenset()
-    unfit: frozenset[int] = frozenset()
+    unfit_tables: frozenset[int] = frozenset()
     collected: pa.Table = field(default_factory=COLLECTED.empty_table)
     seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 class Executor(Protocol):
-    """Reads the segments of one batch and carries its plan out."""
+    """Summarizes the rows of one batch, and executes its plan."""
 
     def summaries(self, sync: SyncSpaces, watched: WatchedSpaces) -> dict[str, Summary]:
         """Return the summary of each replicaset's rows, by replicaset uuid."""
 
-    def run(self, work: Work) -> Written:
-        """Carry a plan out: write the files of all tables, and commit nothing."""
+    def run(self, work: BatchWork) -> BatchOutput:
+        """Execute a plan: write the files of all tables, without a commit."""
 
 
-def by_file(files: Iterable[TableFile]) -> dict[str, TableFile]:
-    """Return files by their path."""
+def files_by_path(files: Iterable[TableFile]) -> dict[str, TableFile]:
+    """Return files by path."""
     return {file.path: file for file in files}

@@ -1,7 +1,7 @@
-"""What a batch means, decided before any of its rows is moved: pure functions from state and control rows to a plan.
+"""Plans a batch before any of its rows is processed: pure functions that turn state and control rows into a plan.
 
-In the order in which they work: `position` names places and parts of the log; `transactions` and `summary` say what
-a part of the log holds; `members` translates replica ids of members that disagree; `settle` says which rows count;
-`control` follows the system spaces, `generation` a snapshot behind a hole; `advance` gives the replicaset after the
-batch; `history` says what a space id means at each place; `tables` which table gets what; `plan` puts them together.
+In the order of the work: `position` defines positions and segments of the log; `transactions` and `summary` summarize
+a part of the log; `members` translates replica ids where members disagree; `settle` decides which rows take effect;
+`control` follows the system spaces, and `generation` a snapshot behind a gap; `advance` computes the replicaset's state
+after the batch; `history` maps space ids to tables; `tables` plans each table; `plan` combines all of them.
 """

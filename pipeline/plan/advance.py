@@ -1,8 +1,8 @@
-"""A replicaset after a batch: its applier map, its vclock, its members; and the instances that the batch names.
+"""Computes a replicaset's state after a batch (applier map, vclock, members), and lists the instances in the batch.
 
-Pure. The log says from which lsn on an entry of the map holds: an id that another instance gets continues with the lsn
-after the old one's last. Not here: which rows count (`pipeline.plan.settle`), global ids
-(`udfs.remap.cluster_replace`).
+Pure. When a replica id passes to another instance, the new instance's rows begin at the lsn after the old instance's
+last one: there the new entry of the applier map begins. `pipeline.plan.settle` decides which rows take effect,
+`udfs.remap.cluster_replace` assigns global ids.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pipeline.plan.control import Control, IdRegistration
-from pipeline.plan.members import Ids, Views, entries_of, translated
+from pipeline.plan.control import ControlChanges, IdRegistration
+from pipeline.plan.members import IdTranslation, SourceIds, map_entries_of_source, translate_summary
 from pipeline.plan.position import LogPosition, LogSegment
 from pipeline.plan.settle import Settlement
 from pipeline.plan.summary import LOCAL_ID, Summary
-from pipeline.plan.upgrades import newest_server
-from pipeline.plan.vshard import Shards, read_to
+from pipeline.plan.upgrades import last_server_version
+from pipeline.plan.vshard import ReplicasetBuckets, latest_time
 from pipeline.state import MapEntry, ReplicasetState
 from schemas.iproto import VCLOCK_MAX
 from udfs.remap.cluster_replace import Cluster, Incoming
@@ -24,41 +24,41 @@ from warehouse.applier_map import MapRow
 
 
 @dataclass(frozen=True)
-class Decided:
-    """What was decided of one replicaset before global ids are allocated.
+class ReplicasetDecision:
+    """The decisions on one replicaset's part of a batch, made before global ids are allocated.
 
     Parameters
     ----------
     before : ReplicasetState
+        The state before the batch.
     settlement : Settlement
-        In the replicaset's ids.
-    control : Control
+        Which rows take effect, in the replicaset's ids.
+    control : ControlChanges
     registrations : tuple of IdRegistration
-        Those that count, in the replicaset's ids.
-    views : Views
-    ids : mapping of int to mapping of int to int
-        By segment: the source's ids that have another number here.
+        Those that take effect, in the replicaset's ids.
+    source_ids : SourceIds
+    translations : mapping of int to mapping of int to int
+        For each segment, a mapping of those replica ids of its source that differ to the replicaset's ids.
     generation : LogPosition or None
-        Where a snapshot replaces the replicaset's state.
-    shards : Shards
-        vshard's buckets.
+        The position from which a snapshot replaces the replicaset's state.
+    vshard_buckets : ReplicasetBuckets
 
     """
 
     before: ReplicasetState
     settlement: Settlement
-    control: Control
+    control: ControlChanges
     registrations: tuple[IdRegistration, ...]
-    views: Views
-    ids: Mapping[int, Ids]
+    source_ids: SourceIds
+    translations: Mapping[int, IdTranslation]
     generation: LogPosition | None = None
-    shards: Shards = field(default_factory=Shards)
+    vshard_buckets: ReplicasetBuckets = field(default_factory=ReplicasetBuckets)
 
 
 def instances_seen(
-    decided: Mapping[str, Decided], segments: Mapping[str, Sequence[LogSegment]]
+    decided: Mapping[str, ReplicasetDecision], segments: Mapping[str, Sequence[LogSegment]]
 ) -> list[Incoming]:
-    """Return what the batch says of instances: by its rows, by its files' headers, by its replicasets.
+    """Return the instances and replicasets that the batch names: in rows of `_cluster`, and in headers of files.
 
     Parameters
     ----------
@@ -72,10 +72,12 @@ def instances_seen(
         for one in decided[uuid].registrations:
             if one.uuid is not None:
                 if decided[uuid].generation is not None:
-                    found += _moved(cluster, one.local_id, one.uuid, uuid)
-                found += _replaced(cluster, one.local_id, one.uuid, uuid)
+                    found += _freed_ids(cluster, one.local_id, one.uuid, uuid)
+                found += _replaced_instance(cluster, one.local_id, one.uuid, uuid)
                 cluster[one.local_id] = one.uuid
-                found.append(Incoming(one.uuid, _number_in_source(decided[uuid].views, one.local_id), uuid))
+                found.append(
+                    Incoming(one.uuid, _replica_id_in_source(decided[uuid].source_ids, one.local_id), uuid)
+                )
             elif one.local_id in cluster:
                 found.append(Incoming(cluster.pop(one.local_id), one.local_id, uuid, expelled=True))
         headers = dict.fromkeys(p.instance_uuid for p in segments[uuid] if p.instance_uuid is not None)
@@ -84,18 +86,20 @@ def instances_seen(
     return found
 
 
-def _moved(cluster: dict[int, str], local_id: int, instance: str, replicaset: str) -> list[Incoming]:
-    """Return the loss of the ids that an instance had before a generation gave it another one; they leave `cluster`."""
+def _freed_ids(cluster: dict[int, str], local_id: int, instance: str, replicaset: str) -> list[Incoming]:
+    """Remove the other replica ids of an instance to which a generation assigns `local_id`; return the removals."""
     own = [other for other, uuid in cluster.items() if uuid == instance and other != local_id]
     for other in own:
         del cluster[other]
     return [Incoming(instance, other, replicaset, expelled=True) for other in own]
 
 
-def _replaced(cluster: Mapping[int, str], local_id: int, instance: str, replicaset: str) -> list[Incoming]:
-    """Return the expulsion of the instance that loses its id to another one without a DELETE.
+def _replaced_instance(
+    cluster: Mapping[int, str], local_id: int, instance: str, replicaset: str
+) -> list[Incoming]:
+    """Return the expulsion of the instance that loses `local_id` to another instance without a DELETE.
 
-    An UPDATE of `_cluster` may replace an id's uuid in place, and behind a hole an id may have changed hands.
+    An UPDATE of `_cluster` may replace the uuid of an id; or the id was reassigned by rows that are missing.
     """
     old = cluster.get(local_id, instance)
     if old == instance or any(uuid == old for other, uuid in cluster.items() if other != local_id):
@@ -103,104 +107,109 @@ def _replaced(cluster: Mapping[int, str], local_id: int, instance: str, replicas
     return [Incoming(old, local_id, replicaset, expelled=True)]
 
 
-def _number_in_source(views: Views, local_id: int) -> int:
-    """Return the replica id of an instance in its source, where its number here is above Tarantool's own."""
+def _replica_id_in_source(views: SourceIds, local_id: int) -> int:
+    """Return the replica id that a source uses for the replicaset's id `local_id`.
+
+    They differ only where `local_id` is above Tarantool's maximum, as `pipeline.plan.members` assigns it.
+    """
     if local_id < VCLOCK_MAX:
         return local_id
-    return next(own for ids in views.ids.values() for own, meant in ids.items() if meant == local_id)
+    return next(own for ids in views.translations.values() for own, meant in ids.items() if meant == local_id)
 
 
-def advanced(one: Decided, parts: Sequence[LogSegment], table: Cluster, summary: Summary) -> ReplicasetState:
-    """Return a replicaset after the batch.
+def state_after_batch(
+    decision: ReplicasetDecision, parts: Sequence[LogSegment], table: Cluster, summary: Summary
+) -> ReplicasetState:
+    """Return the state of a replicaset after the batch.
 
     Parameters
     ----------
-    one : Decided
+    decision : ReplicasetDecision
     parts : sequence of LogSegment
-        Of this replicaset.
+        The replicaset's segments in the batch, in log order.
     table : Cluster
-        `_cluster` after the batch.
+        The aggregator's `_cluster` after the batch.
     summary : Summary
-        In the sources' own ids.
+        The summary of the segments, with replica ids as their sources write them.
 
     """
-    before, settlement = one.before, one.settlement
-    cluster, maps = dict(before.cluster), list(before.maps)
-    summary = translated(summary, one.ids)
-    for registration in one.registrations:
+    before, settlement = decision.before, decision.settlement
+    cluster, maps = dict(before.cluster), list(before.applier_map)
+    summary = translate_summary(summary, decision.translations)
+    for registration in decision.registrations:
         if registration.uuid is None:
             cluster.pop(registration.local_id, None)
         elif cluster.get(registration.local_id) != registration.uuid:
             cluster[registration.local_id] = registration.uuid
             global_id = table.global_ids[registration.uuid]
             if [e.global_id for e in maps if e.local_id == registration.local_id][-1:] != [global_id]:
-                since = _last_lsn(summary, before, maps, registration) + 1
+                since = _last_lsn_of_id(summary, before, maps, registration) + 1
                 maps.append(MapEntry(registration.local_id, global_id, since))
     leader = [part.instance_uuid for part in parts if not part.has_waited or part is parts[0]][-1]
-    holds = settlement.hold is not None
+    holds = settlement.waits_from is not None
     lost = bool(settlement.gaps) and not holds
     return replace(
         before,
         id=table.replicaset_ids[before.uuid],
-        settled=_of_leader(before, leader) if holds else settlement.vclock,
+        settled=_settled_of_leader(before, leader) if holds else settlement.vclock,
         read=settlement.vclock,
         cluster=cluster,
-        maps=tuple(maps),
-        spaces=one.control.spaces,
+        applier_map=tuple(maps),
+        spaces=decision.control.spaces,
         leader=leader,
-        source=parts[-1].source,
+        last_source=parts[-1].source,
         local_lsns=before.local_lsns if holds else {**before.local_lsns, **settlement.local_lsns},
-        ids=one.views.ids,
-        has_loss=lost or (before.has_loss and one.generation is None),
-        server=newest_server(parts, summary.control) or before.server,
-        file=next((part.file for part in reversed(parts) if not part.has_waited), before.file),
-        views=one.views.views,
-        buckets=one.shards.after,
-        log_time=before.log_time if holds else read_to(before.log_time, summary.last_time),
+        id_translations=decision.source_ids.translations,
+        has_loss=lost or (before.has_loss and decision.generation is None),
+        server_version=last_server_version(parts, summary.control) or before.server_version,
+        last_file=next((part.file for part in reversed(parts) if not part.has_waited), before.last_file),
+        views=decision.source_ids.views,
+        buckets=decision.vshard_buckets.after,
+        log_time=before.log_time if holds else latest_time(before.log_time, summary.last_time),
     )
 
 
-def _of_leader(before: ReplicasetState, leader: str | None) -> dict[int, int]:
-    """Return what was settled, with the component 0 of the instance that leads now."""
+def _settled_of_leader(before: ReplicasetState, leader: str | None) -> dict[int, int]:
+    """Return the settled vclock before the batch, with component 0 taken from the instance that leads now."""
     settled = {local_id: lsn for local_id, lsn in before.settled.items() if local_id != LOCAL_ID}
     local = before.settled.get(LOCAL_ID) if leader == before.leader else before.local_lsns.get(leader or "")
     return settled if local is None else {**settled, LOCAL_ID: local}
 
 
-def with_settled(one: ReplicasetState, settled_rows: Mapping[tuple[str, int], int]) -> ReplicasetState:
-    """Return a replicaset whose rows wait, with the vclock of those that do not.
+def with_settled_lsns(one: ReplicasetState, settled_rows: Mapping[tuple[str, int], int]) -> ReplicasetState:
+    """Return a replicaset with waiting rows, its settled vclock advanced by the rows that were written.
 
     Parameters
     ----------
     one : ReplicasetState
-        As `advanced` returns it.
+        As `state_after_batch` returns it.
     settled_rows : mapping of (str, int) to int
-        Source and replica id in it (0: local) to the highest lsn that went into `_changelog`.
+        For each (source, replica id in the source, 0 for local changes), the highest lsn written to `_changelog`.
 
     """
     settled = dict(one.settled)
     for (source, replica_id), lsn in settled_rows.items():
-        origin = one.ids.get(source, {}).get(replica_id, replica_id)
+        origin = one.id_translations.get(source, {}).get(replica_id, replica_id)
         settled[origin] = max(settled.get(origin, 0), lsn)
     local = {one.leader: settled[LOCAL_ID]} if one.leader is not None and LOCAL_ID in settled else {}
     return replace(one, settled=settled, local_lsns={**one.local_lsns, **local})
 
 
-def new_entries(before: ReplicasetState, after: ReplicasetState) -> list[MapRow]:
-    """Return what the applier map gets: entries of all sources, and of those whose ids have other numbers."""
-    found = _entries(after.id, (entry for entry in after.maps if entry not in before.maps))
-    for source in after.ids:
-        known = entries_of(before, source) if source in before.ids else []
-        fresh = (entry for entry in entries_of(after, source) if entry not in known)
-        found += _entries(after.id, fresh, source)
+def new_map_rows(before: ReplicasetState, after: ReplicasetState) -> list[MapRow]:
+    """Return the new rows of `_applier_map`: of the replicaset, and of each source whose replica ids differ."""
+    found = _map_rows(after.id, (entry for entry in after.applier_map if entry not in before.applier_map))
+    for source in after.id_translations:
+        known = map_entries_of_source(before, source) if source in before.id_translations else []
+        fresh = (entry for entry in map_entries_of_source(after, source) if entry not in known)
+        found += _map_rows(after.id, fresh, source)
     return found
 
 
-def _entries(replicaset_id: int, entries: Iterable[MapEntry], source: str | None = None) -> list[MapRow]:
+def _map_rows(replicaset_id: int, entries: Iterable[MapEntry], source: str | None = None) -> list[MapRow]:
     return [MapRow(replicaset_id, e.local_id, e.global_id, e.since_lsn, source) for e in entries]
 
 
-def _last_lsn(
+def _last_lsn_of_id(
     summary: Summary, before: ReplicasetState, maps: Sequence[MapEntry], registration: IdRegistration
 ) -> int:
     local_id, place = registration.local_id, registration.position

@@ -1,11 +1,11 @@
-"""What the rows of the system spaces say: instances, and the definitions of spaces over the log.
+"""Follows the rows of system spaces: registrations of instances, and changes of the definitions of spaces.
 
-Pure: the system tuples known before and the control rows of a batch in; what changed, and where, out. System
-spaces are used, not copied: `_cluster` feeds the maps of ids, `_space`, `_index` and `_truncate` the tables.
+Pure: the system tuples before a batch and its control rows in; the changes and their positions out. `_cluster` feeds
+the applier maps; `_space`, `_index` and `_truncate` the tables of spaces.
 
-A row that no server writes is a fault, and stops nothing but its space: a definition that cannot be understood is a
-`Space` with a `fault`; a row that names neither a space nor an instance changes nothing.
-Not here: global ids (`udfs.remap.cluster_replace`), which table a space goes to (`pipeline.plan.history`).
+A malformed row is a fault and stops only its space: a malformed definition is a `Space` with a `fault`, and a row that
+names neither a space nor an instance changes nothing. `udfs.remap.cluster_replace` assigns global ids,
+`pipeline.plan.history` chooses tables.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ SYSTEM_FIELDS: dict[int, tuple[str, ...]] = {
     SystemSpace.CLUSTER: ("id", "uuid", "name"),
     SystemSpace.TRUNCATE: ("id", "count"),
 }
-"""Field names of the control spaces (`src/box/bootstrap.snap`), for operations that use them."""
+"""Field names of the control spaces (`src/box/bootstrap.snap`), for operations that name fields."""
 
 
 @dataclass(frozen=True)
-class SpaceRows:
+class SpaceDefinition:
     """The tuples of `_space` and `_index` that define a space."""
 
     space: bytes
     indexes: Mapping[int, bytes] = field(default_factory=dict)
 
     def decoded(self) -> Space:
-        """Return what they define; a space with a fault where that cannot be understood."""
+        """Return the space that the tuples define; malformed tuples give a space with a `fault`."""
         return self._decoded
 
     @cached_property
     def _decoded(self) -> Space:
-        primary, space = self.indexes.get(0), _or_empty(self.space)
+        primary, space = self.indexes.get(0), _fields_or_empty(self.space)
         try:
             return space_of(space, None if primary is None else fields_of(primary, "a row of _index"))
         except TupleError as error:
@@ -59,7 +59,7 @@ class SpaceRows:
 
 @dataclass(frozen=True)
 class IdRegistration:
-    """A row of `_cluster`: `local_id` belongs to `uuid` from here on; a uuid of None was expelled."""
+    """A row of `_cluster`: from `position` on, `local_id` belongs to the instance `uuid`, or to none (None)."""
 
     position: LogPosition
     local_id: int
@@ -68,28 +68,29 @@ class IdRegistration:
 
 @dataclass(frozen=True)
 class SpaceChange:
-    """An event of a space.
+    """An event that changes a space's definition or removes all of its tuples.
 
     Parameters
     ----------
     position : LogPosition
     space_id : int
-    kind : str
-        `defined` (created, or its definition changed), `truncated` (its primary index dropped, too), `dropped`, or
-        `renewed`: a snapshot behind a hole says again what it holds; or `held`: it cannot be followed past the row.
-    rows : SpaceRows
-        The definition after the event; before it where the space is dropped.
+    kind : SpaceEvent
+        `DEFINED`: created, or its definition changed. `TRUNCATED`: also if its primary index was dropped. `DROPPED`.
+        `RENEWED`: a generation contains the space with the same definition. `HELD`: rows from this one on are not
+        applied to the table.
+    rows : SpaceDefinition
+        The definition after the event; for a drop, the one before it.
     replica_id, lsn, timestamp
-        Of the row.
+        Of the row that causes the event.
     reason : str or None
-        Why it is `held`.
+        For `HELD`, the reason.
 
     """
 
     position: LogPosition
     space_id: int
     kind: SpaceEvent
-    rows: SpaceRows
+    rows: SpaceDefinition
     replica_id: int | None
     lsn: int | None
     timestamp: datetime | None = None
@@ -98,14 +99,14 @@ class SpaceChange:
 
 @dataclass(frozen=True)
 class SystemRowFault:
-    """A row of a system space that no server writes, and what is wrong with it."""
+    """A malformed row of a system space, and the error."""
 
     row: ControlRow
     reason: str
 
     @property
     def is_of_unknown_type(self) -> bool:
-        """Whether the row's effect is unknown, as of a later server's row: then rows behind it may mean anything."""
+        """Whether the row has a type that a later Tarantool may write: then the effect on later rows is unknown."""
         return self.row.type not in _CHANGES
 
 
@@ -113,87 +114,87 @@ _CHANGES = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
 
 
 @dataclass(frozen=True)
-class Control:
-    """What a replicaset's control rows changed, in log order, and its spaces after them.
+class ControlChanges:
+    """The changes by a replicaset's control rows, in log order, and its spaces after them.
 
-    `emptied` has the places where a space that is not known was dropped or truncated, with its id; `faults` the rows
-    that could not be understood.
+    `unknown_emptied` lists drops and truncations of undefined spaces as (position, space id); `faults` lists the
+    malformed rows.
     """
 
     registrations: tuple[IdRegistration, ...]
     changes: tuple[SpaceChange, ...]
-    spaces: Mapping[int, SpaceRows]
-    emptied: tuple[tuple[LogPosition, int], ...] = ()
+    spaces: Mapping[int, SpaceDefinition]
+    unknown_emptied: tuple[tuple[LogPosition, int], ...] = ()
     faults: tuple[SystemRowFault, ...] = ()
 
 
-def follow(
-    spaces: Mapping[int, SpaceRows],
+def follow_control_rows(
+    spaces: Mapping[int, SpaceDefinition],
     cluster: Mapping[int, str],
     rows: Iterable[ControlRow],
     snapshots: frozenset[int],
-) -> Control:
+) -> ControlChanges:
     """Follow the control rows of one replicaset.
 
     Parameters
     ----------
-    spaces : mapping of int to SpaceRows
-        The replicaset's user spaces as known before.
+    spaces : mapping of int to SpaceDefinition
+        The replicaset's user spaces before the rows.
     cluster : mapping of int to str
-        Replica id to instance uuid as known before.
+        For each replica id, the instance uuid before the rows.
     rows : iterable of ControlRow
-        Those that count, in log order.
+        Those that take effect, in log order.
     snapshots : frozenset of int
-        Segments that are snapshots: a row of `_truncate` in one is a memory, not an event.
+        Segments that are snapshots: their rows of `_truncate` count earlier truncations, and cause none.
 
     """
-    follower = _Follower(dict(spaces), {i: msgpack.packb([i, uuid]) for i, uuid in cluster.items()})
+    follower = _ControlFollower(dict(spaces), {i: msgpack.packb([i, uuid]) for i, uuid in cluster.items()})
     for row in rows:
-        follower.take(row, in_snapshot=row.position.segment in snapshots)
-    return Control(
+        follower.apply(row, in_snapshot=row.position.segment in snapshots)
+    return ControlChanges(
         tuple(follower.registrations),
         tuple(follower.changes),
         follower.spaces,
-        tuple(follower.emptied),
+        tuple(follower.unknown_emptied),
         tuple(follower.faults),
     )
 
 
-class _Follower:
-    def __init__(self, spaces: dict[int, SpaceRows], cluster: dict[int, bytes]) -> None:
+class _ControlFollower:
+    def __init__(self, spaces: dict[int, SpaceDefinition], cluster: dict[int, bytes]) -> None:
         self.spaces = spaces
         self.cluster = cluster
         self.registrations: list[IdRegistration] = []
         self.changes: list[SpaceChange] = []
-        self.emptied: list[tuple[LogPosition, int]] = []
+        self.unknown_emptied: list[tuple[LogPosition, int]] = []
         self.faults: list[SystemRowFault] = []
 
-    def take(self, row: ControlRow, *, in_snapshot: bool) -> None:
+    def apply(self, row: ControlRow, *, in_snapshot: bool) -> None:
         try:
-            self._take(row, in_snapshot=in_snapshot)
+            self._apply(row, in_snapshot=in_snapshot)
         except TupleError as error:
             self.faults.append(SystemRowFault(row, error.reason))
 
-    def _take(self, row: ControlRow, *, in_snapshot: bool) -> None:
-        if row.held is not None:
+    def _apply(self, row: ControlRow, *, in_snapshot: bool) -> None:
+        if row.held_reason is not None:
             if row.space_id in self.spaces:
                 self._change(row, row.space_id, SpaceEvent.HELD)
         elif row.space_id == SystemSpace.CLUSTER:
-            self._cluster(row)
+            self._apply_to_cluster(row)
         elif row.space_id == SystemSpace.SPACE:
-            self._space(row)
+            self._apply_to_space(row)
         elif row.space_id == SystemSpace.INDEX:
-            self._index(row)
+            self._apply_to_index(row)
         elif row.space_id == SystemSpace.TRUNCATE and not in_snapshot and row.type != "DELETE":
-            space_id = _space_id(row)
+            space_id = _row_space_id(row)
             if space_id in self.spaces:
                 self._change(row, space_id, SpaceEvent.TRUNCATED)
             else:
-                self.emptied.append((row.position, space_id))
+                self.unknown_emptied.append((row.position, space_id))
 
-    def _cluster(self, row: ControlRow) -> None:
-        local_id = replica_id_of(field_at(_key(row), 0, "the replica id"))
-        new = _after(self.cluster.get(local_id), row)
+    def _apply_to_cluster(self, row: ControlRow) -> None:
+        local_id = replica_id_of(field_at(_key_fields(row), 0, "the replica id"))
+        new = _tuple_after(self.cluster.get(local_id), row)
         if new is None:
             self.cluster.pop(local_id, None)
             self.registrations.append(IdRegistration(row.position, local_id, None))
@@ -202,32 +203,32 @@ class _Follower:
         self.cluster[local_id] = new
         self.registrations.append(IdRegistration(row.position, local_id, uuid))
 
-    def _space(self, row: ControlRow) -> None:
-        space_id = _space_id(row)
+    def _apply_to_space(self, row: ControlRow) -> None:
+        space_id = _row_space_id(row)
         if space_id <= SYSTEM_ID_MAX:
             return
         old = self.spaces.get(space_id)
         if old is None and row.type == "REPLACE":
-            return  # it changes a space whose earlier rows are in no file that was read
+            return  # it changes a space whose creation is in no file that was read
         name = space_id if old is None else old.decoded().name
-        new = self._after(None if old is None else old.space, row, [space_id], [0, name])
+        new = self._tuple_after(None if old is None else old.space, row, [space_id], [0, name])
         if new is not None:
-            self._define(row, space_id, SpaceRows(new, {} if old is None else old.indexes))
+            self._define(row, space_id, SpaceDefinition(new, {} if old is None else old.indexes))
         elif old is not None:
             self._change(row, space_id, SpaceEvent.DROPPED)
             del self.spaces[space_id]
         elif row.type == "DELETE":
-            self.emptied.append((row.position, space_id))
+            self.unknown_emptied.append((row.position, space_id))
 
-    def _index(self, row: ControlRow) -> None:
-        space_id = _space_id(row)
+    def _apply_to_index(self, row: ControlRow) -> None:
+        space_id = _row_space_id(row)
         old = self.spaces.get(space_id)
         if old is None:
             return
-        index_id = integer_of(field_at(_key(row), 1, "the index id"), "the index id")
-        new = self._after(old.indexes.get(index_id), row, [space_id, index_id], [])
+        index_id = integer_of(field_at(_key_fields(row), 1, "the index id"), "the index id")
+        new = self._tuple_after(old.indexes.get(index_id), row, [space_id, index_id], [])
         rest = {i: t for i, t in old.indexes.items() if i != index_id}
-        rows = SpaceRows(old.space, rest if new is None else {**rest, index_id: new})
+        rows = SpaceDefinition(old.space, rest if new is None else {**rest, index_id: new})
         if index_id == 0 and new is None:
             # Tarantool drops all tuples with the primary index; a change of it is an UPDATE or REPLACE.
             self.spaces[space_id] = rows
@@ -235,8 +236,8 @@ class _Follower:
         else:
             self._define(row, space_id, rows)
 
-    def _define(self, row: ControlRow, space_id: int, rows: SpaceRows) -> None:
-        """Take a definition; a space that was followed is held where its new one cannot be understood."""
+    def _define(self, row: ControlRow, space_id: int, rows: SpaceDefinition) -> None:
+        """Set a space's definition; if the new one is malformed and the old one was not, hold the space instead."""
         old, fault = self.spaces.get(space_id), rows.decoded().fault
         if fault is not None and old is not None and old.decoded().primary_key:
             self._change(row, space_id, SpaceEvent.HELD, f"{HELD_PREFIX}: {fault}")
@@ -244,10 +245,12 @@ class _Follower:
         self.spaces[space_id] = rows
         self._change(row, space_id, SpaceEvent.DEFINED)
 
-    def _after(self, old: bytes | None, row: ControlRow, key: list[int], rest: list[object]) -> bytes | None:
-        """Return the tuple that a row leaves; where only its odd key is known, a tuple of the key alone."""
+    def _tuple_after(
+        self, old: bytes | None, row: ControlRow, key: list[int], rest: list[object]
+    ) -> bytes | None:
+        """Return the system tuple after a row; for a malformed row, a tuple that has only its key and `rest`."""
         try:
-            new = _after(old, row)
+            new = _tuple_after(old, row)
             if new is not None and list(fields_of(new, "a row of a system space")[: len(key)]) != key:
                 raise TupleError("it changes the key of its row")
         except (TupleError, UnsupportedError) as error:
@@ -257,43 +260,43 @@ class _Follower:
         return new
 
     def _change(self, row: ControlRow, space_id: int, kind: SpaceEvent, held: str | None = None) -> None:
-        rows, why = self.spaces[space_id], held or row.held
-        reason = f"{why} (replica id {row.replica_id}, lsn {row.lsn})" if why is not None else None
+        rows, held = self.spaces[space_id], held or row.held_reason
+        reason = f"{held} (replica id {row.replica_id}, lsn {row.lsn})" if held is not None else None
         change = SpaceChange(
             row.position, space_id, kind, rows, row.replica_id, row.lsn, row.timestamp, reason
         )
         self.changes.append(change)
 
 
-def _or_empty(data: bytes) -> Sequence[Any]:
+def _fields_or_empty(data: bytes) -> Sequence[Any]:
     try:
         return fields_of(data, "a row of _space")
     except TupleError:
         return ()
 
 
-def space_of_row(key: bytes | None, tuple_: bytes | None) -> int | None:
-    """Return which space a row of `_space`, `_index` or `_truncate` is about; None where it names none."""
+def row_space_id(key: bytes | None, tuple_: bytes | None) -> int | None:
+    """Return the space id in a row of `_space`, `_index` or `_truncate`; None if the row is malformed."""
     try:
-        return _named_space(key, tuple_)
+        return _parse_space_id(key, tuple_)
     except TupleError:
         return None
 
 
-def _named_space(key: bytes | None, tuple_: bytes | None) -> int:
+def _parse_space_id(key: bytes | None, tuple_: bytes | None) -> int:
     fields = fields_of(key if key is not None else tuple_, "its key or tuple")
     return integer_of(field_at(fields, 0, "the space id"), "the space id")
 
 
-def _space_id(row: ControlRow) -> int:
-    return _named_space(row.key, row.tuple)
+def _row_space_id(row: ControlRow) -> int:
+    return _parse_space_id(row.key, row.tuple)
 
 
-def _key(row: ControlRow) -> Sequence[Any]:
+def _key_fields(row: ControlRow) -> Sequence[Any]:
     return fields_of(row.key if row.key is not None else row.tuple, "its key or tuple")
 
 
-def _after(old: bytes | None, row: ControlRow) -> bytes | None:
+def _tuple_after(old: bytes | None, row: ControlRow) -> bytes | None:
     names = SYSTEM_FIELDS[row.space_id or 0]
     if row.type in ("INSERT", "REPLACE"):
         return row.tuple

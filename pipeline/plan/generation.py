@@ -1,13 +1,12 @@
-"""A snapshot that a replicaset's log continues with behind a hole: a new generation of its state.
+"""Follows a generation: a snapshot that replaces a replicaset's state where logs are missing.
 
-A spool bridges logs that no server has any more by a new snapshot; a directory of a server that has collected its logs
-continues from one of the server's own. For the tables it is all that the replicaset holds
-at its vclock: keys and spaces that it lacks are gone, tuples that differ are changed, all others stay as they are,
-with the origin and the time that they have. What was missing is in no log; `_gaps` names it as `bridged`.
-A snapshot that heals (`pipeline.requests.generation`) may be behind the tables.
+A spool fills a gap that no server has logs for with a new snapshot; a server's directory whose old logs were collected
+continues from the server's own snapshot. The snapshot is the replicaset's complete state at its vclock: keys and spaces
+that are not in it are deleted, differing tuples are updated, and equal ones keep their origin and time. The missing
+rows are in no log; they are recorded in `_gaps` as `bridged`. A snapshot for healing (`pipeline.requests.generation`)
+may be older than the tables.
 
-Pure. Not here: which keys those are (`pipeline.reduce`), where a stream meets a generation
-(`sources.xlog.stream.read_ahead`).
+Pure. `pipeline.reduce` finds the keys that change; `sources.xlog.stream.read_ahead` finds generations in a stream.
 """
 
 from __future__ import annotations
@@ -15,7 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.plan.control import Control, IdRegistration, SpaceChange, SpaceRows, follow, space_of_row
+from pipeline.plan.control import (
+    ControlChanges,
+    IdRegistration,
+    SpaceChange,
+    SpaceDefinition,
+    follow_control_rows,
+    row_space_id,
+)
 from pipeline.plan.position import LogPosition, LogSegment
 from pipeline.plan.settle import LsnGap
 from pipeline.plan.summary import ControlRow
@@ -27,17 +33,18 @@ from sources.xlog.format.vclock import joined, not_beyond, shared
 
 @dataclass(frozen=True)
 class SnapshotGeneration:
-    """The snapshot with which a replicaset's part of a batch begins.
+    """A snapshot that replaces a replicaset's state at the beginning of a batch.
 
     Parameters
     ----------
     segment : int
+        The snapshot's segment number.
     settled : mapping of int to int
-        The replicaset's vclock with it.
+        The replicaset's vclock after the snapshot.
     bridged : tuple of LsnGap
-        What is in no log.
+        The lsns that are in no log that was read.
     spaces : frozenset of int, or None
-        The spaces that it replaces; None for all.
+        Ids of the spaces that it replaces; None for all.
 
     """
 
@@ -48,25 +55,25 @@ class SnapshotGeneration:
 
     @property
     def position(self) -> LogPosition:
-        """The place before its first row."""
+        """The position before the snapshot's first row."""
         return LogPosition(self.segment, 0, 0)
 
 
-def generation_of(known: ReplicasetState | None, parts: Sequence[LogSegment]) -> SnapshotGeneration | None:
-    """Return the generation that a batch brings; a replicaset's first snapshot is none.
+def find_generation(known: ReplicasetState | None, parts: Sequence[LogSegment]) -> SnapshotGeneration | None:
+    """Return the generation that a batch begins with, or None. A replicaset's very first snapshot is no generation.
 
     Parameters
     ----------
     known : ReplicasetState or None
-        Before the batch.
+        Before the batch; None for a replicaset that is new.
     parts : sequence of LogSegment
-        Of the replicaset, in order; rows that waited may come first.
+        The replicaset's segments in log order; waiting rows may come first.
 
     """
     first = next((part for part in parts if part.segment >= 0), None)
     if known is None or first is None or not first.is_snapshot:
         return None
-    ids = known.ids.get(first.source, {})
+    ids = known.id_translations.get(first.source, {})
     vclock = {ids.get(i, i): lsn for i, lsn in shared(first.vclock).items()}
     if not (first.heals or first.is_generation) and not_beyond(vclock, known.settled):
         return None
@@ -79,27 +86,30 @@ def generation_of(known: ReplicasetState | None, parts: Sequence[LogSegment]) ->
     return SnapshotGeneration(first.segment, joined(known.settled, vclock), gaps, first.spaces)
 
 
-def followed(
+def follow_generation(
     known: ReplicasetState,
     generation: SnapshotGeneration | None,
     rows: Iterable[ControlRow],
     snapshots: frozenset[int],
-) -> Control:
-    """Follow a replicaset's control rows (`pipeline.plan.control.follow`), those of a generation as a whole state.
+) -> ControlChanges:
+    """Follow a replicaset's control rows, where a generation's rows replace all definitions before them.
 
-    A space that the generation defines as it was is `renewed`; any other space is dropped before the generation's
-    rows, and defined again by them, if at all. An instance that its `_cluster` lacks was expelled. Where it replaces
-    some spaces only, all others, and the instances, stay as they are.
+    A space whose definition is the same in the generation is `renewed`. Any other space is dropped before the
+    generation's rows, which may define it again. An instance that is not in the generation's `_cluster` is expelled.
+    A generation that replaces only some spaces changes neither other spaces nor instances. Without a generation, this
+    is `pipeline.plan.control.follow_control_rows`.
     """
     if generation is None:
-        return follow(known.spaces, known.cluster, rows, snapshots)
+        return follow_control_rows(known.spaces, known.cluster, rows, snapshots)
     all_rows = list(rows)
     chosen = generation.spaces
     if chosen is not None:
-        all_rows = [row for row in all_rows if _is_about(row, chosen) or row.space_id == SystemSpace.CLUSTER]
+        all_rows = [
+            row for row in all_rows if _defines_one_of(row, chosen) or row.space_id == SystemSpace.CLUSTER
+        ]
     own = [row for row in all_rows if row.position.segment == generation.segment]
-    alone = follow({}, {}, own, snapshots)
-    renewed = {i for i, old in known.spaces.items() if _same(old, alone.spaces.get(i))}
+    alone = follow_control_rows({}, {}, own, snapshots)
+    renewed = {i for i, old in known.spaces.items() if _is_same_definition(old, alone.spaces.get(i))}
     replaced = {i: old for i, old in known.spaces.items() if chosen is None or i in chosen}
     lasting = {i: old for i, old in known.spaces.items() if i in renewed or i not in replaced}
     begun = [
@@ -114,21 +124,21 @@ def followed(
         for i, old in replaced.items()
     ]
     if chosen is not None:
-        rest = follow(lasting, known.cluster, all_rows, snapshots)
+        rest = follow_control_rows(lasting, known.cluster, all_rows, snapshots)
         return replace(rest, changes=(*begun, *rest.changes))
     members = {registration.local_id for registration in alone.registrations}
     gone = [IdRegistration(generation.position, i, None) for i in known.cluster if i not in members]
     cluster = {i: uuid for i, uuid in known.cluster.items() if i in members}
-    rest = follow(lasting, cluster, all_rows, snapshots)
+    rest = follow_control_rows(lasting, cluster, all_rows, snapshots)
     return replace(rest, registrations=(*gone, *rest.registrations), changes=(*begun, *rest.changes))
 
 
-def _is_about(row: ControlRow, spaces: frozenset[int]) -> bool:
-    """Whether a row defines one of these spaces."""
+def _defines_one_of(row: ControlRow, spaces: frozenset[int]) -> bool:
+    """Return whether a row of `_space` or `_index` belongs to one of these spaces."""
     return (
-        row.space_id in (SystemSpace.SPACE, SystemSpace.INDEX) and space_of_row(row.key, row.tuple) in spaces
+        row.space_id in (SystemSpace.SPACE, SystemSpace.INDEX) and row_space_id(row.key, row.tuple) in spaces
     )
 
 
-def _same(old: SpaceRows, new: SpaceRows | None) -> bool:
+def _is_same_definition(old: SpaceDefinition, new: SpaceDefinition | None) -> bool:
     return new is not None and old.decoded() == new.decoded()

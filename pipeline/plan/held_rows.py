@@ -1,7 +1,7 @@
-"""Rows that the tables cannot follow: changes of a space whose type is not known, or whose content cannot be read.
+"""Finds rows that cannot be applied to tables: changes of an unknown type, or with content that cannot be decoded.
 
-Such a row stops its space, by name: the table stays as it is, and the row and those behind it are held in `_changelog`.
-The other spaces continue. Pure. Not here: what then becomes of the space (`pipeline.plan.history`).
+Such a row stops its space: the table stays as it is, and the row and the space's later rows are only held in
+`_changelog`. Other spaces continue. Pure. `pipeline.plan.history` then refuses the space.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from sources.xlog.format.headers import Headers
 from udfs.keys.keys import canonical_prefixes, key_plan
 from udfs.tuples.row_body import ranges_of
 
-FOLLOWED = (
+APPLIED_TYPES = (
     *(RequestType.INSERT, RequestType.REPLACE, RequestType.UPDATE, RequestType.UPSERT, RequestType.DELETE),
     *(RequestType.NOP, RequestType.DELETE_RANGE),
 )
-"""Types of rows that tables follow."""
+"""Types of rows of user spaces that are applied to tables, or have no effect (NOP)."""
 
 _ANY_KEY = key_plan([Space(0, 0, "", "memtx", (), tuple(KeyPart(i, "scalar") for i in range(PARTS_MAX)))])
-"""A key whose parts may be anything: the definition that is valid at a row is not known where rows are read."""
+"""A key whose parts may have any type: a row's space definition is not known yet where rows are read."""
 
 
 def held_reasons(rows: pa.RecordBatch, headers: Headers, places: NDArray[np.intp]) -> dict[int, str]:
-    """Return the rows that their spaces cannot be followed past, and why; of rows alike the first one.
+    """Return the rows that cannot be applied: of each space, the first one after each control row.
 
     Parameters
     ----------
@@ -38,21 +38,20 @@ def held_reasons(rows: pa.RecordBatch, headers: Headers, places: NDArray[np.intp
     headers : Headers
         Of the same rows.
     places : intp[k]
-        The control rows among them, ascending: a space may be followed again behind one, so the first held row behind
-        each is needed.
+        Indices of the control rows, ascending. A space may be followed again after a control row.
 
     Returns
     -------
     dict of int to str
-        Index of the row to the reason.
+        For the index of each such row, the reason.
 
     """
     codes = headers.type
     of_user = (headers.space_id > SYSTEM_ID_MAX) & (headers.group_id != GROUP_LOCAL)
     changes = of_user & (codes > RequestType.SELECT) & (codes <= DML_MAX)
     found = {
-        int(i): unfollowed(type_name(int(codes[i])))
-        for i in _firsts(changes & ~_is_followed(codes), headers, places)
+        int(i): unsupported_reason(type_name(int(codes[i])))
+        for i in _first_of_each_space(changes & ~_is_applied_type(codes), headers, places)
     }
     ranges = np.flatnonzero(changes & (codes == RequestType.DELETE_RANGE))
     if len(ranges):
@@ -61,13 +60,14 @@ def held_reasons(rows: pa.RecordBatch, headers: Headers, places: NDArray[np.intp
         bad[ranges] = pc.is_valid(errors).to_numpy(zero_copy_only=False)
         texts = dict(zip(ranges.tolist(), errors.to_pylist(), strict=True))
         found |= {
-            int(i): f"{HELD_PREFIX}: DELETE_RANGE: {texts[int(i)]}" for i in _firsts(bad, headers, places)
+            int(i): f"{HELD_PREFIX}: DELETE_RANGE: {texts[int(i)]}"
+            for i in _first_of_each_space(bad, headers, places)
         }
     return found
 
 
-def has_held(rows: pa.Table) -> bool:
-    """Return whether rows of a log have one that its space cannot be followed past.
+def has_held_rows(rows: pa.Table) -> bool:
+    """Return whether any of some rows cannot be applied to a table.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def has_held(rows: pa.Table) -> bool:
 
     """
     of_user = rows.filter(pc.greater(rows["space_id"], SYSTEM_ID_MAX)).combine_chunks()
-    followed = pa.array([one.name for one in FOLLOWED])
+    followed = pa.array([one.name for one in APPLIED_TYPES])
     if not pc.all(pc.is_in(of_user["type"], followed), min_count=0).as_py():
         return True
     ranges = of_user.filter(pc.equal(of_user["type"], RequestType.DELETE_RANGE.name))
@@ -84,21 +84,23 @@ def has_held(rows: pa.Table) -> bool:
     return ranges.num_rows > 0 and bool(pc.any(pc.is_valid(_range_errors(bodies))).as_py())
 
 
-def _is_followed(codes: NDArray[np.int32]) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = np.isin(codes, [int(one) for one in FOLLOWED])
+def _is_applied_type(codes: NDArray[np.int32]) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = np.isin(codes, [int(one) for one in APPLIED_TYPES])
     return found
 
 
-def unfollowed(name: str) -> str:
-    """Return why a space cannot be followed past a row, by the name of the row's type."""
+def unsupported_reason(name: str) -> str:
+    """Return why a row of a type cannot be applied to a table."""
     if name == RequestType.INSERT_ARROW.name:
         return f"{HELD_PREFIX}: {name}: rows in Arrow batches, as engine memcs writes them, are not decoded"
     return f"{HELD_PREFIX}: {name}: a type of row that this version does not know"
 
 
-def _firsts(wanted: NDArray[np.bool_], headers: Headers, places: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return the first of the wanted rows of each space between two control rows."""
-    rows = np.flatnonzero(wanted)
+def _first_of_each_space(
+    mask: NDArray[np.bool_], headers: Headers, places: NDArray[np.intp]
+) -> NDArray[np.intp]:
+    """Return the indices of each space's first row in a mask, between every two control rows."""
+    rows = np.flatnonzero(mask)
     pairs = np.searchsorted(places, rows).astype(np.int64) << 32 | headers.space_id[rows].astype(np.int64)
     _, first = np.unique(pairs, return_index=True)
     found: NDArray[np.intp] = rows[np.sort(first)]
@@ -106,7 +108,7 @@ def _firsts(wanted: NDArray[np.bool_], headers: Headers, places: NDArray[np.intp
 
 
 def _range_errors(bodies: pa.Array) -> pa.Array:
-    """Return why each range cannot be read, null where it can."""
+    """Return the error of each DELETE_RANGE body, null for a valid one."""
     ranges = ranges_of(bodies)
     error = ranges.field("error")
     for name in ("begin", "end"):

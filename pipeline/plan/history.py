@@ -1,14 +1,13 @@
-"""What a space id of a replicaset means at each place of a batch: which definition, which table, which tuples are gone.
+"""Determines what each space id means at each position of a batch: the definition, the table, and the truncations.
 
-Pure: definitions before the batch, their changes in log order, and the routing of the configuration in; a `History`
-out. The meaning of a row depends on its place in the log alone, so it does not matter where a log is cut into
-batches.
+Pure: definitions before the batch, their changes in log order, and a router in; a `History` out. The meaning of a row
+depends only on its position in the log, so it does not matter where a log is divided into batches.
 
-A *lineage* is a space from its creation to its drop. Its versions are reduced under it, whatever it is called on the
-way: a rename changes only the table in which they are at the end. A truncation, or the drop, ends all of its versions;
-a changed primary key begins an *era*, in which the versions so far continue under new keys.
+A *lineage* is a space from its creation to its drop. The versions of its keys belong to it even if the space is
+renamed: a rename only moves them to another table. A truncation, or the drop, ends all of its versions. A changed
+primary key begins an *era*, in which the versions continue under new keys.
 
-Not here: reading system rows (`pipeline.plan.control`), columns of tables (`pipeline.plan.tables`).
+`pipeline.plan.control` decodes the system rows, `pipeline.plan.tables` chooses the columns of tables.
 """
 
 from __future__ import annotations
@@ -17,27 +16,27 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from pipeline.plan.control import SpaceChange, SpaceRows
+from pipeline.plan.control import SpaceChange, SpaceDefinition
 from pipeline.plan.position import BEGINNING, LogPosition
 from pipeline.plan.unknown import UnknownRange, UnknownRanges
 from schemas.space import KeyParts, Space, key_parts
 from schemas.states import SpaceEvent, is_held
 
-NOTHING = -1
-"""The schema version, or the lineage, of rows that go to no table."""
+NO_TABLE = -1
+"""The number of the schema version, or of the lineage, for rows that go to no table."""
 
-LEFT_OUT = "it was left out before, so its earlier rows are not here; `aggregator snapshot` reads them"
-"""Why a space is refused that the configuration wants now, and did not want before."""
+WAS_LEFT_OUT = "it was left out before, so its earlier rows are not here; `aggregator snapshot` reads them"
+"""The reason to refuse a space that the configuration includes now, and excluded before."""
 IN_SNAPSHOTS = ("memtx", "blackhole")
-"""Engines whose rows a snapshot holds, or that hold none. Vinyl's are in files of its own, and others' may be."""
+"""Engines whose rows are all in a snapshot, or that have none. Vinyl's rows are in other files; others' may be."""
 
-_ELSEWHERE = -2
-"""Stands for the lineage of a space without rows in the batch."""
+_OTHER_SPACE = -2
+"""In place of a lineage number: the table belongs to a space without rows in the batch."""
 
 
 @dataclass(frozen=True)
 class SchemaVersion:
-    """One definition of a space in one replicaset, and the table that its rows go to."""
+    """One definition of a space in one replicaset, and the table to which its rows go."""
 
     replicaset_id: int
     space: Space
@@ -46,27 +45,27 @@ class SchemaVersion:
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a space id means from a place on.
+    """What a space id means from a position on.
 
     Parameters
     ----------
     since : LogPosition
     version : int
-        Number of the schema version, `NOTHING` where rows go to no table.
+        Number of the schema version, `NO_TABLE` where rows go to no table.
     lineage : int
-        Number of the lineage, `NOTHING` likewise.
+        Number of the lineage, or `NO_TABLE`.
     era : int
-        Number of the key definition within the lineage.
+        Number of the era (the period with one primary key) within the lineage.
     truncations : int
-        How many events before this place have ended all versions of the lineage.
+        Number of truncations of the lineage up to this position.
     is_early : bool
-        Whether rows with it come before the definition of their space.
+        Whether the rows come before the definition of their space.
 
     """
 
     since: LogPosition
-    version: int = NOTHING
-    lineage: int = NOTHING
+    version: int = NO_TABLE
+    lineage: int = NO_TABLE
     era: int = 0
     truncations: int = 0
     is_early: bool = False
@@ -80,7 +79,7 @@ class Era(NamedTuple):
     version : int
         The schema version that begins it.
     truncations : int
-        How many events had ended all versions before it began.
+        Number of truncations of the lineage before it.
 
     """
 
@@ -90,23 +89,23 @@ class Era(NamedTuple):
 
 @dataclass(frozen=True)
 class Lineage:
-    """A space from its creation, or the beginning of the batch, to its drop, or the end of the batch.
+    """A space from its creation to its drop, as far as these are within the batch.
 
     Parameters
     ----------
     replicaset_id, space_id : int
     base_table : str or None
-        The table where its versions are before the batch; None where it has none.
+        The table that has its versions before the batch; None if it has none.
     table : str
-        The table where they are at the end, or where they were when it ended.
+        The table that has its versions after the batch, or had them when the lineage ended.
     eras : tuple of Era
         At least one.
     truncations : int
-        How many events ended all versions.
+        Number of truncations in the batch, the drop included.
     ended : LogPosition or None
-        Where it ended; None where it can have versions at the end.
+        The position at which it ended; None if it goes beyond the batch.
     is_renewed : bool
-        Whether a snapshot behind a hole says again what it holds.
+        Whether a generation (a snapshot after missing logs) contains it again.
 
     """
 
@@ -121,24 +120,24 @@ class Lineage:
 
     @property
     def leaves_base(self) -> bool:
-        """Whether the versions before the batch do not stay where they are."""
+        """Whether the versions from before the batch move to another table."""
         return self.base_table is not None and self.table != self.base_table
 
     @property
     def changes_base(self) -> bool:
-        """Whether versions change that no row of the batch names."""
+        """Whether the batch may change versions under keys that are in none of its rows."""
         moved = self.leaves_base or len(self.eras) > 1
         return self.base_table is not None and (self.truncations > 0 or self.is_renewed or moved)
 
     def truncations_in(self, era: int) -> int:
-        """Return how many events ended all versions within an era."""
+        """Return the number of truncations within an era."""
         after = self.eras[era + 1].truncations if era + 1 < len(self.eras) else self.truncations
         return after - self.eras[era].truncations
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """A space that is followed in `_changelog` only, and why."""
+    """A space whose rows go to `_changelog` only, and the reason."""
 
     replicaset_id: int
     space_id: int
@@ -148,25 +147,26 @@ class Refusal:
 
 @dataclass(frozen=True)
 class History:
-    """What the space ids of all replicasets of a batch mean.
+    """What the space ids of all replicasets of a batch mean. Mappings are by (replicaset id, space id).
 
     Parameters
     ----------
     versions : tuple of SchemaVersion
-        A row's schema version is its number in here.
+        Numbered by their index.
     lineages : tuple of Lineage
+        Numbered by their index.
     meanings : mapping of (int, int) to tuple of Meaning
-        (replicaset id, space id) to its meanings, in log order.
+        The meanings of each space id, in log order.
     refusals : tuple of Refusal
-        Those at the end of the batch.
+        The spaces that are refused after the batch.
     tables : mapping of (int, int) to str
-        (replicaset id, space id) to the table where its versions are at the end.
+        The table that has the space's versions after the batch.
     current : mapping of (int, int) to int
-        (replicaset id, space id) to its schema version at the end, of spaces that go to a table.
-    keys : mapping of (int, int) to frozenset
-        (replicaset id, space id) to the primary keys that the space, as it is at the end, has had.
+        The schema version after the batch, for spaces that go to a table.
+    primary_keys : mapping of (int, int) to frozenset
+        All primary keys that the space has had so far.
     tracked : frozenset of (int, int)
-        Every (replicaset id, space id) with rows or events in the batch.
+        The spaces with rows or events in the batch.
 
     """
 
@@ -176,40 +176,40 @@ class History:
     refusals: tuple[Refusal, ...] = ()
     tables: Mapping[tuple[int, int], str] = field(default_factory=dict)
     current: Mapping[tuple[int, int], int] = field(default_factory=dict)
-    keys: Mapping[tuple[int, int], frozenset[KeyParts]] = field(default_factory=dict)
+    primary_keys: Mapping[tuple[int, int], frozenset[KeyParts]] = field(default_factory=dict)
     tracked: frozenset[tuple[int, int]] = frozenset()
 
 
 Router = Callable[[int, Space, Sequence[Space], bool], str | Refusal | None]
-"""(replicaset id, definition, definitions before it, whether a snapshot defines it of which only memtx rows are read)
-to the table's name, a refusal, or None for a space that is left out by rule."""
+"""Called with (replicaset id, definition, earlier definitions, whether the space's rows are missing from a snapshot);
+returns the table's name, a refusal, or None for a space that the configuration excludes."""
 
 
 @dataclass(frozen=True)
-class Before:
+class SpacesBefore:
     """The spaces of a replicaset before a batch.
 
     Parameters
     ----------
-    spaces : mapping of int to SpaceRows
-        By space id: those with rows or events in the batch.
+    spaces : mapping of int to SpaceDefinition
+        By space id, the spaces with rows or events in the batch.
     refused : mapping of int to str
-        Space id to the reason why rows of it are missing already.
+        For each refused space, the reason.
     tables : mapping of int to str
-        Space id to the table where its versions are; of all spaces.
-    keys : mapping of int to frozenset
-        Space id to the primary keys that the space has had.
+        For each space of the replicaset, the table that has its versions.
+    primary_keys : mapping of int to frozenset
+        For each space, all primary keys that it has had so far.
 
     """
 
-    spaces: Mapping[int, SpaceRows] = field(default_factory=dict)
+    spaces: Mapping[int, SpaceDefinition] = field(default_factory=dict)
     refused: Mapping[int, str] = field(default_factory=dict)
     tables: Mapping[int, str] = field(default_factory=dict)
-    keys: Mapping[int, frozenset[KeyParts]] = field(default_factory=dict)
+    primary_keys: Mapping[int, frozenset[KeyParts]] = field(default_factory=dict)
 
 
-def history_of(
-    before: Mapping[int, Before],
+def build_history(
+    before: Mapping[int, SpacesBefore],
     changes: Mapping[int, Iterable[SpaceChange]],
     router: Router,
     snapshots: frozenset[int] = frozenset(),
@@ -220,7 +220,7 @@ def history_of(
 
     Parameters
     ----------
-    before : mapping of int to Before
+    before : mapping of int to SpacesBefore
         By replicaset id.
     changes : mapping of int to iterable of SpaceChange
         By replicaset id, in log order.
@@ -228,39 +228,39 @@ def history_of(
     snapshots : frozenset of int
         Segments that are snapshots without the rows of vinyl spaces.
     vinyl : mapping of int to frozenset of int, optional
-        Such a segment to the ids of the vinyl spaces whose rows are read with it all the same.
+        For such a segment, ids of vinyl spaces whose rows are read from other files with it.
     unknown : mapping of int to mapping, optional
-        By replicaset id: where spaces are unknown.
+        By replicaset id, the ranges of the log in which spaces are unknown.
 
     """
-    writer = _Writer(router, snapshots, vinyl or {})
-    for replicaset_id, own in before.items():
-        writer.occupy(replicaset_id, (t for i, t in own.tables.items() if i not in own.spaces))
-        for space_id, rows in own.spaces.items():
-            writer.begin(replicaset_id, space_id, rows.decoded(), own)
+    builder = _HistoryBuilder(router, snapshots, vinyl or {})
+    for replicaset_id, known in before.items():
+        builder.reserve_tables(replicaset_id, (t for i, t in known.tables.items() if i not in known.spaces))
+        for space_id, rows in known.spaces.items():
+            builder.add_space(replicaset_id, space_id, rows.decoded(), known)
     for replicaset_id, events in changes.items():
         for change in events:
-            writer.take(replicaset_id, change)
+            builder.apply_change(replicaset_id, change)
     for replicaset_id, spaces in (unknown or {}).items():
         for space_id, ranges in spaces.items():
             for one in ranges:
-                writer.apply_early((replicaset_id, space_id), one)
-    return writer.history()
+                builder.apply_early_rows((replicaset_id, space_id), one)
+    return builder.build()
 
 
 @dataclass
-class _Track:
-    """A space id while its events pass: its definitions so far, and the lineage or the reason that it has now."""
+class _SpaceTrack:
+    """The state of a space id between two events: its definitions so far, its lineage, or the reason to refuse it."""
 
     definitions: list[Space] = field(default_factory=list)
-    keys: frozenset[KeyParts] = frozenset()
-    lineage: int = NOTHING
+    primary_keys: frozenset[KeyParts] = frozenset()
+    lineage: int = NO_TABLE
     reason: str | None = None
     is_followed: bool = False
     is_left_out: bool = False
 
 
-class _Writer:
+class _HistoryBuilder:
     def __init__(
         self, router: Router, snapshots: frozenset[int], vinyl: Mapping[int, frozenset[int]]
     ) -> None:
@@ -268,41 +268,42 @@ class _Writer:
         self._versions: list[SchemaVersion] = []
         self._lineages: list[Lineage] = []
         self._meanings: dict[tuple[int, int], list[Meaning]] = {}
-        self._tracks: dict[tuple[int, int], _Track] = {}
+        self._tracks: dict[tuple[int, int], _SpaceTrack] = {}
         self._owners: dict[tuple[int, str], int] = {}
 
-    def occupy(self, replicaset_id: int, tables: Iterable[str]) -> None:
-        """Take tables that belong to spaces without rows in the batch."""
-        self._owners.update({(replicaset_id, table): _ELSEWHERE for table in tables})
+    def reserve_tables(self, replicaset_id: int, tables: Iterable[str]) -> None:
+        """Record the tables of spaces without rows in the batch."""
+        self._owners.update({(replicaset_id, table): _OTHER_SPACE for table in tables})
 
-    def begin(self, replicaset_id: int, space_id: int, space: Space, known: Before) -> None:
-        """Take a space as it is before the batch."""
+    def add_space(self, replicaset_id: int, space_id: int, space: Space, known: SpacesBefore) -> None:
+        """Add a space with its definition before the batch."""
         key = (replicaset_id, space_id)
         base = known.tables.get(space_id)
-        track = self._tracks[key] = _Track([space], known.keys.get(space_id, _keys(space)))
+        keys = known.primary_keys.get(space_id, _primary_keys(space))
+        track = self._tracks[key] = _SpaceTrack([space], keys)
         table = self._router(replicaset_id, space, (), False)
         refused = known.refused.get(space_id)
         if table is not None and refused is not None:
             table = Refusal(*key, space.name, refused)
         if isinstance(table, str) and base is None:
-            table = Refusal(*key, space.name, LEFT_OUT)
+            table = Refusal(*key, space.name, WAS_LEFT_OUT)
         if isinstance(table, str) and (replicaset_id, table) in self._owners:
-            table = _taken(key, space, table)
+            table = _refuse_taken_table(key, space, table)
         if isinstance(table, str):
             self._follow(key, track, space, table, BEGINNING, base=base)
         elif isinstance(table, Refusal):
             track.reason = table.reason
             self._freeze(key, track, space, base)
-            if track.lineage != NOTHING and is_held(table.reason):
-                # Rows that are held keep the name of their space.
-                self._mean(key, Meaning(BEGINNING, self._lineages[track.lineage].eras[0].version))
+            if track.lineage != NO_TABLE and is_held(table.reason):
+                # Held rows still show the name of their space in `_changelog`.
+                self._add_meaning(key, Meaning(BEGINNING, self._lineages[track.lineage].eras[0].version))
         else:
             track.is_left_out = bool(space.primary_key)
 
-    def take(self, replicaset_id: int, change: SpaceChange) -> None:
-        """Take an event."""
+    def apply_change(self, replicaset_id: int, change: SpaceChange) -> None:
+        """Apply an event of a space."""
         key = (replicaset_id, change.space_id)
-        track = self._tracks.setdefault(key, _Track())
+        track = self._tracks.setdefault(key, _SpaceTrack())
         space = change.rows.decoded()
         if change.kind is SpaceEvent.DEFINED:
             self._define(key, track, space, change.position)
@@ -320,21 +321,21 @@ class _Writer:
         if change.kind is SpaceEvent.DROPPED or not (space.primary_key or space.fault):
             # Without its primary index a space has no tuples; with the next one another lineage begins.
             self._stop(key, track, change.position, is_alive=False)
-            self._tracks[key] = _Track()
+            self._tracks[key] = _SpaceTrack()
         elif not track.is_followed:
-            # Rows of it were missing; now it has none, so it can be followed from here on.
+            # Earlier rows of the space are missing, but now it is empty: it can be followed from here on.
             self._stop(key, track, change.position, is_alive=False)
-            self._tracks[key] = _Track()
+            self._tracks[key] = _SpaceTrack()
             self._define(key, self._tracks[key], space, change.position)
 
-    def _define(self, key: tuple[int, int], track: _Track, space: Space, place: LogPosition) -> None:
+    def _define(self, key: tuple[int, int], track: _SpaceTrack, space: Space, place: LogPosition) -> None:
         before = track.definitions[-1] if track.definitions else None
         is_known = before == space and (track.is_followed or track.reason or track.is_left_out)
         if is_known and not (track.is_followed and self._is_unread(space, place)):
             return
         table = self._route(key, track, space, place)
         track.definitions.append(space)
-        track.keys |= _keys(space)
+        track.primary_keys |= _primary_keys(space)
         if isinstance(table, str) and track.is_followed:
             self._redefine(key, track, before, space, table, place)
         elif isinstance(table, str):
@@ -346,13 +347,13 @@ class _Writer:
             self._stop(key, track, place, is_alive=not renamed)
             track.reason, track.is_left_out = table.reason, False
         else:
-            # The space has left its table: it is called otherwise now, or is no space of the replicaset any more.
+            # The space has left its table: it was renamed to an excluded name, or has become local or temporary.
             self._end_versions(key, track, place)
             self._stop(key, track, place, is_alive=False)
             track.is_left_out, track.reason = bool(space.primary_key), None
 
     def _route(
-        self, key: tuple[int, int], track: _Track, space: Space, place: LogPosition
+        self, key: tuple[int, int], track: _SpaceTrack, space: Space, place: LogPosition
     ) -> str | Refusal | None:
         table = self._router(key[0], space, track.definitions, self._is_unread(space, place))
         if not isinstance(table, str):
@@ -363,11 +364,11 @@ class _Writer:
             reason = "it was left out under another name, so its earlier rows are not here"
             return Refusal(*key, space.name, reason)
         if self._owners.get((key[0], table), track.lineage) != track.lineage:
-            return _taken(key, space, table)
+            return _refuse_taken_table(key, space, table)
         return table
 
     def _is_unread(self, space: Space, place: LogPosition) -> bool:
-        """Whether a snapshot defines a space whose rows are not read with it."""
+        """Return whether a snapshot defines a space, but the space's rows are not read with it."""
         if place.segment not in self._snapshots or space.engine in IN_SNAPSHOTS:
             return False
         return space.id not in self._vinyl.get(place.segment, ())
@@ -375,7 +376,7 @@ class _Writer:
     def _follow(
         self,
         key: tuple[int, int],
-        track: _Track,
+        track: _SpaceTrack,
         space: Space,
         table: str,
         place: LogPosition,
@@ -387,10 +388,10 @@ class _Writer:
         self._lineages.append(Lineage(*key, base, table, (Era(number),)))
         track.lineage, track.is_followed, track.is_left_out = len(self._lineages) - 1, True, False
         self._owners[key[0], table] = track.lineage
-        self._mean(key, Meaning(place, number, track.lineage))
+        self._add_meaning(key, Meaning(place, number, track.lineage))
 
-    def _freeze(self, key: tuple[int, int], track: _Track, space: Space, base: str | None) -> None:
-        """Take a refused space whose versions stay in a table as they are."""
+    def _freeze(self, key: tuple[int, int], track: _SpaceTrack, space: Space, base: str | None) -> None:
+        """Add a refused space, whose versions stay in its table unchanged."""
         if base is None:
             return
         self._versions.append(SchemaVersion(key[0], space, base))
@@ -401,13 +402,13 @@ class _Writer:
     def _redefine(
         self,
         key: tuple[int, int],
-        track: _Track,
+        track: _SpaceTrack,
         before: Space | None,
         space: Space,
         table: str,
         place: LogPosition,
     ) -> None:
-        """Continue a lineage under another definition, which may have another table or another key."""
+        """Continue a lineage with a new definition, which may change its table or its primary key."""
         lineage, last = self._lineages[track.lineage], self._meanings[key][-1]
         self._versions.append(SchemaVersion(key[0], space, table))
         number, era = len(self._versions) - 1, last.era
@@ -417,48 +418,48 @@ class _Writer:
         self._owners.pop((key[0], lineage.table), None)
         self._lineages[track.lineage] = replace(lineage, table=table)
         self._owners[key[0], table] = track.lineage
-        self._mean(key, Meaning(place, number, track.lineage, era, last.truncations))
+        self._add_meaning(key, Meaning(place, number, track.lineage, era, last.truncations))
 
-    def _end_versions(self, key: tuple[int, int], track: _Track, place: LogPosition) -> None:
-        """End all versions of a lineage."""
-        if track.lineage == NOTHING:
+    def _end_versions(self, key: tuple[int, int], track: _SpaceTrack, place: LogPosition) -> None:
+        """Record a truncation: it ends all versions of a lineage."""
+        if track.lineage == NO_TABLE:
             return
         lineage = self._lineages[track.lineage]
         self._lineages[track.lineage] = replace(lineage, truncations=lineage.truncations + 1)
         if track.is_followed:
             last = self._meanings[key][-1]
-            self._mean(key, replace(last, since=place, truncations=last.truncations + 1))
+            self._add_meaning(key, replace(last, since=place, truncations=last.truncations + 1))
 
-    def _stop(self, key: tuple[int, int], track: _Track, place: LogPosition, *, is_alive: bool) -> None:
-        """Follow a lineage no longer; where it stays alive, its versions stay where they are."""
+    def _stop(self, key: tuple[int, int], track: _SpaceTrack, place: LogPosition, *, is_alive: bool) -> None:
+        """Stop following a lineage; it ends unless `is_alive`, which leaves its versions in the table."""
         if track.is_followed:
-            self._mean(key, Meaning(place))
-        if track.lineage != NOTHING and not is_alive:
+            self._add_meaning(key, Meaning(place))
+        if track.lineage != NO_TABLE and not is_alive:
             lineage = self._lineages[track.lineage]
             self._lineages[track.lineage] = replace(lineage, ended=place)
             self._owners.pop((key[0], lineage.table), None)
-            track.lineage = NOTHING
+            track.lineage = NO_TABLE
         track.is_followed = False
 
-    def _hold(self, key: tuple[int, int], track: _Track, change: SpaceChange) -> None:
-        """Follow a space no longer from a row on; rows of it keep its name."""
+    def _hold(self, key: tuple[int, int], track: _SpaceTrack, change: SpaceChange) -> None:
+        """Refuse a space from a held row on; its later rows still show its name in `_changelog`."""
         if not track.is_followed:
             return
         version = self._meanings[key][-1].version
         self._stop(key, track, change.position, is_alive=True)
-        self._mean(key, Meaning(change.position, version))
+        self._add_meaning(key, Meaning(change.position, version))
         track.reason = change.reason
 
-    def _mean(self, key: tuple[int, int], meaning: Meaning) -> None:
+    def _add_meaning(self, key: tuple[int, int], meaning: Meaning) -> None:
         meanings = self._meanings.setdefault(key, [])
         if meanings and meanings[-1].since == meaning.since:
             meanings.pop()
         meanings.append(meaning)
 
-    def apply_early(self, key: tuple[int, int], unknown: UnknownRange) -> None:
-        """Give rows that come before the definition of their space its first meaning."""
+    def apply_early_rows(self, key: tuple[int, int], unknown: UnknownRange) -> None:
+        """Give the rows of a range before the definition of their space the meaning of that definition."""
         meanings = self._meanings.get(key, [])
-        places = [i for i, one in enumerate(meanings) if one.since == unknown.end and one.lineage != NOTHING]
+        places = [i for i, one in enumerate(meanings) if one.since == unknown.end and one.lineage != NO_TABLE]
         if unknown.outcome != "applied" or not places:
             return
         (place,) = places
@@ -466,14 +467,11 @@ class _Writer:
         early = replace(meanings[place], since=unknown.begin, is_early=True)
         meanings[place - (before == unknown.begin) : place] = [early]
 
-    def history(self) -> History:
-        """Return the history."""
-        followed = {key: track for key, track in self._tracks.items() if track.is_followed}
-        tables = {
-            key: self._lineages[track.lineage].table
-            for key, track in self._tracks.items()
-            if track.lineage != NOTHING
-        }
+    def build(self) -> History:
+        """Return the history of all spaces added so far."""
+        followed = [key for key, track in self._tracks.items() if track.is_followed]
+        lineages = {k: track.lineage for k, track in self._tracks.items() if track.lineage != NO_TABLE}
+        tables = {key: self._lineages[lineage].table for key, lineage in lineages.items()}
         refusals = [
             Refusal(*key, track.definitions[-1].name, track.reason)
             for key, track in self._tracks.items()
@@ -486,14 +484,14 @@ class _Writer:
             tuple(refusals),
             tables,
             {key: self._meanings[key][-1].version for key in followed},
-            {key: track.keys for key, track in self._tracks.items()},
+            {key: track.primary_keys for key, track in self._tracks.items()},
             frozenset(self._tracks),
         )
 
 
-def _keys(space: Space) -> frozenset[KeyParts]:
+def _primary_keys(space: Space) -> frozenset[KeyParts]:
     return frozenset([key_parts(space.primary_key)] if space.primary_key else [])
 
 
-def _taken(key: tuple[int, int], space: Space, table: str) -> Refusal:
+def _refuse_taken_table(key: tuple[int, int], space: Space, table: str) -> Refusal:
     return Refusal(*key, space.name, f"another space of its replicaset goes to the table {table} already")

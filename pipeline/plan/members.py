@@ -1,12 +1,12 @@
-"""The instance of a replica id where two members of a replicaset disagree (document 001), before rows are settled.
+"""Translates replica ids where two members of a replicaset assign one id to different instances (document 001).
 
-By default a source's replica ids are those of its replicaset and nothing is done here. The `_cluster` of a source (its
-*view*) may assign an id to another instance than the member that was read first: then the source's ids are translated.
-An instance that has an id here keeps it; any other instance gets a number above Tarantool's own.
-An INSERT into an id that the source itself did not have, but that others have assigned, is such a conflict (case a); an
-INSERT after the source's own DELETE reuses the id, which is the same for all.
+Usually all sources of a replicaset use the same replica ids, and nothing is translated. But the `_cluster` of a source
+(its *view*) may assign an id to another instance than the member that was read first did. Then the source's ids are
+translated: an instance that already has an id in the replicaset keeps it, any other gets a number above Tarantool's
+maximum. An INSERT of an id that is new to the source, but assigned by other members, is such a conflict (case a). An
+INSERT after the source's own DELETE is none: the id is reused by all members.
 
-Pure: what is known, the segments, and the batch's rows of `_cluster` in; ids out.
+Pure: the state before, the segments and the batch's rows of `_cluster` in; translations out.
 """
 
 from __future__ import annotations
@@ -28,117 +28,121 @@ from schemas.iproto import VCLOCK_MAX, BodyKey
 from schemas.system_tuples import unpacked
 from udfs.remap.replica_ids import own_ids
 
-Ids = Mapping[int, int]
+IdTranslation = Mapping[int, int]
 
 
 @dataclass(frozen=True)
-class Views:
-    """What the sources of a replicaset say, in the replicaset's ids.
+class SourceIds:
+    """How the sources of a replicaset assign replica ids, and how these translate to the replicaset's ids.
 
     Parameters
     ----------
-    ids : mapping of str to mapping of int to int
-        By source: those of its ids that have another number here.
+    translations : mapping of str to mapping of int to int
+        For each source, a mapping of those of its replica ids that differ to the replicaset's ids.
     views : mapping of str to mapping of int to str
-        By source whose `_cluster` was read: what it is at the end of the batch.
+        For each source whose `_cluster` was read, its content at the end of the batch: replica id to instance uuid.
     registered : tuple of IdRegistration
-        What the views say beyond what was known, before any row of the batch.
+        Assignments that were found in the views when they were read, and were not known before.
     bases : mapping of int to int
-        Of an id that continues the lsns of another one: the last lsn before its own first.
+        For each new id that continues the lsns of another id, the last lsn before its first one.
 
     """
 
-    ids: Mapping[str, Ids] = field(default_factory=dict)
+    translations: Mapping[str, IdTranslation] = field(default_factory=dict)
     views: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     registered: tuple[IdRegistration, ...] = ()
     bases: Mapping[int, int] = field(default_factory=dict)
 
 
-class _Ids:
-    """Follows the assignments of ids in the sources, row by row."""
+class _IdAssignments:
+    """Follows how the sources assign replica ids, row by row."""
 
     def __init__(self, known: ReplicasetState, uuids: Mapping[int, str]) -> None:
         self.known = known
         self.cluster = dict(known.cluster)
-        self.had = {(e.local_id, uuids.get(e.global_id)) for e in known.maps}
-        self.had |= {(local_id, uuid) for local_id, uuid in known.cluster.items()}
-        self.ids = {source: dict(ids) for source, ids in known.ids.items()}
+        self.all_pairs = {(e.local_id, uuids.get(e.global_id)) for e in known.applier_map}
+        self.all_pairs |= {(local_id, uuid) for local_id, uuid in known.cluster.items()}
+        self.translations = {source: dict(ids) for source, ids in known.id_translations.items()}
         self.bases: dict[int, int] = {}
 
-    def meant(self, source: str, local_id: int) -> int:
-        return self.ids.get(source, {}).get(local_id, local_id)
+    def translate(self, source: str, local_id: int) -> int:
+        """Return the replicaset's id for a source's replica id."""
+        return self.translations.get(source, {}).get(local_id, local_id)
 
     def assign(self, source: str, local_id: int, uuid: str, *, is_new: bool) -> int:
-        """Note that a source assigns an id to an instance; return the id that the instance has here."""
-        meant = self.meant(source, local_id)
-        if (meant, uuid) in self.had:
+        """Record that a source assigns an id to an instance; return the instance's id in the replicaset."""
+        meant = self.translate(source, local_id)
+        if (meant, uuid) in self.all_pairs:
             self.cluster.setdefault(meant, uuid)
             return meant
-        if is_new and self._is_others(meant, uuid):
+        if is_new and self._belongs_to_other(meant, uuid):
             other = next((id_ for id_, one in self.cluster.items() if one == uuid), None)
-            base = self._base(local_id) if other is None else None
-            meant = self._fresh() if other is None else other
-            self.ids.setdefault(source, {})[local_id] = meant
+            base = self._last_lsn_before(local_id) if other is None else None
+            meant = self._unused_id() if other is None else other
+            self.translations.setdefault(source, {})[local_id] = meant
             if base:
                 self.bases[meant] = base
         self.cluster[meant] = uuid
-        self.had.add((meant, uuid))
+        self.all_pairs.add((meant, uuid))
         return meant
 
     def expel(self, source: str, local_id: int, uuid: str | None) -> None:
-        """Note that a source deletes an id; a row that was read before may mean an earlier holder."""
-        meant = self.meant(source, local_id)
+        """Record that a source deletes an id; `uuid`, if it is given, is the instance that must still have the id.
+
+        Another member's copy of a DELETE may be about an earlier instance of the id.
+        """
+        meant = self.translate(source, local_id)
         if uuid is None or self.cluster.get(meant) == uuid:
             self.cluster.pop(meant, None)
 
-    def _is_others(self, local_id: int, uuid: str) -> bool:
-        return self.cluster.get(local_id, uuid) != uuid and (local_id, uuid) not in self.had
+    def _belongs_to_other(self, local_id: int, uuid: str) -> bool:
+        return self.cluster.get(local_id, uuid) != uuid and (local_id, uuid) not in self.all_pairs
 
-    def _base(self, local_id: int) -> int:
-        since = [e.since_lsn for e in self.known.maps if e.local_id == local_id]
+    def _last_lsn_before(self, local_id: int) -> int:
+        since = [e.since_lsn for e in self.known.applier_map if e.local_id == local_id]
         return max(since) - 1 if since else 0
 
-    def _fresh(self) -> int:
-        return max([VCLOCK_MAX - 1, *self.cluster, *(local_id for local_id, _ in self.had)]) + 1
+    def _unused_id(self) -> int:
+        return max([VCLOCK_MAX - 1, *self.cluster, *(local_id for local_id, _ in self.all_pairs)]) + 1
 
 
-def views_of(
+def follow_source_ids(
     known: ReplicasetState,
     segments: Sequence[LogSegment],
     registrations: Iterable[IdRegistration],
     uuids: Mapping[int, str],
-) -> Views:
-    """Return what the sources of a batch say of their ids.
+) -> SourceIds:
+    """Follow how the sources of a batch assign replica ids, and return the assignments after the batch.
 
     Parameters
     ----------
     known : ReplicasetState
         Before the batch.
     segments : sequence of LogSegment
-        Of this replicaset.
+        The replicaset's segments.
     registrations : iterable of IdRegistration
-        All of the batch's, in the order of the log, in the sources' own ids.
+        All rows of `_cluster` in the batch, in log order, with replica ids as their sources write them.
     uuids : mapping of int to str
         Instance uuids by global id.
 
     """
-    ids = _Ids(known, uuids)
+    ids = _IdAssignments(known, uuids)
     views = {source: dict(view) for source, view in known.views.items()}
     registered: list[IdRegistration] = []
     pending = list(registrations)
     for segment in segments:
         if segment.members is not None and segment.source not in views:
-            registered += _registered(ids, segment)
+            registered += _register_members(ids, segment)
             views[segment.source] = dict(segment.members)
         while pending and pending[0].position.segment <= segment.segment:
-            _follow(ids, views, segment.source, pending.pop(0))
-    return Views(ids.ids, views, tuple(registered), ids.bases)
+            _follow_row(ids, views, segment.source, pending.pop(0))
+    return SourceIds(ids.translations, views, tuple(registered), ids.bases)
 
 
-def _registered(ids: _Ids, segment: LogSegment) -> list[IdRegistration]:
+def _register_members(ids: _IdAssignments, segment: LogSegment) -> list[IdRegistration]:
     view = segment.members or {}
-    # Document 000: where the sums are equal, nothing is exchanged.
-    if checksum(view) == checksum(_view(ids, segment.source)):
+    # Document 000: where the checksums are equal, the views are equal.
+    if checksum(view) == checksum(_expected_view(ids, segment.source)):
         return []
     begin = LogPosition(segment.segment, -1, 0)
     found = []
@@ -150,13 +154,15 @@ def _registered(ids: _Ids, segment: LogSegment) -> list[IdRegistration]:
     return found
 
 
-def _view(ids: _Ids, source: str) -> dict[int, str]:
-    """Return what is known of a source's `_cluster`: the replicaset's, in the source's ids."""
-    back = {meant: local_id for local_id, meant in ids.ids.get(source, {}).items()}
+def _expected_view(ids: _IdAssignments, source: str) -> dict[int, str]:
+    """Return the `_cluster` that a source should have: the replicaset's, in the source's ids."""
+    back = {meant: local_id for local_id, meant in ids.translations.get(source, {}).items()}
     return {back.get(meant, meant): uuid for meant, uuid in ids.cluster.items()}
 
 
-def _follow(ids: _Ids, views: Mapping[str, dict[int, str]], source: str, row: IdRegistration) -> None:
+def _follow_row(
+    ids: _IdAssignments, views: Mapping[str, dict[int, str]], source: str, row: IdRegistration
+) -> None:
     view = views.get(source)
     if row.uuid is None:
         ids.expel(source, row.local_id, None if view is None else view.pop(row.local_id, ""))
@@ -166,15 +172,15 @@ def _follow(ids: _Ids, views: Mapping[str, dict[int, str]], source: str, row: Id
         view[row.local_id] = row.uuid
 
 
-def translated(summary: Summary, ids: Mapping[int, Ids]) -> Summary:
+def translate_summary(summary: Summary, ids: Mapping[int, IdTranslation]) -> Summary:
     """Return a summary in the replicaset's ids.
 
     Parameters
     ----------
     summary : Summary
-        In the sources' own.
+        With replica ids as the sources write them.
     ids : mapping of int to mapping of int to int
-        By segment: the ids that have another number here.
+        For each segment, the translation of its source's ids.
 
     """
     if not any(ids.values()):
@@ -185,7 +191,9 @@ def translated(summary: Summary, ids: Mapping[int, Ids]) -> Summary:
 
     def control(row: ControlRow) -> ControlRow:
         replica_id = None if row.replica_id is None else meant(row.position, row.replica_id)
-        return replace(row, replica_id=replica_id, body=_body(row, ids.get(row.position.segment, {})))
+        return replace(
+            row, replica_id=replica_id, body=_translate_body(row, ids.get(row.position.segment, {}))
+        )
 
     waiting = tuple(
         replace(one, replica_id=meant(one.position, one.replica_id)) for one in summary.transactions.waiting
@@ -198,8 +206,8 @@ def translated(summary: Summary, ids: Mapping[int, Ids]) -> Summary:
     )
 
 
-def _body(row: ControlRow, ids: Ids) -> bytes | None:
-    """Return the body of a row that settles transactions: it names their owner by replica id."""
+def _translate_body(row: ControlRow, ids: IdTranslation) -> bytes | None:
+    """Return a row's body with translated ids: a row that settles transactions names their owner by replica id."""
     if row.body is None or row.type not in LIMBO_TYPES:
         return row.body
     try:
@@ -215,8 +223,8 @@ def _body(row: ControlRow, ids: Ids) -> bytes | None:
     return packed
 
 
-def in_own_ids(settlement: Settlement, ids: Mapping[int, Ids]) -> Settlement:
-    """Return a settlement whose low watermarks are in the ids of each segment's own source."""
+def in_source_ids(settlement: Settlement, ids: Mapping[int, IdTranslation]) -> Settlement:
+    """Return a settlement whose low watermarks are in the replica ids of each segment's source."""
     if not any(ids.values()):
         return settlement
     found = {}
@@ -226,7 +234,9 @@ def in_own_ids(settlement: Settlement, ids: Mapping[int, Ids]) -> Settlement:
     return replace(settlement, low_watermarks=found)
 
 
-def entries_of(known: ReplicasetState, source: str) -> list[MapEntry]:
-    """Return a replicaset's applier map in the ids of a source, in its order."""
-    ids = known.ids.get(source, {})
-    return [replace(entry, local_id=own) for entry in known.maps for own in own_ids(ids, entry.local_id)]
+def map_entries_of_source(known: ReplicasetState, source: str) -> list[MapEntry]:
+    """Return a replicaset's applier map with the replica ids of a source, in the same order."""
+    ids = known.id_translations.get(source, {})
+    return [
+        replace(entry, local_id=own) for entry in known.applier_map for own in own_ids(ids, entry.local_id)
+    ]

@@ -1,8 +1,8 @@
-"""What a batch means, decided from its summary before any row moves.
+"""Plans a batch from the summaries of its rows.
 
-Pure but for the allocation of ids, which is passed in. Per replicaset: which rows count (`settle`), what its
-system rows say (`control`); over all: global ids, applier maps, the meaning of space ids (`history`), the tables
-(`tables`). The result, a `BatchPlan`, is all that the later stages need, apart from the rows.
+Pure, except for the allocation of ids, which is passed in as a function. For each replicaset: which rows take effect
+(`settle`), and what its system rows change (`control`). For all together: global ids, applier maps, the meaning of
+space ids (`history`), the tables (`tables`). The later stages need only the resulting `BatchPlan` and the rows.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from config.deployment import Config
-from pipeline.plan.advance import Decided, advanced, instances_seen, new_entries
-from pipeline.plan.control import Control, IdRegistration
-from pipeline.plan.generation import SnapshotGeneration, followed, generation_of
-from pipeline.plan.history import Before, History, Router, history_of
-from pipeline.plan.members import Ids, in_own_ids, translated, views_of
+from pipeline.plan.advance import ReplicasetDecision, instances_seen, new_map_rows, state_after_batch
+from pipeline.plan.control import ControlChanges, IdRegistration
+from pipeline.plan.generation import SnapshotGeneration, find_generation, follow_generation
+from pipeline.plan.history import History, Router, SpacesBefore, build_history
+from pipeline.plan.members import IdTranslation, follow_source_ids, in_source_ids, translate_summary
 from pipeline.plan.position import BEGINNING, LogPosition, LogSegment
-from pipeline.plan.settings import settings_of
+from pipeline.plan.settings import settings_json
 from pipeline.plan.settle import IsSync, Settlement, settle
 from pipeline.plan.summary import LOCAL_ID, ControlRow, LsnRun, Summary
-from pipeline.plan.tables import CHANGES, TablePlan, plan_tables
+from pipeline.plan.tables import CHANGE_TYPES, TablePlan, plan_tables
 from pipeline.plan.unknown import UnknownRanges, unknown_ranges
-from pipeline.plan.upgrades import newest_server, upgrades_of
+from pipeline.plan.upgrades import find_upgrades, last_server_version
 from pipeline.plan.vshard import (
     MOVE_WAIT,
+    BucketProgress,
     Departure,
-    ReadBuckets,
-    Shards,
-    bucket_spaces,
-    first_awaited,
+    ReplicasetBuckets,
+    bucket_space_ids,
+    first_awaited_departure,
+    follow_buckets,
     has_arrived,
-    read_to,
-    shards_of,
-    with_doubled,
+    latest_time,
+    with_doubled_buckets,
 )
 from pipeline.state import ReplicasetState, State
 from schemas.iproto import SYSTEM_ID_MAX, is_unknown
@@ -49,43 +49,40 @@ from warehouse.applier_map import MapRow
 log = logging.getLogger(__name__)
 
 Allocator = Callable[[Sequence[Incoming]], Cluster]
-"""What the batch says of instances → `_cluster` after it (`warehouse.cluster.allocate`)."""
+"""Called with the instances that a batch names; returns `_cluster` after it (`warehouse.cluster.allocate`)."""
 
-FLAGS = (2, 8, 1)
-"""The first release that writes a flag with each row of a synchronous transaction."""
+FIRST_WITH_SYNC_FLAGS = (2, 8, 1)
+"""The first Tarantool release that writes a flag with each row of a synchronous transaction."""
 
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """A batch, decided.
+    """The plan of a batch. Mappings whose keys are not described are by replicaset uuid.
 
     Parameters
     ----------
     epoch : int
-        Its number.
+        The number of the epoch that the batch commits.
     before, after : State
-        Around the batch; `after` without what only writing finds out.
+        The states before and after the batch; `after` lacks what is found only while rows are written.
     segments : tuple of LogSegment
-        In order of their number.
+        By ascending number.
     settlements : mapping of str to Settlement
-        By replicaset uuid, in the ids of each segment's source.
-    controls : mapping of str to Control
-        By replicaset uuid.
+        Which rows take effect, in the replica ids of each segment's source.
+    controls : mapping of str to ControlChanges
     summaries : mapping of str to Summary
-        By replicaset uuid.
     history : History
     tables : mapping of str to TablePlan
-        Those that the batch may change.
+        By name, the tables that the batch may change.
     refused_tables : mapping of str to str
-        Those that cannot be written any more, with the reason.
+        For each table that cannot be written any more, the reason.
     new_maps : tuple of MapRow
-        The applier map's new entries.
+        New rows of `_applier_map`.
     own_changes : tuple of Member
-        The aggregator's own changes of `_cluster` that are not in `_changelog` yet, by their lsn.
+        The aggregator's changes of its `_cluster` that are not in `_changelog` yet, by lsn.
     unknown : mapping of str to mapping
-        By replicaset uuid: where spaces are unknown.
-    shards : mapping of str to Shards
-        By replicaset uuid: vshard's buckets.
+        The ranges of the log in which spaces are unknown.
+    vshard_buckets : mapping of str to ReplicasetBuckets
     tuple_limit : int
         `max_tuple_bytes` of the configuration.
 
@@ -96,7 +93,7 @@ class BatchPlan:
     after: State
     segments: tuple[LogSegment, ...]
     settlements: Mapping[str, Settlement]
-    controls: Mapping[str, Control]
+    controls: Mapping[str, ControlChanges]
     summaries: Mapping[str, Summary]
     history: History
     tables: Mapping[str, TablePlan]
@@ -104,21 +101,21 @@ class BatchPlan:
     new_maps: tuple[MapRow, ...]
     own_changes: tuple[Member, ...] = ()
     unknown: Mapping[str, UnknownRanges] = field(default_factory=dict)
-    shards: Mapping[str, Shards] = field(default_factory=dict)
+    vshard_buckets: Mapping[str, ReplicasetBuckets] = field(default_factory=dict)
     tuple_limit: int = TUPLE_LIMIT
 
     @property
-    def rows(self) -> int:
-        """How many rows the batch reads."""
-        return sum(summary.rows for summary in self.summaries.values())
+    def row_count(self) -> int:
+        """The number of rows that the batch reads."""
+        return sum(summary.row_count for summary in self.summaries.values())
 
     @property
     def snapshots(self) -> frozenset[int]:
-        """The segments that are snapshots."""
+        """The numbers of the segments that are snapshots."""
         return frozenset(segment.segment for segment in self.segments if segment.is_snapshot)
 
-    def were_unknown(self, outcomes: Sequence[str]) -> set[tuple[str, int]]:
-        """Return the spaces, with their replicasets' uuids, that were unknown before the batch, with some outcomes."""
+    def previously_unknown(self, outcomes: Sequence[str]) -> set[tuple[str, int]]:
+        """Return the (replicaset uuid, space id) of spaces that were unknown before, and had one of these outcomes."""
         return {
             (uuid, space_id)
             for uuid, spaces in self.unknown.items()
@@ -135,7 +132,7 @@ def plan_batch(
     allocate: Allocator,
     router: Router,
 ) -> BatchPlan:
-    """Decide what a batch means.
+    """Plan a batch.
 
     Parameters
     ----------
@@ -143,115 +140,122 @@ def plan_batch(
     state : State
         Before the batch.
     segments : sequence of LogSegment
-        In order of their number; those of rows that waited come first.
+        By ascending number.
     summaries : mapping of str to Summary
         By replicaset uuid.
     allocate : callable
-        Takes what the batch says of instances (`warehouse.cluster.allocate`).
+        Assigns global ids to the instances that the batch names (`warehouse.cluster.allocate`).
     router : Router
 
     """
-    own: dict[str, list[LogSegment]] = {}
+    parts: dict[str, list[LogSegment]] = {}
     for segment in segments:
-        own.setdefault(segment.replicaset_uuid, []).append(segment)
-    decided = _decide_all(state, own, summaries, config.on_gap)
+        parts.setdefault(segment.replicaset_uuid, []).append(segment)
+    decided = _decide_all(state, parts, summaries, config.on_gap)
     snapshots = frozenset(segment.segment for segment in segments if segment.is_snapshot)
-    cluster = allocate(instances_seen(decided, own))
-    after = {uuid: advanced(one, own[uuid], cluster, summaries[uuid]) for uuid, one in decided.items()}
-    new_maps = tuple(entry for uuid, one in decided.items() for entry in new_entries(one.before, after[uuid]))
+    cluster = allocate(instances_seen(decided, parts))
+    after = {u: state_after_batch(one, parts[u], cluster, summaries[u]) for u, one in decided.items()}
+    new_maps = tuple(row for uuid, one in decided.items() for row in new_map_rows(one.before, after[uuid]))
     unknown = {
-        uuid: unknown_ranges(one.before.spaces, one.control, _ids(one, summaries[uuid]), snapshots)
+        uuid: unknown_ranges(one.before.spaces, one.control, _unfinished(one, summaries[uuid]), snapshots)
         for uuid, one in decided.items()
     }
-    after = {uuid: replace(one, unknown=one.unknown & _waiting(unknown[uuid])) for uuid, one in after.items()}
-    history = _history(after, decided, summaries, segments, router, unknown)
+    after = {
+        uuid: replace(one, unknown_spaces=one.unknown_spaces & _waiting_spaces(unknown[uuid]))
+        for uuid, one in after.items()
+    }
+    history = _space_history(after, decided, summaries, segments, router, unknown)
     _log_refusals(history, after, decided)
     _log_unknown_types(summaries)
-    _log_upgrades(decided, own, summaries)
+    _log_upgrades(decided, parts, summaries)
     after = {uuid: _with_history(one, decided[uuid].before, history) for uuid, one in after.items()}
-    own_row = cluster.own
-    shards = {uuid: one.shards for uuid, one in decided.items()}
+    aggregator = cluster.own
+    buckets = {uuid: one.vshard_buckets for uuid, one in decided.items()}
+    to_judge = state.undecided_buckets.union(e.bucket for one in buckets.values() for e in one.events)
     new_state = replace(
-        with_doubled(state.with_replicasets(after), {*state.undecided_buckets, *_moved(shards)}),
+        with_doubled_buckets(state.with_replicasets(after), to_judge),
         global_ids=cluster.global_ids,
-        own_id=None if own_row is None else own_row.global_id,
+        own_id=None if aggregator is None else aggregator.global_id,
         own_lsn=cluster.lsn,
-        settings=settings_of(config),
+        settings=settings_json(config),
     )
-    by_number = {after[uuid].id: summaries[uuid] for uuid in own}
+    by_number = {after[uuid].id: summaries[uuid] for uuid in parts}
     tables, refused = plan_tables(config, state, new_state, history, by_number)
     return BatchPlan(
         epoch=state.epoch + 1,
         before=state,
         after=_with_refused_tables(new_state, history, refused),
         segments=tuple(segments),
-        settlements={uuid: in_own_ids(one.settlement, one.ids) for uuid, one in decided.items()},
+        settlements={uuid: in_source_ids(one.settlement, one.translations) for uuid, one in decided.items()},
         controls={uuid: one.control for uuid, one in decided.items()},
         summaries=summaries,
         history=history,
         tables=tables,
         refused_tables=refused,
         new_maps=new_maps,
-        own_changes=_own_changes(cluster, state.own_lsn),
+        own_changes=_new_cluster_changes(cluster, state.own_lsn),
         unknown=unknown,
-        shards=shards,
+        vshard_buckets=buckets,
         tuple_limit=config.max_tuple_bytes,
     )
 
 
-def _moved(shards: Mapping[str, Shards]) -> set[int]:
-    return {event.bucket for one in shards.values() for event in one.events}
+def _unfinished(one: ReplicasetDecision, summary: Summary) -> frozenset[int]:
+    """Return the ids of spaces with changes in the batch, or with waiting rows."""
+    return one.before.unknown_spaces | {
+        space_id for _, space_id, kind in summary.counts if kind in CHANGE_TYPES
+    }
 
 
-def _ids(one: Decided, summary: Summary) -> frozenset[int]:
-    """Return the spaces whose tuples a batch changes, or whose rows wait."""
-    return one.before.unknown | {space_id for _, space_id, kind in summary.counts if kind in CHANGES}
-
-
-def _waiting(unknown: UnknownRanges) -> frozenset[int]:
-    """Return the spaces whose rows waited before the batch and still wait."""
+def _waiting_spaces(unknown: UnknownRanges) -> frozenset[int]:
+    """Return the ids of spaces whose rows waited before the batch and still wait."""
     return frozenset(space_id for space_id, ranges in unknown.items() if ranges[0].outcome == "waiting")
 
 
-def _own_changes(cluster: Cluster, after: int) -> tuple[Member, ...]:
+def _new_cluster_changes(cluster: Cluster, after: int) -> tuple[Member, ...]:
     changed = (member for member in cluster.members.values() if member.lsn > after)
     return tuple(sorted(changed, key=lambda member: member.lsn))
 
 
 def _decide_all(
-    state: State, own: Mapping[str, Sequence[LogSegment]], summaries: Mapping[str, Summary], on_gap: str
-) -> dict[str, Decided]:
-    """Decide each replicaset; one that has sent a bucket away waits for the destination's log, as far as it must."""
-    decided = {uuid: _decide(state, uuid, parts, summaries[uuid], on_gap) for uuid, parts in own.items()}
-    while senders := [uuid for uuid, one in decided.items() if one.shards.departures]:
-        read = {uuid: ReadBuckets(one.buckets, one.log_time) for uuid, one in state.replicasets.items()}
+    state: State, parts: Mapping[str, Sequence[LogSegment]], summaries: Mapping[str, Summary], on_gap: str
+) -> dict[str, ReplicasetDecision]:
+    """Decide which rows of each replicaset take effect.
+
+    Rows behind the departure of a bucket of vshard wait for the destination's log (`first_awaited_departure`).
+    """
+    decided = {uuid: _decide(state, uuid, own, summaries[uuid], on_gap) for uuid, own in parts.items()}
+    while senders := [uuid for uuid, one in decided.items() if one.vshard_buckets.departures]:
+        read = {uuid: BucketProgress(one.buckets, one.log_time) for uuid, one in state.replicasets.items()}
         for uuid, one in decided.items():
-            last = None if one.settlement.hold is not None else summaries[uuid].last_time
-            read[uuid] = ReadBuckets(one.shards.after, read_to(one.before.log_time, last))
-        found = {}
+            last = None if one.settlement.waits_from is not None else summaries[uuid].last_time
+            read[uuid] = BucketProgress(one.vshard_buckets.after, latest_time(one.before.log_time, last))
+        delayed = {}
         for uuid in senders:
             one, others = decided[uuid], {other: read[other] for other in read if other != uuid}
-            end = read_to(one.before.log_time, summaries[uuid].last_time)
-            awaited = first_awaited(one.shards.departures, end, others)
+            end = latest_time(one.before.log_time, summaries[uuid].last_time)
+            awaited = first_awaited_departure(one.vshard_buckets.departures, end, others)
             if awaited is not None:
-                found[uuid] = _decide(state, uuid, own[uuid], summaries[uuid], on_gap, awaited)
-        if not found:
-            _log_late({uuid: decided[uuid].shards.departures for uuid in senders}, read)
+                delayed[uuid] = _decide(state, uuid, parts[uuid], summaries[uuid], on_gap, awaited)
+        if not delayed:
+            _log_late_destinations({uuid: decided[uuid].vshard_buckets.departures for uuid in senders}, read)
             break
-        # What waits is not read yet for others that wait for it.
-        decided |= found
+        # Waiting rows do not count as read, so further replicasets may have to wait for these.
+        decided |= delayed
     return decided
 
 
-def _log_late(senders: Mapping[str, Sequence[Departure]], read: Mapping[str, ReadBuckets]) -> None:
-    """Name each bucket whose destination is so late that its source went on."""
+def _log_late_destinations(
+    senders: Mapping[str, Sequence[Departure]], read: Mapping[str, BucketProgress]
+) -> None:
+    """Log each bucket whose source no longer waits for the destination's log."""
     for uuid, departures in senders.items():
         others = {other: read[other] for other in read if other != uuid}
         for departure in departures:
             if not has_arrived(departure, others):
                 log.warning(
-                    "replicaset %s sent bucket %d of vshard to %s, whose log is read more than %d seconds less far: "
-                    "keys of the bucket are missing until it is read",
+                    "replicaset %s sent bucket %d of vshard to %s, whose log is read more than %d seconds behind: "
+                    "keys of the bucket are missing until it catches up",
                     *(uuid, departure.bucket, departure.peer, MOVE_WAIT.total_seconds()),
                 )
 
@@ -263,85 +267,91 @@ def _decide(
     summary: Summary,
     on_gap: str,
     awaited: Departure | None = None,
-) -> Decided:
-    """Decide one replicaset; its rows from `awaited` on wait."""
+) -> ReplicasetDecision:
+    """Decide which rows of one replicaset take effect; rows from `awaited` on wait."""
     first = parts[0]
-    known = state.replicasets.get(uuid) or ReplicasetState(
-        0, uuid, settled=dict(first.vclock), read=dict(first.vclock)
-    )
+    begin = dict(first.vclock)
+    known = state.replicasets.get(uuid) or ReplicasetState(0, uuid, settled=begin, read=begin)
     instances = {part.segment: part.instance_uuid for part in parts}
     snapshots = frozenset(part.segment for part in parts if part.is_snapshot)
-    generation = generation_of(state.replicasets.get(uuid), parts)
-    all_control = followed(known, generation, summary.control, snapshots)
+    generation = find_generation(state.replicasets.get(uuid), parts)
+    all_control = follow_generation(known, generation, summary.control, snapshots)
     uuids = {global_id: one for one, global_id in state.global_ids.items()}
-    views = views_of(known, parts, all_control.registrations, uuids)
-    ids = {part.segment: views.ids.get(part.source, {}) for part in parts}
-    summary = translated(summary, ids)
-    # Waiting rows are part of this batch again, so it starts from what was settled before them.
+    views = follow_source_ids(known, parts, all_control.registrations, uuids)
+    ids = {part.segment: views.translations.get(part.source, {}) for part in parts}
+    summary = translate_summary(summary, ids)
+    # The batch reads the waiting rows again, so it starts from the settled vclock, before them.
     known = replace(known, settled={**views.bases, **known.settled})
     if generation is not None:
         known = replace(known, settled=joined(known.settled, generation.settled))
-    is_sync = _synchronous(known, all_control, parts)
+    is_sync = _sync_test(known, all_control, parts)
     settlement = settle(
         summary, known.settled, instances, known.leader, on_gap, is_sync, snapshots, known.local_lsns
     )
     settlement = replace(settlement, bridged=() if generation is None else generation.bridged)
     if awaited is not None:
-        # Where rows wait from an earlier place on already, the departure is not among those that count.
+        # A departure takes effect only if no earlier row waits, so this position is the first one.
         reason = f"bucket {awaited.bucket} of vshard went to {awaited.peer}, whose log is not read as far"
-        settlement = replace(settlement, hold=awaited.position, reason=reason)
+        settlement = replace(settlement, waits_from=awaited.position, reason=reason)
     while True:
-        counting = (row for row in summary.control if settlement.counts(row))
-        control = followed(known, generation, counting, snapshots)
-        odd = next((one for one in control.faults if one.is_of_unknown_type), None)
-        if odd is not None:
-            reason = f"a row of type {odd.row.type} in the system space {odd.row.space_id}: {odd.reason}"
-            settlement = replace(settlement, hold=odd.row.position, reason=reason)
+        counting = (row for row in summary.control if settlement.takes_effect(row))
+        control = follow_generation(known, generation, counting, snapshots)
+        fault = next((one for one in control.faults if one.is_of_unknown_type), None)
+        if fault is not None:
+            row = fault.row
+            reason = f"a row of type {row.type} in the system space {row.space_id}: {fault.reason}"
+            settlement = replace(settlement, waits_from=row.position, reason=reason)
             continue
-        registrations = (*views.registered, *(_meant(one, ids) for one in control.registrations))
-        unknown = _unknown_origin(known, registrations, summary, settlement)
+        new = (_translate_registration(one, ids) for one in control.registrations)
+        registrations = (*views.registered, *new)
+        unknown = _first_unmapped_run(known, registrations, summary, settlement)
         if unknown is None:
             break
         reason = f"replica id {unknown.replica_id} is in no map: no row of _cluster has announced it"
-        settlement = replace(settlement, hold=unknown.start, reason=reason)
+        settlement = replace(settlement, waits_from=unknown.start, reason=reason)
     place = None if generation is None else generation.position
-    shards = _shards(known, generation, parts, control, [r for r in summary.control if settlement.counts(r)])
-    return Decided(known, settlement, control, registrations, views, ids, place, shards)
+    counting = (row for row in summary.control if settlement.takes_effect(row))
+    shards = _follow_vshard(known, generation, parts, control, list(counting))
+    return ReplicasetDecision(known, settlement, control, registrations, views, ids, place, shards)
 
 
-def _shards(
+def _follow_vshard(
     known: ReplicasetState,
     generation: SnapshotGeneration | None,
     parts: Sequence[LogSegment],
-    control: Control,
+    control: ControlChanges,
     rows: Sequence[ControlRow],
-) -> Shards:
-    """Return vshard's buckets over a batch; a snapshot that is behind the tables says nothing of them."""
+) -> ReplicasetBuckets:
+    """Return vshard's buckets before and after a batch; a snapshot that is older than the tables changes none."""
     heals = any(part.heals for part in parts)
     is_new_state = generation is not None and generation.spaces is None and not heals
     if generation is not None and not is_new_state:
         rows = [row for row in rows if row.position.segment != generation.segment]
-    return shards_of(known.buckets, known.spaces, control, rows, is_new_state=is_new_state)
+    return follow_buckets(known.buckets, known.spaces, control, rows, is_new_state=is_new_state)
 
 
-def _meant(registration: IdRegistration, ids: Mapping[int, Ids]) -> IdRegistration:
+def _translate_registration(registration: IdRegistration, ids: Mapping[int, IdTranslation]) -> IdRegistration:
     local_id = registration.local_id
     return replace(registration, local_id=ids.get(registration.position.segment, {}).get(local_id, local_id))
 
 
-def _synchronous(known: ReplicasetState, control: Control, parts: Sequence[LogSegment]) -> IsSync:
-    """Return whether rows without a flag wait at a place: by the last definition of their space before it.
+def _sync_test(known: ReplicasetState, control: ControlChanges, parts: Sequence[LogSegment]) -> IsSync:
+    """Return the function that says whether rows of a space without a flag are synchronous at a position.
 
-    Rows of a server that writes flags do not wait without one.
+    The last definition of the space before the position decides. Servers that write flags write one for each such row.
     """
     history = {space_id: [(BEGINNING, rows.decoded().is_sync)] for space_id, rows in known.spaces.items()}
     for change in control.changes:
         waits = change.kind is not SpaceEvent.DROPPED and change.rows.decoded().is_sync
         history.setdefault(change.space_id, []).append((change.position, waits))
-    # Rows that waited before their versions were stored do not say which server wrote them.
-    last = newest_server(parts) or known.server
-    servers = {part.segment: part.server or last for part in parts}
-    flagged = {segment for segment, one in servers.items() if one is not None and release_of(one) >= FLAGS}
+    # Waiting rows that an older version of the aggregator stored have no server version.
+    last = last_server_version(parts) or known.server_version
+    servers = {part.segment: part.server_version or last for part in parts}
+    flagged = {
+        segment
+        for segment, one in servers.items()
+        if one is not None and release_of(one) >= FIRST_WITH_SYNC_FLAGS
+    }
 
     def is_sync(space_id: int, place: LogPosition) -> bool:
         if place.segment in flagged:
@@ -351,8 +361,10 @@ def _synchronous(known: ReplicasetState, control: Control, parts: Sequence[LogSe
     return is_sync
 
 
-def sync_spaces(state: State, controls: Mapping[str, Control] | None = None) -> dict[str, frozenset[int]]:
-    """Return the spaces of each replicaset that are synchronous, or that a batch makes so."""
+def sync_spaces(
+    state: State, controls: Mapping[str, ControlChanges] | None = None
+) -> dict[str, frozenset[int]]:
+    """Return, by replicaset uuid, the ids of synchronous spaces, also those that a batch makes synchronous."""
     found: dict[str, set[int]] = {}
     for uuid, one in state.replicasets.items():
         found[uuid] = {i for i, rows in one.spaces.items() if rows.decoded().is_sync}
@@ -362,21 +374,23 @@ def sync_spaces(state: State, controls: Mapping[str, Control] | None = None) -> 
     return {uuid: frozenset(ids) for uuid, ids in found.items()}
 
 
-def watched_spaces(state: State, controls: Mapping[str, Control] | None = None) -> dict[str, frozenset[int]]:
-    """Return the ids of vshard's `_bucket` in each replicaset, also those that a batch defines."""
-    found = {uuid: bucket_spaces(one.spaces) for uuid, one in state.replicasets.items()}
+def watched_spaces(
+    state: State, controls: Mapping[str, ControlChanges] | None = None
+) -> dict[str, frozenset[int]]:
+    """Return, by replicaset uuid, the ids of vshard's `_bucket`, also if a batch defines it."""
+    found = {uuid: bucket_space_ids(one.spaces) for uuid, one in state.replicasets.items()}
     for uuid, control in (controls or {}).items():
-        own = bucket_spaces({}, (change.rows for change in control.changes))
+        own = bucket_space_ids({}, (change.rows for change in control.changes))
         found[uuid] = found.get(uuid, frozenset()) | own
     return found
 
 
-def _unknown_origin(
+def _first_unmapped_run(
     known: ReplicasetState, registrations: Sequence[IdRegistration], summary: Summary, settlement: Settlement
 ) -> LsnRun | None:
-    mapped = {LOCAL_ID} | {entry.local_id for entry in known.maps} | {r.local_id for r in registrations}
+    mapped = {LOCAL_ID, *(e.local_id for e in known.applier_map), *(r.local_id for r in registrations)}
     for run in summary.runs:
-        if settlement.hold is not None and run.start >= settlement.hold:
+        if settlement.waits_from is not None and run.start >= settlement.waits_from:
             return None
         low = settlement.low_watermarks.get((run.start.segment, run.replica_id), -1)
         if run.replica_id not in mapped and run.last > low:
@@ -384,9 +398,9 @@ def _unknown_origin(
     return None
 
 
-def _history(
+def _space_history(
     after: Mapping[str, ReplicasetState],
-    decided: Mapping[str, Decided],
+    decided: Mapping[str, ReplicasetDecision],
     summaries: Mapping[str, Summary],
     segments: Sequence[LogSegment],
     router: Router,
@@ -394,24 +408,24 @@ def _history(
 ) -> History:
     # A server's own snapshots lack what its vinyl spaces hold.
     snapshots = frozenset(s.segment for s in segments if s.is_snapshot and not s.is_spool)
-    vinyl = {segment.segment: segment.vinyl for segment in segments}
-    before: dict[int, Before] = {}
+    vinyl = {segment.segment: segment.vinyl_spaces for segment in segments}
+    before: dict[int, SpacesBefore] = {}
     changes = {}
     for uuid, one in decided.items():
         known, number = one.before, after[uuid].id
         changes[number] = one.control.changes
-        wanted = {change.space_id for change in one.control.changes}
-        wanted |= {space_id for _, space_id, kind in summaries[uuid].counts if kind in CHANGES}
-        spaces = {i: known.spaces[i] for i in sorted(wanted) if i in known.spaces}
-        before[number] = Before(spaces, known.refused, known.tables, known.keys)
+        ids = {change.space_id for change in one.control.changes}
+        ids |= {space_id for _, space_id, kind in summaries[uuid].counts if kind in CHANGE_TYPES}
+        spaces = {i: known.spaces[i] for i in sorted(ids) if i in known.spaces}
+        before[number] = SpacesBefore(spaces, known.refused, known.tables, known.primary_keys)
     by_number = {after[uuid].id: ranges for uuid, ranges in unknown.items()}
-    return history_of(before, changes, router, snapshots, vinyl, by_number)
+    return build_history(before, changes, router, snapshots, vinyl, by_number)
 
 
 def _log_refusals(
-    history: History, after: Mapping[str, ReplicasetState], decided: Mapping[str, Decided]
+    history: History, after: Mapping[str, ReplicasetState], decided: Mapping[str, ReplicasetDecision]
 ) -> None:
-    """Name each space that is followed no longer, once."""
+    """Log each space that the batch refuses, or refuses for another reason than before."""
     known = {after[uuid].id: one.before.refused for uuid, one in decided.items()}
     for one in history.refusals:
         if known[one.replicaset_id].get(one.space_id) != one.reason:
@@ -419,7 +433,7 @@ def _log_refusals(
 
 
 def _log_unknown_types(summaries: Mapping[str, Summary]) -> None:
-    """Name types of rows that this version does not know and that belong to no space of a user."""
+    """Log the unknown row types outside of user spaces."""
     for uuid, summary in summaries.items():
         kinds = {
             kind for _, space_id, kind in summary.counts if space_id <= SYSTEM_ID_MAX and is_unknown(kind)
@@ -430,47 +444,45 @@ def _log_unknown_types(summaries: Mapping[str, Summary]) -> None:
 
 
 def _log_upgrades(
-    decided: Mapping[str, Decided],
+    decided: Mapping[str, ReplicasetDecision],
     segments: Mapping[str, Sequence[LogSegment]],
     summaries: Mapping[str, Summary],
 ) -> None:
-    """Say where the rules of operations change within a replicaset's log, and what its server makes of that."""
+    """Warn where a replicaset's log changes to a Tarantool version with other rules for operations."""
     for uuid, one in decided.items():
-        known = [] if one.before.server is None else [one.before.server]
+        known = [] if one.before.server_version is None else [one.before.server_version]
         for part in segments[uuid]:
-            if part.server is not None and not part.has_waited:
-                upgrades = upgrades_of(part, summaries[uuid].control)
-                known += [part.server, *(version for _, version in upgrades[-1:])]
+            if part.server_version is not None and not part.has_waited:
+                upgrades = find_upgrades(part, summaries[uuid].control)
+                known += [part.server_version, *(version for _, version in upgrades[-1:])]
         for old, new in pairwise(known):
             if rules_of(old) != rules_of(new):
                 log.warning(
-                    "replicaset %s: its logs are of Tarantool %s from here on, of %s before, whose UPSERTs do other "
-                    "things. Each row is applied by the rules of its own server; but rows since its last snapshot are "
-                    "applied by the new server once more when it starts. If there was no snapshot just before: "
+                    "replicaset %s: its logs are of Tarantool %s from here on, of %s before, where UPSERTs work "
+                    "differently. Each row is applied by the rules of its own server; but the new server applies rows "
+                    "since its last snapshot again when it starts. If there was no snapshot just before: "
                     "aggregator snapshot SPACE",
                     *(uuid, release_text(new), release_text(old)),
                 )
 
 
 def _with_history(one: ReplicasetState, before: ReplicasetState, history: History) -> ReplicasetState:
-    """Return a replicaset with the tables and the refusals of its spaces after the batch."""
+    """Return a replicaset's state with the tables, refusals and primary keys of its spaces after the batch."""
     seen = {space_id for replicaset_id, space_id in history.tracked if replicaset_id == one.id}
     tables = {i: table for i, table in before.tables.items() if i not in seen and i in one.spaces}
     refused = {i: reason for i, reason in before.refused.items() if i not in seen and i in one.spaces}
     tables |= {i: table for (r, i), table in history.tables.items() if r == one.id}
     refused |= {r.space_id: r.reason for r in history.refusals if r.replicaset_id == one.id}
+    new = history.primary_keys
     keys = {
-        i: parts for i, parts in before.keys.items() if i in one.spaces and (one.id, i) not in history.keys
+        i: parts for i, parts in before.primary_keys.items() if i in one.spaces and (one.id, i) not in new
     }
-    keys |= {i: parts for (r, i), parts in history.keys.items() if r == one.id and parts}
-    return replace(one, tables=tables, refused=refused, keys=keys)
+    keys |= {i: parts for (r, i), parts in new.items() if r == one.id and parts}
+    return replace(one, tables=tables, refused=refused, primary_keys=keys)
 
 
 def _with_refused_tables(state: State, history: History, refused: Mapping[str, str]) -> State:
-    """Return the state in which the spaces of tables that cannot be written are refused.
-
-    So are those that leave such a table: their versions stay there.
-    """
+    """Return the state with the spaces of unwritable tables refused, also spaces that the batch moves out of one."""
     changed: dict[int, dict[int, str]] = {}
     for (replicaset_id, space_id), number in history.current.items():
         lineage = history.lineages[history.meanings[replicaset_id, space_id][-1].lineage]

@@ -1,4 +1,4 @@
-"""Places in a replicaset's log within one batch: the position of a row, and the parts of the log that planning gets."""
+"""Positions of rows and segments in a replicaset's log, within one batch."""
 
 from __future__ import annotations
 
@@ -12,39 +12,38 @@ import numpy.typing as npt
 
 @dataclass(frozen=True)
 class LogSegment:
-    """One part of a log.
+    """The part of a log file that a batch reads, or rows that waited in `_pending`.
 
     Parameters
     ----------
     segment : int
-        Its number in the batch, over all replicasets; in the order of the log within one replicaset.
+        The segment's number in the batch, unique over all replicasets; a replicaset's numbers follow its log.
     replicaset_uuid, source, file : str
-        Whose log it is, and where it lies.
     instance_uuid : str or None
         The instance that wrote the file.
     is_snapshot : bool
     vclock : mapping of int to int
-        The header's VClock of a file; empty for rows that waited.
-    server : str or None
-        The version of the server that wrote it; of rows that waited, that of the first one.
-    servers : mapping of int to str
-        Of a spool that several peers fill: replica id to the version of the peer that its rows are from.
-    vinyl : frozenset of int
-        Of a snapshot: ids of the vinyl spaces whose rows are read with it.
+        The VClock in the file's header; empty for waiting rows.
+    server_version : str or None
+        The Tarantool version that wrote the segment's first row.
+    peer_versions : mapping of int to str
+        For a spool filled by several peers: for each replica id, the version of the peer that sent its rows.
+    vinyl_spaces : frozenset of int
+        For a snapshot: ids of the vinyl spaces whose rows are read with it.
     members : mapping of int to str, or None
-        The source's `_cluster` where the segment begins, replica id to instance uuid; None where it was not read.
+        The source's `_cluster` at the segment's begin, replica id to instance uuid; None if it was not read.
     is_spool : bool
-        Whether the subscription daemon wrote it: a snapshot then has the rows of vinyl spaces too.
+        Whether the subscription daemon wrote the file: its snapshots contain the rows of vinyl spaces.
     has_waited : bool
-        Whether it is no part of a file, but rows of `_pending`.
+        Whether the rows come from `_pending`, not from a file.
     is_released : bool
-        Of rows that waited: they are in `_changelog` already, and waited for the definition of their space alone.
+        For waiting rows: they waited only for the definition of their space, and are in `_changelog` already.
     is_generation : bool
-        Of a snapshot: the stream came to it behind a hole.
+        For a snapshot: logs before it are missing.
     heals : bool
-        Of a snapshot: it replaces the replicaset's state although the tables are ahead of it.
+        For a snapshot: it replaces the replicaset's state even if the tables are newer.
     spaces : frozenset of int, or None
-        Of a snapshot that heals: the spaces that it replaces; None for all.
+        For a snapshot that heals: ids of the spaces that it replaces; None for all.
 
     """
 
@@ -55,9 +54,9 @@ class LogSegment:
     instance_uuid: str | None
     is_snapshot: bool
     vclock: Mapping[int, int]
-    server: str | None = None
-    servers: Mapping[int, str] = field(default_factory=dict)
-    vinyl: frozenset[int] = frozenset()
+    server_version: str | None = None
+    peer_versions: Mapping[int, str] = field(default_factory=dict)
+    vinyl_spaces: frozenset[int] = frozenset()
     members: Mapping[int, str] | None = None
     is_spool: bool = False
     has_waited: bool = False
@@ -71,12 +70,12 @@ Int64s = npt.NDArray[np.int64]
 
 
 class LogPosition(NamedTuple):
-    """A place in a replicaset's log; places compare in the order of the log.
+    """The position of a row in a replicaset's log; positions compare in log order.
 
     Parameters
     ----------
     segment : int
-        Number of the part of a file within the batch. Rows that waited have numbers below 0.
+        The segment's number in the batch; segments of waiting rows that come first have numbers below 0.
     position : int
         Byte offset of the transaction block in the file.
     row : int
@@ -90,27 +89,26 @@ class LogPosition(NamedTuple):
 
 
 BEGINNING = LogPosition(-(2**31), 0, 0)
-"""Before every row of a batch."""
+"""A position before every row of a batch."""
 
 
-def row_at(found: LogPosition, positions: Int64s, rows: Int64s) -> int:
-    """Return the index of the first of some consecutive rows of one segment that is not before a place.
+def row_index_at(begin: LogPosition, positions: Int64s, rows: Int64s) -> int:
+    """Return the index of the first row at or after a position in the same segment.
 
     Parameters
     ----------
-    found : LogPosition
-        In the segment of the rows.
+    begin : LogPosition
     positions, rows : int64[n]
-        Of the rows, in the order of the log.
+        `LogPosition.position` and `LogPosition.row` of consecutive rows, in log order.
 
     """
-    first = int(np.searchsorted(positions, found.position, "left"))
-    last = int(np.searchsorted(positions, found.position, "right"))
-    return first + int(np.searchsorted(rows[first:last], found.row, "left"))
+    first = int(np.searchsorted(positions, begin.position, "left"))
+    last = int(np.searchsorted(positions, begin.position, "right"))
+    return first + int(np.searchsorted(rows[first:last], begin.row, "left"))
 
 
-def index_of(found: LogPosition, segment: int, positions: Int64s, rows: Int64s) -> int:
-    """Return the index of the first row of a segment that is not before a place, which may be in another segment."""
-    if found.segment != segment:
-        return 0 if found.segment < segment else len(positions)
-    return row_at(found, positions, rows)
+def first_row_index(begin: LogPosition, segment: int, positions: Int64s, rows: Int64s) -> int:
+    """Return the index of a segment's first row at or after a position, which may be in another segment."""
+    if begin.segment != segment:
+        return 0 if begin.segment < segment else len(positions)
+    return row_index_at(begin, positions, rows)

@@ -1,7 +1,7 @@
-"""Which table a space goes to, by the configuration and by what can be followed.
+"""Chooses the table of each space, or refuses the space, by the configuration and the space's definition.
 
-Pure. A space that cannot be followed rightly is refused by name: its rows are kept in `_changelog`, it has no
-table (or its table stops), and `_schema.state` says why.
+Pure. A refused space has no table, or its table is not updated any more. Its rows still go to `_changelog`, and
+`_schema.state` has the reason.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from pipeline.plan.history import Refusal, Router
 from schemas.errors import UnsupportedError
 from schemas.space import Space
 
-Check = Callable[[Space], None]
-"""Raises UnsupportedError for a space whose types or keys cannot be carried."""
+SpaceCheck = Callable[[Space], None]
+"""Raises UnsupportedError for a space whose types or primary key are not supported."""
 
 
-def router_of(spaces: Spaces, check: Check) -> Router:
-    """Return the router of a deployment.
+def build_router(spaces: Spaces, check: SpaceCheck) -> Router:
+    """Return the function that chooses the table of each space.
 
     Parameters
     ----------
     spaces : Spaces
-        The configuration's part.
+        The section `spaces` of the configuration.
     check : callable
-        Called for each space that is wanted.
+        Called for each space that the configuration includes.
 
     """
 
@@ -37,10 +37,10 @@ def router_of(spaces: Spaces, check: Check) -> Router:
             return None
         if space.fault is not None:
             return Refusal(replicaset_id, space.id, space.name, space.fault)
-        if not is_followed(space):
+        if not can_have_table(space):
             return None
         if unread:
-            return Refusal(replicaset_id, space.id, space.name, _unread(space))
+            return Refusal(replicaset_id, space.id, space.name, _unread_reason(space))
         try:
             check(space)
             if spaces.masks:
@@ -52,8 +52,8 @@ def router_of(spaces: Spaces, check: Check) -> Router:
     return route
 
 
-def _unread(space: Space) -> str:
-    """Return why a space is refused that a snapshot defines without its rows."""
+def _unread_reason(space: Space) -> str:
+    """Return the reason to refuse a space whose rows a snapshot does not contain."""
     if space.engine == "vinyl":
         return (
             "its rows from before the snapshot are in .run files of which there is no .vylog beside the "
@@ -65,6 +65,6 @@ def _unread(space: Space) -> str:
     )
 
 
-def is_followed(space: Space) -> bool:
-    """Whether a space can have a table: it has a primary key, and is not local, temporary or a view."""
+def can_have_table(space: Space) -> bool:
+    """Return whether a space can have a table: it has a primary key, and is not local, temporary or a view."""
     return bool(space.primary_key) and not (space.is_local or space.is_temporary or space.is_view)

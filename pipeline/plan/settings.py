@@ -1,6 +1,6 @@
-"""What of a configuration decides how tables look, as `_epochs` keeps it: so a later start can say what changed. Pure.
+"""Serializes the settings that affect the tables' content; `_epochs` stores them, so a start can report changes. Pure.
 
-Neither paths nor keys of masks are part of it.
+Paths and the keys of masks are left out.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any
 from config.deployment import Config
 
 TABLES_FORMAT = 1
-"""Counts changes of the aggregator's own tables after which an earlier release must not write them any more."""
+"""Version of the aggregator's own tables: raised when earlier releases must not write them any more."""
 
 
-def settings_of(config: Config) -> str:
-    """Return the settings of a configuration as JSON: one text for one meaning."""
+def settings_json(config: Config) -> str:
+    """Return the settings of a configuration as canonical JSON: equal settings give equal text."""
     spaces = config.spaces
     policies = config.policies
     found: dict[str, Any] = {
@@ -27,12 +27,12 @@ def settings_of(config: Config) -> str:
         "spaces": spaces.model_dump(exclude={"masks", "mask_key_env", "mask_key_file"}),
         "masks": spaces.masks,
         "policies": {
-            "default": _given(policies.default.model_dump()),
-            "spaces": {name: _given(policies.of(name).model_dump()) for name in policies.spaces},
+            "default": _nonempty_settings(policies.default.model_dump()),
+            "spaces": {name: _nonempty_settings(policies.of(name).model_dump()) for name in policies.spaces},
         },
     }
     return json.dumps(found, sort_keys=True)
 
 
-def _given(policy: dict[str, Any]) -> dict[str, Any]:
+def _nonempty_settings(policy: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in policy.items() if value}

@@ -1,15 +1,15 @@
-"""Which rows of a replicaset's log count now, which never will, and which wait.
+"""Decides which rows of a replicaset's log take effect in this batch, which never do, and which wait.
 
-Pure: a summary and the vclock of what was read before in, a `Settlement` out. Three rules:
+Pure: a summary and the vclock read so far in, a `Settlement` out. Three rules:
 
-- A row whose lsn was read already (another member's copy of it) is dropped.
-- A row beyond a missing lsn waits, with everything behind it (`on_gap: hold`); `skip` records the loss.
-- Rows of a synchronous transaction wait for the row that settles them, with everything behind them: while
-  transactions wait in Tarantool's limbo, it puts every other one behind them too (`src/box/txn_limbo.c`).
-  CONFIRM (lsn): the owner's transactions up to lsn are committed. ROLLBACK (lsn): its transactions whose last
-  row has this lsn or a later one are not. PROMOTE, DEMOTE: both at once, up to lsn and beyond it.
+- A row whose lsn was read before (another member's copy of it) is dropped.
+- A row after a missing lsn waits, and so do all later rows (`on_gap: hold`); with `skip`, the loss is recorded.
+- Rows of a synchronous transaction wait for the row that settles it, and so do all later rows: while a transaction is
+  in Tarantool's limbo, all later ones queue behind it (`src/box/txn_limbo.c`).
+  CONFIRM (lsn) commits the owner's transactions up to lsn. ROLLBACK (lsn) rolls back its transactions whose last row
+  has this lsn or a later one. PROMOTE and DEMOTE do both: up to lsn, and beyond it.
 
-Not here: how rows are marked and kept (`pipeline.changelog`).
+`pipeline.changelog` writes the rows with these states.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Vclock = Mapping[int, int]
 
 @dataclass(frozen=True)
 class LsnGap:
-    """Missing lsns `first`..`last` of one origin, found at `position`."""
+    """Missing lsns `first`..`last` of the instance `replica_id`; the row after them is at `position`."""
 
     replica_id: int
     first: int
@@ -38,8 +38,8 @@ class LsnGap:
 
 
 @dataclass(frozen=True)
-class RolledBack:
-    """Rows of `replica_id` with tsn >= `tsn` from `since` on and before `until` were rolled back."""
+class RolledBackRows:
+    """Rows that were rolled back: of `replica_id`, with tsn >= `tsn`, at positions from `since` to before `until`."""
 
     replica_id: int
     tsn: int
@@ -49,39 +49,40 @@ class RolledBack:
 
 @dataclass(frozen=True)
 class Settlement:
-    """What becomes of one replicaset's rows of a batch.
+    """Which of a replicaset's rows in a batch take effect, wait, or were rolled back.
 
     Parameters
     ----------
     low_watermarks : dict of (int, int) to int
-        (segment, replica id) to the highest lsn that was read already: rows up to it are dropped.
-    hold : LogPosition or None
-        Rows from here on wait.
+        For each (segment, replica id), the highest lsn that was read before: rows up to it are dropped.
+    waits_from : LogPosition or None
+        Rows from this position on wait; None if no row waits.
     reason : str or None
         Why they wait.
-    rolled_back : tuple of RolledBack
+    rolled_back : tuple of RolledBackRows
     gaps : tuple of LsnGap
     bridged : tuple of LsnGap
-        Gaps that a snapshot represents.
+        Gaps whose rows are missing, but contained in a later snapshot.
     vclock : dict of int to int
-        Highest lsn read of each origin, waiting rows included; component 0 is that of the last segment's instance.
+        The highest lsn read of each replica id, also of waiting rows; component 0 belongs to the last segment's
+        instance.
     local_lsns : dict of str to int
-        Component 0 of each instance whose log was read.
+        For each instance whose log was read, component 0 of its vclock.
 
     """
 
     low_watermarks: Mapping[tuple[int, int], int]
-    hold: LogPosition | None = None
+    waits_from: LogPosition | None = None
     reason: str | None = None
-    rolled_back: tuple[RolledBack, ...] = ()
+    rolled_back: tuple[RolledBackRows, ...] = ()
     gaps: tuple[LsnGap, ...] = ()
     bridged: tuple[LsnGap, ...] = ()
     vclock: Vclock = field(default_factory=dict)
     local_lsns: Mapping[str, int] = field(default_factory=dict)
 
-    def counts(self, row: ControlRow) -> bool:
-        """Whether a row takes effect in this batch: not read before, not waiting, not rolled back."""
-        if self.hold is not None and row.position >= self.hold:
+    def takes_effect(self, row: ControlRow) -> bool:
+        """Return whether a row takes effect in this batch: not read before, not waiting, not rolled back."""
+        if self.waits_from is not None and row.position >= self.waits_from:
             return False
         if row.replica_id is None:  # a snapshot's
             return True
@@ -98,7 +99,7 @@ class Settlement:
 
 
 IsSync = Callable[[int, LogPosition], bool]
-"""Whether a space was synchronous at a place in the log."""
+"""Returns whether a space (by id) is synchronous at a position of the log."""
 
 
 def settle(
@@ -111,34 +112,34 @@ def settle(
     snapshots: frozenset[int] = frozenset(),
     local_lsns: Mapping[str, int] | None = None,
 ) -> Settlement:
-    """Decide about the rows of one replicaset.
+    """Decide which rows of one replicaset take effect, wait, or were rolled back.
 
     Parameters
     ----------
     summary : Summary
-        Of all its rows.
+        The summary of the replicaset's rows.
     read : mapping of int to int
-        Highest lsn of each origin that was read before the first of these rows.
+        The vclock that was read before these rows.
     segments : mapping of int to str or None
-        The segments of the summary, in order, with the instance whose log each is.
+        For each segment of the summary, in log order, the instance that wrote it.
     leader : str or None
-        The instance whose log was read last: component 0 of `read` is its own.
+        The instance whose log was read last: component 0 of `read` belongs to it.
     on_gap : {'hold', 'skip'}
-        What to do at a missing lsn.
+        Whether rows after a missing lsn wait.
     is_sync : callable
-        Called where rows carry no flag of their own.
+        Called for rows without a flag for synchronous transactions.
     snapshots : frozenset of int
-        Segments that are snapshots: their rows are committed, and numbered from 1 on whatever their origins'
-        lsns were (`src/box/memtx_engine.cc`, `checkpoint_write_row`), so they are neither followed nor dropped.
+        Segments that are snapshots. Their rows are committed, and numbered from 1 without regard to the lsns of the
+        logs (`src/box/memtx_engine.cc`, `checkpoint_write_row`), so the rules do not apply to them.
     local_lsns : mapping of str to int, optional
-        Component 0 of instances whose logs were read before.
+        Component 0 of the vclock of each instance whose log was read before.
 
     """
-    summary = _without(summary, snapshots)
+    summary = _without_segments(summary, snapshots)
     logs = {segment: instance for segment, instance in segments.items() if segment not in snapshots}
     local = dict(local_lsns or {})
-    low_watermarks, gaps, vclock = _follow(summary.runs, dict(read), logs, leader, local)
-    first_waiting, rolled_back, unreadable = _limbo(summary, low_watermarks, is_sync)
+    low_watermarks, gaps, vclock = _follow_lsns(summary.runs, dict(read), logs, leader, local)
+    first_waiting, rolled_back, unreadable = _follow_limbo(summary, low_watermarks, is_sync)
     holds: list[tuple[LogPosition, str]] = [] if unreadable is None else [unreadable]
     if gaps and on_gap == "hold":
         first = min(gaps, key=lambda gap: gap.position)
@@ -152,13 +153,13 @@ def settle(
     return Settlement(low_watermarks, hold, reason, rolled_back, gaps, (), vclock, local)
 
 
-def _without(summary: Summary, snapshots: frozenset[int]) -> Summary:
+def _without_segments(summary: Summary, snapshots: frozenset[int]) -> Summary:
     runs = tuple(run for run in summary.runs if run.start.segment not in snapshots)
     waiting = tuple(one for one in summary.transactions.waiting if one.position.segment not in snapshots)
     return replace(summary, runs=runs, transactions=Transactions(waiting))
 
 
-def _follow(
+def _follow_lsns(
     runs: Sequence[LsnRun],
     vclock: dict[int, int],
     segments: Mapping[int, str | None],
@@ -187,16 +188,16 @@ def _follow(
     return low_watermarks, tuple(gaps), vclock
 
 
-def _limbo(
+def _follow_limbo(
     summary: Summary, low_watermarks: Mapping[tuple[int, int], int], is_sync: IsSync
-) -> tuple[WaitingTransaction | None, tuple[RolledBack, ...], tuple[LogPosition, str] | None]:
-    """Return the first transaction that still waits, what was rolled back, and a row that cannot be read.
+) -> tuple[WaitingTransaction | None, tuple[RolledBackRows, ...], tuple[LogPosition, str] | None]:
+    """Return the first transaction that still waits, the rolled-back rows, and the position of an unreadable row.
 
-    Rows from such a row on wait: it is unknown which transactions it settles.
+    Rows from an unreadable row on wait, since it may settle any transaction; the error is returned with its position.
     """
     waiting: list[WaitingTransaction] = []
-    rolled_back: list[RolledBack] = []
-    # Another member's copy of a ROLLBACK must not reach what its owner wrote after it.
+    rolled_back: list[RolledBackRows] = []
+    # Another member's copy of a ROLLBACK must not roll back what its owner wrote after it.
     settling = [
         row
         for row in summary.control
@@ -219,20 +220,20 @@ def _limbo(
             waiting.append(event)
         else:
             try:
-                waiting, gone = _settled(waiting, event)
+                waiting, gone = _apply_limbo_row(waiting, event)
             except TupleError as error:
                 return (waiting[0] if waiting else None), tuple(rolled_back), (event.position, error.reason)
             rolled_back += [] if gone is None else [gone]
     return (waiting[0] if waiting else None), tuple(rolled_back), None
 
 
-def _named_by(event: ControlRow) -> tuple[int, int]:
-    """Return the owner and the lsn that a row names which settles transactions.
+def _owner_and_lsn(event: ControlRow) -> tuple[int, int]:
+    """Return the owner (replica id) and the lsn from the body of a row that settles transactions.
 
     Raises
     ------
     TupleError
-        It is not as servers write it.
+        The body is malformed.
 
     """
     try:
@@ -248,12 +249,12 @@ def _named_by(event: ControlRow) -> tuple[int, int]:
     )
 
 
-def _settled(
+def _apply_limbo_row(
     waiting: list[WaitingTransaction], event: ControlRow
-) -> tuple[list[WaitingTransaction], RolledBack | None]:
-    """Return what still waits after a row that settles transactions, and what it rolls back."""
-    owner, lsn = _named_by(event)
-    # ROLLBACK names the first that is gone and says nothing of those in front; the others the last that stays.
+) -> tuple[list[WaitingTransaction], RolledBackRows | None]:
+    """Return the transactions that still wait after a row that settles some, and the rows that it rolls back."""
+    owner, lsn = _owner_and_lsn(event)
+    # ROLLBACK names the first transaction to roll back, and settles none before it; the others name the last to commit.
     below = lsn - 1 if event.type == "RAFT_ROLLBACK" else lsn
     if event.type != "RAFT_ROLLBACK":
         waiting = [one for one in waiting if one.replica_id != owner or one.lsn > lsn]
@@ -262,4 +263,4 @@ def _settled(
         return waiting, None
     first = min(undone, key=lambda one: one.tsn)
     rest = [one for one in waiting if one not in undone]
-    return rest, RolledBack(owner, first.tsn, first.position, event.position)
+    return rest, RolledBackRows(owner, first.tsn, first.position, event.position)

@@ -1,8 +1,8 @@
-"""A summary of a part of a log: lsn runs, counts, the control rows.
+"""Summarizes a part of a log: runs of consecutive lsns, counts of rows, and the control rows.
 
-Pure: numbers of rows and the control rows in, a `Summary` out. A summary is all that planning sees of a batch's rows;
-it is made where the rows are decoded and put together by `join_summaries`. Not here: what follows from it
-(`pipeline.plan.settle`, `pipeline.plan.control`).
+Pure: header fields and control rows in, a `Summary` out. Planning sees nothing else of a batch's rows. Summaries are
+made where the rows are decoded, and joined by `join_summaries`; `pipeline.plan.settle` and `pipeline.plan.control`
+use them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ import pyarrow.compute as pc
 
 from pipeline.plan.held_rows import held_reasons
 from pipeline.plan.position import Int64s, LogPosition
-from pipeline.plan.transactions import ASYNCHRONOUS, FLAGGED, Transactions, join, transactions_of
+from pipeline.plan.transactions import (
+    ASYNCHRONOUS,
+    FLAGGED,
+    Transactions,
+    find_transactions,
+    join_transactions,
+)
 from schemas.iproto import GROUP_LOCAL, SystemSpace, type_code, type_name
 from sources.xlog.format.headers import ABSENT, NO_TIME, Headers
 
@@ -28,7 +34,7 @@ LOCAL_ID = 0
 """The vclock component of an instance's local changes."""
 
 CONTROL_SPACES = (SystemSpace.SPACE, SystemSpace.INDEX, SystemSpace.CLUSTER, SystemSpace.TRUNCATE)
-"""The system spaces whose rows control the batch; rows of the others only go to `_changelog`."""
+"""The system spaces whose rows affect a plan; rows of other system spaces only go to `_changelog`."""
 
 LIMBO_TYPES = ("RAFT_PROMOTE", "RAFT_DEMOTE", "RAFT_CONFIRM", "RAFT_ROLLBACK")
 """Rows that settle synchronous transactions."""
@@ -42,7 +48,7 @@ _CONTROL_COLUMNS = [
 
 @dataclass(frozen=True)
 class LsnRun:
-    """Consecutive lsns of one origin: from `first`, whose row is at `start`, to `last`."""
+    """Consecutive lsns of one replica id: from `first`, whose row is at `start`, to `last`."""
 
     replica_id: int
     first: int
@@ -52,9 +58,9 @@ class LsnRun:
 
 @dataclass(frozen=True)
 class ControlRow:
-    """A row that controls the batch: of a control space, or one that settles synchronous transactions.
+    """A row that affects the plan: of a control space, or one that settles synchronous transactions.
 
-    So does a row past which its space cannot be followed: `held` says why (`pipeline.plan.held_rows`).
+    Also a row that cannot be applied to its table: `held_reason` has the reason (`pipeline.plan.held_rows`).
     """
 
     position: LogPosition
@@ -69,31 +75,30 @@ class ControlRow:
     operations: bytes | None
     body: bytes | None
     timestamp: datetime | None = None
-    held: str | None = None
+    held_reason: str | None = None
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What parts of one replicaset's log hold.
+    """The summary of some parts of one replicaset's log.
 
     Parameters
     ----------
-    rows : int
-        How many rows there are.
+    row_count : int
     runs : tuple of LsnRun
         In the log order of their first rows.
     counts : Counter of (segment, space id or -1, type)
-        Rows of each kind.
+        Number of rows.
     control : tuple of ControlRow
         In log order.
     transactions : Transactions
         The transactions that wait for a quorum, in log order.
     last_time : int or None
-        The latest time of a row of a log, microseconds since 1970.
+        The latest timestamp of a row of a log, in microseconds since 1970; rows of snapshots do not count.
 
     """
 
-    rows: int = 0
+    row_count: int = 0
     runs: tuple[LsnRun, ...] = ()
     counts: Counter[tuple[int, int, str]] = field(default_factory=Counter)
     control: tuple[ControlRow, ...] = ()
@@ -101,26 +106,26 @@ class Summary:
     last_time: int | None = None
 
 
-def headers_of(rows: pa.RecordBatch) -> Headers:
-    """Return the numbers of decoded rows (`schemas.xrow.XROW_FIELDS`)."""
+def row_headers(rows: pa.RecordBatch) -> Headers:
+    """Return the numeric header columns of decoded rows (`schemas.xrow.XROW_FIELDS`)."""
     kinds = rows.column("type").dictionary_encode()
     codes = np.array([type_code(name) for name in kinds.dictionary.to_pylist()], np.int32)
     return Headers(
-        position=_numbers(rows, "position", 0),
-        lsn=_numbers(rows, "lsn", ABSENT),
-        tsn=_numbers(rows, "tsn", ABSENT),
-        timestamp=_numbers(rows, "timestamp", NO_TIME),
-        row=_numbers(rows, "row", 0).astype(np.int32),
+        position=_int64_column(rows, "position", 0),
+        lsn=_int64_column(rows, "lsn", ABSENT),
+        tsn=_int64_column(rows, "tsn", ABSENT),
+        timestamp=_int64_column(rows, "timestamp", NO_TIME),
+        row=_int64_column(rows, "row", 0).astype(np.int32),
         type=codes[kinds.indices.to_numpy(zero_copy_only=False)],
-        replica_id=_numbers(rows, "replica_id", ABSENT).astype(np.int32),
-        group_id=_numbers(rows, "group_id", ABSENT).astype(np.int32),
-        space_id=_numbers(rows, "space_id", ABSENT).astype(np.int32),
+        replica_id=_int64_column(rows, "replica_id", ABSENT).astype(np.int32),
+        group_id=_int64_column(rows, "group_id", ABSENT).astype(np.int32),
+        space_id=_int64_column(rows, "space_id", ABSENT).astype(np.int32),
         is_commit=pc.fill_null(rows.column("is_commit"), True).to_numpy(zero_copy_only=False),
         wait_ack=pc.fill_null(rows.column("wait_ack"), False).to_numpy(zero_copy_only=False),
     )
 
 
-def _numbers(rows: pa.RecordBatch, name: str, missing: int) -> Int64s:
+def _int64_column(rows: pa.RecordBatch, name: str, missing: int) -> Int64s:
     column = rows.column(name).cast(pa.int64())
     if column.null_count:
         column = pc.fill_null(column, missing)
@@ -140,16 +145,16 @@ def control_rows(
     headers : Headers
         Of the same rows.
     segment : int
-        Of the rows, within the batch.
+        The segment's number in the batch.
     watched : iterable of int
-        Ids of spaces of users whose rows are wanted too: vshard's `_bucket`.
+        Ids of user spaces whose rows also affect the plan: vshard's `_bucket`.
 
     """
     controls = np.isin(headers.space_id, [int(space) for space in CONTROL_SPACES])
     controls |= np.isin(headers.type, LIMBO_CODES)
     held = held_reasons(rows, headers, np.flatnonzero(controls))
     controls[list(held)] = True
-    # Of `_schema` the version of the schema is looked at (`pipeline.plan.upgrades`).
+    # `_schema` has the version of the schema, which shows upgrades (`pipeline.plan.upgrades`).
     controls |= headers.space_id == SystemSpace.SCHEMA
     controls |= np.isin(headers.space_id, list(watched))
     at = np.flatnonzero(controls)
@@ -157,7 +162,7 @@ def control_rows(
     return tuple(
         ControlRow(
             LogPosition(segment, int(headers.position[i]), int(headers.row[i])),
-            **{**row, "index_base": row["index_base"] or 0, "held": held.get(int(i))},
+            **{**row, "index_base": row["index_base"] or 0, "held_reason": held.get(int(i))},
         )
         for i, row in zip(at, found, strict=True)
     )
@@ -166,7 +171,7 @@ def control_rows(
 def summarize(
     headers: Headers, control: Sequence[ControlRow], segment: int, sync_spaces: Iterable[int] = ()
 ) -> Summary:
-    """Return the summary of some consecutive rows of one file.
+    """Summarize consecutive rows of one segment.
 
     Parameters
     ----------
@@ -174,9 +179,9 @@ def summarize(
     control : sequence of ControlRow
         The control rows among them.
     segment : int
-        The file's number in the batch.
+        The segment's number in the batch.
     sync_spaces : iterable of int
-        Ids of spaces that are synchronous at some time in the batch: Tarantool 2.6 and 2.7 log no flag with
+        Ids of spaces that are synchronous at some time in the batch: Tarantool 2.6 and 2.7 write no flag with
         their rows.
 
     """
@@ -184,33 +189,33 @@ def summarize(
     if rows == 0:
         return Summary()
     replica = np.where(headers.replica_id == ABSENT, LOCAL_ID, headers.replica_id).astype(np.int64)
-    # A snapshot numbers its rows too, which names nothing: only a row with an origin has an lsn.
+    # Rows of a snapshot are numbered too, but these are no lsns: only a row with a replica id has an lsn.
     named = (headers.replica_id != ABSENT) | (headers.group_id == GROUP_LOCAL)
     lsn = np.where(named, headers.lsn, ABSENT)
     # An asynchronous transaction that queues behind a synchronous one has WAIT_SYNC alone (`src/box/txn.c`).
     listed = np.isin(headers.space_id, list(sync_spaces))
-    # FLAGGED is beyond 32 bits, to which numpy would cut it without a word.
+    # FLAGGED does not fit 32 bits, to which numpy would truncate it silently.
     spaces = headers.space_id.astype(np.int64)
     waits = np.where(headers.wait_ack, FLAGGED, np.where(listed, spaces, ASYNCHRONOUS))
     positions, numbers = headers.position, headers.row.astype(np.int64)
     registrations = np.flatnonzero(headers.space_id == SystemSpace.CLUSTER)
     return Summary(
-        rows=rows,
-        runs=_runs(segment, positions, numbers, replica, lsn, registrations),
-        counts=_counts(segment, headers),
+        row_count=rows,
+        runs=_lsn_runs(segment, positions, numbers, replica, lsn, registrations),
+        counts=_count_rows(segment, headers),
         control=tuple(control),
-        transactions=transactions_of(
+        transactions=find_transactions(
             segment, positions, numbers, headers.is_commit, waits, replica, headers.tsn, lsn
         ),
-        last_time=_last_time(headers.timestamp[named & (headers.timestamp != NO_TIME)]),
+        last_time=_latest(headers.timestamp[named & (headers.timestamp != NO_TIME)]),
     )
 
 
-def _last_time(times: Int64s) -> int | None:
+def _latest(times: Int64s) -> int | None:
     return int(times.max()) if times.size else None
 
 
-def _runs(
+def _lsn_runs(
     segment: int,
     positions: Int64s,
     numbers: Int64s,
@@ -224,8 +229,7 @@ def _runs(
         if at.size == 0:
             continue
         own = lsn[at]
-        # An id that another instance gets continues with the lsn after the old one's last: only a run that ends
-        # at each row of _cluster tells where.
+        # When an id passes to another instance, its lsns continue without a gap: so runs are cut at rows of _cluster.
         breaks = np.searchsorted(at, registrations)
         starts = np.concatenate(([0], np.flatnonzero(np.diff(own) != 1) + 1, breaks[breaks < own.size]))
         starts = np.unique(starts)
@@ -240,7 +244,7 @@ def _runs(
     return tuple(sorted(found, key=lambda run: run.start))
 
 
-def _counts(segment: int, headers: Headers) -> Counter[tuple[int, int, str]]:
+def _count_rows(segment: int, headers: Headers) -> Counter[tuple[int, int, str]]:
     pairs, numbers = np.unique(
         (headers.space_id.astype(np.int64) << 32) | headers.type.astype(np.int64), return_counts=True
     )
@@ -252,16 +256,16 @@ def _counts(segment: int, headers: Headers) -> Counter[tuple[int, int, str]]:
     )
 
 
-def summary_of(
+def summarize_rows(
     rows: pa.RecordBatch, segment: int, sync_spaces: Iterable[int] = (), watched: Iterable[int] = ()
 ) -> Summary:
-    """Return the summary of decoded rows; arguments as in `summarize` and `control_rows`."""
-    headers = headers_of(rows)
+    """Summarize decoded rows; parameters as in `summarize` and `control_rows`."""
+    headers = row_headers(rows)
     return summarize(headers, control_rows(rows, headers, segment, watched), segment, sync_spaces)
 
 
 def join_summaries(parts: Sequence[Summary]) -> Summary:
-    """Return the summary of parts that follow one another in the log."""
+    """Join the summaries of consecutive parts of a log."""
     counts: Counter[tuple[int, int, str]] = Counter()
     runs: list[LsnRun] = []
     last: dict[int, int] = {}
@@ -283,10 +287,10 @@ def join_summaries(parts: Sequence[Summary]) -> Summary:
                 last[run.replica_id] = len(runs)
                 runs.append(run)
     return Summary(
-        rows=sum(part.rows for part in parts),
+        row_count=sum(part.row_count for part in parts),
         runs=tuple(runs),
         counts=counts,
         control=tuple(row for part in parts for row in part.control),
-        transactions=join(part.transactions for part in parts),
+        transactions=join_transactions(part.transactions for part in parts),
         last_time=max((part.last_time for part in parts if part.last_time is not None), default=None),
     )

@@ -1,7 +1,7 @@
-"""The tables that a batch changes: their columns, their policy, and what is known of their rows before any is read.
+"""Plans the tables that a batch changes: their columns, their policy, their masks.
 
-Pure. A table's columns are the union of the formats of its space in all replicasets, by field name; each replicaset's
-definition at the end of the batch is a format of it, since Tarantool checks every tuple against that.
+Pure. A table's columns are the union of its space's formats in all replicasets, by field name. Each replicaset's
+definition at the end of the batch is such a format, since Tarantool checks all tuples against it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from config.deployment import Config, Types
 from config.policies import Policy
 from config.spaces import Spaces
 from pipeline.encode.masks import Mask, mask_of
-from pipeline.plan.history import NOTHING, History, Lineage
+from pipeline.plan.history import NO_TABLE, History, Lineage
 from pipeline.plan.summary import Summary
-from pipeline.state import State, Writers
+from pipeline.state import State, TableWriters
 from schemas.errors import UnsupportedError
 from schemas.layout import TableLayout, table_layout
 from schemas.names import column_name, exact_table
@@ -28,13 +28,13 @@ from udfs.keys.keys import key_plan
 
 log = logging.getLogger(__name__)
 
-CHANGES = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE", "DELETE_RANGE")
-"""Types of rows that change tuples: of one key, but for the last one."""
+CHANGE_TYPES = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE", "DELETE_RANGE")
+"""Types of rows that change the tuple of one key, or (DELETE_RANGE) of many."""
 
 
 @dataclass(frozen=True)
 class TablePlan:
-    """One space's table in a batch.
+    """How a batch writes the table of a space.
 
     Parameters
     ----------
@@ -43,25 +43,25 @@ class TablePlan:
     layout : TableLayout
         Its typed columns.
     formats : mapping of int to int
-        Replicaset id to the index of its format in `layout`.
+        For each replicaset id, the index of its format in `layout`.
     spaces : tuple of Space
         The space's definitions, in the order of the layout's formats.
     policy : Policy
-        Of the space.
+        The space's conflict policy.
     priority : tuple of str
         Uuids of the replicasets that `source_priority` puts first.
     mask : Mask or None
-        Of a table that readers see without some fields.
+        The masked fields, if the space has any.
     sets_misfits_aside : bool
-        Whether rows with a value that its column cannot hold are left out of the table.
+        Whether a row with a value that does not fit its column is left out of the table.
     is_empty : bool
-        Whether nothing was ever written to it.
+        Whether no replicaset has written the table so far.
     is_contended : bool
-        Whether several replicasets write it, or it has versions without a usable tuple: then versions can be in
+        Whether several replicasets write it, or it has versions without a usable tuple: then it can have rows in
         `_versions`.
     has_moved_fields : bool
-        Whether a replicaset's fields have other names or types than before: rows that the batch does not change
-        have other columns then, even where the table's columns are the same.
+        Whether fields of a replicaset were renamed or changed their types: then rows that are not in the batch must be
+        encoded again, even if the table has the same columns.
 
     """
 
@@ -79,12 +79,12 @@ class TablePlan:
 
     @property
     def exact(self) -> str:
-        """The table that holds the exact tuples."""
+        """The table with the unmasked rows."""
         return self.name if self.mask is None else exact_table(self.name)
 
 
 def type_options(types: Types) -> TypeOptions:
-    """Return the configuration's type choices as `schemas.types` takes them."""
+    """Convert the section `types` of the configuration for `schemas.types`."""
     decimal = types.decimal
     scale: int | Literal["string"] = "string"
     if decimal != "string":
@@ -94,23 +94,23 @@ def type_options(types: Types) -> TypeOptions:
 
 
 def check_space(space: Space) -> None:
-    """Refuse a space whose types or key cannot be carried."""
+    """Raise UnsupportedError for a space whose field types or primary key are not supported."""
     for field in union_fields([space]):
         column_storage(field.type, TypeOptions())
     key_plan([space])
 
 
-def layout_of(spaces: Sequence[Space], types: Types, chosen: Spaces) -> TableLayout:
-    """Return the layout of a table over the definitions of its space."""
+def build_table_layout(spaces: Sequence[Space], types: Types, chosen: Spaces) -> TableLayout:
+    """Return the layout (the typed columns) of a table, from all definitions of its space."""
     fields = [field.name for field in union_fields(spaces)]
     binary = frozenset[str]().union(*(chosen.binary_fields(one.name, fields) for one in spaces))
     return table_layout(spaces, [column_name(name) for name in fields], type_options(types), binary)
 
 
 def spaces_by_table(state: State) -> dict[str, dict[int, Space]]:
-    """Return of each table the definition of its space in each replicaset, by replicaset id.
+    """Return the definitions of each table's space, by table and replicaset id.
 
-    One whose rows are held counts: its tuples are in the table, and stay.
+    Refused spaces are left out, except if they are refused for held rows: the tuples of those stay in the table.
     """
     found: dict[str, dict[int, Space]] = {}
     for one in state.replicasets.values():
@@ -141,26 +141,26 @@ def table_plan(
     state : State
         Before the batch.
     passing : sequence of Space
-        Definitions within the batch, for a table that no replicaset defines at its end.
+        Definitions within the batch, used if no replicaset defines the table at the end.
     writing : frozenset of int
-        Replicasets that write it in the batch.
+        Ids of replicasets that write the table in the batch.
     keys : mapping of int to frozenset, optional
-        The primary keys that the space has had in each replicaset.
+        For each replicaset id, all primary keys that the space has had.
     earlier : mapping of int to Space, optional
-        Each replicaset's definition before the batch.
+        Each replicaset's definition before the batch, by replicaset id.
 
     Raises
     ------
     UnsupportedError
-        Where two replicasets' definitions contradict each other, or a mask cannot hold.
+        If two replicasets' definitions contradict each other, or a mask would not hide its field.
 
     """
     spaces = list(dict.fromkeys(definitions.values())) or list(passing[-1:])
     _check_keys(table, definitions, keys or {})
     index = {space: i for i, space in enumerate(spaces)}
-    layout = layout_of(spaces, config.types, config.spaces)
+    layout = build_table_layout(spaces, config.types, config.spaces)
     policy = config.policies.of(layout.space)
-    before = state.writers.get(table, Writers())
+    before = state.writers.get(table, TableWriters())
     return TablePlan(
         table,
         layout,
@@ -171,13 +171,13 @@ def table_plan(
         mask_of(config.spaces, spaces, layout, lasts=exact_table(table) in state.versions),
         any(config.spaces.sets_misfits_aside(space.name) for space in spaces),
         is_empty=not before.replicasets,
-        is_contended=len(before.replicasets | writing) > 1 or before.unfit,
+        is_contended=len(before.replicasets | writing) > 1 or before.has_unfit,
         has_moved_fields=_has_moved_fields(earlier or {}, definitions),
     )
 
 
 def _has_moved_fields(before: Mapping[int, Space], after: Mapping[int, Space]) -> bool:
-    """Return whether the fields of a replicaset's tuples have other names or types than before; more may follow."""
+    """Return whether existing fields of a replicaset were renamed or changed their types; added fields do not count."""
     for replicaset_id, old in before.items():
         new = after.get(replicaset_id)
         if new is None:
@@ -191,45 +191,45 @@ def _has_moved_fields(before: Mapping[int, Space], after: Mapping[int, Space]) -
 def _check_keys(
     table: str, definitions: Mapping[int, Space], keys: Mapping[int, frozenset[KeyParts]]
 ) -> None:
-    """Refuse a table whose replicasets have never agreed on the primary key.
+    """Raise UnsupportedError if the replicasets have never had the same primary key.
 
-    Replicasets change a key one after another: while one has changed it and another has not yet, their rows have
-    different keys and do not meet.
+    Replicasets change a primary key one after another. While only some have changed it, equal tuples have different
+    keys, so they are separate rows of the table; this is only logged.
     """
     current = {number: key_parts(space.primary_key) for number, space in definitions.items()}
     if len(set(current.values())) <= 1:
         return
     groups: list[set[KeyParts]] = []
     for number, parts in current.items():
-        own = {parts, *keys.get(number, ())}
-        for other in [group for group in groups if group & own]:
+        joined = {parts, *keys.get(number, ())}
+        for other in [group for group in groups if group & joined]:
             groups.remove(other)
-            own |= other
-        groups.append(own)
+            joined |= other
+        groups.append(joined)
     if len(groups) > 1:
         raise UnsupportedError(
             "the primary key is not the same in all replicasets",
             table=table,
             advice="exclude the space, or rename it on one side",
         )
-    log.warning("%s: its replicasets have different primary keys now; their rows do not meet", table)
+    log.warning("%s: its replicasets have different primary keys now; equal tuples are separate rows", table)
 
 
 def _keys_by_table(state: State) -> dict[str, dict[int, frozenset[KeyParts]]]:
     found: dict[str, dict[int, frozenset[KeyParts]]] = {}
     for one in state.replicasets.values():
         for space_id, table in one.tables.items():
-            found.setdefault(table, {})[one.id] = one.keys.get(space_id, frozenset())
+            found.setdefault(table, {})[one.id] = one.primary_keys.get(space_id, frozenset())
     return found
 
 
-def current_plan(state: State, config: Config, table: str) -> TablePlan | None:
-    """Return how a table of a space is written as its spaces are defined now; None where no replicaset defines it.
+def current_table_plan(state: State, config: Config, table: str) -> TablePlan | None:
+    """Return the plan of a table by the current definitions of its space; None if no replicaset defines it.
 
     Raises
     ------
     UnsupportedError
-        Two replicasets' definitions contradict each other, or a mask cannot hold.
+        If two replicasets' definitions contradict each other, or a mask would not hide its field.
 
     """
     definitions = spaces_by_table(state).get(table)
@@ -239,22 +239,22 @@ def current_plan(state: State, config: Config, table: str) -> TablePlan | None:
 
 
 def has_changes(lineage: Lineage, counts: Mapping[tuple[int, int], frozenset[str]]) -> bool:
-    """Whether the batch may have rows of a lineage, or changes its versions without any."""
+    """Return whether a batch has rows of a lineage, or changes its versions in another way."""
     return lineage.changes_base or (lineage.replicaset_id, lineage.space_id) in counts
 
 
 def _last_versions(history: History) -> dict[int, int]:
-    """Return the last schema version under which each lineage is followed in the batch, by lineage."""
+    """Return the last schema version of each lineage in the batch, by lineage number."""
     found = {}
     for meanings in history.meanings.values():
-        found.update({one.lineage: one.version for one in meanings if one.lineage != NOTHING})
+        found.update({one.lineage: one.version for one in meanings if one.lineage != NO_TABLE})
     return found
 
 
 def active_lineages(history: History, counts: Mapping[tuple[int, int], frozenset[str]]) -> tuple[bool, ...]:
-    """Return of each lineage whether the batch may change its versions.
+    """Return for each lineage whether the batch may change its versions.
 
-    Rows of a space that is refused since an earlier batch go to no table.
+    Rows of a space that was refused before go to no table, so they change none.
     """
     followed = _last_versions(history)
     return tuple(
@@ -263,12 +263,12 @@ def active_lineages(history: History, counts: Mapping[tuple[int, int], frozenset
     )
 
 
-def kinds_of(summaries: Mapping[int, Summary]) -> dict[tuple[int, int], frozenset[str]]:
-    """Return which types of changes a batch has of each (replicaset id, space id)."""
+def change_types(summaries: Mapping[int, Summary]) -> dict[tuple[int, int], frozenset[str]]:
+    """Return the types of the changes in a batch, by (replicaset id, space id)."""
     found: dict[tuple[int, int], set[str]] = {}
     for replicaset_id, summary in summaries.items():
         for _, space_id, kind in summary.counts:
-            if kind in CHANGES:
+            if kind in CHANGE_TYPES:
                 found.setdefault((replicaset_id, space_id), set()).add(kind)
     return {key: frozenset(kinds) for key, kinds in found.items()}
 
@@ -280,24 +280,24 @@ def plan_tables(
     history: History,
     summaries: Mapping[int, Summary],
 ) -> tuple[dict[str, TablePlan], dict[str, str]]:
-    """Return the tables that a batch changes, and those that cannot be written, with the reason.
+    """Return the plans of the tables that a batch changes, and the reason for each table that cannot be written.
 
     Parameters
     ----------
     config : Config
     before, after : State
-        Around the batch; `after` with the spaces and tables of its end.
+        The states before and after the batch.
     history : History
     summaries : mapping of int to Summary
         By replicaset id.
 
     """
-    counts, last = kinds_of(summaries), _last_versions(history)
+    counts, last = change_types(summaries), _last_versions(history)
     is_active = active_lineages(history, counts)
     active = [lineage for lineage, one in zip(history.lineages, is_active, strict=True) if one]
     touched = {lineage.table for lineage in active}
     touched |= {lineage.base_table for lineage in active if lineage.leaves_base and lineage.base_table}
-    # A change of a definition alone creates the table, or gives it its new columns.
+    # A changed definition creates the table, or adds its new columns, even without rows.
     known = {one.id: one for one in before.replicasets.values()}
     for (replicaset_id, space_id), number in history.current.items():
         version = history.versions[number]
@@ -316,7 +316,7 @@ def plan_tables(
     for place, last_version in last.items():
         lineage = history.lineages[place]
         if lineage.ended is None:
-            # Of a space that the batch refuses, the rows in front of that are written as it was defined for them.
+            # If the batch refuses a space, its earlier rows are still written, by the definition at that time.
             own = definitions.setdefault(lineage.table, {})
             own.setdefault(lineage.replicaset_id, history.versions[last_version].space)
     plans: dict[str, TablePlan] = {}

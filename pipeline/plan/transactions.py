@@ -1,7 +1,7 @@
-"""Which transactions of a part of a log wait for a quorum, in whatever batches the part is decoded.
+"""Finds the transactions of a log that wait for a quorum, however its rows are divided into record batches.
 
-Pure. A batch of decoded rows may end inside a transaction, so each part reports its first and last transaction, and
-`join` puts together what was cut. Not here: what becomes of the transactions that wait (`pipeline.plan.settle`).
+Pure. A record batch may end inside a transaction, so each part reports its first and last transaction, and
+`join_transactions` joins the pieces. `pipeline.plan.settle` decides whether waiting transactions are committed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LOCAL = 0
 """The replica id of rows of local spaces."""
 
 ASYNCHRONOUS, FLAGGED = -1, 2**31
-"""Beside ids of spaces: a row that does not wait, and a row whose own flag makes it wait."""
+"""Values in place of a space id: the row does not wait; the row waits because of its own flag."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class WaitingTransaction:
     Parameters
     ----------
     position : LogPosition
-        Of its first row.
+        The position of its first row.
     replica_id, tsn, lsn : int
-        Of its last row that is not of a local space; in 3.x such a row can come last
+        From its last row that is not of a local space; in 3.x, rows of local spaces can come last
         (`src/box/txn.c`, `txn_journal_entry_new`).
     space_id : int or None
-        The space whose option makes it wait; None where the rows' own flags do (Tarantool 2.8 and later).
+        The synchronous space for which it waits; None if its rows have the flag (Tarantool 2.8 and later).
 
     """
 
@@ -46,9 +46,9 @@ class WaitingTransaction:
 
 
 class _Transaction(NamedTuple):
-    """The first or last transaction of a part; `ended` says whether its last row is in the part.
+    """The first or last transaction of a part of a log; `ended` says whether its last row is in the part.
 
-    `replica_id` is `LOCAL` where the part has rows of local spaces alone.
+    `replica_id` is `LOCAL` if its rows in the part are all of local spaces.
     """
 
     position: LogPosition
@@ -61,14 +61,14 @@ class _Transaction(NamedTuple):
 
 @dataclass(frozen=True)
 class Transactions:
-    """The transactions of a part that wait, and its first and last transaction; None where it has no rows."""
+    """The waiting transactions of a part of a log, and its first and last transaction (None if it has no rows)."""
 
     waiting: tuple[WaitingTransaction, ...] = ()
     first: _Transaction | None = None
     last: _Transaction | None = None
 
 
-def transactions_of(
+def find_transactions(
     segment: int,
     positions: Int64s,
     rows: Int64s,
@@ -78,24 +78,24 @@ def transactions_of(
     tsn: Int64s,
     lsn: Int64s,
 ) -> Transactions:
-    """Return which transactions of some consecutive rows wait.
+    """Return the transactions in consecutive rows of a segment.
 
     Parameters
     ----------
     segment : int
-        Of the rows.
+        The segment's number.
     positions, rows : int64[n]
-        Of each row within the segment.
+        Of each row, the byte position of its block, and its index in the block.
     commits : bool[n]
         Whether a row is the last one of its transaction.
     waits : int64[n]
-        Of each row: `ASYNCHRONOUS`, `FLAGGED`, or the id of the space that makes it wait.
+        For each row, `ASYNCHRONOUS`, `FLAGGED`, or the id of the synchronous space.
     replica, tsn, lsn : int64[n]
 
     """
     begins = np.flatnonzero(np.concatenate(([True], commits[:-1])))
     ends = np.concatenate((begins[1:] - 1, [commits.size - 1]))
-    # A transaction waits as a whole as soon as one of its rows does.
+    # A transaction waits if any of its rows does.
     why = np.maximum.reduceat(waits, begins)
     reported = why != ASYNCHRONOUS
     reported[[0, -1]] = True
@@ -108,10 +108,10 @@ def transactions_of(
         )
         for a, b, n, w in zip(begins[reported], ends[reported], named[reported], why[reported], strict=True)
     ]
-    return Transactions(_waiting(found), found[0], found[-1])
+    return Transactions(_waiting_transactions(found), found[0], found[-1])
 
 
-def _waiting(transactions: Iterable[_Transaction]) -> tuple[WaitingTransaction, ...]:
+def _waiting_transactions(transactions: Iterable[_Transaction]) -> tuple[WaitingTransaction, ...]:
     return tuple(
         WaitingTransaction(*one[:4], None if one.waits == FLAGGED else one.waits)
         for one in transactions
@@ -119,8 +119,8 @@ def _waiting(transactions: Iterable[_Transaction]) -> tuple[WaitingTransaction, 
     )
 
 
-def join(parts: Iterable[Transactions]) -> Transactions:
-    """Return the transactions of parts that follow one another in the log."""
+def join_transactions(parts: Iterable[Transactions]) -> Transactions:
+    """Join the transactions of consecutive parts of a log."""
     waiting: list[WaitingTransaction] = []
     first: _Transaction | None = None
     last: _Transaction | None = None
@@ -135,9 +135,9 @@ def join(parts: Iterable[Transactions]) -> Transactions:
         whole = name._replace(
             position=last.position, waits=max(last.waits, part.first.waits), ended=part.first.ended
         )
-        before, behind = len(_waiting([last])), len(_waiting([part.first]))
+        before, behind = len(_waiting_transactions([last])), len(_waiting_transactions([part.first]))
         del waiting[len(waiting) - before :]
-        waiting += [*_waiting([whole]), *part.waiting[behind:]]
+        waiting += [*_waiting_transactions([whole]), *part.waiting[behind:]]
         first = whole if first == last else first
         last = whole if part.first == part.last else part.last
     return Transactions(tuple(waiting), first, last)

@@ -1,13 +1,13 @@
-"""Rows of spaces that are not defined yet: where they are in a log, and when they are applied.
+"""Finds the ranges of a log in which a space id has no definition, and decides whether rows in them are applied.
 
-A space id is unknown from the beginning of what is read, or from the drop of its space, until a row of `_space` and one
-of `_index` define it. Its rows wait in `_pending` until then; the definition applies them, in the order of the log. A
-drop, a truncation and a snapshot that has the space end them: what they did is gone, or in the snapshot.
+A space id is unknown from the first row read, or from the drop of its space, until rows of `_space` and `_index` define
+it. Until then its rows wait in `_pending`; the definition applies them in log order. After a drop, a truncation, or a
+snapshot that contains the space, they are never applied: their effects are gone, or in the snapshot.
 
-They come about where the files of a source do not begin with the snapshot that defines its spaces, where a whitelist
-leaves out the master that created the space, and where rows of several masters are merged by time.
+Such rows occur where the first file of a source is not the snapshot that defines its spaces, where a whitelist excludes
+the master that created the space, and where rows of several masters are merged by time.
 
-Pure. Not here: the tables that such rows go to (`pipeline.plan.history`).
+Pure. `pipeline.plan.history` assigns these rows to tables.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.plan.control import Control, SpaceRows
+from pipeline.plan.control import ControlChanges, SpaceDefinition
 from pipeline.plan.position import BEGINNING, LogPosition
 from schemas.iproto import SYSTEM_ID_MAX
 from schemas.states import SpaceEvent
@@ -29,21 +29,21 @@ _REASON = "space {} is not known: no row of _space has defined it"
 _PATTERN = "^" + re.escape(_REASON).replace(r"\{\}", r"\d+") + "$"
 
 WITHOUT_INDEX = "blackhole"
-"""The engine whose spaces have no primary index, and no tuples."""
+"""The engine whose spaces have neither a primary index nor tuples."""
 
 
 @dataclass(frozen=True)
 class UnknownRange:
-    """A part of a log in which a space id is unknown.
+    """A range of a log in which a space id is unknown.
 
     Parameters
     ----------
     begin : LogPosition
-        `BEGINNING` where the space was unknown before the batch.
+        `BEGINNING` if the space was unknown before the batch.
     end : LogPosition or None
-        None where it is unknown at the end of the batch.
+        None if the space is unknown at the end of the batch.
     outcome : str
-        `applied`: the definition at `end` applies the rows; `ended`: they mean nothing any more; `waiting`.
+        `applied`: the definition at `end` applies the rows; `ended`: they are never applied; `waiting`: they wait.
 
     """
 
@@ -53,48 +53,48 @@ class UnknownRange:
 
 
 UnknownRanges = Mapping[int, tuple[UnknownRange, ...]]
-"""Space id to the parts of a batch in which it is unknown, in log order."""
+"""For each space id, the ranges of a batch in which the space is unknown, in log order."""
 
 
-def is_known(rows: SpaceRows | None) -> bool:
-    """Whether rows of a space can be understood by its definition."""
+def is_defined(rows: SpaceDefinition | None) -> bool:
+    """Return whether a definition is complete: rows of the space need not wait for another one."""
     if rows is None:
         return False
     space = rows.decoded()
-    # One that is refused for its definition is known, by name: its rows wait for nothing.
+    # A space with a faulty definition is refused by name; no later definition would help its rows.
     return bool(space.primary_key) or space.engine == WITHOUT_INDEX or space.fault is not None
 
 
 def unknown_ranges(
-    spaces: Mapping[int, SpaceRows],
-    control: Control,
+    spaces: Mapping[int, SpaceDefinition],
+    control: ControlChanges,
     ids: Iterable[int],
     snapshots: frozenset[int],
 ) -> dict[int, tuple[UnknownRange, ...]]:
-    """Return where some spaces are unknown.
+    """Return, by space id, the ranges of a batch in which the space is unknown.
 
     Parameters
     ----------
-    spaces : mapping of int to SpaceRows
-        Of the replicaset before the batch.
-    control : Control
-        Of its control rows that count.
+    spaces : mapping of int to SpaceDefinition
+        The replicaset's spaces before the batch.
+    control : ControlChanges
+        From the replicaset's control rows that take effect.
     ids : iterable of int
-        Spaces with rows in the batch, or whose rows wait.
+        Ids of spaces with rows in the batch, or with waiting rows.
     snapshots : frozenset of int
         Segments that are snapshots.
 
     """
     wanted = {space_id for space_id in ids if space_id > SYSTEM_ID_MAX}
-    begins = {space_id: BEGINNING for space_id in wanted if not is_known(spaces.get(space_id))}
+    begins = {space_id: BEGINNING for space_id in wanted if not is_defined(spaces.get(space_id))}
     found: dict[int, list[UnknownRange]] = {}
 
     def end(space_id: int, place: LogPosition, outcome: Literal["applied", "ended"]) -> None:
         if space_id in begins:
             found.setdefault(space_id, []).append(UnknownRange(begins.pop(space_id), place, outcome))
 
-    for place, space_id, definition in _events(control, wanted):
-        if is_known(definition):
+    for place, space_id, definition in _definition_events(control, wanted):
+        if is_defined(definition):
             end(space_id, place, "ended" if place.segment in snapshots else "applied")
         elif definition is None:
             end(space_id, place, "ended")
@@ -104,28 +104,30 @@ def unknown_ranges(
     return {space_id: tuple(ranges) for space_id, ranges in sorted(found.items())}
 
 
-def _events(control: Control, wanted: set[int]) -> list[tuple[LogPosition, int, SpaceRows | None]]:
-    """Return what happens to some spaces, in log order: a definition, or None where all tuples of it are gone.
+def _definition_events(
+    control: ControlChanges, wanted: set[int]
+) -> list[tuple[LogPosition, int, SpaceDefinition | None]]:
+    """Return the definitions of some spaces as (position, space id, definition), in log order.
 
-    A truncation of a space that is known says nothing here: its rows are no riddle before or after it.
+    The definition is None where the space loses all tuples. Truncations of defined spaces are left out.
     """
-    events: list[tuple[LogPosition, int, SpaceRows | None]] = [
-        (place, space_id, None) for place, space_id in control.emptied if space_id in wanted
+    events: list[tuple[LogPosition, int, SpaceDefinition | None]] = [
+        (place, space_id, None) for place, space_id in control.unknown_emptied if space_id in wanted
     ]
     for change in control.changes:
         if change.space_id in wanted:
-            is_gone = change.kind is SpaceEvent.DROPPED or not is_known(change.rows)
-            is_whole = change.kind is SpaceEvent.TRUNCATED and is_known(change.rows)
+            is_gone = change.kind is SpaceEvent.DROPPED or not is_defined(change.rows)
+            is_whole = change.kind is SpaceEvent.TRUNCATED and is_defined(change.rows)
             if not is_whole and not (change.kind is SpaceEvent.DEFINED and is_gone):
                 events.append((change.position, change.space_id, None if is_gone else change.rows))
     return sorted(events, key=lambda event: event[0])
 
 
-def reason_of(space_id: int) -> str:
-    """Return why rows of a space that is not known wait (`_pending.reason`)."""
+def missing_definition_reason(space_id: int) -> str:
+    """Return the `_pending.reason` of rows that wait for the definition of a space."""
     return _REASON.format(space_id)
 
 
 def waits_for_definition(reasons: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
-    """Return which rows of `_pending` wait for the definition of their space alone."""
+    """Return which rows of `_pending` wait only for the definition of their space, by their column `reason`."""
     return pc.match_substring_regex(reasons, _PATTERN)

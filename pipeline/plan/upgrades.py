@@ -1,11 +1,11 @@
-"""Which server wrote the rows of a log whose header names the one before: an upgrade is found by its own rows.
+"""Detects upgrades of the Tarantool server within a log file, from rows of `_schema`.
 
-A server that stops behind a snapshot leaves a log without rows. The one that starts next, perhaps of another version,
-writes its rows into that log and keeps the header (seen with 2.6.0, 2.11.9 and 3.9.0). But `box.schema.upgrade` writes
-the version of the schema into `_schema`, and no server writes one that is newer than itself: from such a row on, the
-rows of the file are of that version at least. In the next file the header says it.
+A server that stops right after a snapshot leaves a log without rows. The next server, perhaps of a newer version,
+writes its rows into that log and keeps the old header (seen with 2.6.0, 2.11.9 and 3.9.0). But `box.schema.upgrade`
+writes the schema's version into `_schema`, and no server writes a version newer than its own. So the rows from there on
+were written by that version or a later one. The header of the next file names the new version.
 
-Pure. Headers of spools are exact: the daemon asks the server.
+Pure. Headers of spools are always right: the daemon asks the server.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from schemas.iproto import SystemSpace
 from udfs.operations.update_rules import release_number
 
 Upgrade = tuple[LogPosition, str]
-"""From which row on the rows of a file are of a version."""
+"""The position of the first row of a newer server, and the server's version."""
 
 _VERSION_LENGTH = 3
 
 
 def schema_version(tuple_: bytes | None) -> str | None:
-    """Return the version that a tuple of `_schema` names; None for one about something else."""
+    """Return the version in the `version` tuple of `_schema`; None for another tuple."""
     fields = msgpack.unpackb(tuple_, strict_map_key=False, raw=True) if tuple_ is not None else []
     numbers = fields[1 : 1 + _VERSION_LENGTH]
     if fields[:1] != [b"version"] or len(numbers) < _VERSION_LENGTH:
@@ -34,37 +34,33 @@ def schema_version(tuple_: bytes | None) -> str | None:
     return ".".join(map(str, numbers)) if all(isinstance(one, int) for one in numbers) else None
 
 
-def upgrades_of(segment: LogSegment, control: Iterable[ControlRow]) -> tuple[Upgrade, ...]:
-    """Return where the version of the server rises within a segment.
+def find_upgrades(segment: LogSegment, control: Iterable[ControlRow]) -> tuple[Upgrade, ...]:
+    """Return the positions in a segment where the server's version rises.
 
     Parameters
     ----------
     segment : LogSegment
-        Its `server` is that of its first row.
     control : iterable of ControlRow
-        Of its replicaset, in the order of the log.
+        The control rows of its replicaset, in log order.
 
     """
-    if segment.is_snapshot or segment.is_spool or segment.has_waited or segment.server is None:
+    if segment.is_snapshot or segment.is_spool or segment.has_waited or segment.server_version is None:
         return ()
     found: list[Upgrade] = []
-    version = segment.server
+    version = segment.server_version
     for row in control:
         if row.position.segment != segment.segment or row.space_id != SystemSpace.SCHEMA:
             continue
-        said = schema_version(row.tuple)
-        if said is not None and release_number(said) > release_number(version):
-            version = said
-            found.append((row.position, said))
+        logged = schema_version(row.tuple)
+        if logged is not None and release_number(logged) > release_number(version):
+            version = logged
+            found.append((row.position, logged))
     return tuple(found)
 
 
-def newest_server(parts: Sequence[LogSegment], control: Sequence[ControlRow] = ()) -> str | None:
-    """Return the version of the server that wrote the last row of the last file of some segments.
-
-    None where no header says a version.
-    """
+def last_server_version(parts: Sequence[LogSegment], control: Sequence[ControlRow] = ()) -> str | None:
+    """Return the server version that wrote the last row of some segments; None if no header names a version."""
     for part in reversed(parts):
-        if part.server is not None and not part.has_waited:
-            return [part.server, *(version for _, version in upgrades_of(part, control))][-1]
+        if part.server_version is not None and not part.has_waited:
+            return [part.server_version, *(version for _, version in find_upgrades(part, control))][-1]
     return None

@@ -1,15 +1,15 @@
-"""The states of vshard's buckets in each replicaset over a batch, and which buckets two replicasets hold at once.
+"""Follows the states of vshard's buckets in each replicaset, and finds buckets that are active in two replicasets.
 
-Pure: the rows of `_bucket` in, states and their places in the log out (`schemas.vshard` says who writes what). "Bucket"
-is vshard's here; a bucket of a distributed batch is another thing.
+Pure: the rows of `_bucket` in, states and their log positions out (`schemas.vshard` explains who writes which state).
+"Bucket" means vshard's bucket here, not that of a distributed batch.
 
-A bucket is *doubled* where two replicasets hold it as active. A log that is read less far than the other one may only
-not have come to the move yet. So it is judged only once either log is read beyond the moment at which the other
-replicaset got the bucket, by the times of their rows.
+A bucket is *doubled* if it is active in two replicasets at once. It may only seem so while one log is read less far
+than the other, and the move comes later. So it is judged once each log is read beyond the time at which the other
+replicaset received the bucket, by the timestamps of the rows.
 
-A replicaset that has sent a bucket away deletes its tuples. Its rows from there on wait for the log of the destination,
-else the tables would lack these keys (`first_awaited`). The destination activates a bucket before the source notes it
-as sent, so no two replicasets wait for each other.
+A replicaset deletes the tuples of a bucket that it has sent away. Its rows from there on wait until the destination's
+log is read, else the tables would lack these keys meanwhile (`first_awaited_departure`). The destination activates a
+bucket before the source marks it as sent, so no two replicasets wait for each other.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from udfs.operations.operations import apply_update, apply_upsert
 from udfs.operations.tuple_format import named
 
 if TYPE_CHECKING:
-    from pipeline.plan.control import Control, SpaceRows
+    from pipeline.plan.control import ControlChanges, SpaceDefinition
     from pipeline.state import State
 
 
 @dataclass(frozen=True)
 class VshardBucket:
-    """A bucket in one replicaset.
+    """The state of a bucket in one replicaset.
 
     Parameters
     ----------
@@ -54,12 +54,12 @@ class VshardBucket:
     peer : str or None
         The replicaset that it is sent to, or received from, as vshard names it.
     since : datetime or None
-        When the replicaset got the bucket: of its row `receiving`, or of its first row; of a snapshot's, the time at
-        which the snapshot was written.
+        When the replicaset received the bucket: the timestamp of its row `receiving`, or else of its first row (in a
+        snapshot, the time at which the snapshot was written).
     timestamp : datetime or None
-        Of the row that says the state.
+        The timestamp of the row with this state.
     doubled_with : frozenset of int
-        Replicasets that hold the bucket as active too.
+        Ids of the other replicasets in which the bucket is active.
 
     """
 
@@ -75,7 +75,7 @@ Buckets = Mapping[int, VshardBucket]
 
 @dataclass(frozen=True)
 class BucketEvent:
-    """From a place on a bucket has a state; None: the replicaset does not have it any more."""
+    """A change of a bucket's status at a position; None if the replicaset does not have the bucket any more."""
 
     position: LogPosition
     bucket: int
@@ -83,15 +83,15 @@ class BucketEvent:
 
 
 MOVE_WAIT = timedelta(minutes=1)
-"""How far a log is read at most, by the times of its rows, while it waits for the destination of a bucket."""
+"""How much of a log is read, by the timestamps of its rows, before it no longer waits for a bucket's destination."""
 
 CLOCKS_DIFFER = timedelta(seconds=1)
-"""By how much the clocks of servers are expected to differ at most."""
+"""The largest difference that is expected between the clocks of two servers."""
 
 
 @dataclass(frozen=True)
 class Departure:
-    """A replicaset has sent a bucket away, and deletes its tuples behind this place of its log.
+    """The position at which a replicaset has sent a bucket away; from there on it deletes the bucket's tuples.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class Departure:
     peer : str or None
         The destination, as vshard names it.
     since, timestamp : datetime or None
-        When the replicaset got the bucket, and when it noted that it is sent.
+        When the replicaset received the bucket, and when it marked it as sent.
 
     """
 
@@ -112,26 +112,26 @@ class Departure:
 
 
 @dataclass(frozen=True)
-class ReadBuckets:
-    """The buckets of a replicaset, and how far its log is read, by the time of a row."""
+class BucketProgress:
+    """The buckets of a replicaset, and the timestamp up to which its log is read."""
 
     buckets: Buckets
-    read_to: datetime | None
+    read_until: datetime | None
 
 
 @dataclass(frozen=True)
-class Shards:
-    """One replicaset's buckets over a batch.
+class ReplicasetBuckets:
+    """vshard's buckets of one replicaset before and after a batch, and their changes.
 
     Parameters
     ----------
     before, after : mapping of int to VshardBucket
     events : tuple of BucketEvent
-        In the order of the log.
+        In log order.
     fields : mapping of int to int
-        Sharded space's id to the field with the bucket's id, from 0.
+        For the id of each sharded space, the index (from 0) of the field with the bucket id.
     departures : tuple of Departure
-        In the order of the log.
+        In log order.
 
     """
 
@@ -143,56 +143,60 @@ class Shards:
 
     @property
     def is_used(self) -> bool:
-        """Whether the replicaset has vshard's buckets."""
+        """Whether the replicaset has buckets of vshard."""
         return bool(self.before or self.after or self.events)
 
 
-def bucket_spaces(spaces: Mapping[int, SpaceRows], changes: Iterable[SpaceRows] = ()) -> frozenset[int]:
-    """Return the ids of spaces that are vshard's `_bucket`, of known ones and of definitions in a batch."""
+def bucket_space_ids(
+    spaces: Mapping[int, SpaceDefinition], changes: Iterable[SpaceDefinition] = ()
+) -> frozenset[int]:
+    """Return the ids of the spaces that are vshard's `_bucket`, among known spaces and a batch's definitions."""
     known = [rows.decoded() for rows in (*spaces.values(), *changes)]
     return frozenset(space.id for space in known if is_bucket_space(space))
 
 
-def shards_of(
+def follow_buckets(
     before: Buckets,
-    spaces: Mapping[int, SpaceRows],
-    control: Control,
+    spaces: Mapping[int, SpaceDefinition],
+    control: ControlChanges,
     rows: Iterable[ControlRow],
     *,
     is_new_state: bool,
-) -> Shards:
-    """Follow the rows of `_bucket` of one replicaset.
+) -> ReplicasetBuckets:
+    """Follow the rows of one replicaset's `_bucket`.
 
     Parameters
     ----------
     before : mapping of int to VshardBucket
-    spaces : mapping of int to SpaceRows
-        Before the batch.
-    control : Control
-        Of the batch.
+    spaces : mapping of int to SpaceDefinition
+        The replicaset's spaces before the batch.
+    control : ControlChanges
+        From the control rows of the batch.
     rows : iterable of ControlRow
-        Those that count, in the order of the log; others than of `_bucket` are passed over.
+        Rows that take effect, in log order; rows of other spaces are ignored.
     is_new_state : bool
-        Whether the batch begins with a snapshot that replaces what is known.
+        Whether the batch begins with a snapshot that replaces the replicaset's state.
 
     """
     defined = {**spaces, **{change.space_id: change.rows for change in control.changes}}
-    own = bucket_spaces(spaces, (change.rows for change in control.changes))
+    own = bucket_space_ids(spaces, (change.rows for change in control.changes))
     fields = {i: shard_field(one.indexes.values()) for i, one in {**defined, **control.spaces}.items()}
     buckets = {} if is_new_state else dict(before)
     events: list[BucketEvent] = []
     departures: list[Departure] = []
     for row in rows:
-        if row.space_id not in own or row.held is not None:
+        if row.space_id not in own or row.held_reason is not None:
             continue
         try:
-            event, old = _followed(buckets, row)
+            event, old = _apply_bucket_row(buckets, row)
         except (TupleError, UnsupportedError):
-            continue  # no server writes it; the table of `_bucket` names it as any other row
+            continue  # malformed; as with any space, the table of `_bucket` reports it
         events.append(event)
         departures += _departures(event, old, buckets.get(event.bucket))
     shard_fields = {i: one for i, one in fields.items() if one is not None}
-    return Shards(before, buckets, tuple(events), shard_fields, () if is_new_state else tuple(departures))
+    return ReplicasetBuckets(
+        before, buckets, tuple(events), shard_fields, () if is_new_state else tuple(departures)
+    )
 
 
 def _departures(event: BucketEvent, old: VshardBucket | None, new: VshardBucket | None) -> list[Departure]:
@@ -202,17 +206,19 @@ def _departures(event: BucketEvent, old: VshardBucket | None, new: VshardBucket 
         or new.status not in COLLECTED_IN
         or old.status in COLLECTED_IN | {RECEIVING}
     ):
-        return []  # what a failed move had received is still at the source
+        return []  # a move has failed: its tuples are still at the source
     peer = old.peer if new.peer is None else new.peer
     return [Departure(event.position, event.bucket, peer, old.since, new.timestamp)]
 
 
-def _followed(buckets: dict[int, VshardBucket], row: ControlRow) -> tuple[BucketEvent, VshardBucket | None]:
-    """Apply a row of `_bucket`, and return what it does and what was known of its bucket."""
+def _apply_bucket_row(
+    buckets: dict[int, VshardBucket], row: ControlRow
+) -> tuple[BucketEvent, VshardBucket | None]:
+    """Apply a row of `_bucket` to `buckets`; return the event, and the bucket's state before it."""
     key = fields_of(row.key if row.key is not None else row.tuple, "a key of _bucket")
     number = integer_of(field_at(key, 0, "the bucket's id"), "the bucket's id")
     known = buckets.get(number)
-    new = _after(number, known, row)
+    new = _bucket_tuple_after(number, known, row)
     if new is None:
         buckets.pop(number, None)
         return BucketEvent(row.position, number, None), known
@@ -224,7 +230,7 @@ def _followed(buckets: dict[int, VshardBucket], row: ControlRow) -> tuple[Bucket
     return BucketEvent(row.position, number, status), known
 
 
-def _after(number: int, known: VshardBucket | None, row: ControlRow) -> bytes | None:
+def _bucket_tuple_after(number: int, known: VshardBucket | None, row: ControlRow) -> bytes | None:
     if row.type in ("INSERT", "REPLACE"):
         return row.tuple
     if row.type == "DELETE":
@@ -239,25 +245,25 @@ def _after(number: int, known: VshardBucket | None, row: ControlRow) -> bytes | 
     raise TupleError(f"a row of type {row.type} in _bucket")
 
 
-def read_to(known: datetime | None, last_row: int | None) -> datetime | None:
-    """Return how far a log is read: the later of a known time, and the time of a row in microseconds since 1970."""
+def latest_time(known: datetime | None, last_row: int | None) -> datetime | None:
+    """Return the later of a known time and the timestamp of a row, in microseconds since 1970."""
     if last_row is None:
         return known
     found = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=last_row)
     return found if known is None else max(known, found)
 
 
-def first_awaited(
-    departures: Iterable[Departure], own: datetime | None, others: Mapping[str, ReadBuckets]
+def first_awaited_departure(
+    departures: Iterable[Departure], own: datetime | None, others: Mapping[str, BucketProgress]
 ) -> Departure | None:
-    """Return the first of a replicaset's departures whose destination is not read as far; None if there is none.
+    """Return the first departure for which the replicaset must wait: its destination is not read far enough.
 
     Parameters
     ----------
     departures : iterable of Departure
     own : datetime or None
-        How far the replicaset's log is read, rows that wait included. It waits for `MOVE_WAIT` at most.
-    others : mapping of str to ReadBuckets
+        The time up to which the replicaset's own log is read, with waiting rows. It waits for `MOVE_WAIT` at most.
+    others : mapping of str to BucketProgress
         The other replicasets, by uuid.
 
     """
@@ -268,51 +274,51 @@ def first_awaited(
     return None
 
 
-def has_arrived(departure: Departure, others: Mapping[str, ReadBuckets]) -> bool:
-    """Return whether the destination's log is read up to where it has the bucket, or does not belong to the cluster.
+def has_arrived(departure: Departure, others: Mapping[str, BucketProgress]) -> bool:
+    """Return whether the destination's log is read up to the bucket's arrival, or is not read by this deployment.
 
     Parameters
     ----------
     departure : Departure
-    others : mapping of str to ReadBuckets
+    others : mapping of str to BucketProgress
         The other replicasets, by uuid.
 
     """
     try:
         peer = str(UUID(departure.peer))
-        asked = [others[peer]] if peer in others else []
+        candidates = [others[peer]] if peer in others else []
     except (TypeError, ValueError):
-        asked = list(others.values())  # a name, which no log translates
-    return not asked or any(_has_arrived(departure, one) for one in asked)
+        candidates = list(others.values())  # vshard names the peer, and no log has the uuid of a name
+    return not candidates or any(_has_arrived_at(departure, one) for one in candidates)
 
 
-def _has_arrived(departure: Departure, other: ReadBuckets) -> bool:
+def _has_arrived_at(departure: Departure, other: BucketProgress) -> bool:
     bucket = other.buckets.get(departure.bucket)
     if departure.timestamp is None:
         return True
     if bucket is not None and bucket.status == RECEIVING:
-        return _is_beyond(other.read_to, departure.timestamp + MOVE_WAIT)
-    # It may have had the bucket before, and its log may not be read up to where it lost it.
+        return _is_read_to(other.read_until, departure.timestamp + MOVE_WAIT)
+    # A state from before `departure.since` is older than the move: the log is not read up to the arrival.
     is_new = bucket is not None and (
         bucket.since is None or departure.since is None or bucket.since >= departure.since
     )
-    # It may have lost the bucket again.
-    return is_new or _is_beyond(other.read_to, departure.timestamp + CLOCKS_DIFFER)
+    # The destination may have lost the bucket again: then the timestamp decides.
+    return is_new or _is_read_to(other.read_until, departure.timestamp + CLOCKS_DIFFER)
 
 
-def _is_beyond(read: datetime | None, moment: datetime) -> bool:
+def _is_read_to(read: datetime | None, moment: datetime) -> bool:
     return read is not None and read >= moment
 
 
-def with_doubled(state: State, numbers: Iterable[int]) -> State:
-    """Return the state with some buckets judged: which replicasets hold each of them as active at once.
+def with_doubled_buckets(state: State, numbers: Iterable[int]) -> State:
+    """Return the state with `doubled_with` of some buckets computed, and the buckets that cannot be judged yet.
 
     Parameters
     ----------
     state : State
         After the batch.
     numbers : iterable of int
-        Buckets that changed, or that could not be judged before.
+        Ids of buckets that changed, or that could not be judged before.
 
     """
     changed: dict[str, dict[int, VshardBucket]] = {}
@@ -325,7 +331,7 @@ def with_doubled(state: State, numbers: Iterable[int]) -> State:
         }
         pairs: dict[str, set[int]] = {}
         for one, other in combinations(sorted(holders), 2):
-            if _is_judged(state, holders, one, other):
+            if _can_judge_pair(state, holders, one, other):
                 pairs.setdefault(one, set()).add(state.replicasets[other].id)
                 pairs.setdefault(other, set()).add(state.replicasets[one].id)
             else:
@@ -341,8 +347,8 @@ def with_doubled(state: State, numbers: Iterable[int]) -> State:
     return replace(state.with_replicasets(replicasets), undecided_buckets=frozenset(undecided))
 
 
-def _is_judged(state: State, holders: Mapping[str, VshardBucket], one: str, other: str) -> bool:
-    """Whether either log is read beyond the moment at which the other replicaset got the bucket."""
+def _can_judge_pair(state: State, holders: Mapping[str, VshardBucket], one: str, other: str) -> bool:
+    """Return whether each log is read beyond the time at which the other replicaset received the bucket."""
     return _is_read_beyond(state, one, holders[other].since) and _is_read_beyond(
         state, other, holders[one].since
     )
@@ -354,7 +360,7 @@ def _is_read_beyond(state: State, uuid: str, moment: datetime | None) -> bool:
 
 
 def changed_buckets(before: State, after: State) -> list[tuple[str, int, VshardBucket | None]]:
-    """Return the buckets that a batch changed, each with its replicaset's uuid; None for one that it has no more."""
+    """Return the buckets that a batch changed, as (replicaset uuid, bucket id, state or None if it is gone)."""
     found: list[tuple[str, int, VshardBucket | None]] = []
     for uuid, one in after.replicasets.items():
         known = before.replicasets[uuid].buckets if uuid in before.replicasets else {}
@@ -365,8 +371,10 @@ def changed_buckets(before: State, after: State) -> list[tuple[str, int, VshardB
     return found
 
 
-def newly_doubled(changed: Sequence[tuple[str, int, VshardBucket | None]], before: State) -> list[int]:
-    """Return the buckets that are doubled since a batch."""
+def newly_doubled_buckets(
+    changed: Sequence[tuple[str, int, VshardBucket | None]], before: State
+) -> list[int]:
+    """Return the ids of the buckets that a batch has made doubled, or doubled with one more replicaset."""
     found = set()
     for uuid, number, new in changed:
         known = before.replicasets[uuid].buckets.get(number) if uuid in before.replicasets else None

@@ -92,7 +92,7 @@ class KeyFilter(Protocol):
 
 
 class KeyTables(Protocol):
-    """The tables whose keys are in a share (`pipeline.key_ranges.Share`)."""
+    """The tables whose keys are in a share (`pipeline.key_ranges.BucketShare`)."""
 
     def has(self, table: int) -> bool:
         """Whether there are keys of a table."""

@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.plan.tables import CHANGES
+from pipeline.plan.tables import CHANGE_TYPES
 from pipeline.reduce.reduce_plan import ReducePlan
 from udfs.versions.fold_state import Fold
 from udfs.versions.kernels.lives import DELETED, NONE, PRESENT, UNFIT
 from udfs.versions.version import Version
 
-_KINDS = [kind if kind != "DELETE_RANGE" else "DELETE" for kind in CHANGES]
+_KINDS = [kind if kind != "DELETE_RANGE" else "DELETE" for kind in CHANGE_TYPES]
 """What a row of each type is for one key."""
 
 

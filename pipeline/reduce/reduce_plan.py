@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.changelog.segment_plan import Meanings, meanings_of
-from pipeline.plan.history import NOTHING, Lineage, SchemaVersion
+from pipeline.plan.history import NO_TABLE, Lineage, SchemaVersion
 from pipeline.plan.plan import BatchPlan
 from pipeline.plan.position import BEGINNING
-from pipeline.plan.tables import active_lineages, kinds_of
+from pipeline.plan.tables import active_lineages, change_types
 from udfs.operations.tuple_format import TupleFormat, format_of
 from udfs.operations.update_rules import rules_of_release
 
@@ -76,7 +76,7 @@ class ReducePlan:
 
     def _numbered(self, names: object) -> Int32s:
         numbers = self.numbers
-        return np.array([numbers.get(name, NOTHING) for name in names], np.int32)  # type: ignore[attr-defined]
+        return np.array([numbers.get(name, NO_TABLE) for name in names], np.int32)  # type: ignore[attr-defined]
 
     @cached_property
     def ranks(self) -> Int32s:
@@ -129,7 +129,7 @@ def reduce_plan(plan: BatchPlan) -> ReducePlan:
     """Return a batch as the reduction needs it."""
     tables = tuple(plan.tables)
     ids = {uuid: one.id for uuid, one in plan.after.replicasets.items()}
-    counts = kinds_of({ids[uuid]: summary for uuid, summary in plan.summaries.items()})
+    counts = change_types({ids[uuid]: summary for uuid, summary in plan.summaries.items()})
     refused = plan.refused_tables
     return ReducePlan(
         tables=tables,

@@ -24,11 +24,11 @@ import pyarrow.compute as pc
 
 from pipeline.changelog.divergence import KNOWN
 from pipeline.changelog.rows import CHANGELOG_ARROW
-from pipeline.plan.control import space_of_row
-from pipeline.plan.held_rows import has_held
+from pipeline.plan.control import row_space_id
+from pipeline.plan.held_rows import has_held_rows
 from pipeline.plan.position import LogSegment
 from pipeline.plan.summary import CONTROL_SPACES, Summary
-from pipeline.plan.tables import CHANGES
+from pipeline.plan.tables import CHANGE_TYPES
 from pipeline.retention.changelog import check_kept
 from pipeline.state import ReplicasetState
 from schemas.errors import UnsupportedError
@@ -126,10 +126,10 @@ def healing_of(
         The tables cannot become what the snapshot says: not yet, or not by it.
 
     """
-    ids = one.ids.get(source, {})
+    ids = one.id_translations.get(source, {})
     covered = {ids.get(i, i): lsn for i, lsn in vclock.items()}
     where = {"source": source, "replicaset": one.uuid}
-    if one.waits:
+    if one.has_waiting_rows:
         raise UnsupportedError("rows of it wait, see _pending: they come first", **where)
     if not not_beyond(covered, one.settled):
         raise UnsupportedError(
@@ -145,13 +145,13 @@ def healing_of(
             **where,
             advice="take a new one: box.snapshot()",
         )
-    if has_held(_of_spaces(rows, spaces)):
+    if has_held_rows(_of_spaces(rows, spaces)):
         raise UnsupportedError(
             "there are rows since the snapshot that cannot be followed",
             **where,
             advice="take a new one: box.snapshot()",
         )
-    later = rows.filter(pc.is_in(rows["type"], pa.array(CHANGES)))
+    later = rows.filter(pc.is_in(rows["type"], pa.array(CHANGE_TYPES)))
     closed, left = _divergences(tables, one, covered)
     lost = _is_lost(later, one, [*closed, *left], read_log)
     opened_ = _lost_ranges(later.filter(pa.array(lost)), one, [*closed, *left], left)
@@ -179,7 +179,7 @@ def _has_control(rows: pa.Table, spaces: frozenset[int] | None) -> bool:
     if spaces is None:
         return bool(control.num_rows)
     return any(
-        row["space_id"] == SystemSpace.CLUSTER or space_of_row(row["key"], row["tuple"]) in spaces
+        row["space_id"] == SystemSpace.CLUSTER or row_space_id(row["key"], row["tuple"]) in spaces
         for row in control.select(["space_id", "key", "tuple"]).to_pylist()
     )
 
@@ -192,7 +192,7 @@ def _is_lost(
     diverged = {_own_id(one, row) for row in divergences}
     ids, lsns, hashes = (rows[name].to_numpy() for name in ("global_id", "lsn", "hash"))
     origins = {
-        local_id: np.isin(ids, [entry.global_id for entry in one.maps if entry.local_id == local_id])
+        local_id: np.isin(ids, [entry.global_id for entry in one.applier_map if entry.local_id == local_id])
         for local_id in sorted(diverged)
     }
     if not any(own.any() for own in origins.values()):
@@ -216,7 +216,7 @@ def _lost_ranges(lost: pa.Table, one: ReplicasetState, divergences: Rows, left: 
     ids, lsns = lost["global_id"].to_numpy(), lost["lsn"].to_numpy()
     named = {_own_id(one, row): row for row in divergences}
     for local_id, row in sorted(named.items()):
-        globals_ = [entry.global_id for entry in one.maps if entry.local_id == local_id]
+        globals_ = [entry.global_id for entry in one.applier_map if entry.local_id == local_id]
         own = lsns[np.isin(ids, globals_)]
         if not len(own):
             continue
@@ -246,7 +246,7 @@ def _later_rows(tables: OpenTables, one: ReplicasetState, covered: Vclock) -> pa
 
 def _is_later(rows: pa.Table, one: ReplicasetState, covered: Vclock) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return which rows have lsns above the snapshot's; an id continues the lsns of its former instance."""
-    low = {entry.global_id: covered.get(entry.local_id, 0) for entry in one.maps}
+    low = {entry.global_id: covered.get(entry.local_id, 0) for entry in one.applier_map}
     ids = rows["global_id"].to_numpy()
     found = np.zeros(rows.num_rows, np.int64)
     for global_id, lsn in low.items():
@@ -272,4 +272,4 @@ def _divergences(tables: OpenTables, one: ReplicasetState, covered: Vclock) -> t
 
 def _own_id(one: ReplicasetState, row: Mapping[str, Any]) -> int:
     local_id = int(row["local_id"])
-    return one.ids.get(row["source"] or "", {}).get(local_id, local_id)
+    return one.id_translations.get(row["source"] or "", {}).get(local_id, local_id)

@@ -70,7 +70,7 @@ def heal(
         raise SourceError(reason, source=source, advice="nothing can be healed by it")
     healing = healing_of(
         *(warehouse.open_tables, known, source, shared(snapshot.vclock)),
-        lambda: logged_behind(directory, listing, snapshot, known.ids.get(source, {})),
+        lambda: logged_behind(directory, listing, snapshot, known.id_translations.get(source, {})),
     )
     rows = read_snapshot(writer, follower, source, snapshot, healing, name)
     again = sum(healing.counts.values())

@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 
 from config.deployment import Config
 from config.policies import Policy
-from pipeline.bucket import BucketResult, encoded
+from pipeline.bucket import BucketResult, encode_result
 from pipeline.changelog.rows import KEY_ERRORS
 from pipeline.commit.epoch import append_table, commit_epoch
 from pipeline.encode.columns import TableEncoding, encoding_of
-from pipeline.plan.tables import current_plan
+from pipeline.plan.tables import current_table_plan
 from pipeline.reduce.base import BaseRequest
 from pipeline.resolve.resolve import resolve_again
 from pipeline.resolve.resolve_plan import plan_of, table_policy
-from pipeline.state import State, Writers
+from pipeline.state import State, TableWriters
 from pipeline.write.lookup import BaseFiles, FileCache, find_versions
 from pipeline.write.tables import TableChanges, write_exact, write_masked
 from schemas.errors import UnsupportedError
@@ -80,7 +80,7 @@ def rebuild_of(tables: OpenTables, state: State, config: Config, space: str, pol
 
     """
     table = config.spaces.table(space)
-    found = current_plan(state, config, table)
+    found = current_table_plan(state, config, table)
     if found is None or table not in state.versions:
         raise UnsupportedError(
             "the space has no table to rebuild",
@@ -102,7 +102,7 @@ def rebuild_of(tables: OpenTables, state: State, config: Config, space: str, pol
         versions = find_versions([BaseRequest(0, keys, {}, True, True)], files, cache)
         again = resolve_again(versions.entries, plan, EXAMPLES - len(rebuild.examples))
         lost = KEY_ERRORS.empty_table()
-        rebuild.results.append(encoded(again.resolved, lost, versions.files, (encoding,), plan))
+        rebuild.results.append(encode_result(again.resolved, lost, versions.files, (encoding,), plan))
         rebuild.changed += again.changed
         rebuild.examples += again.examples
     return rebuild
@@ -155,9 +155,9 @@ def write_rebuild(tables: OpenTables, state: State, rebuild: Rebuild, name: str)
         whole = pa.concat_tables([getattr(one, table.removeprefix("_")) for one in results])
         versions[table] = append_table(tables, table, whole)
     writers = dict(state.writers)
-    if any(one.unfit for one in results):
-        known = writers.get(encoding.name, Writers())
-        writers[encoding.name] = replace(known, unfit=True)
+    if any(one.unfit_tables for one in results):
+        known = writers.get(encoding.name, TableWriters())
+        writers[encoding.name] = replace(known, has_unfit=True)
     return commit_epoch(tables, replace(state, writers=writers), versions, (name, 0))
 
 

@@ -15,8 +15,8 @@ from dataclasses import replace
 
 from config.deployment import Config
 from pipeline.batch import BatchWriter
-from pipeline.plan.history import LEFT_OUT, Refusal
-from pipeline.plan.router import router_of
+from pipeline.plan.history import WAS_LEFT_OUT, Refusal
+from pipeline.plan.router import build_router
 from pipeline.plan.tables import check_space
 from pipeline.requests.generation import healing_of
 from pipeline.requests.heal import known_replicaset, logged_behind, named, read_snapshot
@@ -91,7 +91,7 @@ def retake(
 
 def _sources(config: Config, state: State) -> list[str]:
     """Return the sources, those first that were read last."""
-    leaders = {one.source for one in state.replicasets.values()}
+    leaders = {one.last_source for one in state.replicasets.values()}
     return sorted((one.name for one in config.sources), key=lambda name: name not in leaders)
 
 
@@ -126,7 +126,7 @@ def _retake(
     follower.options = replace(follower.options, spaces=CONTROL | ids.keys())
     healing = healing_of(
         *(warehouse.open_tables, known, source, shared(snapshot.vclock)),
-        lambda: logged_behind(directory, listing, snapshot, known.ids.get(source, {})),
+        lambda: logged_behind(directory, listing, snapshot, known.id_translations.get(source, {})),
         frozenset(ids),
     )
     rows = read_snapshot(writer, follower, source, snapshot, healing, f"{name} {known.id}")
@@ -149,7 +149,7 @@ def snapshot_within(directory: Directory, listing: Listing, known: ReplicasetSta
         There is none.
 
     """
-    ids = known.ids.get(source, {})
+    ids = known.id_translations.get(source, {})
     for file in reversed(directory.complete(listing.snapshots)):
         vclock = {ids.get(i, i): lsn for i, lsn in shared(file.vclock).items()}
         if not_beyond(vclock, known.settled):
@@ -180,12 +180,12 @@ def space_ids(directory: Directory, snapshot: LogFile, spaces: Sequence[str]) ->
 
 def left_out(config: Config, state: State) -> dict[str, list[str]]:
     """Return the spaces that the configuration wants now and did not want before, by replicaset uuid."""
-    route = router_of(config.spaces, check_space)
+    route = build_router(config.spaces, check_space)
     found: dict[str, list[str]] = {}
     for uuid, one in state.replicasets.items():
         for space_id, rows in one.spaces.items():
             refused = one.refused.get(space_id)
-            if space_id in one.tables or (refused is not None and refused != LEFT_OUT):
+            if space_id in one.tables or (refused is not None and refused != WAS_LEFT_OUT):
                 continue
             space = rows.decoded()
             table = route(one.id, space, (), False)

@@ -80,7 +80,7 @@ def _may_go(
     )
     for number, one in own.items():
         is_own = pc.equal(rows["replicaset_id"], number)
-        spaces = pa.array(sorted(one.refused.keys() | one.unknown), pa.int32())
+        spaces = pa.array(sorted(one.refused.keys() | one.unknown_spaces), pa.int32())
         found = pc.and_(found, pc.invert(pc.and_(is_own, pc.is_in(rows["space_id"], spaces))))
         snapshot = snapshots[number]
         if snapshot is not None:
@@ -102,7 +102,7 @@ def _is_behind(rows: pa.Table, one: ReplicasetState, vclock: Mapping[int, int]) 
 
 
 def _covered(one: ReplicasetState, vclock: Mapping[int, int]) -> dict[int, int]:
-    return {entry.global_id: vclock.get(entry.local_id, 0) for entry in one.maps}
+    return {entry.global_id: vclock.get(entry.local_id, 0) for entry in one.applier_map}
 
 
 def _origins(rows: pa.Table) -> pa.Table:

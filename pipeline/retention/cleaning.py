@@ -30,7 +30,7 @@ from config.deployment import Config
 from config.policies import Policy
 from config.retention import Retention
 from pipeline.commit.epoch import append_rows
-from pipeline.plan.tables import current_plan
+from pipeline.plan.tables import current_table_plan
 from pipeline.reduce.base import BaseRequest
 from pipeline.reduce.versions import MERGED, NAMES, times_of
 from pipeline.retention.changelog import changelog_removal
@@ -173,7 +173,7 @@ def _dead(
 def _may_forget(state: State, config: Config, table: str) -> bool:
     """Whether no policy of a table's spaces may prefer a deletion to a row that is later."""
     try:
-        plan = current_plan(state, config, table)
+        plan = current_table_plan(state, config, table)
     except UnsupportedError:
         plan = None
     policies = config.policies

@@ -78,7 +78,7 @@ def _look(directory: Directory, state: State) -> tuple[str, dict[int, int] | Non
     one = state.replicasets.get(uuid)
     if one is None:
         return uuid, None
-    ids = one.ids.get(directory.source.name, {})
+    ids = one.id_translations.get(directory.source.name, {})
     for file in reversed(directory.complete(listing.snapshots)):
         vclock = {ids.get(i, i): lsn for i, lsn in shared(file.vclock).items()}
         if not_beyond(vclock, one.settled):

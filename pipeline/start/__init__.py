@@ -1,1 +1,1 @@
-"""Work of a start, before its first batch: changed masks are applied, and rows that an old release left waiting."""
+"""The steps of a start before its first batch: they apply changed masks, and rows that an old release left waiting."""

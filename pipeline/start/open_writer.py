@@ -1,4 +1,4 @@
-"""Opens the writer of a deployment: what a job does between taking the writer lock and its first batch."""
+"""Opens the writer of a deployment: all steps of a job between acquiring the writer lock and its first batch."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from config.deployment import Config
 from pipeline.batch import BatchWriter, MakeDistributed
 from pipeline.commit.load import load_state
-from pipeline.inputs import with_servers
+from pipeline.inputs import with_server_versions
 from pipeline.source_options import stream_options
 from pipeline.start.release import release_old_rows
-from pipeline.start.remask import remasked
+from pipeline.start.remask import apply_masks
 from sources.xlog.options import parse_options
 from sources.xlog.stream.instants import follower_of
 from warehouse import cluster, epochs
@@ -25,7 +25,7 @@ def open_writer(
     distributed: MakeDistributed | None = None,
     tasks: int = 1,
 ) -> BatchWriter:
-    """Return the writer of a deployment, after everything of an unfinished batch has been rolled back.
+    """Roll back an unfinished batch, and return the writer of a deployment.
 
     Parameters
     ----------
@@ -40,9 +40,9 @@ def open_writer(
     warehouse.create_system_tables()
     epochs.roll_back(warehouse, epochs.last(warehouse))
     cluster.start(warehouse, config.cluster.allocation, datetime.now(UTC))
-    state = remasked(warehouse, config, load_state(warehouse))
+    state = apply_masks(warehouse, config, load_state(warehouse))
     follower = follower_of(parse_options(stream_options(config, state, tasks)))
-    state = with_servers(warehouse.open_tables, follower, state)
+    state = with_server_versions(warehouse.open_tables, follower, state)
     writer = BatchWriter(warehouse, config, follower, lock, state, distributed)
     release_old_rows(writer)
     return writer

@@ -1,7 +1,7 @@
-"""Rows that an older version of the aggregator left waiting although nothing is missing: they are released at a start.
+"""Applies rows that an older version of the aggregator left in `_pending` although nothing is missing.
 
-Up to version 1 rows waited in `_pending` behind a space that was renamed, or got other keys, within a batch. Today
-such a batch is done in one go.
+Up to version 1, rows waited in `_pending` if their space was renamed, or got another primary key, within a batch. Now
+one batch processes all of these rows.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ log = logging.getLogger(__name__)
 
 OLD_REASON = "a space goes to another table or gets other keys: what was in front of it comes first"
 RELEASED = "released"
-"""In `_epochs` the query of the batch that released them."""
+"""The query id in `_epochs` of the batch that applies such rows."""
 
 
 def release_old_rows(writer: BatchWriter) -> int:
-    """Apply the rows that need not wait any more, and return how many were read."""
-    if not _is_left(writer.tables):
+    """Apply rows that an old release left waiting, and return the number of rows read."""
+    if not _has_old_rows(writer.tables):
         return 0
-    log.warning("rows that an older version left in _pending are done now")
+    log.warning("rows that an older version left in _pending are applied now")
     rows, _ = writer.process((), BatchName(RELEASED, writer.state.epoch + 1))
     return rows
 
 
-def _is_left(tables: OpenTables) -> bool:
+def _has_old_rows(tables: OpenTables) -> bool:
     for file in tables.files(PENDING):
         with opened(tables.place, PENDING, file.path) as parquet:
             reasons = parquet.read(columns=["reason"])["reason"]

@@ -1,8 +1,8 @@
-"""The tables of spaces as the configuration masks them now: done once, before the first batch of a start.
+"""Applies masks that changed in the configuration: once, before the first batch of a start.
 
-A mask that is new, other than before, or gone rewrites the table that readers see, from the exact one; all of them in
-one epoch. Older versions of that table go with maintenance. Not here: a mask whose field appears in a format while the
-stream runs (`pipeline.write.prepare`).
+If a mask was added, changed or removed, the table that readers see is rewritten from the exact one. One epoch commits
+all such tables. Maintenance removes the old versions with the unmasked values. `pipeline.write.prepare` handles a mask
+whose field appears in a format while the stream runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from config.deployment import Config
 from pipeline.commit.epoch import commit_epoch
 from pipeline.encode.columns import TableEncoding, encoding_of
 from pipeline.encode.masks import PROPERTY
-from pipeline.plan.tables import current_plan
+from pipeline.plan.tables import current_table_plan
 from pipeline.state import State
 from pipeline.write.prepare import Prepared, mask_again, masks_differ, prepare_table
 from pipeline.write.rewrite import write_rows
@@ -28,19 +28,19 @@ from warehouse.warehouse import Warehouse
 log = logging.getLogger(__name__)
 
 MASKED = "masked"
-"""In `_epochs` the query of a start that changed masks."""
+"""The query id in `_epochs` of the epoch that changes masks."""
 
 
 @dataclass(frozen=True)
 class MaskChange:
-    """A table that readers shall see in another way.
+    """A table whose masks change.
 
     Parameters
     ----------
     table : str
-        The one that readers see.
+        The table that readers see.
     encoding : TableEncoding or None
-        How it is masked from now on; None where it is not masked any more.
+        The encoding with the new masks; None if the table is not masked any more.
     was_masked : bool
 
     """
@@ -51,40 +51,40 @@ class MaskChange:
 
     @property
     def exact(self) -> str:
-        """The table that holds the exact tuples while it is masked."""
+        """The table with the unmasked rows, which exists while the table is masked."""
         return exact_table(self.table)
 
 
 def mask_changes(tables: OpenTables, config: Config, state: State) -> Iterator[MaskChange]:
-    """Yield the tables that a start writes again because their masks changed; writes nothing.
+    """Yield the tables whose masks a start must change; writes nothing.
 
     Raises
     ------
     UnsupportedError
-        A mask cannot hold.
+        If a mask would not hide its field.
 
     """
     for table in filter(is_of_space, state.versions):
-        was = exact_table(table) in state.versions
-        if not was and not config.spaces.masks:
+        was_masked = exact_table(table) in state.versions
+        if not was_masked and not config.spaces.masks:
             continue
         try:
-            plan = current_plan(state, config, table)
+            plan = current_table_plan(state, config, table)
         except UnsupportedError as error:
             raise UnsupportedError(f"{table}: {error.reason}", advice="see spaces.masks") from error
         if plan is None:
-            if was:
+            if was_masked:
                 log.warning("%s stays masked as it is: its space was dropped", table)
         elif plan.mask is not None:
             encoding = encoding_of(plan)
-            if not was or masks_differ(tables, encoding):
-                yield MaskChange(table, encoding, was)
-        elif was:
-            yield MaskChange(table, None, was)
+            if not was_masked or masks_differ(tables, encoding):
+                yield MaskChange(table, encoding, was_masked)
+        elif was_masked:
+            yield MaskChange(table, None, was_masked)
 
 
-def remasked(warehouse: Warehouse, config: Config, state: State) -> State:
-    """Bring all tables into the form that the masks ask for, and return the state after it."""
+def apply_masks(warehouse: Warehouse, config: Config, state: State) -> State:
+    """Rewrite all tables whose masks changed, commit an epoch, and return the state after it."""
     tables = warehouse.open_tables
     changed: dict[str, int] = {}
     gone: list[str] = []
@@ -107,7 +107,7 @@ def remasked(warehouse: Warehouse, config: Config, state: State) -> State:
 
 
 def _unmask(tables: OpenTables, table: str) -> int:
-    """Give a table the exact rows, and return its version."""
+    """Replace a masked table's rows by the exact ones, and return its new Delta version."""
     exact = exact_table(table)
     added = []
     for file in tables.files(exact):

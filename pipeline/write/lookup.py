@@ -104,7 +104,7 @@ class FoundVersions:
 
 
 class Keys(Protocol):
-    """Which keys are looked for here (`pipeline.key_ranges.Share`)."""
+    """Which keys are looked for here (`pipeline.key_ranges.BucketShare`)."""
 
     def owns(self, table: int, keys: pa.Array) -> NDArray[np.bool_]:
         """Return which keys of a table these are."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from observe.tuple_text import tuple_text
 from pipeline.changelog.rows import KEYED
-from pipeline.plan.tables import CHANGES
+from pipeline.plan.tables import CHANGE_TYPES
 from pipeline.reduce.ranges import ranges_in
 from pipeline.reduce.reduce_plan import ReducePlan
 from schemas.errors import AggregatorError
@@ -90,7 +90,7 @@ def nested_and_repeated_ranges(_: Draw, size: int) -> int:
     count = size // 40
     whole = [deleted_range(0, None, None)] * count
     nested = [deleted_range(0, n, 2 * count - n) for n in range(count)]
-    replaced = [{"meaning": 0, "type": CHANGES.index("REPLACE")}] * count
+    replaced = [{"meaning": 0, "type": CHANGE_TYPES.index("REPLACE")}] * count
     rows = [row for rows in zip(whole, replaced, nested, strict=True) for row in rows]
     groups = np.full(len(rows), -1, np.int32)
     groups[1::3] = np.arange(count)

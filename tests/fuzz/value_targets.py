@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from config.spaces import Spaces
-from pipeline.plan.control import SpaceRows, follow
-from pipeline.plan.history import Before, history_of
-from pipeline.plan.router import router_of
+from pipeline.plan.control import SpaceDefinition, follow_control_rows
+from pipeline.plan.history import SpacesBefore, build_history
+from pipeline.plan.router import build_router
 from pipeline.plan.settle import settle
 from pipeline.plan.summary import Summary
-from pipeline.plan.tables import check_space, layout_of
+from pipeline.plan.tables import build_table_layout, check_space
 from schemas.errors import UnsupportedError
 from schemas.field_types import type_family
 from schemas.iproto import SystemSpace
@@ -225,7 +225,7 @@ def formats(draw: Draw) -> None:
     space.name.encode()
     check_space(space)
     rows = pa.array(_rows(draw, space.fields), pa.binary())
-    found = decode_tuples(rows, layout_of([space], _types(), Spaces()))
+    found = decode_tuples(rows, build_table_layout([space], _types(), Spaces()))
     found.validate(full=True)
     canonical_keys_by(rows, key_plan([space])).validate(full=True)
 
@@ -269,9 +269,9 @@ def control(draw: Draw) -> None:
         for _ in range(draw.randrange(3) if draw.chance(2) else 0):
             fields = made.mixed_up(draw, fields)
         rows.append(_row(draw, fields, space_id))
-    known = {512: SpaceRows(made.packed(made.space_row(draw)), {0: made.packed(made.index_row(draw))})}
+    known = {512: SpaceDefinition(made.packed(made.space_row(draw)), {0: made.packed(made.index_row(draw))})}
     control_rows = [control_row(row, 10 * (i + 1)) for i, row in enumerate(rows)]
-    found = follow(known, {1: "a0000000-0000-4000-8000-000000000001"}, control_rows, frozenset())
+    found = follow_control_rows(known, {1: "a0000000-0000-4000-8000-000000000001"}, control_rows, frozenset())
     for one in found.registrations:
         assert 0 < one.local_id < 32
         assert one.uuid is None or len(one.uuid.encode("ascii")) == 36
@@ -279,8 +279,8 @@ def control(draw: Draw) -> None:
         space = rows_.decoded()
         json.dumps(asdict(space)).encode()
         space.name.encode()
-    before = Before(known, {}, {512: "s"}, {})
-    history = history_of({1: before}, {1: found.changes}, router_of(Spaces(), check_space))
+    before = SpacesBefore(known, {}, {512: "s"}, {})
+    history = build_history({1: before}, {1: found.changes}, build_router(Spaces(), check_space))
     for refusal in history.refusals:
         refusal.name.encode()
         refusal.reason.encode()

@@ -9,7 +9,7 @@ from typing import Any
 import msgpack
 import pyarrow as pa
 
-from pipeline.plan.control import SpaceRows
+from pipeline.plan.control import SpaceDefinition
 from pipeline.plan.position import LogPosition
 from pipeline.plan.summary import ControlRow
 from schemas.iproto import BodyKey, SystemSpace
@@ -140,6 +140,8 @@ def control_row(row: Row, position: int, segment: int = 0, replica_id: int | Non
     return ControlRow(place, row["type"], replica_id, position, position, index_base=base, **content)
 
 
-def space_rows(space_id: int, name: str, parts: Sequence[Any] | None = ID_PARTS, **options: Any) -> SpaceRows:
+def space_rows(
+    space_id: int, name: str, parts: Sequence[Any] | None = ID_PARTS, **options: Any
+) -> SpaceDefinition:
     indexes = {} if parts is None else {0: pack(index_tuple(space_id, parts))}
-    return SpaceRows(pack(space_tuple(space_id, name, **options)), indexes)
+    return SpaceDefinition(pack(space_tuple(space_id, name, **options)), indexes)

@@ -30,7 +30,7 @@ class Restarted:
     def __init__(self, deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
         self.deployment, self.left, self.kills = deployment, 0, 0
         self._planned: Mapping[str, Entry] | None = None
-        monkeypatch.setattr("pipeline.batch.reached", self._reached)
+        monkeypatch.setattr("pipeline.batch.note_step", self._reached)
 
     def _reached(self, step: str) -> None:
         self.left -= 1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from config.deployment import Config, SourceConfig
 from pipeline import acknowledge as acknowledge_module
-from pipeline.acknowledge import Acknowledger, passed, reader_of
+from pipeline.acknowledge import Acknowledger, passed_vclock, reader_name
 from pipeline.state import ReplicasetState, State
 from sources.spool import acks
 from sources.spool.acks import read_acks
@@ -33,18 +33,18 @@ def source(path: str = "/spool", *origins: str) -> SourceConfig:
 def test_neither_more_than_the_file_nor_more_than_is_settled(
     header: dict[int, int], settled: dict[int, int]
 ) -> None:
-    found = passed(header, ReplicasetState(1, UUID, settled=settled), source())
+    found = passed_vclock(header, ReplicasetState(1, UUID, settled=settled), source())
     assert found == {i: min(lsn, settled.get(i, 0)) for i, lsn in header.items()}
 
 
 def test_an_instance_that_the_whitelist_leaves_out_holds_nothing_up() -> None:
     one = ReplicasetState(1, UUID, settled={1: 5}, cluster={1: ONE, 2: TWO})
-    assert passed({1: 7, 2: 9}, one, source("/spool", ONE)) == {1: 5, 2: 9}
+    assert passed_vclock({1: 7, 2: 9}, one, source("/spool", ONE)) == {1: 5, 2: 9}
 
 
 def test_a_source_with_other_ids_is_told_in_its_own() -> None:
-    one = ReplicasetState(1, UUID, settled={1: 5, 40: 3}, ids={"a": {2: 40}})
-    assert passed({1: 4, 2: 9}, one, source()) == {1: 4, 2: 3}
+    one = ReplicasetState(1, UUID, settled={1: 5, 40: 3}, id_translations={"a": {2: 40}})
+    assert passed_vclock({1: 4, 2: 9}, one, source()) == {1: 4, 2: 3}
 
 
 def config(path: Path, **other: str) -> Config:
@@ -55,9 +55,9 @@ def config(path: Path, **other: str) -> Config:
 
 def test_two_warehouses_are_two_readers(tmp_path: Path) -> None:
     one, other = config(tmp_path), config(tmp_path / "x")
-    assert reader_of(one) != reader_of(other)
-    assert reader_of(one) == reader_of(config(tmp_path))
-    assert reader_of(config(tmp_path, reader="central")) == "central"
+    assert reader_name(one) != reader_name(other)
+    assert reader_name(one) == reader_name(config(tmp_path))
+    assert reader_name(config(tmp_path, reader="central")) == "central"
 
 
 def made(path: Path, *, is_spool: bool = True) -> Acknowledger:
@@ -128,6 +128,6 @@ def test_what_is_not_on_the_disk_is_not_acknowledged(tmp_path: Path, monkeypatch
 
 
 def test_a_file_system_is_forced(tmp_path: Path) -> None:
-    acknowledge_module.force_file_system(tmp_path)
+    acknowledge_module.sync_file_system(tmp_path)
     with pytest.raises(OSError, match="No such file"):
-        acknowledge_module.force_file_system(tmp_path / "none")
+        acknowledge_module.sync_file_system(tmp_path / "none")

@@ -25,7 +25,10 @@ NOTHING = cast(Any, None)
             ReplicasetState(1, A, settled={1: 4}, read={1: 4}),
             "the snapshot is at {1: 5}, the tables are at {1: 4}",
         ),
-        (ReplicasetState(1, A, settled={1: 9, 40: 2}, read={1: 9, 40: 2}, ids={"a2": {1: 40}}), "at {40: 5}"),
+        (
+            ReplicasetState(1, A, settled={1: 9, 40: 2}, read={1: 9, 40: 2}, id_translations={"a2": {1: 40}}),
+            "at {40: 5}",
+        ),
     ],
 )
 def test_the_tables_must_have_come_to_the_snapshot(known: ReplicasetState, why: str) -> None:
@@ -42,7 +45,7 @@ def test_what_is_done_again_counts_and_closes() -> None:
     found = healing.of_summaries({A: own, "other": own})
     assert found["other"] == own
     expected = {(0, 600, "INSERT"): 6, (0, 601, "INSERT"): 1, (0, 600, "UPDATE"): 3}
-    assert (found[A].rows, found[A].counts) == (5, expected)
+    assert (found[A].row_count, found[A].counts) == (5, expected)
     (closed,) = healing.gap_rows(7)
     assert (closed["epoch"], closed["state"], closed["local_id"]) == (7, "healed", 1)
     (segment,) = healing.of_segments([LogSegment(0, A, "a1", "f.snap", A1, True, {1: 5})])

@@ -101,7 +101,7 @@ def told(asked: Follower, state: State, sources: int = 1) -> dict[str, object]:
 
 def known(**more: object) -> State:
     uuid = RECORDED.info("a1").replicaset_uuid
-    one = ReplicasetState(1, uuid, maps=(MapEntry(1, 1, 1),), source="a1")
+    one = ReplicasetState(1, uuid, applier_map=(MapEntry(1, 1, 1),), last_source="a1")
     return State(replicasets={uuid: replace(one, **more)})  # type: ignore[arg-type]
 
 

@@ -73,7 +73,7 @@ def test_the_columns_that_fit_are_filled(tmp_path: Path) -> None:
     ]
     assert not made.rows("_versions")
     state = load_state(Warehouse(None, made.config().warehouse, "aggregator"))
-    assert not state.writers["people"].unfit
+    assert not state.writers["people"].has_unfit
 
 
 @pytest.mark.parametrize("kind", ["string", "unsigned", "integer"])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.offsets import offset_of
+from pipeline.offsets import parse_offset_file
 from pipeline.state import ReplicasetState, State
-from pipeline.stream import check_end
+from pipeline.stream import check_end_offset
 from schemas.errors import OffsetError
 
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}'
@@ -14,11 +14,11 @@ OFFSET = '{"replicasets":{},"version":1}'
 
 
 def test_the_third_line_is_the_offset() -> None:
-    assert offset_of(f"v1\n{METADATA}\n{OFFSET}", "offsets/0") == OFFSET
+    assert parse_offset_file(f"v1\n{METADATA}\n{OFFSET}", "offsets/0") == OFFSET
 
 
 def test_a_source_without_offset_has_none() -> None:
-    assert offset_of(f"v1\n{METADATA}\n-", "offsets/0") is None
+    assert parse_offset_file(f"v1\n{METADATA}\n-", "offsets/0") is None
 
 
 @pytest.mark.parametrize(
@@ -34,23 +34,23 @@ def test_a_source_without_offset_has_none() -> None:
 )
 def test_anything_else_is_refused_with_its_place(text: str) -> None:
     with pytest.raises(OffsetError, match="not that of one source") as caught:
-        offset_of(text, "checkpoint/offsets/7")
+        parse_offset_file(text, "checkpoint/offsets/7")
     assert caught.value.fields["file"] == "checkpoint/offsets/7"
 
 
 def test_a_batch_that_has_ended_elsewhere_is_of_another_job() -> None:
-    check_end({7: "a"}, 7, "a")
-    check_end({7: "a"}, 8, "b")
-    check_end({7: None}, 7, None)
+    check_end_offset({7: "a"}, 7, "a")
+    check_end_offset({7: "a"}, 8, "b")
+    check_end_offset({7: None}, 7, None)
     with pytest.raises(OffsetError, match="batch 7 has ended elsewhere") as caught:
-        check_end({7: "a"}, 7, "b")
+        check_end_offset({7: "a"}, 7, "b")
     assert "start with a new checkpoint" in caught.value.fields["advice"]
 
 
 def test_a_replicaset_waits_while_more_is_read_than_settled() -> None:
-    assert not ReplicasetState(1, "a", settled={1: 5}, read={1: 5}).waits
-    assert ReplicasetState(1, "a", settled={1: 5}, read={1: 6}).waits
-    assert ReplicasetState(1, "a", settled={1: 5}, read={1: 5, 2: 1}).waits
+    assert not ReplicasetState(1, "a", settled={1: 5}, read={1: 5}).has_waiting_rows
+    assert ReplicasetState(1, "a", settled={1: 5}, read={1: 6}).has_waiting_rows
+    assert ReplicasetState(1, "a", settled={1: 5}, read={1: 5, 2: 1}).has_waiting_rows
 
 
 def test_replaced_replicasets_leave_the_others() -> None:

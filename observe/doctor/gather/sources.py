@@ -13,7 +13,7 @@ import pyarrow as pa
 from config.deployment import Config
 from config.deployment import SourceConfig as Configured
 from observe.doctor.sources import LogHole, SourceFacts, StartPosition
-from pipeline.preview import begins_at
+from pipeline.preview import begin_offsets
 from pipeline.source_options import stream_options
 from pipeline.state import State
 from schemas.errors import AggregatorError, SpoolError, XlogError
@@ -95,7 +95,7 @@ def start_positions(
     options = parse_options({**stream_options(config, state, 1), "on_source_error": "skip"})
     follower = Follower(options)
     ends = follower.latest(start)
-    places = begins_at(follower, start, ends)
+    places = begin_offsets(follower, start, ends)
     positions = [
         StartPosition(uuid, entry.leader, entry.file, entry.position, uuid not in state.replicasets)
         for uuid, entry in sorted(places.items())

@@ -15,7 +15,7 @@ from deltalake.exceptions import DeltaError
 from config.deployment import Config
 from observe.doctor.gather.machine import nearest_folder
 from observe.doctor.store import StoreFacts, TableFacts
-from pipeline.checkpoint import continues_at
+from pipeline.checkpoint import resume_offset
 from pipeline.commit.load import check_format
 from schemas.errors import AggregatorError, UnsupportedError, WarehouseError
 from schemas.tables import SYSTEM_TABLES
@@ -143,7 +143,7 @@ def gather_tables(config: Config) -> TableFacts:
 def _checkpoint(warehouse: EpochWarehouse, location: str) -> tuple[str | None, bool]:
     """Return the error of reading the checkpoint, and whether there is a checkpoint."""
     try:
-        return None, continues_at(warehouse, location) is not None
+        return None, resume_offset(warehouse, location) is not None
     except AggregatorError as error:
         return str(error), True
 

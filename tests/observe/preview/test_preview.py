@@ -12,8 +12,8 @@ import pytest
 from config.deployment import Config
 from observe.preview.changes import PlannedChange, Sign, differences, planned_changes
 from pipeline.commit.load import load_state
-from pipeline.preview import preview_of
-from pipeline.start.remask import remasked
+from pipeline.preview import preview_next_run
+from pipeline.start.remask import apply_masks
 from pipeline.state import State
 from schemas.tables import SYSTEM_TABLES
 from sources.xlog.directory.offset import to_text
@@ -115,7 +115,7 @@ def test_a_run_does_what_the_plan_says(tmp_path: Path, name: str, budget: int | 
     config = one.config()
     old_tables, before = columns_by_table(config), files(tmp_path)
 
-    preview = preview_of(config)
+    preview = preview_next_run(config)
     changes = planned_changes(config, preview)
 
     assert files(tmp_path) == before
@@ -141,7 +141,7 @@ def test_a_run_does_what_the_plan_says(tmp_path: Path, name: str, budget: int | 
 def start_and_run(one: Deployment, budget: int | None) -> None:
     config = one.config()
     with one.writer() as (warehouse, writer):
-        remasked(warehouse, config, writer.state)
+        apply_masks(warehouse, config, writer.state)
     one.run(budget)
 
 
@@ -158,7 +158,7 @@ def test_without_new_rows_the_plan_is_empty(tmp_path: Path) -> None:
     one = Deployment(tmp_path, {"a1": A, "b1": B})
     one.run()
     with_checkpoint(one)
-    changes = planned_changes(one.config(), preview_of(one.config()))
+    changes = planned_changes(one.config(), preview_next_run(one.config()))
     assert {change.sign for change in changes} == {Sign.SAME}
 
 
@@ -168,7 +168,9 @@ def test_a_gap_and_a_lost_source_are_refused(tmp_path: Path) -> None:
     sorted(logs.glob("*.xlog"))[2].unlink()
     config = Deployment(tmp_path, {"a1": logs, "b1": tmp_path / "none"}).config()
     names = {
-        change.name for change in planned_changes(config, preview_of(config)) if change.sign is Sign.REFUSED
+        change.name
+        for change in planned_changes(config, preview_next_run(config))
+        if change.sign is Sign.REFUSED
     }
     assert names == {"gap_found", "rows_wait", "source_not_followed"}
 
@@ -176,7 +178,7 @@ def test_a_gap_and_a_lost_source_are_refused(tmp_path: Path) -> None:
 def test_the_plan_and_the_run_refuse_contradicting_spaces(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"spaces": {"rename": {"accounts": "types"}}}
     one = Deployment(tmp_path, {"a1": A, "b1": B}, **settings)
-    changes = planned_changes(one.config(), preview_of(one.config()))
+    changes = planned_changes(one.config(), preview_next_run(one.config()))
     one.run()
     refused = [r.refused for r in state_of(one.config()).replicasets.values()]
     assert subjects(changes, "space_refused") == {"types"}
@@ -190,4 +192,4 @@ def test_differences_are_named_by_their_path() -> None:
 
 def test_own_tables_are_those_of_the_schema(tmp_path: Path) -> None:
     config = Deployment(tmp_path, {"a1": A}).config()
-    assert set(preview_of(config).own_tables) == set(SYSTEM_TABLES)
+    assert set(preview_next_run(config).own_tables) == set(SYSTEM_TABLES)

@@ -9,7 +9,7 @@ import pytest
 from config.deployment import Types
 from config.spaces import Spaces
 from pipeline.encode.masks import Mask, check_exposed, mask_of
-from pipeline.plan.tables import layout_of
+from pipeline.plan.tables import build_table_layout
 from schemas.errors import ConfigurationError, UnsupportedError
 from schemas.space import Field, KeyPart, Space
 
@@ -20,7 +20,7 @@ def space(*fields: str, name: str = "people", key: int = 0) -> Space:
 
 
 def masked(config: Spaces, *spaces: Space, lasts: bool = False) -> Mask | None:
-    return mask_of(config, spaces, layout_of(spaces, Types(), config), lasts=lasts)
+    return mask_of(config, spaces, build_table_layout(spaces, Types(), config), lasts=lasts)
 
 
 PHONE = Spaces.model_validate({"masks": {"people": {"phone": "drop", "Mail": "drop"}}})
@@ -30,7 +30,7 @@ def test_columns_are_those_of_the_table() -> None:
     found = masked(PHONE, space("phone"), space("x", "Mail"))
     assert found is not None
     assert found.kinds == {"phone": "drop", "mail__u0": "drop"}
-    layout = layout_of((space("phone"), space("x", "Mail")), Types(), PHONE)
+    layout = build_table_layout((space("phone"), space("x", "Mail")), Types(), PHONE)
     assert found.schema(layout).names[:3] == ["id", "x", "_inexact"]
     assert not {"_tuple", "_extra", "phone", "mail__u0"} & set(found.schema(layout).names)
 

@@ -15,13 +15,13 @@ import pyarrow as pa
 
 from config.deployment import Config
 from config.spaces import Spaces
-from pipeline.plan.advance import with_settled
-from pipeline.plan.history import NOTHING, Router
-from pipeline.plan.members import entries_of
+from pipeline.plan.advance import with_settled_lsns
+from pipeline.plan.history import NO_TABLE, Router
+from pipeline.plan.members import map_entries_of_source
 from pipeline.plan.plan import BatchPlan, plan_batch, sync_spaces
 from pipeline.plan.position import LogPosition, LogSegment
-from pipeline.plan.router import router_of
-from pipeline.plan.summary import LIMBO_TYPES, LOCAL_ID, Summary, join_summaries, summary_of
+from pipeline.plan.router import build_router
+from pipeline.plan.summary import LIMBO_TYPES, LOCAL_ID, Summary, join_summaries, summarize_rows
 from pipeline.state import State
 from schemas.space import Space
 from tests.pipeline.logs import A1, A, Row, batch_of
@@ -38,7 +38,7 @@ def everything(_: Space) -> None:
     """Refuse nothing."""
 
 
-ROUTER = router_of(Spaces(), everything)
+ROUTER = build_router(Spaces(), everything)
 
 
 @dataclass(frozen=True)
@@ -112,9 +112,9 @@ class Planner:
         for number, piece in numbered.items():
             self._deal(plan, number, piece, settled[piece.replicaset])
         after = {
-            uuid: with_settled(plan.after.replicasets[uuid], settled[uuid])
+            uuid: with_settled_lsns(plan.after.replicasets[uuid], settled[uuid])
             for uuid in uuids
-            if plan.settlements[uuid].hold is not None
+            if plan.settlements[uuid].waits_from is not None
         }
         self.state = plan.after.with_replicasets(after)
         for one in plan.history.lineages:
@@ -136,7 +136,7 @@ class Planner:
             low = settlement.low_watermarks.get((number, origin), -1)
             if row["lsn"] is not None and row["lsn"] <= low:
                 continue
-            if settlement.hold is not None and position >= settlement.hold:
+            if settlement.waits_from is not None and position >= settlement.waits_from:
                 held.append(row)
                 continue
             source = piece.segment(number).source
@@ -146,7 +146,9 @@ class Planner:
                 continue
             log = piece.replicaset if origin else str(piece.instance)
             settled[source, origin] = max(settled.get((source, origin), 0), row["lsn"])
-            origin = plan.after.replicasets[piece.replicaset].ids.get(source, {}).get(origin, origin)
+            origin = (
+                plan.after.replicasets[piece.replicaset].id_translations.get(source, {}).get(origin, origin)
+            )
             name = (log, origin, row["lsn"])
             assert name not in self.fates, f"{name} is settled twice"
             self.fates[name] = fate
@@ -163,16 +165,16 @@ class Planner:
 
 def fate_of(plan: BatchPlan, uuid: str, source: str, position: LogPosition, row: Mapping[str, Any]) -> Fate:
     one = plan.after.replicasets[uuid]
-    origin = one.ids.get(source, {}).get(row["replica_id"] or LOCAL_ID, row["replica_id"])
+    origin = one.id_translations.get(source, {}).get(row["replica_id"] or LOCAL_ID, row["replica_id"])
     gone = row["type"] not in LIMBO_TYPES and any(
         r.replica_id == origin and row["tsn"] >= r.tsn and r.since <= position < r.until
         for r in plan.settlements[uuid].rolled_back
     )
-    maps = entries_of(one, source)
+    maps = map_entries_of_source(one, source)
     since = [e for e in maps if e.local_id == row["replica_id"] and e.since_lsn <= row["lsn"]]
     meanings = plan.history.meanings.get((one.id, row["space_id"]), ())
     known = [meaning.version for meaning in meanings if meaning.since <= position][-1:]
-    version = plan.history.versions[known[0]] if known and known[0] != NOTHING and not gone else None
+    version = plan.history.versions[known[0]] if known and known[0] != NO_TABLE and not gone else None
     return Fate(
         "rolled back" if gone else "committed",
         since[-1].global_id if since else None,
@@ -185,5 +187,5 @@ def _summaries(numbered: Mapping[int, Piece], sync: Mapping[str, frozenset[int]]
     found: dict[str, list[Summary]] = {}
     for number, piece in numbered.items():
         ids = sync.get(piece.replicaset, frozenset())
-        found.setdefault(piece.replicaset, []).append(summary_of(piece.rows, number, ids))
+        found.setdefault(piece.replicaset, []).append(summarize_rows(piece.rows, number, ids))
     return {uuid: join_summaries(parts) for uuid, parts in found.items()}

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import msgpack
 import pytest
 
-from pipeline.plan.control import Control, IdRegistration, SpaceRows, follow
+from pipeline.plan.control import ControlChanges, IdRegistration, SpaceDefinition, follow_control_rows
 from pipeline.plan.position import LogPosition
 from schemas.iproto import SystemSpace
 from tests.pipeline import logs
@@ -25,15 +25,15 @@ KNOWN = {600: logs.space_rows(600, "s")}
 
 def followed(
     *rows: Row,
-    spaces: dict[int, SpaceRows] | None = None,
+    spaces: dict[int, SpaceDefinition] | None = None,
     cluster: dict[int, str] | None = None,
     snapshots: frozenset[int] = frozenset(),
-) -> Control:
+) -> ControlChanges:
     told = [control_row(row, 10 * (i + 1)) for i, row in enumerate(rows)]
-    return follow(spaces or {}, cluster or {}, told, snapshots)
+    return follow_control_rows(spaces or {}, cluster or {}, told, snapshots)
 
 
-def kinds(control: Control) -> list[tuple[int, str, int]]:
+def kinds(control: ControlChanges) -> list[tuple[int, str, int]]:
     return [(one.position.position, one.kind, one.space_id) for one in control.changes]
 
 
@@ -74,7 +74,7 @@ def test_a_space_is_defined_row_by_row() -> None:
 def test_a_change_says_whose_row_and_when() -> None:
     at = datetime(2026, 1, 2, tzinfo=UTC)
     row = replace(control_row(define(600, "s"), 70, segment=3, replica_id=2), timestamp=at)
-    (one,) = follow({}, {}, [row], frozenset()).changes
+    (one,) = follow_control_rows({}, {}, [row], frozenset()).changes
     assert (one.position, one.replica_id, one.lsn, one.timestamp) == (LogPosition(3, 70, 0), 2, 70, at)
 
 
@@ -102,7 +102,7 @@ def test_a_new_format_is_a_definition() -> None:
 def test_system_spaces_and_what_belongs_to_no_space_are_passed() -> None:
     told = followed(define(511, "_mine"), index(280), index(777), logs.truncate(777), drop(778))
     emptied = ((LogPosition(0, 40, 0), 777), (LogPosition(0, 50, 0), 778))
-    assert told == Control((), (), {}, emptied), (
+    assert told == ControlChanges((), (), {}, emptied), (
         "what a drop or a truncation ends is noted for rows that wait"
     )
 

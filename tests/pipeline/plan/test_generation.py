@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pipeline.plan.generation import SnapshotGeneration, generation_of
+from pipeline.plan.generation import SnapshotGeneration, find_generation
 from pipeline.plan.position import LogPosition, LogSegment
 from pipeline.plan.settle import LsnGap
 from pipeline.state import MapEntry, ReplicasetState
@@ -39,7 +39,7 @@ def test_it_settles_its_vclock_and_names_what_is_in_no_log() -> None:
     settlement = plan.settlements[A]
     order = LogPosition(0, 0, 0)
     assert settlement.bridged == (LsnGap(1, before[1] + 1, 70, order), LsnGap(3, 1, 9, order))
-    assert (settlement.gaps, settlement.hold) == ((), None)
+    assert (settlement.gaps, settlement.waits_from) == ((), None)
     assert planner.state.replicasets[A].settled == {1: 71, 2: 1, 3: 10}
     assert planner.fates[A, 1, 71].table == "same"
     assert planner.fates[A, 3, 10].table == "new"
@@ -66,7 +66,7 @@ def test_instances_that_it_lacks_were_expelled_and_new_ones_begin_behind_it() ->
     planner.batch(snapshot({1: 70, 2: 1, 3: 9}, *NEW))
     one = planner.state.replicasets[A]
     assert one.cluster == {1: A1, 3: A3}
-    assert one.maps[-1] == MapEntry(3, planner.state.global_ids[A3], 10)
+    assert one.applier_map[-1] == MapEntry(3, planner.state.global_ids[A3], 10)
 
 
 def test_ids_that_changed_hands_behind_it_are_one_instances_each() -> None:
@@ -90,7 +90,7 @@ def test_a_hole_behind_it_is_one_as_ever() -> None:
         snapshot({1: 70, 2: 1, 3: 9}, *NEW), piece(txn(1, put(), lsn=73), lsns={1: 70, 2: 1, 3: 9})
     )
     assert [(gap.first, gap.last) for gap in plan.settlements[A].gaps] == [(71, 72)]
-    assert plan.settlements[A].hold is not None
+    assert plan.settlements[A].waits_from is not None
 
 
 def part(segment: int, vclock: dict[int, int], *, is_snapshot: bool = True) -> LogSegment:
@@ -99,10 +99,10 @@ def part(segment: int, vclock: dict[int, int], *, is_snapshot: bool = True) -> L
 
 def test_the_rest_of_a_first_snapshot_is_no_generation() -> None:
     known = ReplicasetState(1, A, settled={1: 5})
-    assert generation_of(known, [part(0, {0: 9, 1: 5})]) is None
-    assert generation_of(None, [part(0, {1: 5})]) is None
-    assert generation_of(known, [part(0, {1: 6}, is_snapshot=False), part(1, {1: 6})]) is None
-    found = generation_of(known, [part(-1, {}, is_snapshot=False), part(0, {1: 6, 2: 3})])
+    assert find_generation(known, [part(0, {0: 9, 1: 5})]) is None
+    assert find_generation(None, [part(0, {1: 5})]) is None
+    assert find_generation(known, [part(0, {1: 6}, is_snapshot=False), part(1, {1: 6})]) is None
+    found = find_generation(known, [part(-1, {}, is_snapshot=False), part(0, {1: 6, 2: 3})])
     assert found == SnapshotGeneration(
         0, {1: 6, 2: 3}, (LsnGap(1, 6, 6, LogPosition(0, 0, 0)), LsnGap(2, 1, 3, LogPosition(0, 0, 0)))
     )
@@ -111,12 +111,12 @@ def test_the_rest_of_a_first_snapshot_is_no_generation() -> None:
 def test_one_that_heals_may_be_behind_the_tables() -> None:
     known = ReplicasetState(1, A, settled={1: 9, 2: 3})
     behind = part(0, {1: 5, 2: 3})
-    assert generation_of(known, [behind]) is None
-    assert generation_of(known, [replace(behind, heals=True)]) == SnapshotGeneration(0, {1: 9, 2: 3}, ())
+    assert find_generation(known, [behind]) is None
+    assert find_generation(known, [replace(behind, heals=True)]) == SnapshotGeneration(0, {1: 9, 2: 3}, ())
 
 
 def test_it_stands_in_the_ids_of_the_replicaset() -> None:
-    known = ReplicasetState(1, A, settled={1: 5, 40: 2}, ids={"a1": {2: 40}})
-    found = generation_of(known, [part(0, {1: 5, 2: 4})])
+    known = ReplicasetState(1, A, settled={1: 5, 40: 2}, id_translations={"a1": {2: 40}})
+    found = find_generation(known, [part(0, {1: 5, 2: 4})])
     assert found is not None
     assert dict(found.settled) == {1: 5, 40: 4}

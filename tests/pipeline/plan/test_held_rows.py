@@ -9,9 +9,9 @@ import msgpack
 import pyarrow as pa
 import pytest
 
-from pipeline.plan.held_rows import has_held
-from pipeline.plan.history import NOTHING
-from pipeline.plan.summary import control_rows, headers_of
+from pipeline.plan.held_rows import has_held_rows
+from pipeline.plan.history import NO_TABLE
+from pipeline.plan.summary import control_rows, row_headers
 from schemas.iproto import BodyKey
 from tests.pipeline import logs
 from tests.pipeline.logs import A1, Row, Transaction, define, drop, index, put, register, truncate, txn
@@ -39,8 +39,8 @@ HELD = {
 
 def held(*rows: Row) -> list[tuple[int, str | None]]:
     batch = logs.batch(*(txn(1, row) for row in rows))
-    found = control_rows(batch, headers_of(batch), 0)
-    return [((row.position.position - 100) // 50, row.held) for row in found]
+    found = control_rows(batch, row_headers(batch), 0)
+    return [((row.position.position - 100) // 50, row.held_reason) for row in found]
 
 
 @pytest.mark.parametrize("name", HELD)
@@ -88,8 +88,8 @@ def test_a_held_row_stops_its_space_alone() -> None:
     assert (refusal.space_id, refusal.name) == (600, "s600")
     assert refusal.reason.endswith("(replica id 1, lsn 7)")
     meanings = plan.history.meanings[1, 600]
-    assert meanings[-2].lineage != NOTHING
-    assert meanings[-1].lineage == NOTHING
+    assert meanings[-2].lineage != NO_TABLE
+    assert meanings[-1].lineage == NO_TABLE
     assert plan.history.versions[meanings[-1].version].space.name == "s600"
     assert planner.state.replicasets[logs.A].tables == {600: "s600", 601: "s601"}
     assert 600 in planner.state.replicasets[logs.A].refused
@@ -109,7 +109,7 @@ def test_it_is_followed_again_once_it_has_no_rows(event: Row, in_one_batch: bool
         planner, _ = planned(held_)
         plan = planner.batch(Piece(logs.batch(*again, lsns={1: 6})))
     assert plan.history.refusals == ()
-    assert plan.history.meanings[1, 600][-1].lineage != NOTHING
+    assert plan.history.meanings[1, 600][-1].lineage != NO_TABLE
 
 
 def test_refusals_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -128,7 +128,7 @@ def test_a_generation_follows_it_again() -> None:
     snapshot = replace(Piece(logs.batch(txn(0, *rows))), is_snapshot=True, vclock={1: 20})
     plan = planner.batch(snapshot)
     assert plan.history.refusals == ()
-    assert plan.history.meanings[1, 600][-1].lineage != NOTHING
+    assert plan.history.meanings[1, 600][-1].lineage != NO_TABLE
     assert planner.state.replicasets[logs.A].refused == {}
 
 
@@ -137,4 +137,4 @@ def test_rows_that_are_applied_again_are_looked_at_too(name: str | None) -> None
     ranges = other("DELETE_RANGE", begin_key=[1], end_key=[])
     rows = [put(512, 1), ranges, other("TYPE_19", 400), *([HELD[name][0]] if name is not None else [])]
     table = pa.Table.from_batches([logs.batch(txn(1, *rows))])
-    assert has_held(table) == (name is not None)
+    assert has_held_rows(table) == (name is not None)

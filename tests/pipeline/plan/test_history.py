@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import pytest
 
 from config.spaces import Spaces
-from pipeline.plan.control import SpaceRows, follow
-from pipeline.plan.history import NOTHING, Before, History, Refusal, Router, history_of
+from pipeline.plan.control import SpaceDefinition, follow_control_rows
+from pipeline.plan.history import NO_TABLE, History, Refusal, Router, SpacesBefore, build_history
 from pipeline.plan.position import BEGINNING, LogPosition
-from pipeline.plan.router import router_of
+from pipeline.plan.router import build_router
 from schemas.errors import UnsupportedError
 from schemas.space import Space
 from tests.pipeline import logs
@@ -32,19 +32,19 @@ def rekey(space_id: int) -> Row:
 def history(
     *rows: Row,
     router: Router = ROUTER,
-    spaces: Mapping[int, SpaceRows] | None = None,
+    spaces: Mapping[int, SpaceDefinition] | None = None,
     refused: Mapping[int, str] | None = None,
     snapshots: frozenset[int] = frozenset(),
     vinyl: Mapping[int, frozenset[int]] | None = None,
     tables: Mapping[int, str] | None = None,
 ) -> History:
     """Return the history of replicaset 1, whose events are at positions 10, 20 and so on."""
-    control = follow(
+    control = follow_control_rows(
         spaces or {}, {}, [control_row(row, 10 * (i + 1)) for i, row in enumerate(rows)], snapshots
     )
     names = {i: one.decoded().name for i, one in (spaces or {}).items()} if tables is None else tables
-    before = Before(spaces or {}, refused or {}, names)
-    return history_of({1: before}, {1: control.changes}, router, snapshots, vinyl)
+    before = SpacesBefore(spaces or {}, refused or {}, names)
+    return build_history({1: before}, {1: control.changes}, router, snapshots, vinyl)
 
 
 def tables(found: History) -> list[tuple[str, int, int | None]]:
@@ -61,7 +61,7 @@ def tables(found: History) -> list[tuple[str, int, int | None]]:
         result += [
             (found.versions[number].table, place, end)
             for (number, place), end in zip(spans, ends, strict=True)
-            if number != NOTHING
+            if number != NO_TABLE
         ]
     return sorted(result, key=lambda one: one[1])
 
@@ -72,7 +72,7 @@ def truncated(found: History) -> list[tuple[str, int]]:
     for meanings in found.meanings.values():
         seen: dict[int, int] = {}
         for one in meanings:
-            if one.lineage != NOTHING and one.truncations > seen.get(one.lineage, 0):
+            if one.lineage != NO_TABLE and one.truncations > seen.get(one.lineage, 0):
                 result.append((found.versions[one.version].table, one.since.position))
             seen[one.lineage] = one.truncations
     for lineage in found.lineages:
@@ -160,7 +160,7 @@ def test_two_names_are_swapped() -> None:
 
 def test_two_spaces_cannot_be_in_one_table_at_once() -> None:
     spaces = {600: logs.space_rows(600, "s")}
-    router = router_of(Spaces(rename={"other": "s"}), everything)
+    router = build_router(Spaces(rename={"other": "s"}), everything)
     found = history(define(601, "other"), index(601), spaces=spaces, router=router)
     (refusal,) = found.refusals
     assert (refusal.space_id, refusal.name) == (601, "other")
@@ -185,11 +185,11 @@ def test_a_changed_key_begins_an_era() -> None:
     assert [(era.version, era.truncations) for era in lineage.eras] == [(0, 0), (1, 1)]
     assert [lineage.truncations_in(era) for era in (0, 1)] == [1, 2]
     assert found.refusals == ()
-    assert len(found.keys[1, 600]) == 2
+    assert len(found.primary_keys[1, 600]) == 2
 
 
 def test_a_space_that_was_left_out_under_another_name_is_refused_until_it_is_emptied() -> None:
-    router = router_of(Spaces(exclude=("s",)), everything)
+    router = build_router(Spaces(exclude=("s",)), everything)
     found = history(rename(600, "t"), spaces=KNOWN, router=router, tables={})
     assert found.lineages == ()
     assert [one.reason[:40] for one in found.refusals] == ["it was left out under another name, so i"]
@@ -200,7 +200,7 @@ def test_a_space_that_was_left_out_under_another_name_is_refused_until_it_is_emp
 
 
 def test_a_space_that_leaves_what_is_wanted_leaves_its_table() -> None:
-    router = router_of(Spaces(exclude=("hidden",)), everything)
+    router = build_router(Spaces(exclude=("hidden",)), everything)
     found = history(rename(600, "hidden"), spaces=KNOWN, router=router)
     assert (tables(found), truncated(found), found.refusals) == ([("s", 0, 10)], [("s", 10)], ())
 
@@ -261,10 +261,10 @@ def test_vinyl_of_a_snapshot_is_followed_where_its_runs_are_read() -> None:
 
 def test_replicasets_have_versions_of_their_own() -> None:
     before = {
-        1: Before(KNOWN, tables={600: "s"}),
-        2: Before({777: logs.space_rows(777, "s")}, tables={777: "s"}),
+        1: SpacesBefore(KNOWN, tables={600: "s"}),
+        2: SpacesBefore({777: logs.space_rows(777, "s")}, tables={777: "s"}),
     }
-    found = history_of(before, {}, ROUTER)
+    found = build_history(before, {}, ROUTER)
     assert [(one.replicaset_id, one.space.id, one.table) for one in found.versions] == [
         (1, 600, "s"),
         (2, 777, "s"),
@@ -282,7 +282,7 @@ def test_what_no_table_can_hold_is_left_out(one: Space) -> None:
 
 
 def test_names_are_taken_by_the_configuration() -> None:
-    route = router_of(Spaces(include=("a*", "b"), exclude=("ab*",), rename={"aa": "other"}), everything)
+    route = build_router(Spaces(include=("a*", "b"), exclude=("ab*",), rename={"aa": "other"}), everything)
     names = {name: route(1, space(name), (), False) for name in ("aa", "ax", "abc", "b", "c")}
     assert names == {"aa": "other", "ax": "ax", "abc": None, "b": "b", "c": None}
 
@@ -291,12 +291,12 @@ def test_what_cannot_be_carried_is_refused_with_its_reason() -> None:
     def check(_: Space) -> None:
         raise UnsupportedError("no such type")
 
-    assert router_of(Spaces(), check)(3, space(), (), False) == Refusal(3, 600, "s", "no such type")
-    assert router_of(Spaces(exclude=("s",)), check)(3, space(), (), False) is None
+    assert build_router(Spaces(), check)(3, space(), (), False) == Refusal(3, 600, "s", "no such type")
+    assert build_router(Spaces(exclude=("s",)), check)(3, space(), (), False) is None
 
 
 def test_spaces_that_are_not_merged_have_a_table_a_replicaset() -> None:
-    route = router_of(Spaces(per_replicaset=("s*",), rename={"s": "other"}), everything)
+    route = build_router(Spaces(per_replicaset=("s*",), rename={"s": "other"}), everything)
     assert (route(1, space(), (), False), route(2, space(), (), False)) == ("other__r1", "other__r2")
     assert route(1, space("a"), (), False) == "a"
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pipeline.plan.control import IdRegistration
-from pipeline.plan.members import entries_of, views_of
+from pipeline.plan.members import follow_source_ids, map_entries_of_source
 from pipeline.plan.position import LogPosition
 from pipeline.state import MapEntry, ReplicasetState
 from tests.pipeline import logs
@@ -71,7 +71,7 @@ def test_case_a_two_masters_give_one_id_to_two_replicas(allocation: Allocation) 
         assert planner.state.global_ids == {**EMPTY.global_ids, A1: 1, A2: 2, C: 3, D: 4}
         assert planner.cluster.members[D].local_id == 3
         assert one.cluster == {1: A1, 2: A2, 3: C, 32: D}
-        assert one.ids == {A2[-2:]: {3: 32}}
+        assert one.id_translations == {A2[-2:]: {3: 32}}
         assert (one.settled[3], one.settled[32]) == (2, 3)
         assert [fate(planner, 3, lsn).global_id for lsn in (1, 2)] == [3, 3]
         assert [fate(planner, 32, lsn).global_id for lsn in (1, 2, 3)] == [4, 4, 4]
@@ -88,8 +88,8 @@ def test_the_map_of_a_source_that_differs_is_written_under_its_name() -> None:
     own = [entry for entry in plan.new_maps if entry.source is not None]
     assert own == [MapRow(1, 1, 1, 1, source), MapRow(1, 2, 2, 1, source), MapRow(1, 3, 4, 1, source)]
     one = planner.state.replicasets[A]
-    common = [MapRow(1, e.local_id, e.global_id, e.since_lsn) for e in one.maps]
-    assert ids_of([*common, *own]) == one.ids, "what is loaded after a power-off is not what was"
+    common = [MapRow(1, e.local_id, e.global_id, e.since_lsn) for e in one.applier_map]
+    assert ids_of([*common, *own]) == one.id_translations, "what is loaded after a power-off is not what was"
 
 
 def test_a_stand_in_that_begins_amid_its_log_tells_its_cluster_first() -> None:
@@ -98,7 +98,7 @@ def test_a_stand_in_that_begins_amid_its_log_tells_its_cluster_first() -> None:
     tail = rows_of((txn(2, put()), txn(3, put())), {1: 3, 2: 2, 3: 0})
     planner.batch(of(A2, tail, {1: A1, 2: A2, 3: D}, vclock={1: 3, 2: 2}))
     one = planner.state.replicasets[A]
-    assert one.ids == {A2[-2:]: {3: 32}}
+    assert one.id_translations == {A2[-2:]: {3: 32}}
     assert fate(planner, 32, 1).global_id == planner.state.global_ids[D]
 
 
@@ -120,7 +120,7 @@ def test_two_orders_of_one_cluster() -> None:
     swapped = rows_of((txn(2, put()), txn(1, put()), txn(2, put()), txn(1, put())), {2: 3, 1: 1})
     planner.batch(of(A2, swapped, {1: A2, 2: A1}))
     one = planner.state.replicasets[A]
-    assert one.ids == {A2[-2:]: {1: 2, 2: 1}}
+    assert one.id_translations == {A2[-2:]: {1: 2, 2: 1}}
     assert one.settled == {1: 5, 2: 3}
     assert fate(planner, 1, 5).global_id == planner.state.global_ids[A1]
     assert fate(planner, 2, 3).global_id == planner.state.global_ids[A2]
@@ -148,7 +148,7 @@ def test_an_id_that_was_given_back_is_no_conflict() -> None:
             if rows:
                 planner.batch(of(A2, rows, {}))
         one = planner.state.replicasets[A]
-        assert (dict(one.ids), one.cluster) == ({}, {1: A1, 2: A2, 3: D})
+        assert (dict(one.id_translations), one.cluster) == ({}, {1: A1, 2: A2, 3: D})
         assert [fate(planner, 3, lsn).global_id for lsn in (1, 2, 3)] == [3, 3, 4]
 
 
@@ -157,7 +157,7 @@ def test_a_stand_in_that_is_behind_is_no_conflict() -> None:
     planner.batch(of(A1, rows_of(REUSED), {}))
     behind = rows_of(REUSED[6:], {1: 4, 2: 1, 3: 1})
     planner.batch(of(A2, behind, {1: A1, 2: A2, 3: C}))
-    assert dict(planner.state.replicasets[A].ids) == {}
+    assert dict(planner.state.replicasets[A].id_translations) == {}
     assert planner.state.replicasets[A].cluster == {1: A1, 2: A2, 3: D}
 
 
@@ -178,35 +178,37 @@ def test_what_is_announced_makes_rows_count_that_nobody_registered() -> None:
     planner = Planner()
     planner.batch(of(A1, rows, {1: A1, 2: A2}, vclock={1: 70, 2: 30}))
     assert planner.waiting == []
-    assert planner.state.replicasets[A].maps == (MapEntry(1, 1, 71), MapEntry(2, 2, 31))
+    assert planner.state.replicasets[A].applier_map == (MapEntry(1, 1, 71), MapEntry(2, 2, 31))
 
 
 def test_an_equal_sum_needs_no_mapping() -> None:
-    known = ReplicasetState(1, A, cluster={1: A1, 2: A2}, maps=(MapEntry(1, 1, 1), MapEntry(2, 2, 1)))
+    known = ReplicasetState(1, A, cluster={1: A1, 2: A2}, applier_map=(MapEntry(1, 1, 1), MapEntry(2, 2, 1)))
     segment = of(A2, [], {2: A2, 1: A1}).segment(0)
-    views = views_of(known, [segment], [], {1: A1, 2: A2})
-    assert (views.registered, dict(views.ids)) == ((), {})
-    told = views_of(known, [replace(segment, members={2: A2, 1: A1, 3: C})], [], {1: A1, 2: A2})
+    views = follow_source_ids(known, [segment], [], {1: A1, 2: A2})
+    assert (views.registered, dict(views.translations)) == ((), {})
+    told = follow_source_ids(known, [replace(segment, members={2: A2, 1: A1, 3: C})], [], {1: A1, 2: A2})
     assert told.registered == (IdRegistration(LogPosition(0, -1, 0), 3, C),)
 
 
 def test_a_source_without_a_view_is_followed_as_it_is() -> None:
-    known = ReplicasetState(1, A, cluster={3: C}, maps=(MapEntry(3, 1, 1),))
+    known = ReplicasetState(1, A, cluster={3: C}, applier_map=(MapEntry(3, 1, 1),))
     rows = [IdRegistration(LogPosition(0, 10, 0), 3, None), IdRegistration(LogPosition(0, 20, 0), 3, D)]
     segment = of(A2, []).segment(0)
-    assert dict(views_of(known, [segment], rows, {1: C}).ids) == {}
+    assert dict(follow_source_ids(known, [segment], rows, {1: C}).translations) == {}
     with_view = replace(segment, members={3: C})
-    assert dict(views_of(known, [with_view], rows, {1: C}).ids) == {}
+    assert dict(follow_source_ids(known, [with_view], rows, {1: C}).translations) == {}
     apart = replace(segment, members={})
-    assert dict(views_of(known, [apart], rows[1:], {1: C}).ids) == {A2[-2:]: {3: 32}}
+    assert dict(follow_source_ids(known, [apart], rows[1:], {1: C}).translations) == {A2[-2:]: {3: 32}}
 
 
 def test_ids_of_a_source_and_back() -> None:
     ids = {1: 2, 2: 1, 3: 32}
     assert [own_ids(ids, meant) for meant in (1, 2, 3, 4, 32, 33)] == [[2], [1], [], [4], [3], []]
-    known = ReplicasetState(1, A, maps=(MapEntry(3, 7, 1), MapEntry(32, 8, 5)), ids={"b": {3: 32}})
-    assert entries_of(known, "b") == [MapEntry(3, 8, 5)]
-    assert entries_of(known, "a") == [MapEntry(3, 7, 1), MapEntry(32, 8, 5)][:1]
+    known = ReplicasetState(
+        1, A, applier_map=(MapEntry(3, 7, 1), MapEntry(32, 8, 5)), id_translations={"b": {3: 32}}
+    )
+    assert map_entries_of_source(known, "b") == [MapEntry(3, 8, 5)]
+    assert map_entries_of_source(known, "a") == [MapEntry(3, 7, 1), MapEntry(32, 8, 5)][:1]
 
 
 def test_a_later_instance_of_an_id_in_conflict_goes_on_from_the_first_ones_lsn() -> None:
@@ -227,7 +229,7 @@ def test_an_id_whose_uuid_is_replaced_in_place_is_no_conflict() -> None:
     planner.batch(of(A1, rows_of(OF_A1), {}))
     new = logs.change("UPDATE", 320, key=[3], ops=[["=", 1, D]])
     planner.batch(of(A1, rows_of((txn(1, new), txn(3, put())), {1: 5, 3: 2})))
-    assert dict(planner.state.replicasets[A].ids) == {}
+    assert dict(planner.state.replicasets[A].id_translations) == {}
     assert fate(planner, 3, 3).global_id == planner.state.global_ids[D]
     held = {one.uuid: one.expelled for one in planner.cluster.members.values() if one.local_id == 3}
     assert held == {C: True, D: False}

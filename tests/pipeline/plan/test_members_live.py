@@ -59,7 +59,7 @@ def test_cases_a_and_b(servers: Servers) -> None:
     read(planner, logs(servers, "m2")[1:])
     assert planner.state.global_ids == {uuid(1): 1, uuid(2): 2, OWN: 3, uuid(3): 4, uuid(4): 5}, "(a)"
     one = planner.state.replicasets[REPLICASET]
-    assert list(one.ids.values()) == [{3: 32}]
+    assert list(one.id_translations.values()) == [{3: 32}]
     assert one.cluster == {1: uuid(1), 2: uuid(2), 3: uuid(3), 32: uuid(4)}
     of_replicas = {name[1:]: fate.global_id for name, fate in planner.fates.items() if name[1] >= 3}
     assert of_replicas == {(3, 1): 4, (32, 1): 5}

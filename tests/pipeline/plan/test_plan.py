@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from config.spaces import Spaces
-from pipeline.plan.control import follow
+from pipeline.plan.control import follow_control_rows
 from pipeline.plan.plan import sync_spaces
-from pipeline.plan.router import router_of
+from pipeline.plan.router import build_router
 from pipeline.state import MapEntry, ReplicasetState, State
 from tests.pipeline import logs
 from tests.pipeline.logs import (
@@ -80,7 +80,7 @@ def test_a_map_of_a_snapshot_holds_from_its_vclock() -> None:
     snapshot = piece(txn(0, register(1, A1), register(2, A2)), is_snapshot=True, vclock={0: 3, 1: 70, 2: 30})
     planner.batch(snapshot, piece(txn(1, put()), txn(2, put()), lsns={1: 70, 2: 30}))
     one = planner.state.replicasets[A]
-    assert one.maps == (MapEntry(1, 1, 71), MapEntry(2, 2, 31))
+    assert one.applier_map == (MapEntry(1, 1, 71), MapEntry(2, 2, 31))
     assert one.settled == {1: 71, 2: 31}
     assert len(planner.snapshot) == 2
 
@@ -105,7 +105,7 @@ def test_an_id_that_another_instance_gets_goes_on_from_the_last_lsn() -> None:
         for part in (rows[:cut], rows[cut:]):
             if part:
                 planner.batch(Piece(logs.batch_of(part)))
-        assert planner.state.replicasets[A].maps == expected, cut
+        assert planner.state.replicasets[A].applier_map == expected, cut
         assert [planner.fates[A, 2, lsn].global_id for lsn in range(1, 6)] == [2, 2, 3, 3, 2], cut
 
 
@@ -129,13 +129,13 @@ def test_rows_of_an_origin_that_nobody_announced_wait() -> None:
     plan = planner.batch(piece(*BEGIN, txn(1, put()), txn(3, put()), txn(1, put())))
     settlement = plan.settlements[A]
     assert settlement.reason == "replica id 3 is in no map: no row of _cluster has announced it"
-    assert settlement.hold is not None
+    assert settlement.waits_from is not None
     assert planner.names_waiting() == [(3, 1), (1, 4)]
-    assert planner.state.replicasets[A].waits
+    assert planner.state.replicasets[A].has_waiting_rows
     planner.batch(piece(txn(1, register(3, A3)), lsns={1: 4}))
     assert planner.waiting == []
     assert planner.fates[A, 3, 1].global_id == 3
-    assert not planner.state.replicasets[A].waits
+    assert not planner.state.replicasets[A].has_waiting_rows
 
 
 def test_an_origin_that_was_expelled_before_the_snapshot_holds_nothing_up() -> None:
@@ -237,7 +237,7 @@ def test_synchronous_tuples_of_a_snapshot_wait_for_nobody() -> None:
     rows = (register(1, A1), define(600, "s", is_sync=True), index(600), put(600))
     planner = Planner()
     plan = planner.batch(piece(txn(0, *rows), is_snapshot=True, vclock={1: 9}))
-    assert plan.settlements[A].hold is None
+    assert plan.settlements[A].waits_from is None
     assert [fate.table for fate in planner.snapshot] == [None, None, None, "s"]
 
 
@@ -256,12 +256,12 @@ def test_sync_spaces_are_those_known_and_those_of_the_batch() -> None:
     )
     state = State(replicasets={A: known})
     assert sync_spaces(state) == {A: frozenset({600})}
-    told = follow({}, {}, [control_row(define(700, "u", is_sync=True), 10)], frozenset())
+    told = follow_control_rows({}, {}, [control_row(define(700, "u", is_sync=True), 10)], frozenset())
     assert sync_spaces(state, {A: told, B: told}) == {A: frozenset({600, 700}), B: frozenset({700})}
 
 
 def test_a_refused_space_is_remembered_until_it_is_emptied() -> None:
-    planner = Planner(router=router_of(Spaces(exclude=("hidden",)), everything))
+    planner = Planner(router=build_router(Spaces(exclude=("hidden",)), everything))
     planner.batch(piece(*BEGIN, txn(1, define(600, "hidden")), txn(1, index(600))))
     shown = logs.change("UPDATE", 280, key=[600], ops=[["=", 2, "s"]])
     planner.batch(piece(txn(1, put(600), shown), lsns={1: 4}))

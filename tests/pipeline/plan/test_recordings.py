@@ -66,7 +66,9 @@ def same(cut: Planner, whole: Planner) -> None:
     assert cut.fates == whole.fates
     assert cut.truncations == whole.truncations
     # The last file has no rows, so a batch of its own does not take note of it.
-    assert replace(cut.state.replicasets[A], file=None) == replace(whole.state.replicasets[A], file=None)
+    assert replace(cut.state.replicasets[A], last_file=None) == replace(
+        whole.state.replicasets[A], last_file=None
+    )
     assert cut.state.replicasets[A].refused == {}
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.plan.position import LogPosition
 from pipeline.plan.settle import LsnGap, Settlement, settle
-from pipeline.plan.summary import join_summaries, summary_of
+from pipeline.plan.summary import join_summaries, summarize_rows
 from tests.pipeline import logs
 from tests.pipeline.logs import A1, A2, Transaction, batch, flagged, local, put, settling, txn
 
@@ -24,7 +24,7 @@ def settled(
     on_gap: str = "hold",
     snapshots: frozenset[int] = frozenset(),
 ) -> Settlement:
-    parts = [summary_of(batch(*rows), i) for i, rows in enumerate(segments)]
+    parts = [summarize_rows(batch(*rows), i) for i, rows in enumerate(segments)]
     members = {i: instances[i] for i in range(len(segments))}
     return settle(join_summaries(parts), read or {}, members, leader, on_gap, lambda *_: False, snapshots)
 
@@ -35,7 +35,7 @@ def applied(found: Settlement, *segments: tuple[Transaction, ...]) -> list[tuple
         (i, row["replica_id"] or 0, row["lsn"])
         for i, rows in enumerate(segments)
         for row in logs.rows_of(rows)
-        if found.counts(
+        if found.takes_effect(
             replace(
                 logs.control_row(row, 0),
                 position=LogPosition(i, row["position"], row["row"]),
@@ -51,7 +51,7 @@ def test_rows_that_were_read_are_dropped() -> None:
     assert found.low_watermarks == {(0, 1): 2, (0, 2): 6}
     assert applied(found, rows) == [(0, 1, 3), (0, 2, 7)]
     assert found.vclock == {1: 3, 2: 7}
-    assert found.hold is None
+    assert found.waits_from is None
 
 
 def test_a_second_member_tells_its_copy_once() -> None:
@@ -80,14 +80,14 @@ def test_rows_of_a_snapshot_are_no_lsns_of_anybody() -> None:
 
 def test_synchronous_rows_of_a_snapshot_are_committed() -> None:
     found = settled((txn(0, SYNC, SYNC),), snapshots=frozenset({0}))
-    assert (found.hold, found.gaps) == (None, ())
+    assert (found.waits_from, found.gaps) == (None, ())
 
 
 def test_a_gap_holds_what_stands_behind_it() -> None:
     rows = (txn(1, put()), txn(1, put(), lsn=4), txn(2, put()))
     found = settled(rows)
     assert found.gaps == (LsnGap(1, 2, 3, LogPosition(0, 150, 0)),)
-    assert found.hold == LogPosition(0, 150, 0)
+    assert found.waits_from == LogPosition(0, 150, 0)
     assert found.reason == "lsn 2..3 of replica id 1 is missing"
     assert applied(found, rows) == [(0, 1, 1)]
     assert found.vclock == {1: 4, 2: 1}
@@ -97,40 +97,40 @@ def test_a_gap_that_is_skipped_is_told_and_passed() -> None:
     rows = (txn(1, put(), lsn=3), txn(2, put()), txn(1, put(), lsn=9))
     found = settled(rows, on_gap="skip")
     assert [(gap.first, gap.last) for gap in found.gaps] == [(1, 2), (4, 8)]
-    assert (found.hold, found.reason) == (None, None)
+    assert (found.waits_from, found.reason) == (None, None)
     assert len(applied(found, rows)) == 3
 
 
 def test_local_rows_may_begin_anywhere() -> None:
     assert settled((txn(1, local(put()), put()),), read={}).gaps == ()
     rows = logs.rows_of([txn(1, local(put()))], {0: 41})
-    found = settle(summary_of(logs.batch_of(rows), 0), {}, {0: A1}, None, "hold", lambda *_: False)
+    found = settle(summarize_rows(logs.batch_of(rows), 0), {}, {0: A1}, None, "hold", lambda *_: False)
     assert (found.gaps, found.vclock) == ((), {0: 42})
 
 
 def test_the_first_of_several_gaps_holds() -> None:
     found = settled((txn(2, put(), lsn=5),), (txn(1, put(), lsn=3),))
-    assert found.hold == LogPosition(0, 100, 0)
+    assert found.waits_from == LogPosition(0, 100, 0)
     assert len(found.gaps) == 2
 
 
 def test_a_confirmed_transaction_counts() -> None:
     rows = (txn(1, put(), SYNC), txn(1, put()), txn(1, settling("CONFIRM", 1, 2)))
     found = settled(rows)
-    assert (found.hold, found.rolled_back) == (None, ())
+    assert (found.waits_from, found.rolled_back) == (None, ())
     assert len(applied(found, rows)) == 4
 
 
 def test_an_unconfirmed_one_holds_from_its_first_row() -> None:
     rows = (txn(1, put()), txn(1, put(), SYNC), txn(2, put()))
     found = settled(rows)
-    assert (found.hold, found.reason) == (LogPosition(0, 150, 0), "transaction 1:2 is not confirmed")
+    assert (found.waits_from, found.reason) == (LogPosition(0, 150, 0), "transaction 1:2 is not confirmed")
     assert applied(found, rows) == [(0, 1, 1)]
 
 
 def test_confirm_reaches_up_to_its_lsn() -> None:
     rows = (txn(1, SYNC), txn(1, SYNC), txn(1, SYNC), txn(1, settling("CONFIRM", 1, 2)))
-    assert settled(rows).hold == LogPosition(0, 200, 0)
+    assert settled(rows).waits_from == LogPosition(0, 200, 0)
 
 
 @pytest.mark.parametrize("cut", [0, 1, 2])
@@ -138,22 +138,22 @@ def test_a_transaction_that_ends_in_a_local_row_is_its_last_global_row(cut: int)
     """As 3.x writes it, in whatever batches the part is decoded."""
     rows = batch(txn(1, SYNC, local(put())), txn(1, settling("CONFIRM", 1, 1)))
     parts = [part for part in (rows.slice(0, cut), rows.slice(cut)) if part.num_rows]
-    whole = join_summaries([summary_of(part, 0) for part in parts])
+    whole = join_summaries([summarize_rows(part, 0) for part in parts])
     assert [(one.replica_id, one.lsn) for one in whole.transactions.waiting] == [(1, 1)]
-    assert settle(whole, {}, {0: A1}, None, "hold", lambda *_: False).hold is None
+    assert settle(whole, {}, {0: A1}, None, "hold", lambda *_: False).waits_from is None
 
 
 def test_confirm_of_a_part_confirms_nothing() -> None:
     """CONFIRM names the last row of a transaction."""
     rows = (txn(1, put(), SYNC), txn(1, settling("CONFIRM", 1, 1)))
-    assert settled(rows).hold == LogPosition(0, 100, 0)
+    assert settled(rows).waits_from == LogPosition(0, 100, 0)
 
 
 @pytest.mark.parametrize("kind", ["CONFIRM", "ROLLBACK", "PROMOTE"])
 def test_what_settles_one_owners_queue_leaves_anothers(kind: str) -> None:
     rows = (txn(2, SYNC), txn(1, SYNC), txn(1, settling(kind, 1, 1)))
     found = settled(rows)
-    assert (found.hold, found.reason) == (LogPosition(0, 100, 0), "transaction 2:1 is not confirmed")
+    assert (found.waits_from, found.reason) == (LogPosition(0, 100, 0), "transaction 2:1 is not confirmed")
     assert {gone.replica_id for gone in found.rolled_back} <= {1}
 
 
@@ -169,7 +169,7 @@ def test_rollback_takes_its_transaction_and_all_behind() -> None:
         txn(1, put()),
     )
     found = settled(rows)
-    assert found.hold is None
+    assert found.waits_from is None
     changes = [(0, 1, 1), (0, 1, 2), (0, 1, 3), (0, 1, 4), (0, 1, 5), (0, 2, 1), (0, 1, 8)]
     assert [row for row in changes if row not in applied(found, rows)] == changes[1:5]
 
@@ -177,7 +177,7 @@ def test_rollback_takes_its_transaction_and_all_behind() -> None:
 def test_rollback_of_a_later_one_leaves_the_first_waiting() -> None:
     rows = (txn(1, SYNC), txn(1, put(), SYNC), txn(1, settling("ROLLBACK", 1, 3)))
     found = settled(rows)
-    assert found.hold == LogPosition(0, 100, 0)
+    assert found.waits_from == LogPosition(0, 100, 0)
     assert [(r.tsn, r.since.position, r.until.position) for r in found.rolled_back] == [(2, 150, 200)]
 
 
@@ -190,7 +190,7 @@ def test_another_member_settles_the_owners_queue(kind: str) -> None:
         txn(2, put()),
     )
     found = settled(rows)
-    assert found.hold is None
+    assert found.waits_from is None
     assert [(r.replica_id, r.tsn) for r in found.rolled_back] == [(1, 2)]
     assert applied(found, rows) == [(0, 1, 1), (0, 2, 1), (0, 2, 2)]
 
@@ -199,12 +199,12 @@ def test_promote_of_nobody_settles_nothing() -> None:
     """The first PROMOTE of a replicaset finds an empty limbo and says owner 0, lsn 0."""
     rows = (txn(1, settling("PROMOTE", 0, 0, term=2)), txn(1, SYNC))
     found = settled(rows)
-    assert (found.hold, found.rolled_back) == (LogPosition(0, 150, 0), ())
+    assert (found.waits_from, found.rolled_back) == (LogPosition(0, 150, 0), ())
 
 
 def test_a_settling_row_is_its_own_origins_where_it_names_none() -> None:
     rows = (txn(1, SYNC), txn(1, {"type": "RAFT_CONFIRM", "body": logs.pack({3: 1})}))
-    assert settled(rows).hold is None
+    assert settled(rows).waits_from is None
 
 
 def test_another_members_copy_of_a_rollback_spares_what_came_later() -> None:
@@ -212,12 +212,12 @@ def test_another_members_copy_of_a_rollback_spares_what_came_later() -> None:
     copy = (txn(1, SYNC, lsn=10), txn(1, settling("ROLLBACK", 1, 10)), txn(1, put(), lsn=20))
     found = settled(waits, copy, read={1: 19})
     assert found.rolled_back == ()
-    assert (found.hold, found.reason) == (LogPosition(0, 100, 0), "transaction 1:20 is not confirmed")
+    assert (found.waits_from, found.reason) == (LogPosition(0, 100, 0), "transaction 1:20 is not confirmed")
 
 
 def test_a_copy_of_a_synchronous_transaction_waits_for_nothing() -> None:
     rows = (txn(1, SYNC), txn(1, put(), lsn=8))
-    assert settled(rows, read={1: 7}).hold is None
+    assert settled(rows, read={1: 7}).waits_from is None
 
 
 def test_a_space_waits_where_it_was_synchronous() -> None:
@@ -228,8 +228,8 @@ def test_a_space_waits_where_it_was_synchronous() -> None:
         asked.append((space_id, order))
         return order.position > 100
 
-    found = settle(summary_of(rows, 0, {600}), {}, {0: A1}, None, "hold", is_sync)
-    assert found.hold == LogPosition(0, 200, 0)
+    found = settle(summarize_rows(rows, 0, {600}), {}, {0: A1}, None, "hold", is_sync)
+    assert found.waits_from == LogPosition(0, 200, 0)
     assert asked == [(600, LogPosition(0, 100, 0)), (600, LogPosition(0, 200, 0))]
 
 
@@ -242,7 +242,7 @@ def test_the_earlier_of_gap_and_limbo_is_the_reason() -> None:
 
 def test_each_members_own_local_rows_count_apart() -> None:
     """Component 0 of a member that leads again continues from its own count, so that nothing comes twice."""
-    rows = summary_of(logs.batch(txn(0, local(put()), local(put()), local(put()))), 0)
+    rows = summarize_rows(logs.batch(txn(0, local(put()), local(put()), local(put()))), 0)
     local_lsns = {A1: 2, A2: 9}
     found = settle(rows, {0: 9, 1: 5}, {0: A1}, A2, "hold", lambda *_: False, local_lsns=local_lsns)
     assert found.low_watermarks == {(0, 0): 2, (0, 1): 5}

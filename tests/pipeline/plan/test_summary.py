@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.plan.position import LogPosition
-from pipeline.plan.summary import LsnRun, Summary, join_summaries, summary_of
+from pipeline.plan.summary import LsnRun, Summary, join_summaries, summarize_rows
 from pipeline.plan.transactions import WaitingTransaction
 from schemas.iproto import SystemSpace
 from tests.pipeline import logs
@@ -19,12 +19,12 @@ from tests.pipeline.logs import A2, A3, Transaction, batch, flagged, local, put,
 def runs(*transactions: Transaction) -> list[tuple[int, int, int, int]]:
     return [
         (run.replica_id, run.first, run.last, run.start.position)
-        for run in summary_of(batch(*transactions), 0).runs
+        for run in summarize_rows(batch(*transactions), 0).runs
     ]
 
 
 def test_nothing_is_the_summary_of_no_rows() -> None:
-    assert summary_of(batch(), 0) == Summary() == join_summaries([])
+    assert summarize_rows(batch(), 0) == Summary() == join_summaries([])
 
 
 def test_interleaved_origins_have_a_run_each() -> None:
@@ -59,7 +59,7 @@ def test_local_rows_are_a_run_of_component_0() -> None:
 def test_rows_without_lsn_are_in_no_run() -> None:
     rows = logs.rows_of([txn(1, put()), txn(1, put())])
     rows[0]["lsn"] = rows[0]["tsn"] = None
-    assert [(run.first, run.last) for run in summary_of(logs.batch_of(rows), 0).runs] == [(2, 2)]
+    assert [(run.first, run.last) for run in summarize_rows(logs.batch_of(rows), 0).runs] == [(2, 2)]
 
 
 def test_counts_are_by_segment_space_and_type() -> None:
@@ -69,7 +69,7 @@ def test_counts_are_by_segment_space_and_type() -> None:
         txn(1, {"type": "NOP"}),
         txn(1, settling("CONFIRM", 1, 3)),
     )
-    assert summary_of(rows, 7).counts == Counter(
+    assert summarize_rows(rows, 7).counts == Counter(
         {
             (7, 512, "REPLACE"): 2,
             (7, 513, "REPLACE"): 1,
@@ -88,7 +88,7 @@ def test_control_rows_are_those_that_steer() -> None:
         txn(1, logs.define(600, "s"), logs.index(600), logs.truncate(600)),
         txn(1, put(SystemSpace.SEQUENCE, 1), confirm),
     )
-    found = summary_of(rows, 3).control
+    found = summarize_rows(rows, 3).control
     assert [
         (row.position.position, row.position.row, row.space_id, row.replica_id, row.lsn) for row in found
     ] == [
@@ -107,22 +107,22 @@ def test_control_rows_are_those_that_steer() -> None:
 
 @pytest.mark.parametrize("kind", ["PROMOTE", "DEMOTE", "CONFIRM", "ROLLBACK"])
 def test_all_that_settles_is_control(kind: str) -> None:
-    assert [row.type for row in summary_of(batch(txn(1, settling(kind, 1, 1))), 0).control] == [
+    assert [row.type for row in summarize_rows(batch(txn(1, settling(kind, 1, 1))), 0).control] == [
         f"RAFT_{kind}"
     ]
 
 
 def test_a_flag_on_the_last_row_makes_the_whole_transaction_wait() -> None:
     rows = batch(txn(1, put()), txn(1, put(), put(), flagged(put())), txn(1, put()))
-    assert summary_of(rows, 2).transactions.waiting == (
+    assert summarize_rows(rows, 2).transactions.waiting == (
         WaitingTransaction(LogPosition(2, 150, 0), 1, 2, 4, None),
     )
 
 
 def test_rows_of_a_listed_space_wait_with_their_transaction() -> None:
     rows = batch(txn(1, put(512), put(600), put(512)), txn(2, put(512)), txn(1, put(600)))
-    assert summary_of(rows, 0).transactions.waiting == ()
-    assert summary_of(rows, 0, {600}).transactions.waiting == (
+    assert summarize_rows(rows, 0).transactions.waiting == ()
+    assert summarize_rows(rows, 0, {600}).transactions.waiting == (
         WaitingTransaction(LogPosition(0, 100, 0), 1, 1, 3, 600),
         WaitingTransaction(LogPosition(0, 200, 0), 1, 4, 4, 600),
     )
@@ -130,26 +130,26 @@ def test_rows_of_a_listed_space_wait_with_their_transaction() -> None:
 
 def test_an_asynchronous_one_that_queues_behind_does_not_wait_for_itself() -> None:
     behind = {**put(), "wait_sync": True}
-    assert len(summary_of(batch(txn(1, flagged(put())), txn(1, behind)), 0).transactions.waiting) == 1
+    assert len(summarize_rows(batch(txn(1, flagged(put())), txn(1, behind)), 0).transactions.waiting) == 1
 
 
 def test_transactions_of_two_origins_with_one_number_are_two() -> None:
     rows = batch(txn(1, put(), lsn=5), txn(2, flagged(put()), lsn=5))
-    assert [(row.replica_id, row.tsn) for row in summary_of(rows, 0).transactions.waiting] == [(2, 5)]
+    assert [(row.replica_id, row.tsn) for row in summarize_rows(rows, 0).transactions.waiting] == [(2, 5)]
 
 
 def test_a_row_of_a_local_space_is_part_of_its_transaction() -> None:
     rows = batch(txn(1, local(put(700)), put(), local(put(700)), flagged(put())), lsns={1: 10, 0: 50})
-    assert summary_of(rows, 0).transactions.waiting == (
+    assert summarize_rows(rows, 0).transactions.waiting == (
         WaitingTransaction(LogPosition(0, 100, 0), 1, 11, 12, None),
     )
 
 
 def test_a_cut_through_a_transaction_of_local_rows_alone_does_not_matter() -> None:
     rows = logs.rows_of([txn(1, local(put(700)), local(put(700)), local(put(700)))])
-    whole = summary_of(logs.batch_of(rows), 0)
+    whole = summarize_rows(logs.batch_of(rows), 0)
     for cut in (1, 2):
-        parts = [summary_of(logs.batch_of(part), 0) for part in (rows[:cut], rows[cut:])]
+        parts = [summarize_rows(logs.batch_of(part), 0) for part in (rows[:cut], rows[cut:])]
         assert join_summaries(parts) == whole
 
 
@@ -173,10 +173,10 @@ TRANSACTIONS = st.builds(
     st.lists(st.integers(0, 32), max_size=5),
 )
 def test_any_cut_gives_the_summary_of_the_whole(rows: list[logs.Row], cuts: list[int]) -> None:
-    whole = summary_of(logs.batch_of(rows), 4, {600})
+    whole = summarize_rows(logs.batch_of(rows), 4, {600})
     ends = [*sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
     parts = [
-        summary_of(logs.batch_of(rows[a:b]), 4, {600}) for a, b in zip([0, *ends[:-1]], ends, strict=True)
+        summarize_rows(logs.batch_of(rows[a:b]), 4, {600}) for a, b in zip([0, *ends[:-1]], ends, strict=True)
     ]
     assert join_summaries(parts) == whole
     assert join_summaries([join_summaries(parts[:2]), join_summaries(parts[2:])]) == whole
@@ -185,6 +185,6 @@ def test_any_cut_gives_the_summary_of_the_whole(rows: list[logs.Row], cuts: list
 def test_runs_of_two_segments_stay_two() -> None:
     """What was read before is told again for each segment, so a run lies in one."""
     first, second = batch(txn(1, put(), put())), batch(txn(1, put()), lsns={1: 2})
-    found = join_summaries([summary_of(first, 0), summary_of(second, 1)])
+    found = join_summaries([summarize_rows(first, 0), summarize_rows(second, 1)])
     assert found.runs == (LsnRun(1, 1, 2, LogPosition(0, 100, 0)), LsnRun(1, 3, 3, LogPosition(1, 100, 0)))
-    assert found.rows == 3
+    assert found.row_count == 3

@@ -45,7 +45,7 @@ def read(*rows: Row, snapshot: bool = False) -> Planner:
 def known(planner: Planner) -> tuple[Any, ...]:
     """Return what rows of system spaces may change."""
     one = planner.state.replicasets[A]
-    return one.spaces, one.cluster, one.maps, one.refused, planner.cluster, planner.truncations
+    return one.spaces, one.cluster, one.applier_map, one.refused, planner.cluster, planner.truncations
 
 
 def test_every_system_space_that_is_known_is_listed() -> None:

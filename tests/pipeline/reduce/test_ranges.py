@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from pipeline.changelog.rows import DELETED_RANGE, KEYED
-from pipeline.plan.tables import CHANGES
+from pipeline.plan.tables import CHANGE_TYPES
 from pipeline.reduce.ranges import Visits, ranges_in
 from pipeline.reduce.reduce_plan import ReducePlan
 from schemas.space import KeyPart, Space
@@ -64,7 +64,7 @@ def test_the_first_range_behind_each_row_of_a_key(seed: int) -> None:
         else:
             key = dice.randrange(len(keys))
             slot = keys[key][0]
-            rows.append({"meaning": slot, "type": CHANGES.index("REPLACE")})
+            rows.append({"meaning": slot, "type": CHANGE_TYPES.index("REPLACE")})
             groups.append(key)
             open_[key] = place
         slots.append(slot)
