@@ -166,7 +166,7 @@ def with_server_versions(tables: OpenTables, follower: Follower, state: State) -
     if not waiting:
         return state
     found = {
-        one.uuid: replace(one, server=server_version_of_file(follower, source, file))
+        one.uuid: replace(one, server_version=server_version_of_file(follower, source, file))
         for one, source, file, _, _ in reversed(_pending_by_segment(tables, waiting))
     }
     return state.with_replicasets(found)

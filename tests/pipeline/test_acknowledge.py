@@ -105,7 +105,7 @@ def test_the_tables_are_on_the_disk_before_a_file_may_go(
         done.append("acknowledged")
         real(spool, reader, vclock)
 
-    monkeypatch.setattr(acknowledge_module, "force_file_system", lambda path: done.append(str(path)))
+    monkeypatch.setattr(acknowledge_module, "sync_file_system", lambda path: done.append(str(path)))
     monkeypatch.setattr(acknowledge_module, "write_ack", write)
     for _ in range(3):
         acknowledge(BEGAN, STATE)
@@ -122,7 +122,7 @@ def test_what_is_not_on_the_disk_is_not_acknowledged(tmp_path: Path, monkeypatch
         raise OSError(errno.EIO, "Input/output error")
 
     (tmp_path / "w").mkdir()
-    monkeypatch.setattr(acknowledge_module, "force_file_system", failing)
+    monkeypatch.setattr(acknowledge_module, "sync_file_system", failing)
     acknowledge(BEGAN, STATE)
     assert read_acks(tmp_path) == {}
 

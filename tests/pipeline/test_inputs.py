@@ -116,11 +116,11 @@ def test_a_new_replicaset_is_asked_once_and_its_snapshot_tells_itself() -> None:
     [
         (State(), 1, True),
         (known(), 1, False),
-        (known(maps=()), 1, True),
-        (known(source="a2"), 1, True),
+        (known(applier_map=()), 1, True),
+        (known(last_source="a2"), 1, True),
         (known(), 2, True),
         (known(views={"a1": {}}), 2, False),
-        (known(source="a2", views={"a1": {}}), 1, False),
+        (known(last_source="a2", views={"a1": {}}), 1, False),
     ],
     ids=[
         "new",

@@ -239,7 +239,7 @@ def test_an_upgrade_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
         deployment.run()
         node.put(S, 5, "a", 0).close()
         deployment.run()
-    told = [record.getMessage() for record in caplog.records if "whose UPSERTs" in record.getMessage()]
+    told = [record.getMessage() for record in caplog.records if "where UPSERTs" in record.getMessage()]
     assert [("of Tarantool 2.11.8" in one, "of Tarantool 3.9.0" in one) for one in told] == [
         (True, False),
         (False, True),

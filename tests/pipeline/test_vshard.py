@@ -260,7 +260,7 @@ def test_a_source_waits_a_minute_for_the_destination(
     deployment.run()
     assert deployment.rows("_pending") == []
     assert len(keys_of(deployment)) == 10
-    assert "keys of the bucket are missing until it is read" in caplog.text
+    assert "keys of the bucket are missing until it catches up" in caplog.text
     cluster.close()
     deployment.run()
     assert keys_of(deployment) == list(range(12))
