@@ -126,12 +126,12 @@ def replicaset_of(name: str) -> int | None:
 
 
 def unescape(name: str) -> str:
-    """Return the name of the space or field of a table's or column's name.
+    """Return the name of the space or field from which `table_name` or `column_name` made a name.
 
     Raises
     ------
     WarehouseError
-        The name is truncated (see `_schema`), or not a result of `table_name` or `column_name`.
+        The name is truncated (see `_schema`), or neither function made it.
 
     """
     match = _LOCAL.fullmatch(name) or _OF_ONE.fullmatch(name)

@@ -83,14 +83,14 @@ def field_at(fields: Sequence[Any], place: int, name: str) -> Any:
 
 
 def integer_of(value: Any, name: str, least: int = 0, most: int = ID_MAX) -> int:
-    """Return an integer in a range."""
+    """Return a value that must be an integer from `least` to `most`, or raise `TupleError`."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise TupleError(f"{name} is not an integer from {least} to {most}: {shown(value)}")
     return value
 
 
 def text_of(value: Any, name: str) -> str:
-    """Return a text that is UTF-8 and not longer than `NAME_MAX`."""
+    """Return a value that must be a UTF-8 text of at most `NAME_MAX` bytes, or raise `TupleError`."""
     if not isinstance(value, str):
         raise TupleError(f"{name} is not a string: {shown(value)}")
     try:

@@ -192,7 +192,10 @@ def statistics(metadata: pq.FileMetaData) -> str:
 
 
 def _with_statistics(schema: pa.Schema, floating: Collection[str]) -> list[str]:
-    """Return the columns with statistics, parts of structs by their path: all but floating ones that are not named."""
+    """Return the columns that get statistics: all but float and double columns that are not in `floating`.
+
+    Fields of structs are named by their path.
+    """
     found: list[str] = []
     for field in schema:
         if pa.types.is_struct(field.type):

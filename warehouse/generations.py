@@ -110,7 +110,7 @@ def side_of(place: Place) -> ComparedRid:
 
 
 def compare_warehouses(a: ComparedRid, b: ComparedRid) -> Comparison:
-    """Compare two sides by their RIDs, and where both are warehouses by the epochs of their common generation, too."""
+    """Compare two RIDs; of two warehouses also compare the epochs that both have."""
     found = compare(a.node.rid, b.node.rid)
     ends = None if found.common is None else [epoch_of(one.held, found.common) for one in (a, b)]
     if ends is None or ends[0] is None or ends[1] is None:

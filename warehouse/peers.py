@@ -1,12 +1,13 @@
 """Keeps copies of a primary connected: each epoch is copied to them before the next one is committed.
 
-    start: refuse where a peer is newer → mark → join each peer → all joined: the mark is removed
-    epoch → copied to each connected peer → a copy fails: the peer is lost, the mark is set → next epoch
+    start: refuse if a peer is newer → set the mark → join each peer → when all have joined, remove the mark
+    epoch → copy it to each connected peer → if a copy fails: the peer is lost, set the mark → next epoch
 
+The mark in the primary's RID (its replication id, docs/rid.md) says that copies may exist that are not connected.
 The writer has the writer lock of each connected peer, so a peer is promoted only after its writer has ended or lost
-that lock. A peer that is lost never stops the writer: it is tried again after a while. One that lacks much is brought
-near by a thread, which copies data files alone; only the last step, with its RID, is done between two epochs.
-Not here: how one warehouse is copied (`warehouse.copy`), and the rules (`udfs.rid`, docs/rid.md).
+that lock. A peer that is lost never stops the writer: it is tried again after a while. For a peer that is far behind, a
+thread copies data files first; only the last step, which also updates the peer's RID, is done between two epochs.
+`warehouse.copy` copies a warehouse, `udfs.rid` has the rules.
 """
 
 from __future__ import annotations

@@ -40,17 +40,17 @@ _MOVING = COLLECTED_IN | {RECEIVING}
 
 
 @dataclass(frozen=True)
-class Moves:
-    """The buckets of one replicaset that are on the way in a batch. Picklable.
+class BucketMoves:
+    """The vshard buckets of one replicaset that are being moved during a batch. Picklable.
 
     Parameters
     ----------
     fields : KeyPlan
         The bucket's id as a key, by schema version; of a space that is not sharded there is none.
     places : tuple of LogPosition
-        Of the rows of `_bucket`, in the order of the log.
+        Positions of the rows of `_bucket`, in the order of the log.
     states : mapping of bytes to tuple of (int, str or None)
-        By the bucket's id as a canonical key: from how many of these rows on it has which state.
+        By the bucket's id as a canonical key: pairs of a number of these rows and the bucket's state after them.
 
     """
 
@@ -105,7 +105,7 @@ def keys_of(buckets: Sequence[int]) -> list[bytes]:
     return found
 
 
-def moves_of(plan: BatchPlan) -> dict[int, Moves]:
+def moves_of(plan: BatchPlan) -> dict[int, BucketMoves]:
     """Return the buckets on the way in a batch, by replicaset id; a replicaset without one is left out."""
     by_id = {plan.after.replicasets[uuid].id: one for uuid, one in plan.vshard_buckets.items() if one.is_used}
     if not by_id:
@@ -115,7 +115,7 @@ def moves_of(plan: BatchPlan) -> dict[int, Moves]:
     for number, one in by_id.items():
         states = _states(one) if one.fields else {}
         if states:
-            found[number] = Moves(fields, tuple(event.position for event in one.events), states)
+            found[number] = BucketMoves(fields, tuple(event.position for event in one.events), states)
     return found
 
 
@@ -131,7 +131,7 @@ def _states(shards: ReplicasetBuckets) -> dict[bytes, tuple[tuple[int, str | Non
     return dict(zip(keys_of(list(known)), map(tuple, known.values()), strict=True))
 
 
-def events_before(moves: Moves | None, segment: int, positions: Int64s, rows: Int64s) -> Int32s:
+def events_before(moves: BucketMoves | None, segment: int, positions: Int64s, rows: Int64s) -> Int32s:
     """Return how many rows of `_bucket` come before each of some consecutive rows of a segment."""
     found = np.zeros(len(positions), np.int32)
     for place in moves.places if moves is not None else ():
@@ -139,7 +139,7 @@ def events_before(moves: Moves | None, segment: int, positions: Int64s, rows: In
     return found
 
 
-def collector_events(events: Int32s, is_delete: Flags, moves: Moves | None) -> pa.Array:
+def collector_events(events: Int32s, is_delete: Flags, moves: BucketMoves | None) -> pa.Array:
     """Return the column `bucket_events` of keyed rows: of DELETEs that the garbage collector may have made."""
     if moves is None or not moves.collects:
         return pa.nulls(len(events), pa.int32())
@@ -147,9 +147,9 @@ def collector_events(events: Int32s, is_delete: Flags, moves: Moves | None) -> p
 
 
 def moved_column(
-    tuples: pa.Array, versions: Int32s, events: Int32s, wanted: Flags, moves: Moves | None
+    tuples: pa.Array, versions: Int32s, events: Int32s, wanted: Flags, moves: BucketMoves | None
 ) -> pa.Array:
-    """Return the column `moved` of `_changelog`: `received` for rows that brought tuples of received buckets.
+    """Return the column `moved` of `_changelog`: `received` for rows that vshard wrote to move a bucket here.
 
     Parameters
     ----------
@@ -159,8 +159,8 @@ def moved_column(
     events : int32[n]
         As `events_before` returns them.
     wanted : bool[n]
-        Whether a row gives a tuple.
-    moves : Moves or None
+        Whether a row can be such a row: it has a complete tuple.
+    moves : BucketMoves or None
 
     """
     nothing = pa.nulls(len(versions), pa.string())
@@ -193,12 +193,12 @@ class ShardPlan:
 
     Parameters
     ----------
-    moves : mapping of int to Moves
+    moves : mapping of int to BucketMoves
         By replicaset id.
     storages : frozenset of int
         Replicasets that are storages of vshard.
     fields : KeyPlan
-        As `Moves.fields`.
+        As `BucketMoves.fields`.
     doubled : mapping of bytes to frozenset of (int, int)
         By the bucket's id as a canonical key: pairs of replicasets that hold it at once, the lower id first.
     versions : mapping of str to int
@@ -208,7 +208,7 @@ class ShardPlan:
 
     """
 
-    moves: Mapping[int, Moves]
+    moves: Mapping[int, BucketMoves]
     storages: frozenset[int]
     fields: KeyPlan
     doubled: Mapping[bytes, frozenset[tuple[int, int]]]

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.changelog.moves import Moves, moves_of
+from pipeline.changelog.moves import BucketMoves, moves_of
 from pipeline.plan.history import NO_TABLE, History, Meaning
 from pipeline.plan.members import map_entries_of_source
 from pipeline.plan.plan import BatchPlan
@@ -140,7 +140,7 @@ class SegmentPlan:
         The same by replica id, for rows of several peers.
     upgrades : tuple of (LogPosition, str)
         From which row on the rows of the segment are of another version.
-    moves : Moves or None
+    moves : BucketMoves or None
         vshard's buckets of the replicaset that are on the way; None where there are none.
 
     """
@@ -163,7 +163,7 @@ class SegmentPlan:
     server: str | None = None
     servers: Mapping[int, str] = field(default_factory=dict)
     upgrades: tuple[Upgrade, ...] = ()
-    moves: Moves | None = None
+    moves: BucketMoves | None = None
 
 
 def segment_plans(plan: BatchPlan) -> dict[int, SegmentPlan]:
@@ -184,7 +184,7 @@ def _segment_plan(
     segment: LogSegment,
     low_watermarks: Mapping[int, int],
     meanings: Meanings,
-    moves: Mapping[int, Moves],
+    moves: Mapping[int, BucketMoves],
 ) -> SegmentPlan:
     uuid = segment.replicaset_uuid
     one, settlement = plan.after.replicasets[uuid], plan.settlements[uuid]

@@ -20,7 +20,7 @@ from pipeline.commit.epoch import LOW_CARDINALITY, append_rows, commit_epoch
 from pipeline.commit.records import (
     filled_rows,
     gap_rows,
-    odd_rows,
+    malformed_rows,
     schema_versions,
     vclock_components,
     waited,
@@ -140,7 +140,7 @@ def commit_batch(
     commit("_conflicts", written.conflicts)
     commit("_quarantine", written.quarantine)
     records: dict[str, list[Any]] = {
-        "_quarantine": odd_rows(plan),
+        "_quarantine": malformed_rows(plan),
         "_schema": schema.rows_of(schema_versions(plan, after), plan.epoch),
         "_gaps": [*divergence_rows(written.divergences, plan.epoch), *_gaps(tables, plan, after), *closed],
         "_vclock": [asdict(component) for component in vclock_components(plan, after)],

@@ -50,8 +50,8 @@ def _version(now: ReplicasetState, space_id: int, change: SpaceChange | None) ->
     )
 
 
-def odd_rows(plan: BatchPlan) -> list[dict[str, Any]]:
-    """Return rows of `_quarantine`: rows of system spaces that are malformed."""
+def malformed_rows(plan: BatchPlan) -> list[dict[str, Any]]:
+    """Return the rows that `_quarantine` gets for malformed rows of system spaces."""
     segments = {segment.segment: segment for segment in plan.segments}
     return [
         {

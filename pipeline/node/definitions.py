@@ -245,7 +245,7 @@ def _widest(types: set[str]) -> str:
 
 
 def _index_of(row: Sequence[Any]) -> tuple[Index, str | None]:
-    """Return a secondary index, and why it is not served."""
+    """Return a secondary index, and why the node cannot offer it; None if it can."""
     name = text_of(field_at(row, 2, "the name of an index"), "the name of an index")
     kind = text_of(field_at(row, 3, "the type of an index"), "the type of an index").lower()
     given = field_at(row, 4, "the options of an index")

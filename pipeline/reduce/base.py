@@ -77,7 +77,7 @@ class BaseRequest:
 
 
 def keyed_rows(rows: pa.Table, plan: ReducePlan) -> KeyedRows:
-    """Return keyed rows with their keys brought together."""
+    """Return the rows with a number for each distinct key: rows of one key and slot get the same number."""
     whole = rows.combine_chunks()
     slots = plan.meaning_slots[_numbers(whole["meaning"])]
     keys = as_array(whole["key"])
@@ -85,10 +85,10 @@ def keyed_rows(rows: pa.Table, plan: ReducePlan) -> KeyedRows:
 
 
 class KeyFilter(Protocol):
-    """Which keys are meant."""
+    """Chooses the keys that a function works on."""
 
     def __call__(self, keys: pa.Array, /) -> NDArray[np.bool_]:
-        """Return whether each key is."""
+        """Return for each key whether it is chosen."""
 
 
 class KeyTables(Protocol):

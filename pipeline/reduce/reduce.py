@@ -1,8 +1,8 @@
-"""Keyed rows and the versions before → each replicaset's versions that changed.
+"""Computes each replicaset's changed versions from the keyed rows of a batch and the versions before it. Pure.
 
-Pure. Rows are reduced slot by slot: a slot is an era of a lineage, in which a key is a key. Where a primary key
-changes, the versions so far continue in the next slot under their new keys. At the end each lineage's versions go to
-its table; the table that they left loses them.
+A slot is one lineage (one incarnation of a space) in one era (a time in which its primary key stays the same). Rows are
+reduced slot by slot. Where the primary key changes, the versions so far get their new keys in the next slot. At the end
+the versions of each lineage go to its table, and are removed from a table that the lineage has left.
 """
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ class _Reduction:
                 self.faults.setdefault(key, []).extend(found.faults)
 
     def _base_versions(self, keys: Int32s) -> dict[int, BaseVersion]:
-        """Return the versions of some keys as they are before an era; none of a key that has none."""
+        """Return the versions that some keys have before an era, by key; a key without a version is left out."""
         versions = self.versions
         known = keys[versions.states[keys] != NONE]
         tuples = self._tuples(versions.tuples[known]).to_pylist()

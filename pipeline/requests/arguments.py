@@ -52,7 +52,7 @@ class RebuildArguments(Arguments):
 
 
 class ConflictsArguments(Arguments):
-    """Note rows of `_conflicts` that validation found."""
+    """The arguments of a request to add conflicts that validation found to `_conflicts`."""
 
     rows: tuple[Mapping[str, Any], ...]
 

@@ -124,7 +124,7 @@ def choose(versions: KeyVersions, count: int, plan: ResolvePlan) -> Choices:
     winners = last.copy()
     makes = np.array([table.policy.make is not None for table in plan.tables], np.bool_)
     asked = ordered[makes[versions.tables[ordered]]]
-    made = _made(versions, asked, plan) if len(asked) else {}
+    made = _policy_outcomes(versions, asked, plan) if len(asked) else {}
     for key, outcome in made.items():
         winners[key] = MADE if outcome.tuple is not None else NOBODY
         if outcome.winner is not None:
@@ -188,8 +188,10 @@ def _set_lost_by(
         lost_by[rows[differs]] = number
 
 
-def _made(versions: KeyVersions, ordered: NDArray[np.intp], plan: ResolvePlan) -> dict[int, Outcome]:
-    """Return what policies make of the versions of their keys, which come in order; `winner` numbers a version."""
+def _policy_outcomes(
+    versions: KeyVersions, ordered: NDArray[np.intp], plan: ResolvePlan
+) -> dict[int, Outcome]:
+    """Return the policies' outcome for each key; versions come ordered by key, and `winner` numbers a version."""
     keys = versions.keys[ordered]
     starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
     tuples = versions.tuples.take(pa.array(ordered)).to_pylist()

@@ -357,9 +357,9 @@ def _puts(found: _Contended, choices: Choices) -> pa.Table:
             pa.array(versions.tables[rows]),
             found.keys.take(place),
             versions.tuples.take(place),
-            _known(versions.global_ids[rows]),
+            _null_if_negative(versions.global_ids[rows]),
             pa.array(versions.replicasets[rows]),
-            _known(versions.lsns[rows]),
+            _null_if_negative(versions.lsns[rows]),
             time_column(versions.times[rows]),
             time_column(versions.created[rows]),
         ],
@@ -381,9 +381,9 @@ def _made_rows(found: _Contended, choices: Choices, keys: NDArray[np.intp]) -> p
             pa.array(versions.tables[last]),
             found.keys.take(pa.array(last)),
             pa.array([choices.made[int(key)].tuple for key in keys], pa.binary()),
-            _known(versions.global_ids[last]),
+            _null_if_negative(versions.global_ids[last]),
             pa.array(-versions.replicasets[last]),
-            _known(versions.lsns[last]),
+            _null_if_negative(versions.lsns[last]),
             time_column(versions.times[last]),
             time_column(created),
         ],
@@ -400,13 +400,13 @@ def _kept(found: _Contended, rows: NDArray[np.intp], plan: ResolvePlan) -> pa.Ta
         "key": found.keys.take(place),
         "replicaset_id": pa.array(versions.replicasets[rows]),
         "tuple": versions.tuples.take(place),
-        "global_id": _known(versions.global_ids[rows]),
-        "lsn": _known(versions.lsns[rows]),
+        "global_id": _null_if_negative(versions.global_ids[rows]),
+        "lsn": _null_if_negative(versions.lsns[rows]),
         "timestamp": time_column(versions.times[rows]),
         "created": time_column(versions.created[rows]),
     }
     return version_rows(columns, versions.states[rows], plan)
 
 
-def _known(numbers: Int64s) -> pa.Array:
+def _null_if_negative(numbers: Int64s) -> pa.Array:
     return pa.array(numbers, pa.int64(), mask=numbers < 0)

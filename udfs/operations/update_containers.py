@@ -44,7 +44,7 @@ class Array:
             pos = end
 
     def render(self, _: UpdatedField, node: FormatNode | None) -> bytes:
-        """Return the array; an element's format node is that of its final position."""
+        """Return the updated array as MessagePack; each element is checked by the format of its final position."""
         if node is None:
             return encode_array(len(self.items)) + b"".join(item.render(None) for item in self.items)
         encoded = (item.render(node.children.get(number)) for number, item in enumerate(self.items))

@@ -68,7 +68,7 @@ def _misfits(plan: Plan, faults: Statuses) -> pa.Array:
 
 
 def _inexact(plan: Plan, statuses: Statuses, good: NDArray[np.bool_]) -> pa.Array:
-    """Return `_inexact`: the names of the columns that hold less than the tuple, in order."""
+    """Return the column `_inexact`: for each row, the columns whose value is less exact than the tuple's field."""
     loses = (statuses == scalars.INEXACT) & good
     rows = np.flatnonzero(loses.any(axis=0))
     keys = np.packbits(loses[:, rows], axis=0).T

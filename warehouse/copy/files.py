@@ -88,7 +88,7 @@ def copy(source: Place, target: Place, *path: str) -> int:
 
 
 def remove(place: Place, *path: str) -> None:
-    """Remove a file, and Hadoop's checksum of it, where they are."""
+    """Remove a file and Hadoop's checksum file of it, if they exist."""
     final = place.at(*path)
     for info in place.fs.get_file_info([hadoop_sum(final), final]):
         if info.type == pafs.FileType.File:
@@ -121,7 +121,7 @@ def noted(place: Place) -> set[str]:
 
 
 def remove_folder(place: Place, *folder: str) -> None:
-    """Remove a folder with all that is in it, where it is."""
+    """Remove a folder with everything in it, if it exists."""
     if place.fs.get_file_info(place.at(*folder)).type == pafs.FileType.Directory:
         place.fs.delete_dir(place.at(*folder))
 

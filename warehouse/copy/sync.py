@@ -343,13 +343,14 @@ def _separate(ours: RidTable, target: Place) -> tuple[TableVersions, Node]:
 
 
 def _start(ours: RidTable, theirs: RidTable, given: Node, found: Comparison, known: int | None) -> None:
-    """Announce the sync in the target's RID; after a split brain the target's own generations are dropped.
+    """Record in the target's RID that a sync begins; after a split brain, remove the target's own generations.
 
     Parameters
     ----------
     ours, theirs : RidTable
+        The source's, and the target's.
     given : Node
-        The source.
+        The source's node.
     found : Comparison
     known : int or None
         After a split brain, the last epoch that both have.

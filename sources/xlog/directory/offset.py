@@ -229,12 +229,12 @@ def _entry_of(uuid: str, value: object) -> Entry:
 
 
 def from_document(document: object) -> dict[str, Entry]:
-    """Return the offset of a JSON document.
+    """Parse an offset from its JSON document.
 
     Raises
     ------
     OffsetError
-        If it differs from what `to_document` makes in more than the order of keys.
+        `to_document` would not make this document; the order of its keys does not matter.
 
     """
     _require(isinstance(document, Mapping), f"an offset is an object, not {document!r}")

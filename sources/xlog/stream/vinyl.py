@@ -214,8 +214,9 @@ def _missing(directory: Directory, file: str) -> XlogMissingError:
 
 
 def as_snapshot_rows(batches: Iterable[pa.RecordBatch], space_id: int) -> Iterator[pa.RecordBatch]:
-    """Yield the statements of a part of a run as rows of its snapshot, in reverse order, with its damaged places.
+    """Yield the statements of a part of a run file as if they were rows of a snapshot, the last one first.
 
+    Corrupt records of the part are yielded too.
     A run that was written during a read transaction has several statements of one key, the newest first.
     """
     for batch in reversed(list(batches)):
