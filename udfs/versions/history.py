@@ -1,4 +1,4 @@
-"""Computes all versions of each key, for Spark's `mapInArrow` over rows sorted by key and order.
+"""Computes all versions of each key, for Spark's `mapInArrow` over rows sorted by key and position in the log.
 
 Returns each row that has an effect, with the version after it. Runs Python per row, so it serves queries on one space
 and never a batch.
@@ -6,7 +6,9 @@ and never a batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -14,100 +16,178 @@ import pyarrow as pa
 from schemas.states import VersionState
 from udfs.operations.tuple_format import TupleFormat
 from udfs.versions.fold_state import Fold
+from udfs.versions.version import RowChange
 
-ROW_COLUMNS = ("type", "tuple", "operations", "index_base", "global_id", "lsn", "timestamp", "layout")
-"""Columns of the input, besides those of the key and the carried ones."""
+KEY = ("replicaset_id", "_key")
+"""Columns that identify a key of one replicaset."""
 
-_TIME = pa.timestamp("us", tz="UTC")
+POSITION = ("segment", "position", "row")
+"""Columns with the position of a row in its replicaset's log."""
 
-RESULT_FIELDS: tuple[tuple[str, pa.DataType], ...] = (
-    ("state", pa.string()),
-    ("tuple", pa.binary()),
-    ("global_id", pa.int64()),
-    ("lsn", pa.int64()),
-    ("timestamp", _TIME),
-    ("layout", pa.int32()),
-    ("reason", pa.string()),
+ROW = ("type", "tuple", "operations", "index_base", "global_id", "lsn", "timestamp", "layout")
+"""Columns of a row of the log, in the order of `udfs.versions.version.RowChange`."""
+
+COLUMNS = (*KEY, *POSITION, "epoch", *ROW)
+"""Columns of the input."""
+
+VERSIONS = pa.schema(
+    [
+        ("replicaset_id", pa.int32()),
+        ("_key", pa.binary()),
+        ("segment", pa.int64()),
+        ("position", pa.int64()),
+        ("row", pa.int32()),
+        ("epoch", pa.int64()),
+        ("type", pa.string()),
+        ("state", pa.string()),
+        ("tuple", pa.binary()),
+        ("global_id", pa.int64()),
+        ("lsn", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("layout", pa.int32()),
+        ("reason", pa.string()),
+    ]
 )
-"""Columns of the result, after those of the key and the carried ones.
+"""Columns of the result.
 
 `state`: present, deleted, unfit (the row could not be applied, so the tuple is unknown; `reason` says why).
 """
 
-RESULT_SPARK = (
-    "state string, tuple binary, global_id bigint, lsn bigint, timestamp timestamp, layout int, reason string"
-)
-"""The same columns for `mapInArrow`'s schema."""
+_BATCH_ROWS = 10_000
 
 
-def history_arrow(
+Position = tuple[int, int, int]
+"""The position of a row in its replicaset's log: segment, byte offset of the block, row in the block."""
+
+
+@dataclass(frozen=True)
+class EndOfAllVersions:
+    """A row of the log that ends all versions that a space has in one replicaset: a TRUNCATE, or a drop.
+
+    Parameters
+    ----------
+    place : Position
+    epoch : int
+    lsn : int or None
+    timestamp : int or None
+        In microseconds since 1970.
+
+    """
+
+    place: Position
+    epoch: int
+    lsn: int | None
+    timestamp: int | None
+
+
+def key_versions(
     batches: Iterable[pa.RecordBatch],
-    by: Sequence[str],
-    carried: Sequence[str],
     formats: Sequence[TupleFormat],
+    ends: Mapping[int, Sequence[EndOfAllVersions]] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the versions of each key in order.
 
     Parameters
     ----------
     batches : iterable of RecordBatch
-        Columns `by` (never null), `carried` and `ROW_COLUMNS`; rows sorted by `by`, then in the order of the log.
-        A key's rows may span several batches.
-    by : sequence of str
-        The columns that name a key, replicaset included.
-    carried : sequence of str
-        Columns of a row that are copied to its version.
+        `COLUMNS`; rows sorted by `KEY` (never null), then by `POSITION`. A key's rows may span several batches.
     formats : sequence of TupleFormat
         Indexed by the column `layout`.
+    ends : mapping of int to sequence of EndOfAllVersions, optional
+        By replicaset id, in the order of the log.
 
     Yields
     ------
     RecordBatch
-        Columns `by`, `carried` and `RESULT_FIELDS`, one row per row of the log that had an effect or failed.
+        `VERSIONS`, one row for each row of the log, or end of all versions, that had an effect or failed.
 
     """
-    state, held = Fold(formats), None
-    kept = [*by, *carried]
+    collector = _VersionCollector(Fold(formats), ends or {})
     for batch in batches:
-        keys = list(zip(*(batch.column(name).to_pylist() for name in by), strict=True))
-        places, rows = [], []
-        for place, (key, row) in enumerate(zip(keys, _rows(batch), strict=True)):
-            if key != held:
-                state.start(None)
-                held = key
-            made = _apply(state, row)
-            if made is not None:
-                places.append(place)
-                rows.append(made)
-        if rows:
-            yield _result(batch.select(kept).take(pa.array(places)), rows)
+        for row in _rows(batch):
+            collector.add(row)
+            if len(collector.found) >= _BATCH_ROWS:
+                yield collector.taken()
+    collector.finish_key()
+    yield collector.taken()
 
 
-def _apply(state: Fold, row: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Apply a row; return the version after it, None if it changed nothing."""
-    state.is_changed = False
-    faults = len(state.faults)
-    state.apply(row)
-    _, _, _, _, global_id, lsn, timestamp, layout = row
-    if len(state.faults) > faults:
-        return VersionState.UNFIT, None, global_id, lsn, timestamp, layout, state.faults[-1].reason
-    if not state.is_changed:
-        return None
-    version = state.version
-    word = VersionState.PRESENT if state.is_present else VersionState.DELETED
-    return word, version.tuple, version.global_id, version.lsn, version.timestamp, version.layout, None
+class _VersionCollector:
+    """Collects the versions of one key after another in `found`, as rows of `VERSIONS`."""
+
+    def __init__(self, state: Fold, ends: Mapping[int, Sequence[EndOfAllVersions]]) -> None:
+        self.found: list[tuple[Any, ...]] = []
+        self._state, self._ends = state, ends
+        self._places = {replicaset_id: [one.place for one in own] for replicaset_id, own in ends.items()}
+        self._key: tuple[int, bytes] | None = None
+        self._place: Position = (0, 0, 0)
+
+    def add(self, values: tuple[Any, ...]) -> None:
+        """Apply a row (`COLUMNS`), after the end of all versions before it."""
+        key, place, epoch = values[:2], values[2:5], values[5]
+        if key != self._key:
+            self.finish_key()
+            self._state.start(None)
+            self._key = key
+        else:
+            self._apply_end(place)
+        self._apply(place, epoch, RowChange(*values[6:]))
+        self._place = place
+
+    def finish_key(self) -> None:
+        """Apply the end of all versions that follows the last row of the key."""
+        if self._key is not None:
+            self._apply_end(None)
+
+    def _apply_end(self, until: Position | None) -> None:
+        """Apply the first end of all versions after the key's last row, and before `until` if it is given.
+
+        A later one finds no version.
+        """
+        replicaset_id = self._key[0] if self._key is not None else 0
+        places = self._places.get(replicaset_id, [])
+        number = bisect_right(places, self._place)
+        if number < len(places) and (until is None or places[number] < until):
+            end = self._ends[replicaset_id][number]
+            # No instance is named, as the row is of the whole space.
+            row = RowChange("DELETE", None, None, None, None, end.lsn, end.timestamp)  # type: ignore[arg-type]
+            self._apply(end.place, end.epoch, row)
+
+    def _apply(self, place: Position, epoch: int, row: RowChange) -> None:
+        """Apply a row, and add the version after it if there is one."""
+        state = self._state
+        state.is_changed = False
+        faults = len(state.faults)
+        state.apply(row)
+        if len(state.faults) > faults:
+            made: tuple[Any, ...] = (
+                VersionState.UNFIT,
+                None,
+                row.global_id,
+                row.lsn,
+                row.timestamp,
+                row.layout,
+            )
+        elif state.is_changed:
+            name = VersionState.PRESENT if state.is_present else VersionState.DELETED
+            version = state.version
+            made = (name, version.tuple, version.global_id, version.lsn, version.timestamp, version.layout)
+        else:
+            return
+        reason = state.faults[-1].reason if len(state.faults) > faults else None
+        self.found.append((*(self._key or ()), *place, epoch, row.kind, *made, reason))
+
+    def taken(self) -> pa.RecordBatch:
+        """Return the versions that were collected since the last call."""
+        columns = list(zip(*self.found, strict=True)) or [()] * len(VERSIONS)
+        self.found = []
+        arrays = [pa.array(column, one.type) for column, one in zip(columns, VERSIONS, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=VERSIONS)
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
     columns = []
-    for name in ROW_COLUMNS:
+    for name in COLUMNS:
         column = batch.column(name)
         columns.append(column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column)
     return zip(*(column.to_pylist() for column in columns), strict=True)
-
-
-def _result(keys: pa.RecordBatch, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
-    values = zip(*rows, strict=True)
-    columns = [pa.array(column, kind) for column, (_, kind) in zip(values, RESULT_FIELDS, strict=True)]
-    names = [*keys.schema.names, *(name for name, _ in RESULT_FIELDS)]
-    return pa.RecordBatch.from_arrays([*keys.columns, *columns], names=names)

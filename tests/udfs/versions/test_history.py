@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgpack
@@ -11,15 +12,16 @@ from hypothesis import strategies as st
 
 from udfs.operations.tuple_format import TupleFormat
 from udfs.versions.fold import fold
-from udfs.versions.history import ROW_COLUMNS, history_arrow
+from udfs.versions.history import COLUMNS, KEY, POSITION, VERSIONS, EndOfAllVersions, key_versions
 from udfs.versions.version import RowChange
 
 FORMATS = (TupleFormat(),)
 SCHEMA = pa.schema(
     [
-        *(("key", pa.binary()), ("place", pa.int32()), ("type", pa.string()), ("tuple", pa.binary())),
-        *(("operations", pa.binary()), ("index_base", pa.int32()), ("global_id", pa.int64())),
-        *(("lsn", pa.int64()), ("timestamp", pa.timestamp("us", tz="UTC")), ("layout", pa.int32())),
+        *(VERSIONS.field(name) for name in (*KEY, *POSITION, "epoch")),
+        *(("type", pa.string()), ("tuple", pa.binary()), ("operations", pa.binary())),
+        *(("index_base", pa.int32()), ("global_id", pa.int64()), ("lsn", pa.int64())),
+        *(("timestamp", pa.timestamp("us", tz="UTC")), ("layout", pa.int32())),
     ]
 )
 
@@ -30,18 +32,24 @@ def change(kind: str, lsn: int, value: Any = None, operations: Any = None) -> Ro
     return RowChange(kind, data, packed, 1 if operations else None, 7, lsn, 1000 * lsn)
 
 
-def versions_of(changes: dict[bytes, list[RowChange]], cuts: list[int] | None = None) -> list[dict[str, Any]]:
+def versions_of(
+    changes: dict[bytes, list[RowChange]],
+    cuts: list[int] | None = None,
+    ended_at: Sequence[int] = (),
+) -> list[dict[str, Any]]:
+    """Return the versions of keys of replicaset 3, whose space was truncated at some bytes; a row's byte is its lsn."""
     rows = [
-        {"key": key, "place": place, **dict(zip(("type", *ROW_COLUMNS[1:]), one, strict=True))}
+        dict(zip(COLUMNS, (3, key, 0, one.lsn, 0, 5, *one), strict=True))
         for key, own in sorted(changes.items())
-        for place, one in enumerate(own)
+        for one in own
     ]
     batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
-    ends = sorted({min(cut, len(rows)) for cut in cuts or []} | {len(rows)})
-    begins = [0, *ends[:-1]]
-    batches = [batch.slice(begin, end - begin) for begin, end in zip(begins, ends, strict=True)]
-    found = history_arrow(batches, ["key"], ["place"], FORMATS)
-    return [row for part in found for row in part.to_pylist()]
+    bounds = sorted({min(cut, len(rows)) for cut in cuts or []} | {len(rows)})
+    begins = [0, *bounds[:-1]]
+    batches = [batch.slice(begin, end - begin) for begin, end in zip(begins, bounds, strict=True)]
+    ends = {3: [EndOfAllVersions((0, byte, 1), 6, 1000 + byte, byte) for byte in ended_at]}
+    found = [row for part in key_versions(batches, FORMATS, ends) for row in part.to_pylist()]
+    return [row | {"place": row["position"]} for row in found]
 
 
 LIFE = [
@@ -65,7 +73,28 @@ def test_each_row_with_an_effect_is_a_version() -> None:
         (7, "present", [1, "again", 1]),
         (9, "present", [2]),
     ]
-    assert [row["place"] for row in found] == [1, 2, 3, 5, 6, 0]
+    assert [row["place"] for row in found] == [2, 3, 4, 6, 7, 9]
+    assert {(row["replicaset_id"], row["epoch"]) for row in found} == {(3, 5)}
+
+
+def test_a_truncation_ends_the_versions_that_there_are() -> None:
+    rows = [
+        change("INSERT", 2, [1]),
+        change("REPLACE", 4, [1, 2]),
+        change("DELETE", 8),
+        change("INSERT", 9, [1]),
+    ]
+    found = versions_of({b"k": rows, b"later": [change("INSERT", 7, [2])]}, ended_at=[1, 5, 6, 8, 10, 11])
+    assert [(row["_key"], row["lsn"], row["type"], row["state"], row["epoch"]) for row in found] == [
+        (b"k", 2, "INSERT", "present", 5),
+        (b"k", 4, "REPLACE", "present", 5),
+        (b"k", 1005, "DELETE", "deleted", 6),
+        (b"k", 9, "INSERT", "present", 5),
+        (b"k", 1010, "DELETE", "deleted", 6),
+        (b"later", 7, "INSERT", "present", 5),
+        (b"later", 1008, "DELETE", "deleted", 6),
+    ]
+    assert [row["global_id"] for row in found if row["state"] == "deleted"] == [None, None, None]
 
 
 def test_a_row_that_cannot_be_applied_is_an_unknown_version() -> None:
@@ -88,17 +117,23 @@ CHANGES = st.lists(
 )
 
 
-@given(st.lists(CHANGES, min_size=1, max_size=4), st.lists(st.integers(0, 30), max_size=4))
+@given(
+    st.lists(CHANGES, min_size=1, max_size=4),
+    st.lists(st.integers(0, 30), max_size=4),
+    st.sets(st.integers(0, 9), max_size=3),
+)
 def test_any_division_into_batches_gives_the_same_versions(
-    keys: list[list[tuple[str, Any, Any]]], cuts: list[int]
+    keys: list[list[tuple[str, Any, Any]]], cuts: list[int], ended_at: set[int]
 ) -> None:
     changes = {
         bytes([number]): [change(kind, lsn, value, ops) for lsn, (kind, value, ops) in enumerate(own, 1)]
         for number, own in enumerate(keys)
     }
-    found = versions_of(changes, cuts)
-    assert found == versions_of(changes)
+    found = versions_of(changes, cuts, sorted(ended_at))
+    assert found == versions_of(changes, None, sorted(ended_at))
     for key, own in changes.items():
-        last = fold(None, own, FORMATS)
-        rows = [row for row in found if row["key"] == key]
+        ends = [change("DELETE", byte) for byte in ended_at]
+        # At the same byte the row comes first: it is row 0 of the block, the truncation row 1.
+        last = fold(None, sorted([*own, *ends], key=lambda row: row.lsn), FORMATS)
+        rows = [row for row in found if row["_key"] == key]
         assert (rows[-1]["tuple"] if rows else None) == (None if last is None else last.tuple)

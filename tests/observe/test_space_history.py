@@ -9,7 +9,7 @@ import msgpack
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.history import history, register_history
+from observe.space_history import history, register_history
 from schemas.errors import UnsupportedError, WarehouseError
 from tests.jobs.deployment import Deployment, folded
 from tests.jobs.written import BEGAN, Node, replicasets_of
@@ -119,6 +119,29 @@ def test_a_delete_range_ends_the_versions_in_it(spark: SparkSession, tmp_path: P
         (3, "present", second(10), second(50), False),
         (None, "deleted", second(50), None, False),
     ]
+
+
+def test_truncations_and_drops_without_number_cost_no_plan(spark: SparkSession, tmp_path: Path) -> None:
+    node = Node(tmp_path, "a1").define(USERS, "users")
+    for second_ in range(100):
+        node.put(USERS, 1, "name", second_, 1, at=3 * second_)
+        node.put(USERS, 2, "name", second_, 1, at=3 * second_ + 1)
+        if second_ % 2:
+            node.truncate(USERS, at=3 * second_ + 2).truncate(USERS, at=3 * second_ + 2)
+    node.close()
+    deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
+    deployment.run()
+    versions = history(warehouse_of(spark, deployment), deployment.config(), "users")
+    rows = versions.orderBy("key", "lsn").select("state", "valid_from", "is_current").collect()
+    of_a_key = [
+        (state, second(3 * second_ + offset), False)
+        for second_ in range(100)
+        for state, offset in (("present", 0), *([("deleted", 2)] if second_ % 2 else []))
+    ]
+    assert [tuple(row) for row in rows][:150] == of_a_key
+    assert len(rows) == 300
+    plan = str(versions._jdf.queryExecution().optimizedPlan())
+    assert "Union" not in plan
 
 
 def test_the_history_of_a_blocked_space_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,0 +1,427 @@
+"""Every version of each key of a space, with its period of validity: computed from `_changelog` as a view.
+
+    from observe.space_history import register_history        # in a session of your own
+    register_history(Warehouse(spark, "/data/warehouse"), config, "accounts")
+    spark.sql("SELECT key, row.balance, valid_from, valid_to FROM accounts_history WHERE is_current")
+
+The view shows each replicaset's own versions; `_conflicts` says which of them won between replicasets. An UPDATE's
+tuple is computed by the rules of its row's server (`_changelog.server_version`, `udfs.operations.update_rules`). Rows
+of an earlier release have no server version: the rules of the server that wrote their newest log file are used, or, if
+that file is gone, those of a new server, with a warning. The view `<table>_history` reads the changelog at the newest
+epoch and lives in the session: nothing is stored. A space that was followed from a snapshot begins with the snapshot's
+rows, whose time is unknown. Where maintenance has removed rows, the history of a key begins with its first complete
+tuple, or DELETE, that is still stored. `udfs.versions.history` computes the versions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import IntegerType
+
+from config.deployment import Config
+from pipeline.changelog.servers import SERVER_VERSION
+from pipeline.inputs import server_version_of_file
+from pipeline.plan.control import SpaceChange, follow_control_rows
+from pipeline.plan.held_rows import APPLIED_TYPES, unsupported_reason
+from pipeline.plan.history import History, Lineage, SchemaVersion, build_history
+from pipeline.plan.position import LogPosition
+from pipeline.plan.router import build_router
+from pipeline.plan.summary import ControlRow
+from pipeline.plan.tables import CHANGE_TYPES, build_table_layout, check_space
+from pipeline.source_options import stream_options
+from pipeline.state import State
+from schemas.errors import UnsupportedError, WarehouseError
+from schemas.iproto import SYSTEM_ID_MAX, SystemSpace
+from schemas.states import RowState, SpaceEvent, VersionState
+from sources.xlog.options import parse_options
+from sources.xlog.stream.follow import Follower
+from udfs.keys.key_order import directions_of
+from udfs.keys.keys import key_columns
+from udfs.keys.range_columns import bound_columns, place_column
+from udfs.operations.tuple_format import TupleFormat, format_of
+from udfs.operations.update_rules import LATEST, Rules, rules_of
+from udfs.tuples.tuples import tuple_columns
+from udfs.versions.history import COLUMNS, KEY, POSITION, VERSIONS, EndOfAllVersions, key_versions
+from warehouse import epochs
+from warehouse.removed_changes import cleaned_replicasets
+from warehouse.warehouse import Warehouse
+
+LOG = logging.getLogger(__name__)
+
+CONTROL = (SystemSpace.SPACE, SystemSpace.INDEX, SystemSpace.TRUNCATE)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_SEGMENTS = 1 << 20
+"""Larger than the number of segments of an epoch: (epoch, segment) become one number in log order."""
+
+
+def whole_log(warehouse: Warehouse) -> DataFrame:
+    """Return the committed rows of `_changelog` at the newest epoch; `segment` is numbered across epochs.
+
+    Raises
+    ------
+    WarehouseError
+        No batch has been committed yet.
+
+    """
+    newest = epochs.last(warehouse)
+    if newest is None:
+        raise WarehouseError(
+            "no batch is done yet", warehouse=warehouse.root, advice="start `aggregator run` first"
+        )
+    rows = warehouse.read("_changelog", newest.versions.get("_changelog"))
+    segment = F.col("epoch") * _SEGMENTS + F.col("segment") + _SEGMENTS // 2
+    if SERVER_VERSION not in rows.columns:  # a table of an earlier release
+        rows = rows.withColumn(SERVER_VERSION, F.lit(None).cast("string"))
+    return rows.where(f"state = '{RowState.COMMITTED}' AND replicaset_id > 0").withColumn("segment", segment)
+
+
+@dataclass(frozen=True)
+class Definitions:
+    """Definitions, truncations and drops of spaces over the whole log.
+
+    Parameters
+    ----------
+    history : History
+    changes : mapping of int to sequence of SpaceChange
+        The changes of each replicaset's spaces in the order of its log, by replicaset id.
+
+    """
+
+    history: History
+    changes: Mapping[int, Sequence[SpaceChange]]
+
+
+def definitions_of(log: DataFrame, config: Config) -> Definitions:
+    """Return the definitions of spaces over the whole log."""
+    controls = F.col("space_id").isin([int(one) for one in CONTROL])
+    rows = log.where(controls | _is_held()).orderBy(*POSITION).collect()
+    changes = {}
+    for replicaset_id in {row.replicaset_id for row in rows}:
+        own = [row for row in rows if row.replicaset_id == replicaset_id]
+        snapshots = frozenset(row.segment for row in own if row.file.endswith(".snap"))
+        changes[replicaset_id] = follow_control_rows({}, {}, map(_control, own), snapshots).changes
+    return Definitions(build_history({}, changes, build_router(config.spaces, check_space)), changes)
+
+
+def _is_held() -> Column:
+    """Return whether a row blocks its space: no later row of the space can be followed."""
+    followed = [one.name for one in APPLIED_TYPES]
+    return (F.col("space_id") > SYSTEM_ID_MAX) & ~F.col("type").isin(followed)
+
+
+def _control(row: Any) -> ControlRow:
+    key, tuple_, operations, body = (
+        None if data is None else bytes(data) for data in (row.key, row.tuple, row.operations, row.body)
+    )
+    return ControlRow(
+        position=LogPosition(row.segment, row.position, row.row),
+        type=row.type,
+        replica_id=row.replica_id,
+        lsn=row.lsn,
+        tsn=row.tsn,
+        space_id=row.space_id,
+        index_base=row.index_base or 0,
+        key=key,
+        tuple=tuple_,
+        operations=operations,
+        body=body,
+        timestamp=row.timestamp,
+        held_reason=unsupported_reason(row.type) if row.space_id > SYSTEM_ID_MAX else None,
+    )
+
+
+def history(warehouse: Warehouse, config: Config, table: str) -> DataFrame:
+    """Return the versions of the keys of a space.
+
+    Parameters
+    ----------
+    warehouse : Warehouse
+    config : Config
+        Maps spaces to tables.
+    table : str
+        The space's table.
+
+    Returns
+    -------
+    DataFrame
+        `key` (canonical, as `_key`), `replicaset_id`, `state` (present, deleted, unfit), `row` (the typed columns),
+        `tuple`, `global_id`, `lsn`, `type` (of the row that made the version), `epoch`, `valid_from`, `valid_to`,
+        `is_current`, `reason` (why a row could not be applied). Times are null if they come from a snapshot.
+
+    Raises
+    ------
+    WarehouseError
+        No space has ever been written to the table.
+    UnsupportedError
+        The space's primary key was changed, or some of its rows were not followed.
+
+    """
+    log = whole_log(warehouse)
+    found = definitions_of(log, config)
+    lineages = _lineages_of(found.history, table)
+    kept = [n for n, version in enumerate(found.history.versions) if _has_version(found.history, lineages, n)]
+    versions = [found.history.versions[number] for number in kept]
+    spaces = {one.space_id for one in lineages.values()}
+    changes = log.where(F.col("type").isin(*CHANGE_TYPES) & F.col("space_id").isin(sorted(spaces)))
+    servers = _server_versions(changes)
+    rules = rules_by_replicaset(changes, config)
+    formats = [
+        format_of(one.space, rules.get(one.replicaset_id, LATEST) if server is None else rules_of(server))
+        for server in servers
+        for one in versions
+    ]
+    layout = _layout_column(_intervals(found.history, lineages, kept), servers, len(versions))
+    versions = versions * len(servers)
+    place = (F.col(name) for name in ("replicaset_id", "space_id", *POSITION, SERVER_VERSION))
+    rows = changes.withColumn("layout", layout(*place)).where("layout IS NOT NULL")
+    keyed = _from_known_tuples(_keyed(rows, versions), cleaned_replicasets(warehouse.place))
+    made = _folded(_with_ranges(keyed, rows, versions), formats, _ends(found, lineages))
+    return _shown(made, versions, config)
+
+
+def _lineages_of(history: History, table: str) -> dict[int, Lineage]:
+    """Return the lineages whose versions are in a table, or were until they ended, by their number."""
+    found = {number: one for number, one in enumerate(history.lineages) if one.table == table}
+    if not found:
+        raise WarehouseError("no space went to this table", table=table, advice="see _schema.table_name")
+    own = {(one.replicaset_id, one.space_id) for one in found.values()}
+    reasons = [r.reason for r in history.refusals if (r.replicaset_id, r.space_id) in own]
+    if any(len(one.eras) > 1 for one in found.values()):
+        reasons.append("the space got another primary key")
+    if reasons:
+        raise UnsupportedError(
+            f"the history cannot be computed: {reasons[0]}", table=table, advice="ask _changelog itself"
+        )
+    return found
+
+
+def _has_version(history: History, lineages: Mapping[int, Lineage], number: int) -> bool:
+    return any(
+        meaning.version == number and meaning.lineage in lineages
+        for meanings in history.meanings.values()
+        for meaning in meanings
+    )
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A part of a replicaset's log in which a space id has one schema version; `until` is None at the end."""
+
+    replicaset_id: int
+    space_id: int
+    version: int
+    since: LogPosition
+    until: LogPosition | None
+
+
+def _intervals(history: History, lineages: Mapping[int, Lineage], kept: Sequence[int]) -> list[Interval]:
+    found = []
+    for (replicaset_id, space_id), meanings in history.meanings.items():
+        ends = [*(meaning.since for meaning in meanings[1:]), None]
+        found += [
+            Interval(replicaset_id, space_id, kept.index(one.version), one.since, until)
+            for one, until in zip(meanings, ends, strict=True)
+            if one.lineage in lineages
+        ]
+    return found
+
+
+def _ends(found: Definitions, lineages: Mapping[int, Lineage]) -> dict[int, list[EndOfAllVersions]]:
+    """Return the events that end all versions of a space, by replicaset id, in log order."""
+    result: dict[int, list[EndOfAllVersions]] = {}
+    for number, lineage in lineages.items():
+        meanings = found.history.meanings[lineage.replicaset_id, lineage.space_id]
+        since = min(meaning.since for meaning in meanings if meaning.lineage == number)
+        for change in found.changes[lineage.replicaset_id]:
+            is_own = change.space_id == lineage.space_id and change.position >= since
+            is_within = lineage.ended is None or change.position <= lineage.ended
+            if is_own and is_within and change.kind in (SpaceEvent.TRUNCATED, SpaceEvent.DROPPED):
+                place = (change.position.segment, change.position.position, change.position.row)
+                epoch, time = change.position.segment // _SEGMENTS, _microseconds(change.timestamp)
+                end = EndOfAllVersions(place, epoch, change.lsn, time)
+                result.setdefault(lineage.replicaset_id, []).append(end)
+    return {replicaset_id: sorted(own, key=lambda end: end.place) for replicaset_id, own in result.items()}
+
+
+def _microseconds(moment: datetime | None) -> int | None:
+    """Return a time, as Spark's driver returns it in the local time zone, in microseconds since 1970."""
+    return None if moment is None else (moment.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
+
+
+def rules_by_replicaset(log: DataFrame, config: Config) -> dict[int, Rules]:
+    """Return the UPDATE rules of replicasets for rows without a server version.
+
+    They come from the header of the newest log file that exists.
+    """
+    newest = F.max_by(F.struct("source", "file"), F.struct(*POSITION)).alias("newest")
+    unknown = log.where(F.col("type").isin("UPDATE", "UPSERT") & F.col(SERVER_VERSION).isNull())
+    rows = unknown.groupBy("replicaset_id").agg(newest).collect()
+    follower = Follower(parse_options(stream_options(config, State(), 1)))
+    found = {}
+    for replicaset_id, (source, file) in rows:
+        server = server_version_of_file(follower, source, file)
+        if server is None:
+            LOG.warning("%s of %s is missing: its UPDATEs are computed as by a new server", file, source)
+        else:
+            found[replicaset_id] = rules_of(server)
+    return found
+
+
+def register_history(warehouse: Warehouse, config: Config, table: str) -> str:
+    """Register the history as a temporary view of the session, and return the view's name."""
+    name = f"{table}_history"
+    history(warehouse, config, table).createOrReplaceTempView(name)
+    return name
+
+
+def _server_versions(changes: DataFrame) -> list[str | None]:
+    """Return the server versions that UPDATEs and UPSERTs have; None, for rows without one, is the first."""
+    operations = changes.where(F.col("type").isin("UPDATE", "UPSERT"))
+    found = operations.select(SERVER_VERSION).distinct().collect()
+    return [None, *sorted(row[0] for row in found if row[0] is not None)]
+
+
+def _layout_column(
+    intervals: Sequence[Interval], servers: Sequence[str | None], versions: int
+) -> Callable[..., Column]:
+    """Return an Arrow UDF of a row's replicaset id, space id, position and server version: its index in the formats.
+
+    The formats are those of all schema versions for the first server version, then those for the next one. The index
+    is null where the space is another one at the row's position.
+    """
+    places = {server: number * versions for number, server in enumerate(servers)}
+
+    def layouts(*columns: pa.Array) -> pa.Array:
+        replicasets, spaces, *position = (one.to_numpy(zero_copy_only=False) for one in columns[:-1])
+        found = np.full(len(replicasets), -1, np.int32)
+        for one in intervals:
+            own = (replicasets == one.replicaset_id) & (spaces == one.space_id)
+            own &= _is_from(position, one.since)
+            found[own if one.until is None else own & ~_is_from(position, one.until)] = one.version
+        is_absent = found < 0
+        # Only operations depend on their server; `servers` lacks the versions of other rows.
+        found += np.array([places.get(server, 0) for server in columns[-1].to_pylist()], np.int32)
+        return pa.array(found, mask=is_absent)
+
+    def column(
+        replicaset: pa.Array,
+        space: pa.Array,
+        segment: pa.Array,
+        position: pa.Array,
+        row: pa.Array,
+        server: pa.Array,
+    ) -> pa.Array:
+        return layouts(replicaset, space, segment, position, row, server)
+
+    column.__annotations__ = dict.fromkeys(column.__annotations__, pa.Array)
+    make: Any = arrow_udf
+    wrapped: Callable[..., Column] = make(column, returnType=IntegerType())
+    return wrapped
+
+
+def _is_from(position: Sequence[NDArray[np.int64]], since: LogPosition) -> NDArray[np.bool_]:
+    """Return which positions (segment, byte, row) are not before another one."""
+    segment, byte, row = position
+    same_block = (segment == since.segment) & (byte == since.position)
+    is_later = (segment > since.segment) | ((segment == since.segment) & (byte > since.position))
+    found: NDArray[np.bool_] = is_later | (same_block & (row >= since.row))
+    return found
+
+
+def _keyed(rows: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
+    timed = F.when(~F.col("file").endswith(".snap"), F.col("timestamp"))
+    from_tuple = ~F.col("type").isin("UPDATE", "DELETE")
+    data = F.when(from_tuple, F.col("tuple")).otherwise(F.col("key"))
+    key = key_columns([one.space for one in versions])(data, F.col("layout"), from_tuple)
+    keyed = rows.withColumn("_key", key.getField("key")).withColumn("timestamp", timed)
+    return keyed.where("_key IS NOT NULL").select(*COLUMNS)
+
+
+def _from_known_tuples(rows: DataFrame, cleaned: Collection[int]) -> DataFrame:
+    """Return the rows whose previous tuple is stored.
+
+    Parameters
+    ----------
+    rows : DataFrame
+    cleaned : collection of int
+        Replicasets with removed rows.
+
+    """
+    if not cleaned:
+        return rows
+    knows = F.when(~F.col("type").isin("UPDATE", "UPSERT"), F.struct(*POSITION))
+    first = F.min(knows).over(Window.partitionBy(*KEY))
+    marked = rows.withColumn("_known", F.coalesce(F.struct(*POSITION) >= first, F.lit(False)))
+    return marked.where(F.col("_known") | ~F.col("replicaset_id").isin(sorted(cleaned))).drop("_known")
+
+
+def _with_ranges(rows: DataFrame, log: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
+    """Return the rows, and a DELETE of each key that existed before a DELETE_RANGE that covers it."""
+    ranges = log.where(F.col("type") == "DELETE_RANGE")
+    if ranges.isEmpty():
+        return rows
+    bounds = bound_columns([one.space for one in versions])(F.col("body"), F.col("layout"))
+    ranges = ranges.withColumn("_bounds", bounds).withColumn("type", F.lit("DELETE"))
+    keys = rows.groupBy(*KEY).agg(F.min(F.struct(*POSITION)).alias("_first"))
+    result = rows
+    # Nearly always all definitions sort their keys in the same way.
+    for directions in dict.fromkeys(directions_of(one.space) for one in versions):
+        layouts = [i for i, one in enumerate(versions) if directions_of(one.space) == directions]
+        own = ranges.where(F.col("layout").isin(layouts)).withColumnRenamed("replicaset_id", "_of")
+        begin, end, place = F.col("_bounds.begin"), F.col("_bounds.end"), F.col("_place")
+        held = (place >= begin) & ((F.length(end) == 0) | (place < end))
+        held = held & (F.col("_of") == F.col("replicaset_id")) & (F.struct(*POSITION) > F.col("_first"))
+        placed = keys.withColumn("_place", place_column(directions)(F.col("_key")))
+        hits = placed.join(F.broadcast(own), held)
+        kinds = dict(rows.dtypes)
+        nothing = ("tuple", "operations", "index_base")
+        columns = [
+            (F.lit(None) if name in nothing else F.col(name)).cast(kinds[name]).alias(name)
+            for name in rows.columns
+        ]
+        result = result.unionByName(hits.select(*columns))
+    return result
+
+
+def _folded(
+    rows: DataFrame, formats: Sequence[TupleFormat], ends: Mapping[int, Sequence[EndOfAllVersions]]
+) -> DataFrame:
+    """Return the versions of each key, as `udfs.versions.history.VERSIONS`."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return key_versions(batches, formats, ends)
+
+    apart = rows.repartition(*KEY).sortWithinPartitions(*KEY, *POSITION)
+    return apart.mapInArrow(run, from_arrow_schema(VERSIONS))
+
+
+def _shown(made: DataFrame, versions: Sequence[SchemaVersion], config: Config) -> DataFrame:
+    decode = tuple_columns(build_table_layout([one.space for one in versions], config.types, config.spaces))
+    of_key = Window.partitionBy(*KEY).orderBy(*POSITION)
+    return made.select(
+        F.col("_key").alias("key"),
+        "replicaset_id",
+        "state",
+        decode(F.col("tuple"), F.col("layout")).alias("row"),
+        *("tuple", "global_id", "lsn", "type", "epoch"),
+        F.col("timestamp").alias("valid_from"),
+        F.lead("timestamp").over(of_key).alias("valid_to"),
+        (F.lead("epoch").over(of_key).isNull() & (F.col("state") != VersionState.DELETED)).alias(
+            "is_current"
+        ),
+        "reason",
+    )
