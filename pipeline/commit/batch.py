@@ -239,9 +239,11 @@ def _commit_pending(
 
 
 def _gaps(tables: OpenTables, plan: BatchPlan, after: State) -> list[dict[str, Any]]:
-    ids = waited(plan, after)
+    ids, found = waited(plan, after), gap_rows(plan)
+    met = {tuple(row[name] for name in KEY) for row in found}
     known = newest_of_each(tables.open("_gaps"), KEY) if ids else []
-    return [*gap_rows(plan), *filled_rows(known, ids, plan.epoch)]
+    closed = [row for row in known if tuple(row[name] for name in KEY) not in met]
+    return [*found, *filled_rows(closed, ids, plan.epoch)]
 
 
 def _joined(tables: OpenTables, versions: Mapping[str, int], added: Mapping[str, int]) -> dict[str, int]:

@@ -163,16 +163,19 @@ def _spaces(replicaset_id: int, stored: Iterable[schema.StoredSpace]) -> dict[in
 
 
 def _with_loss(gaps: DeltaTable) -> frozenset[int]:
-    """Return the replicasets of whose logs rows are missing or differ, and that no snapshot has replaced since."""
+    """Return the replicasets of whose logs rows are missing or differ, and that no generation has replaced since.
+
+    The rows of a generation's own batch come after its snapshot. A snapshot that heals may be older than lost rows.
+    """
     lost: dict[int, int] = {}
     replaced: dict[int, int] = {}
     for row in newest_of_each(gaps, KEY):
         is_loss = row["state"] == GapState.SKIPPED or (
             row["kind"] == GapKind.DIVERGENCE and row["state"] == GapState.OPEN
         )
-        found = lost if is_loss else replaced if row["state"] in (GapState.BRIDGED, GapState.HEALED) else {}
+        found = lost if is_loss else replaced if row["state"] == GapState.BRIDGED else {}
         found[row["replicaset_id"]] = max(found.get(row["replicaset_id"], -1), row["epoch"])
-    return frozenset(number for number, epoch in lost.items() if epoch > replaced.get(number, -1))
+    return frozenset(number for number, epoch in lost.items() if epoch >= replaced.get(number, -1))
 
 
 def _read_lsns(waiting: DeltaTable) -> dict[int, dict[tuple[str, int], int]]:

@@ -84,7 +84,7 @@ def gap_rows(plan: BatchPlan) -> list[dict[str, Any]]:
     found = []
     for uuid, settlement in plan.settlements.items():
         for gap in (*settlement.gaps, *settlement.bridged):
-            state = GapState.OPEN if settlement.waits_from is not None else GapState.SKIPPED
+            state = GapState.SKIPPED if gap in settlement.skipped else GapState.OPEN
             segment = segments[gap.position.segment]
             found.append(
                 {

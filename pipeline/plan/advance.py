@@ -147,7 +147,8 @@ def state_after_batch(
                 maps.append(MapEntry(registration.local_id, global_id, since))
     leader = [part.instance_uuid for part in parts if not part.has_waited or part is parts[0]][-1]
     holds = settlement.waits_from is not None
-    lost = bool(settlement.gaps) and not holds
+    # A snapshot that heals may be older than the lost rows.
+    is_renewed = decision.generation is not None and not any(part.heals for part in parts)
     return replace(
         before,
         id=table.replicaset_ids[before.uuid],
@@ -160,7 +161,7 @@ def state_after_batch(
         last_source=parts[-1].source,
         local_lsns=before.local_lsns if holds else {**before.local_lsns, **settlement.local_lsns},
         id_translations=decision.source_ids.translations,
-        has_loss=lost or (before.has_loss and decision.generation is None),
+        has_loss=bool(settlement.skipped) or (before.has_loss and not is_renewed),
         server_version=last_server_version(parts, summary.control) or before.server_version,
         last_file=next((part.file for part in reversed(parts) if not part.has_waited), before.last_file),
         views=decision.source_ids.views,

@@ -80,6 +80,11 @@ class Settlement:
     vclock: Vclock = field(default_factory=dict)
     local_lsns: Mapping[str, int] = field(default_factory=dict)
 
+    @property
+    def skipped(self) -> tuple[LsnGap, ...]:
+        """The gaps whose rows are lost: rows after them do not wait."""
+        return tuple(gap for gap in self.gaps if self.waits_from is None or gap.position < self.waits_from)
+
     def takes_effect(self, row: ControlRow) -> bool:
         """Return whether a row takes effect in this batch: not read before, not waiting, not rolled back."""
         if self.waits_from is not None and row.position >= self.waits_from:
