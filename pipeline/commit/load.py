@@ -62,7 +62,7 @@ def load_state(warehouse: Warehouse) -> State:
     check_format(None if epoch is None else epoch.settings)
     if epoch is None:
         return State(global_ids=table.global_ids, own_id=own_id)
-    maps = applier_map.load(warehouse)
+    maps = applier_map.load(warehouse, table)
     spaces = schema.load(warehouse, epoch.versions.get(schema.TABLE))
     keys = schema.load_keys(warehouse, epoch.versions.get(schema.TABLE))
     components = vclock.load(warehouse)
