@@ -29,6 +29,7 @@ from pipeline.commit.vshard import bucket_rows, doubled_rows
 from pipeline.executors.work import BatchOutput, BatchWork
 from pipeline.plan.advance import with_settled_lsns
 from pipeline.plan.plan import BatchPlan
+from pipeline.plan.summary import LOCAL_ID
 from pipeline.state import State, TableWriters
 from pipeline.waiting import PENDING, finished_mask
 from pipeline.write.prepare import Prepared, mask_again
@@ -165,11 +166,12 @@ def commit_batch(
 
 def _with_settled(plan: BatchPlan, written: BatchOutput) -> State:
     """Return the state with the vclocks of the rows that do not wait."""
-    found: dict[str, dict[tuple[str, int], int]] = {}
+    found: dict[str, dict[tuple[str | None, int], int]] = {}
     for segment in plan.segments:
         for origin, lsn in written.settled.get(segment.segment, {}).items():
             own = found.setdefault(segment.replicaset_uuid, {})
-            own[segment.source, origin] = max(own.get((segment.source, origin), 0), lsn)
+            name = segment.instance_uuid if origin == LOCAL_ID else segment.source
+            own[name, origin] = max(own.get((name, origin), 0), lsn)
     changed = {
         uuid: with_settled_lsns(plan.after.replicasets[uuid], found.get(uuid, {}))
         for uuid, settlement in plan.settlements.items()

@@ -96,7 +96,7 @@ def load_state(warehouse: Warehouse) -> State:
                 if s.replicaset_id == own and (reason := refusal_reason(s.state)) is not None
             },
             last_source=leaders.get(uuid),
-            leader=_leader(table, own, components) if LOCAL_ID in settled else None,
+            leader=_leader(table, own, components, settled.get(LOCAL_ID)),
             local_lsns=_local_lsns(table, own, components),
             id_translations=ids,
             primary_keys={space_id: parts for (number, space_id), parts in keys.items() if number == own},
@@ -122,10 +122,14 @@ def _log_time(buckets: Mapping[int, VshardBucket]) -> datetime | None:
     return max((one.timestamp for one in buckets.values() if one.timestamp is not None), default=None)
 
 
-def _leader(table: Cluster, replicaset_id: int, components: Sequence[vclock.Component]) -> str | None:
-    """Return the instance whose component 0 is in the settled vclock: the one that was recorded last."""
+def _leader(
+    table: Cluster, replicaset_id: int, components: Sequence[vclock.Component], lsn: int | None
+) -> str | None:
+    """Return an instance whose component 0 is in the settled vclock as `lsn`: the one that was recorded last."""
     uuids = {global_id: uuid for uuid, global_id in table.global_ids.items()}
-    local = [c for c in components if c.replicaset_id == replicaset_id and c.local_id == LOCAL_ID]
+    local = [
+        c for c in components if c.replicaset_id == replicaset_id and c.local_id == LOCAL_ID and c.lsn == lsn
+    ]
     newest = max(local, key=lambda component: component.epoch, default=None)
     return None if newest is None or newest.global_id is None else uuids.get(newest.global_id)
 

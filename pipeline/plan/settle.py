@@ -177,11 +177,11 @@ def _follow_lsns(
     for run in runs:
         by_segment[run.start.segment].append(run)
     for segment, instance in segments.items():
-        if instance != leader:
+        if instance in local:
+            vclock[LOCAL_ID] = local[instance]
+        elif instance != leader:
             vclock.pop(LOCAL_ID, None)
-            if instance in local:
-                vclock[LOCAL_ID] = local[instance]
-            leader = instance
+        leader = instance
         low_watermarks.update({(segment, origin): lsn for origin, lsn in vclock.items()})
         for run in by_segment[segment]:
             known = vclock.get(run.replica_id, 0)

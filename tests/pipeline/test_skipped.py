@@ -1,4 +1,4 @@
-"""Rows that are lost and accepted as lost: `_gaps` says so, and an INSERT does not prove any more that its key is new."""
+"""Rows that are lost and accepted as lost: `_gaps` names them, and an INSERT does not prove that its key is new."""
 
 from __future__ import annotations
 
