@@ -56,7 +56,8 @@ class IdTables:
     @cached_property
     def maps(self) -> Mapping[int, tuple[applier_map.MapRow, ...]]:
         """`_applier_map` by replicaset."""
-        return applier_map.by_replicaset(self.warehouse.rows(applier_map.TABLE, applier_map.COLUMNS))
+        rows = self.warehouse.rows(applier_map.TABLE, applier_map.COLUMNS)
+        return applier_map.by_replicaset(rows, self.cluster)
 
     @cached_property
     def epoch(self) -> Mapping[str, object]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from udfs.remap.cluster_replace import Cluster
+from udfs.remap.cluster_replace import Cluster, Member
 from warehouse.read import rows_of
 from warehouse.warehouse import Warehouse
 
@@ -35,15 +35,31 @@ class MapRow:
 COLUMNS = ("replicaset_id", "local_id", "global_id", "since_lsn", "source")
 
 
-def by_replicaset(rows: Iterable[Mapping[str, Any]]) -> dict[int, tuple[MapRow, ...]]:
-    """Return each replicaset's entries in order of (local_id, since_lsn), each once."""
+def by_replicaset(rows: Iterable[Mapping[str, Any]], table: Cluster) -> dict[int, tuple[MapRow, ...]]:
+    """Return each replicaset's entries in order of (local_id, since_lsn), each once.
+
+    An instance that never wrote a row leaves its id to the next one at the same lsn. Of such entries the last one is
+    that of the instance that has the id, or that lost it last.
+    """
+    members = {member.global_id: member for member in table.members.values()}
     found: dict[int, set[MapRow]] = {}
     for row in rows:
         entry = MapRow(**row)
         found.setdefault(entry.replicaset_id, set()).add(entry)
     return {
-        key: tuple(sorted(entries, key=lambda e: (e.local_id, e.since_lsn))) for key, entries in found.items()
+        key: tuple(
+            sorted(entries, key=lambda e: (e.local_id, e.since_lsn, *_rank(e, members.get(e.global_id))))
+        )
+        for key, entries in found.items()
     }
+
+
+def _rank(entry: MapRow, member: Member | None) -> tuple[bool, bool, int]:
+    """Return a sort key: an instance that has an id is after those that had it before."""
+    if member is None:
+        return False, False, 0
+    names_id = (member.replicaset_id, member.local_id) == (entry.replicaset_id, entry.local_id)
+    return names_id, not member.expelled, member.lsn
 
 
 def ids_of(entries: Iterable[MapRow]) -> dict[str, dict[int, int]]:
@@ -87,6 +103,6 @@ def instances_of(entries: Iterable[MapRow], table: Cluster, replicaset_uuid: str
     return found
 
 
-def load(warehouse: Warehouse) -> Mapping[int, tuple[MapRow, ...]]:
+def load(warehouse: Warehouse, table: Cluster) -> Mapping[int, tuple[MapRow, ...]]:
     """Return each replicaset's entries in order of `since_lsn`."""
-    return by_replicaset(rows_of(warehouse.opened(TABLE), COLUMNS))
+    return by_replicaset(rows_of(warehouse.opened(TABLE), COLUMNS), table)

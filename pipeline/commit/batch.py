@@ -29,6 +29,7 @@ from pipeline.commit.vshard import bucket_rows, doubled_rows
 from pipeline.executors.work import BatchOutput, BatchWork
 from pipeline.plan.advance import with_settled_lsns
 from pipeline.plan.plan import BatchPlan
+from pipeline.plan.summary import LOCAL_ID
 from pipeline.state import State, TableWriters
 from pipeline.waiting import PENDING, finished_mask
 from pipeline.write.prepare import Prepared, mask_again
@@ -165,11 +166,12 @@ def commit_batch(
 
 def _with_settled(plan: BatchPlan, written: BatchOutput) -> State:
     """Return the state with the vclocks of the rows that do not wait."""
-    found: dict[str, dict[tuple[str, int], int]] = {}
+    found: dict[str, dict[tuple[str | None, int], int]] = {}
     for segment in plan.segments:
         for origin, lsn in written.settled.get(segment.segment, {}).items():
             own = found.setdefault(segment.replicaset_uuid, {})
-            own[segment.source, origin] = max(own.get((segment.source, origin), 0), lsn)
+            name = segment.instance_uuid if origin == LOCAL_ID else segment.source
+            own[name, origin] = max(own.get((name, origin), 0), lsn)
     changed = {
         uuid: with_settled_lsns(plan.after.replicasets[uuid], found.get(uuid, {}))
         for uuid, settlement in plan.settlements.items()
@@ -239,9 +241,11 @@ def _commit_pending(
 
 
 def _gaps(tables: OpenTables, plan: BatchPlan, after: State) -> list[dict[str, Any]]:
-    ids = waited(plan, after)
+    ids, found = waited(plan, after), gap_rows(plan)
+    met = {tuple(row[name] for name in KEY) for row in found}
     known = newest_of_each(tables.open("_gaps"), KEY) if ids else []
-    return [*gap_rows(plan), *filled_rows(known, ids, plan.epoch)]
+    closed = [row for row in known if tuple(row[name] for name in KEY) not in met]
+    return [*found, *filled_rows(closed, ids, plan.epoch)]
 
 
 def _joined(tables: OpenTables, versions: Mapping[str, int], added: Mapping[str, int]) -> dict[str, int]:

@@ -62,7 +62,7 @@ def load_state(warehouse: Warehouse) -> State:
     check_format(None if epoch is None else epoch.settings)
     if epoch is None:
         return State(global_ids=table.global_ids, own_id=own_id)
-    maps = applier_map.load(warehouse)
+    maps = applier_map.load(warehouse, table)
     spaces = schema.load(warehouse, epoch.versions.get(schema.TABLE))
     keys = schema.load_keys(warehouse, epoch.versions.get(schema.TABLE))
     components = vclock.load(warehouse)
@@ -96,7 +96,7 @@ def load_state(warehouse: Warehouse) -> State:
                 if s.replicaset_id == own and (reason := refusal_reason(s.state)) is not None
             },
             last_source=leaders.get(uuid),
-            leader=_leader(table, own, components) if LOCAL_ID in settled else None,
+            leader=_leader(table, own, components, settled.get(LOCAL_ID)),
             local_lsns=_local_lsns(table, own, components),
             id_translations=ids,
             primary_keys={space_id: parts for (number, space_id), parts in keys.items() if number == own},
@@ -122,10 +122,14 @@ def _log_time(buckets: Mapping[int, VshardBucket]) -> datetime | None:
     return max((one.timestamp for one in buckets.values() if one.timestamp is not None), default=None)
 
 
-def _leader(table: Cluster, replicaset_id: int, components: Sequence[vclock.Component]) -> str | None:
-    """Return the instance whose component 0 is in the settled vclock: the one that was recorded last."""
+def _leader(
+    table: Cluster, replicaset_id: int, components: Sequence[vclock.Component], lsn: int | None
+) -> str | None:
+    """Return an instance whose component 0 is in the settled vclock as `lsn`: the one that was recorded last."""
     uuids = {global_id: uuid for uuid, global_id in table.global_ids.items()}
-    local = [c for c in components if c.replicaset_id == replicaset_id and c.local_id == LOCAL_ID]
+    local = [
+        c for c in components if c.replicaset_id == replicaset_id and c.local_id == LOCAL_ID and c.lsn == lsn
+    ]
     newest = max(local, key=lambda component: component.epoch, default=None)
     return None if newest is None or newest.global_id is None else uuids.get(newest.global_id)
 
@@ -163,16 +167,19 @@ def _spaces(replicaset_id: int, stored: Iterable[schema.StoredSpace]) -> dict[in
 
 
 def _with_loss(gaps: DeltaTable) -> frozenset[int]:
-    """Return the replicasets of whose logs rows are missing or differ, and that no snapshot has replaced since."""
+    """Return the replicasets of whose logs rows are missing or differ, and that no generation has replaced since.
+
+    The rows of a generation's own batch come after its snapshot. A snapshot that heals may be older than lost rows.
+    """
     lost: dict[int, int] = {}
     replaced: dict[int, int] = {}
     for row in newest_of_each(gaps, KEY):
         is_loss = row["state"] == GapState.SKIPPED or (
             row["kind"] == GapKind.DIVERGENCE and row["state"] == GapState.OPEN
         )
-        found = lost if is_loss else replaced if row["state"] in (GapState.BRIDGED, GapState.HEALED) else {}
+        found = lost if is_loss else replaced if row["state"] == GapState.BRIDGED else {}
         found[row["replicaset_id"]] = max(found.get(row["replicaset_id"], -1), row["epoch"])
-    return frozenset(number for number, epoch in lost.items() if epoch > replaced.get(number, -1))
+    return frozenset(number for number, epoch in lost.items() if epoch >= replaced.get(number, -1))
 
 
 def _read_lsns(waiting: DeltaTable) -> dict[int, dict[tuple[str, int], int]]:

@@ -75,7 +75,7 @@ def malformed_rows(plan: BatchPlan) -> list[dict[str, Any]]:
 def _origin(plan: BatchPlan, uuid: str, row: ControlRow) -> int | None:
     if row.replica_id is None or row.lsn is None:
         return None
-    return _global_id(plan.after, plan.after.replicasets[uuid], row.replica_id, row.lsn)
+    return _global_id(plan.after.replicasets[uuid], row.replica_id, row.lsn)
 
 
 def gap_rows(plan: BatchPlan) -> list[dict[str, Any]]:
@@ -84,7 +84,7 @@ def gap_rows(plan: BatchPlan) -> list[dict[str, Any]]:
     found = []
     for uuid, settlement in plan.settlements.items():
         for gap in (*settlement.gaps, *settlement.bridged):
-            state = GapState.OPEN if settlement.waits_from is not None else GapState.SKIPPED
+            state = GapState.SKIPPED if gap in settlement.skipped else GapState.OPEN
             segment = segments[gap.position.segment]
             found.append(
                 {
@@ -135,24 +135,22 @@ def vclock_components(plan: BatchPlan, after: State) -> list[vclock.Component]:
     before, found = plan.before, []
     for uuid in plan.settlements:
         now, old = after.replicasets[uuid], before.replicasets.get(uuid)
+        known = ReplicasetState(0, uuid) if old is None else old
         for local_id, lsn in now.settled.items():
-            if old is None or _known(old, now, local_id) != lsn:
-                global_id = _global_id(after, now, local_id, lsn)
+            counts_apart = local_id == LOCAL_ID and now.leader is not None
+            if not counts_apart and known.settled.get(local_id) != lsn:
+                global_id = _global_id(now, local_id, lsn)
                 found.append(vclock.Component(now.id, global_id, local_id, lsn, plan.epoch))
+        for instance, lsn in now.local_lsns.items():
+            if known.local_lsns.get(instance) != lsn:
+                global_id = after.global_ids.get(instance)
+                found.append(vclock.Component(now.id, global_id, LOCAL_ID, lsn, plan.epoch))
     if after.own_lsn != before.own_lsn:
         found.append(vclock.Component(OWN_REPLICASET, after.own_id, None, after.own_lsn, plan.epoch))
     return found
 
 
-def _known(old: ReplicasetState, now: ReplicasetState, local_id: int) -> int | None:
-    if local_id == LOCAL_ID:
-        return old.local_lsns.get(now.leader or "")
-    return old.settled.get(local_id)
-
-
-def _global_id(after: State, now: ReplicasetState, local_id: int, lsn: int) -> int | None:
-    if local_id == LOCAL_ID:
-        return after.global_ids.get(now.leader) if now.leader is not None else None
+def _global_id(now: ReplicasetState, local_id: int, lsn: int) -> int | None:
     ids = [e for e in now.applier_map if e.local_id == local_id]
     # What was settled before anybody else got the id is still the one's who had it first.
     held = [e.global_id for e in ids if e.since_lsn <= lsn] or [e.global_id for e in ids[:1]]

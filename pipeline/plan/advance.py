@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pipeline.plan.control import ControlChanges, IdRegistration
 from pipeline.plan.members import IdTranslation, SourceIds, map_entries_of_source, translate_summary
 from pipeline.plan.position import LogPosition, LogSegment
-from pipeline.plan.settle import Settlement
+from pipeline.plan.settle import Settlement, Vclock
 from pipeline.plan.summary import LOCAL_ID, Summary
 from pipeline.plan.upgrades import last_server_version
 from pipeline.plan.vshard import ReplicasetBuckets, latest_time
@@ -147,20 +147,22 @@ def state_after_batch(
                 maps.append(MapEntry(registration.local_id, global_id, since))
     leader = [part.instance_uuid for part in parts if not part.has_waited or part is parts[0]][-1]
     holds = settlement.waits_from is not None
-    lost = bool(settlement.gaps) and not holds
+    read = _of_leader(settlement.vclock, settlement.local_lsns, leader)
+    # A snapshot that heals may be older than the lost rows.
+    is_renewed = decision.generation is not None and not any(part.heals for part in parts)
     return replace(
         before,
         id=table.replicaset_ids[before.uuid],
-        settled=_settled_of_leader(before, leader) if holds else settlement.vclock,
-        read=settlement.vclock,
+        settled=_of_leader(before.settled, before.local_lsns, leader) if holds else read,
+        read=read,
         cluster=cluster,
         applier_map=tuple(maps),
         spaces=decision.control.spaces,
         leader=leader,
         last_source=parts[-1].source,
-        local_lsns=before.local_lsns if holds else {**before.local_lsns, **settlement.local_lsns},
+        local_lsns=before.local_lsns if holds else settlement.local_lsns,
         id_translations=decision.source_ids.translations,
-        has_loss=lost or (before.has_loss and decision.generation is None),
+        has_loss=bool(settlement.skipped) or (before.has_loss and not is_renewed),
         server_version=last_server_version(parts, summary.control) or before.server_version,
         last_file=next((part.file for part in reversed(parts) if not part.has_waited), before.last_file),
         views=decision.source_ids.views,
@@ -169,30 +171,38 @@ def state_after_batch(
     )
 
 
-def _settled_of_leader(before: ReplicasetState, leader: str | None) -> dict[int, int]:
-    """Return the settled vclock before the batch, with component 0 taken from the instance that leads now."""
-    settled = {local_id: lsn for local_id, lsn in before.settled.items() if local_id != LOCAL_ID}
-    local = before.settled.get(LOCAL_ID) if leader == before.leader else before.local_lsns.get(leader or "")
-    return settled if local is None else {**settled, LOCAL_ID: local}
+def _of_leader(vclock: Vclock, local_lsns: Mapping[str, int], leader: str | None) -> dict[int, int]:
+    """Return a vclock whose component 0 is taken from the instance that leads after the batch."""
+    if leader is None:
+        return dict(vclock)
+    own = {LOCAL_ID: local_lsns[leader]} if leader in local_lsns else {}
+    return {local_id: lsn for local_id, lsn in vclock.items() if local_id != LOCAL_ID} | own
 
 
-def with_settled_lsns(one: ReplicasetState, settled_rows: Mapping[tuple[str, int], int]) -> ReplicasetState:
+def with_settled_lsns(
+    one: ReplicasetState, settled_rows: Mapping[tuple[str | None, int], int]
+) -> ReplicasetState:
     """Return a replicaset with waiting rows, its settled vclock advanced by the rows that were written.
 
     Parameters
     ----------
     one : ReplicasetState
         As `state_after_batch` returns it.
-    settled_rows : mapping of (str, int) to int
-        For each (source, replica id in the source, 0 for local changes), the highest lsn written to `_changelog`.
+    settled_rows : mapping of (str or None, int) to int
+        For each (source, replica id in the source), the highest lsn written to `_changelog`; for local changes, by
+        (instance, 0).
 
     """
-    settled = dict(one.settled)
-    for (source, replica_id), lsn in settled_rows.items():
-        origin = one.id_translations.get(source, {}).get(replica_id, replica_id)
-        settled[origin] = max(settled.get(origin, 0), lsn)
-    local = {one.leader: settled[LOCAL_ID]} if one.leader is not None and LOCAL_ID in settled else {}
-    return replace(one, settled=settled, local_lsns={**one.local_lsns, **local})
+    settled, local_lsns = dict(one.settled), dict(one.local_lsns)
+    for (name, replica_id), lsn in settled_rows.items():
+        if replica_id == LOCAL_ID and name is not None:
+            local_lsns[name] = max(local_lsns.get(name, 0), lsn)
+        else:
+            origin = one.id_translations.get(name or "", {}).get(replica_id, replica_id)
+            settled[origin] = max(settled.get(origin, 0), lsn)
+    if one.leader in local_lsns:
+        settled[LOCAL_ID] = local_lsns[one.leader]
+    return replace(one, settled=settled, local_lsns=local_lsns)
 
 
 def new_map_rows(before: ReplicasetState, after: ReplicasetState) -> list[MapRow]:

@@ -80,6 +80,11 @@ class Settlement:
     vclock: Vclock = field(default_factory=dict)
     local_lsns: Mapping[str, int] = field(default_factory=dict)
 
+    @property
+    def skipped(self) -> tuple[LsnGap, ...]:
+        """The gaps whose rows are lost: rows after them do not wait."""
+        return tuple(gap for gap in self.gaps if self.waits_from is None or gap.position < self.waits_from)
+
     def takes_effect(self, row: ControlRow) -> bool:
         """Return whether a row takes effect in this batch: not read before, not waiting, not rolled back."""
         if self.waits_from is not None and row.position >= self.waits_from:
@@ -172,11 +177,11 @@ def _follow_lsns(
     for run in runs:
         by_segment[run.start.segment].append(run)
     for segment, instance in segments.items():
-        if instance != leader:
+        if instance in local:
+            vclock[LOCAL_ID] = local[instance]
+        elif instance != leader:
             vclock.pop(LOCAL_ID, None)
-            if instance in local:
-                vclock[LOCAL_ID] = local[instance]
-            leader = instance
+        leader = instance
         low_watermarks.update({(segment, origin): lsn for origin, lsn in vclock.items()})
         for run in by_segment[segment]:
             known = vclock.get(run.replica_id, 0)
@@ -211,7 +216,7 @@ def _follow_limbo(
         one
         for one in summary.transactions.waiting
         if one.lsn > low_watermarks.get((one.position.segment, one.replica_id), -1)
-        and (one.space_id is None or is_sync(one.space_id, one.position))
+        and (not one.spaces or any(is_sync(space_id, place) for space_id, place in one.spaces))
     ]
     events: list[tuple[LogPosition, WaitingTransaction | ControlRow]] = [(one.position, one) for one in fresh]
     events += [(row.position, row) for row in settling]

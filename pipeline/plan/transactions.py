@@ -6,20 +6,22 @@ Pure. A record batch may end inside a transaction, so each part reports its firs
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.plan.position import Int64s, LogPosition
+from pipeline.plan.position import BEGINNING, Int64s, LogPosition
 
 LOCAL = 0
 """The replica id of rows of local spaces."""
 
 ASYNCHRONOUS, FLAGGED = -1, 2**31
 """Values in place of a space id: the row does not wait; the row waits because of its own flag."""
+
+_FLAG: Mapping[int, LogPosition] = {FLAGGED: BEGINNING}
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,9 @@ class WaitingTransaction:
     replica_id, tsn, lsn : int
         From its last row that is not of a local space; in 3.x, rows of local spaces can come last
         (`src/box/txn.c`, `txn_journal_entry_new`).
-    space_id : int or None
-        The synchronous space for which it waits; None if its rows have the flag (Tarantool 2.8 and later).
+    spaces : tuple of (int, LogPosition)
+        The ids of the spaces for which it waits if they are synchronous there: each with the position of its last row.
+        Empty if rows of the transaction have the flag (Tarantool 2.8 and later).
 
     """
 
@@ -42,20 +45,21 @@ class WaitingTransaction:
     replica_id: int
     tsn: int
     lsn: int
-    space_id: int | None = None
+    spaces: tuple[tuple[int, LogPosition], ...] = ()
 
 
 class _Transaction(NamedTuple):
     """The first or last transaction of a part of a log; `ended` says whether its last row is in the part.
 
-    `replica_id` is `LOCAL` if its rows in the part are all of local spaces.
+    `replica_id` is `LOCAL` if its rows in the part are all of local spaces. `waits` has the position of the last row of
+    each synchronous space, is `_FLAG` if a row has the flag, and is empty if the transaction does not wait.
     """
 
     position: LogPosition
     replica_id: int
     tsn: int
     lsn: int
-    waits: int
+    waits: Mapping[int, LogPosition]
     ended: bool
 
 
@@ -101,21 +105,39 @@ def find_transactions(
     reported[[0, -1]] = True
     named = np.maximum.reduceat(np.where(replica == LOCAL, -1, np.arange(replica.size)), begins)
     named = np.where(named < 0, ends, named)
+
+    def place(row: int) -> LogPosition:
+        return LogPosition(segment, int(positions[row]), int(rows[row]))
+
+    def reasons(number: int, first: int, last: int) -> Mapping[int, LogPosition]:
+        if why[number] in (ASYNCHRONOUS, FLAGGED):
+            return {} if why[number] == ASYNCHRONOUS else _FLAG
+        return {space_id: place(row) for space_id, row in _last_rows(waits[first : last + 1], first)}
+
     found = [
         _Transaction(
-            LogPosition(segment, int(positions[a]), int(rows[a])),
-            *(int(replica[n]), int(tsn[n]), int(lsn[n]), int(w), bool(commits[b])),
+            *(place(a), int(replica[n]), int(tsn[n]), int(lsn[n]), reasons(number, a, b), bool(commits[b]))
         )
-        for a, b, n, w in zip(begins[reported], ends[reported], named[reported], why[reported], strict=True)
+        for number, a, b, n in zip(
+            np.flatnonzero(reported).tolist(), begins[reported], ends[reported], named[reported], strict=True
+        )
     ]
     return Transactions(_waiting_transactions(found), found[0], found[-1])
 
 
+def _last_rows(waits: Int64s, first: int) -> Iterator[tuple[int, int]]:
+    """Yield the id of each synchronous space among some rows, and its last row; `first` is the first row."""
+    ids, backwards = np.unique(waits[::-1], return_index=True)
+    for space_id, index in zip(ids.tolist(), backwards.tolist(), strict=True):
+        if space_id != ASYNCHRONOUS:
+            yield space_id, first + len(waits) - 1 - index
+
+
 def _waiting_transactions(transactions: Iterable[_Transaction]) -> tuple[WaitingTransaction, ...]:
     return tuple(
-        WaitingTransaction(*one[:4], None if one.waits == FLAGGED else one.waits)
+        WaitingTransaction(*one[:4], () if one.waits == _FLAG else tuple(sorted(one.waits.items())))
         for one in transactions
-        if one.waits != ASYNCHRONOUS
+        if one.waits
     )
 
 
@@ -132,9 +154,9 @@ def join_transactions(parts: Iterable[Transactions]) -> Transactions:
             first, last = first or part.first, part.last
             continue
         name = last if last.replica_id != LOCAL == part.first.replica_id else part.first
-        whole = name._replace(
-            position=last.position, waits=max(last.waits, part.first.waits), ended=part.first.ended
-        )
+        waits = {**last.waits, **part.first.waits}
+        waits = dict(_FLAG) if FLAGGED in waits else waits
+        whole = name._replace(position=last.position, waits=waits, ended=part.first.ended)
         before, behind = len(_waiting_transactions([last])), len(_waiting_transactions([part.first]))
         del waiting[len(waiting) - before :]
         waiting += [*_waiting_transactions([whole]), *part.waiting[behind:]]

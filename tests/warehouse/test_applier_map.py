@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
+
+import pytest
 
 from udfs.remap.cluster_replace import Cluster, Member
 from warehouse.applier_map import MapRow, by_replicaset, ids_of, instances_of
@@ -19,7 +21,29 @@ def instances(*members: Member, entries: list[MapRow], replicaset: str = A) -> d
 def test_an_entry_that_was_added_twice_counts_once() -> None:
     row = {"replicaset_id": 1, "local_id": 2, "global_id": 3, "since_lsn": 4, "source": None}
     other = {**row, "since_lsn": 1, "global_id": 9}
-    assert by_replicaset([row, other, row]) == {1: (MapRow(1, 2, 9, 1), MapRow(1, 2, 3, 4))}
+    assert by_replicaset([row, other, row], Cluster()) == {1: (MapRow(1, 2, 9, 1), MapRow(1, 2, 3, 4))}
+
+
+@pytest.mark.parametrize(
+    ("two", "three", "last"),
+    [
+        (replace(TWO, expelled=True, lsn=4), replace(THREE, local_id=2, lsn=5), 3),
+        (replace(TWO, lsn=6), replace(THREE, local_id=2, lsn=5, expelled=True), 2),
+        (replace(TWO, expelled=True, lsn=4), replace(THREE, local_id=2, lsn=6, expelled=True), 3),
+        (replace(TWO, local_id=4, lsn=7), replace(THREE, local_id=2, lsn=6, expelled=True), 3),
+    ],
+    ids=["the second has it", "the first has it again", "nobody has it", "the first has another one"],
+)
+def test_the_last_instance_of_an_id_that_nobody_wrote_with_is_the_last_entry(
+    two: Member, three: Member, last: int
+) -> None:
+    """Whatever the order of the rows, and of a set of them, which differs between two processes."""
+    table = Cluster("counter", {member.key: member for member in (two, three)})
+    for start in range(50):  # other lsns are other hashes
+        rows = [asdict(MapRow(1, 2, number, start)) for number in (2, 3)]
+        for order in (rows, rows[::-1]):
+            (*_, entry) = by_replicaset(order, table)[1]
+            assert entry.global_id == last
 
 
 def test_expelled_instances_are_not_registered() -> None:

@@ -108,7 +108,7 @@ class Planner:
                 break
             known = found
         self.waiting = [piece for piece in self.waiting if piece.replicaset not in uuids]
-        settled: dict[str, dict[tuple[str, int], int]] = {uuid: {} for uuid in uuids}
+        settled: dict[str, dict[tuple[str | None, int], int]] = {uuid: {} for uuid in uuids}
         for number, piece in numbered.items():
             self._deal(plan, number, piece, settled[piece.replicaset])
         after = {
@@ -127,7 +127,9 @@ class Planner:
             self.changes.append([change.row for change in changes])
         return self.cluster
 
-    def _deal(self, plan: BatchPlan, number: int, piece: Piece, settled: dict[tuple[str, int], int]) -> None:
+    def _deal(
+        self, plan: BatchPlan, number: int, piece: Piece, settled: dict[tuple[str | None, int], int]
+    ) -> None:
         settlement = plan.settlements[piece.replicaset]
         held: list[Row] = []
         for row in piece.rows.to_pylist():
@@ -145,7 +147,8 @@ class Planner:
                 self.snapshot.append(fate)
                 continue
             log = piece.replicaset if origin else str(piece.instance)
-            settled[source, origin] = max(settled.get((source, origin), 0), row["lsn"])
+            place = (source if origin else piece.instance, origin)
+            settled[place] = max(settled.get(place, 0), row["lsn"])
             origin = (
                 plan.after.replicasets[piece.replicaset].id_translations.get(source, {}).get(origin, origin)
             )

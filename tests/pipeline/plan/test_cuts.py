@@ -145,6 +145,41 @@ def test_limbo(flags: bool, events: list[tuple[str, int, bool]], data: st.DataOb
     assert cut.fates == whole.fates
 
 
+def alter(space_id: int, *, is_sync: bool) -> Row:
+    return logs.change("UPDATE", 280, key=[space_id], ops=[["=", 5, {"is_sync": is_sync}]])
+
+
+@pytest.mark.parametrize(
+    ("inner", "rolled_back"),
+    [
+        ((put(600), put(601)), True),
+        ((put(601), put(600)), True),
+        ((put(601), put(602)), False),
+        ((put(601), logs.define(603, "d", is_sync=True), logs.index(603), put(603)), True),
+        ((logs.define(603, "d", is_sync=True), logs.index(603), put(601)), False),
+    ],
+    ids=["first", "last", "neither", "made in it", "made in it without rows"],
+)
+def test_a_transaction_of_several_spaces_of_which_one_is_synchronous(
+    inner: tuple[Row, ...], rolled_back: bool
+) -> None:
+    """Servers before 2.8 set no flag; the other spaces of the transaction are synchronous before or after it."""
+    log = [*BEGIN]
+    for space_id, is_sync in ((600, True), (601, False), (602, True)):
+        log += [txn(1, logs.define(space_id, f"s{space_id}", is_sync=is_sync)), txn(1, logs.index(space_id))]
+    log += [txn(1, alter(602, is_sync=False))]
+    first = 1 + sum(len(one.rows) for one in log)
+    last = first + len(inner) - 1
+    log += [txn(1, *inner), txn(1, settling("ROLLBACK", 1, last)), txn(1, alter(601, is_sync=True))]
+    log += [txn(1, put(601)), txn(1, settling("CONFIRM", 1, last + 3))]
+    rows = logs.rows_of(log)
+    outcome = {(1, row["lsn"]): "committed" for row in rows}
+    if rolled_back:
+        outcome |= {(1, lsn): "rolled back" for lsn in range(first, last + 1)}
+    assert fed(Planner(), rows).states() == outcome
+    assert fed(Planner(), *(rows[a:b] for a, b in pairwise([0, *ends(rows)]))).states() == outcome
+
+
 @pytest.mark.parametrize("flags", [True, False], ids=["flags of 2.8", "spaces of 2.6"])
 @settings(deadline=None, max_examples=60)
 @given(events=EVENTS, data=st.data())

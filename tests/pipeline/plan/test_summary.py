@@ -115,7 +115,7 @@ def test_all_that_settles_is_control(kind: str) -> None:
 def test_a_flag_on_the_last_row_makes_the_whole_transaction_wait() -> None:
     rows = batch(txn(1, put()), txn(1, put(), put(), flagged(put())), txn(1, put()))
     assert summarize_rows(rows, 2).transactions.waiting == (
-        WaitingTransaction(LogPosition(2, 150, 0), 1, 2, 4, None),
+        WaitingTransaction(LogPosition(2, 150, 0), 1, 2, 4),
     )
 
 
@@ -123,9 +123,16 @@ def test_rows_of_a_listed_space_wait_with_their_transaction() -> None:
     rows = batch(txn(1, put(512), put(600), put(512)), txn(2, put(512)), txn(1, put(600)))
     assert summarize_rows(rows, 0).transactions.waiting == ()
     assert summarize_rows(rows, 0, {600}).transactions.waiting == (
-        WaitingTransaction(LogPosition(0, 100, 0), 1, 1, 3, 600),
-        WaitingTransaction(LogPosition(0, 200, 0), 1, 4, 4, 600),
+        WaitingTransaction(LogPosition(0, 100, 0), 1, 1, 3, ((600, LogPosition(0, 100, 1)),)),
+        WaitingTransaction(LogPosition(0, 200, 0), 1, 4, 4, ((600, LogPosition(0, 200, 0)),)),
     )
+
+
+def test_each_listed_space_of_a_transaction_is_named_with_its_last_row() -> None:
+    rows = batch(txn(1, put(601), put(600), put(601), put(512)))
+    places = ((600, LogPosition(0, 100, 1)), (601, LogPosition(0, 100, 2)))
+    (waiting,) = summarize_rows(rows, 0, {600, 601, 602}).transactions.waiting
+    assert waiting.spaces == places
 
 
 def test_an_asynchronous_one_that_queues_behind_does_not_wait_for_itself() -> None:
@@ -141,7 +148,7 @@ def test_transactions_of_two_origins_with_one_number_are_two() -> None:
 def test_a_row_of_a_local_space_is_part_of_its_transaction() -> None:
     rows = batch(txn(1, local(put(700)), put(), local(put(700)), flagged(put())), lsns={1: 10, 0: 50})
     assert summarize_rows(rows, 0).transactions.waiting == (
-        WaitingTransaction(LogPosition(0, 100, 0), 1, 11, 12, None),
+        WaitingTransaction(LogPosition(0, 100, 0), 1, 11, 12),
     )
 
 
@@ -173,10 +180,11 @@ TRANSACTIONS = st.builds(
     st.lists(st.integers(0, 32), max_size=5),
 )
 def test_any_cut_gives_the_summary_of_the_whole(rows: list[logs.Row], cuts: list[int]) -> None:
-    whole = summarize_rows(logs.batch_of(rows), 4, {600})
+    whole = summarize_rows(logs.batch_of(rows), 4, {512, 600})
     ends = [*sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
     parts = [
-        summarize_rows(logs.batch_of(rows[a:b]), 4, {600}) for a, b in zip([0, *ends[:-1]], ends, strict=True)
+        summarize_rows(logs.batch_of(rows[a:b]), 4, {512, 600})
+        for a, b in zip([0, *ends[:-1]], ends, strict=True)
     ]
     assert join_summaries(parts) == whole
     assert join_summaries([join_summaries(parts[:2]), join_summaries(parts[2:])]) == whole

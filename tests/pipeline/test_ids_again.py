@@ -1,0 +1,51 @@
+"""Ids that are given to another instance, and starts in between: each row stays that of the instance that wrote it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgpack
+import pytest
+
+from pipeline.commit.load import load_state
+from schemas.iproto import RequestType, SystemSpace
+from sources.xlog.format.block import encode_block
+from sources.xlog.format.encode import encode_body, encode_row
+from tests.pipeline.deployment import Deployment
+from tests.sources.xlog.logs import SPACE, Server, replicaset_of, uuid_of
+
+
+class Master(Server):
+    """A member that registers others."""
+
+    def register(self, replica_id: int, name: str) -> None:
+        """Give an id to an instance."""
+        self.system(SystemSpace.CLUSTER, [replica_id, uuid_of(name)])
+
+    def expel(self, replica_id: int) -> None:
+        """Delete an id."""
+        lsn = self.vclock[1] = self.vclock[1] + 1
+        body = encode_body(space_id=SystemSpace.CLUSTER, key=msgpack.packb([replica_id]))
+        self.append(encode_block(encode_row(RequestType.DELETE, body, timestamp=1.0, replica_id=1, lsn=lsn)))
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_an_id_of_an_instance_that_never_wrote(tmp_path: Path, count: int) -> None:
+    names = [f"a{number}" for number in range(2, 2 + count)]
+    master = Master(tmp_path / "a1")
+    master.register(1, "a1")
+    deployment = Deployment(tmp_path, {"a1": master.path}, {"a1": replicaset_of("a1")})
+    for name in names:
+        master.register(2, name)
+        deployment.run()
+        master.expel(2)
+    master.register(2, names[-1])
+    deployment.run()
+    with deployment.writer() as (warehouse, _):
+        (one,) = load_state(warehouse).replicasets.values()
+        assert one.cluster == {1: uuid_of("a1"), 2: uuid_of(names[-1])}
+    master.write(2, rows=3)
+    deployment.run()
+    ids = {row["uuid"]: row["global_id"] for row in deployment.rows("_cluster")}
+    rows = [row for row in deployment.rows("_changelog") if row["space_id"] == SPACE]
+    assert [row["global_id"] for row in rows] == [ids[uuid_of(names[-1])]] * 3
