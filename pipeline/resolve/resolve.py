@@ -373,7 +373,8 @@ def _made_rows(found: _Contended, choices: Choices, keys: NDArray[np.intp]) -> p
     """Return the rows of tuples that a policy made: origin and time of the last writer, the earliest `created`."""
     versions, last = found.versions, choices.last[keys]
     earliest = np.full(found.count, np.iinfo(np.int64).max, np.int64)
-    known = versions.created != NO_TIME
+    # A version that this batch took away, and the row that stood so far, say nothing of when the key began.
+    known = (versions.created != NO_TIME) & np.isin(versions.states, (PRESENT, UNFIT))
     np.minimum.at(earliest, versions.keys[known], versions.created[known])
     created = np.where(earliest[keys] == np.iinfo(np.int64).max, NO_TIME, earliest[keys])
     return pa.Table.from_arrays(
