@@ -242,7 +242,9 @@ def resolve_again(entries: pa.Table, plan: ResolvePlan, examples: int = 0) -> Re
     versions, every = found.versions, np.arange(len(found.versions.keys))
     rows = np.full(found.count, NOBODY, np.int64)
     rows[versions.keys[found.is_row]] = every[found.is_row]
-    stays = (choices.winners == rows) | ((rows == NOBODY) & (choices.winners == NOBODY))
+    won = choices.winners >= 0
+    has_row = won & (versions.states[np.maximum(choices.winners, 0)] == PRESENT)
+    stays = np.where(won & ~has_row, NOBODY, choices.winners) == rows
     for key in np.flatnonzero(choices.winners == MADE):
         row = rows[key]
         if row != NOBODY and versions.replicasets[row] == -versions.replicasets[choices.last[key]]:

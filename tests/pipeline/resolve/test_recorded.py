@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
+from pipeline.commit.load import load_state
+from pipeline.requests.rebuild import rebuild_of
 from tests.jobs.written import BEGAN, Node, replicasets_of
 from tests.pipeline.deployment import Deployment
+from warehouse.lock import WriterLock
+from warehouse.warehouse import Warehouse
 
 NAMES = ("a1", "b1", "c1")
 
@@ -18,6 +22,11 @@ def thirteen(old: Any, new: Any, _change: Any) -> Any:
     if new.value == 13:
         raise ValueError("not 13")
     return new.update(value=old.value + new.value)
+
+
+def newest(_old: Any, new: Any, _change: Any) -> Any:
+    """Keep the later version, also where it is a deletion."""
+    return new
 
 
 def contended(folder: Path, count: int, **policy: Any) -> tuple[Deployment, list[Node]]:
@@ -72,3 +81,21 @@ def test_what_cannot_be_decided_names_versions_and_not_the_row_before(tmp_path: 
     made.run()
     assert not made.rows("people")
     assert sorted(row["replicaset_id"] for row in made.rows("_quarantine")) == [1, 2]
+
+
+@pytest.mark.parametrize("policy", ["last_write_wins", "custom"])
+def test_a_rebuild_by_the_same_policy_changes_nothing_where_a_deletion_won(
+    tmp_path: Path, policy: str
+) -> None:
+    function = {"function": f"{__name__}:newest"} if policy == "custom" else {}
+    made, (a, *_) = contended(tmp_path, 3, policy=policy, deletes="all", **function)
+    a.delete(600, 1, at=20).close()
+    made.run()
+    assert not made.rows("people")
+    config = made.config()
+    warehouse = Warehouse(None, config.warehouse, config.database)
+    with WriterLock(warehouse, "a test"):
+        state = load_state(warehouse)
+        found = rebuild_of(warehouse.open_tables, state, config, "people", config.policies.of("people"))
+    assert (found.changed, found.examples) == (0, [])
+    assert not found.results[0].conflicts.num_rows
