@@ -217,18 +217,24 @@ def _without_nan(rows: pa.Table) -> set[str]:
 
 def _bound(value: Any, *, is_least: bool) -> int | float | str | None:
     """Return the least or the greatest value of a column as the log has it; None where it has none of the type."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, int | float):
         return value if math.isfinite(value) else None
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else None
     if isinstance(value, str):
-        if len(value) <= TEXT_LONGEST:
-            return value
-        return value[:TEXT_LONGEST] + ("" if is_least else _LAST_CHARACTER)
+        return _text_bound(value, is_least=is_least)
     if isinstance(value, datetime):
         whole = value.astimezone(UTC) + (timedelta(0) if is_least else timedelta(microseconds=999))
-        return whole.strftime("%Y-%m-%dT%H:%M:%S.") + f"{whole.microsecond // 1000:03d}Z"
+        return whole.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return None
+
+
+def _text_bound(value: str, *, is_least: bool) -> str:
+    """Return the first characters of a text; as the greatest value, with one that sorts behind all that follow."""
+    end = TEXT_LONGEST
+    while not is_least and value[end : end + 1] == _LAST_CHARACTER:
+        end += 1
+    return value if len(value) <= end else value[:end] + ("" if is_least else _LAST_CHARACTER)
 
 
 def in_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:

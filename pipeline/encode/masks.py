@@ -20,7 +20,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from config.spaces import Kind, Spaces
 from schemas.errors import ConfigurationError, UnsupportedError
-from schemas.layout import EXTRA_COLUMN, MISFITS_COLUMN, TableLayout
+from schemas.layout import EXTRA_COLUMN, INEXACT_COLUMN, MISFITS_COLUMN, TableLayout
 from schemas.space import Space
 from schemas.tables import VERSION_COLUMNS
 from sources.iproto.address import PasswordSource
@@ -29,6 +29,9 @@ from udfs.tuples.masking import keyed, keyed_hashes
 TUPLE_COLUMN = "_tuple"
 PROPERTY = "aggregator.masks"
 """The property of a table that says which masks its rows were written with."""
+
+FORM = 2
+"""Raised when readers are to see something else of the same masks: tables that have the old form are written again."""
 
 KEY_MIN = 16
 """Characters of the key of `hash`."""
@@ -72,6 +75,8 @@ class Mask:
             columns[name] = keyed_hashes(column, key) if self.kinds.get(name) == "hash" else column
         if MISFITS_COLUMN in columns:
             columns[MISFITS_COLUMN] = self._shown_names(columns[MISFITS_COLUMN])
+        if INEXACT_COLUMN in columns:
+            columns[INEXACT_COLUMN] = self._shown_texts(columns[INEXACT_COLUMN])
         return pa.table(columns)
 
     def _shown_names(self, lists: pa.ListArray) -> pa.ListArray:
@@ -87,10 +92,18 @@ class Mask:
             pa.array(offsets), names.filter(shown), type=lists.type, mask=pa.array(counts == 0)
         )
 
+    def _shown_texts(self, texts: pa.StringArray) -> pa.StringArray:
+        """Return texts that name columns without those that readers do not see; null where none is left."""
+        coded = texts.dictionary_encode()
+        shown = [
+            ",".join(filter(self.shows, text.split(","))) or None for text in coded.dictionary.to_pylist()
+        ]
+        return pa.array(shown, pa.string()).take(coded.indices)
+
     def text(self) -> str:
         """Return the value of the table's property: it differs for another key of `hash`."""
         shown = keyed(PROPERTY, self._key())[:16] if "hash" in self.kinds.values() else None
-        return json.dumps({"columns": dict(self.kinds), "key": shown}, sort_keys=True)
+        return json.dumps({"columns": dict(self.kinds), "form": FORM, "key": shown}, sort_keys=True)
 
     def shows(self, column: str) -> bool:
         """Whether readers see a column of the exact table."""

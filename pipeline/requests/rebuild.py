@@ -27,6 +27,7 @@ from pipeline.resolve.resolve import resolve_again
 from pipeline.resolve.resolve_plan import plan_of, table_policy
 from pipeline.state import State, TableWriters
 from pipeline.write.lookup import BaseFiles, FileCache, find_versions
+from pipeline.write.prepare import Prepared, commit_write, mask_again, prepare_table
 from pipeline.write.tables import TableChanges, write_exact, write_masked
 from schemas.errors import UnsupportedError
 from udfs.keys.grouping import group
@@ -137,20 +138,7 @@ def write_rebuild(tables: OpenTables, state: State, rebuild: Rebuild, name: str)
     if not rebuild.changed:
         return state
     encoding, results = rebuild.encoding, rebuild.results
-    rows = [one.rows[0] for one in results if 0 in one.rows]
-    keys = [one.removed_keys[0] for one in results if 0 in one.removed_keys]
-    changes = TableChanges(
-        encoding,
-        pa.concat_tables(rows, promote_options="default") if rows else None,
-        _removed(results),
-        pa.concat_arrays(keys) if keys else None,
-    )
-    versions: dict[str, int] = {}
-    masked = write_masked(tables.place, changes, tables.files(encoding.name), FileCache())
-    for write in (write_exact(tables.place, changes, tables.files(encoding.exact)), masked):
-        if write is not None:
-            removed = [(file, True) for file in write.removed]
-            versions[write.table] = tables.commit(write.table, write.added, removed)
+    versions = _write_tables(tables, encoding, results)
     for table in ("_versions", "_conflicts", "_quarantine"):
         whole = pa.concat_tables([getattr(one, table.removeprefix("_")) for one in results])
         versions[table] = append_table(tables, table, whole)
@@ -159,6 +147,31 @@ def write_rebuild(tables: OpenTables, state: State, rebuild: Rebuild, name: str)
         known = writers.get(encoding.name, TableWriters())
         writers[encoding.name] = replace(known, has_unfit=True)
     return commit_epoch(tables, replace(state, writers=writers), versions, (name, 0))
+
+
+def _write_tables(tables: OpenTables, encoding: TableEncoding, results: list[BucketResult]) -> dict[str, int]:
+    """Write the table, and the one that readers see of a masked space; return their versions.
+
+    As in a batch, a table first gets the columns that the configuration asks for now.
+    """
+    prepared = Prepared()
+    prepare_table(tables, encoding, prepared)
+    rows = [one.rows[0] for one in results if 0 in one.rows]
+    keys = [one.removed_keys[0] for one in results if 0 in one.removed_keys]
+    changes = TableChanges(
+        encoding,
+        pa.concat_tables(rows, promote_options="default") if rows else None,
+        _removed(results),
+        pa.concat_arrays(keys) if keys else None,
+        prepared.changes[encoding.exact],
+    )
+    masked = write_masked(tables.place, changes, tables.files(encoding.name), FileCache())
+    for write in (write_exact(tables.place, changes, tables.files(encoding.exact)), masked):
+        if write is not None:
+            commit_write(tables, write)
+    if encoding.name in prepared.masked:
+        mask_again(tables, encoding)
+    return {name: tables.version(name) for name in (encoding.exact, encoding.name)}
 
 
 def _removed(results: list[BucketResult]) -> dict[TableFile, NDArray[np.int64]]:

@@ -26,7 +26,7 @@ from pipeline.resolve.resolve_plan import ResolvePlan, TablePolicy
 from schemas.states import ChangedSide, ConflictKind
 from schemas.tables import CONFLICTS, QUARANTINE, VERSIONS
 from udfs.buffers import as_array
-from udfs.versions.kernels.lives import DELETED, NO_TIME, UNFIT
+from udfs.versions.kernels.lives import DELETED, NO_TIME, PRESENT, UNFIT
 
 VERSIONS_ARROW = to_arrow_schema(VERSIONS, timezone="UTC")
 CONFLICTS_ARROW = to_arrow_schema(CONFLICTS, timezone="UTC")
@@ -161,7 +161,7 @@ def undecided_rows(versions: KeyVersions, keys: pa.Array, choices: Choices, plan
 
     """
     reasons = {key: one.fault for key, one in choices.made.items() if one.fault is not None}
-    rows = np.flatnonzero(np.isin(versions.keys, list(reasons)))
+    rows = np.flatnonzero(np.isin(versions.keys, list(reasons)) & _takes_part(versions, plan))
     if not len(rows):
         return QUARANTINE_ARROW.empty_table()
     columns = {
@@ -235,9 +235,10 @@ def conflict_rows(
 
 
 def _takes_part(versions: KeyVersions, plan: ResolvePlan) -> NDArray[np.bool_]:
-    """Return which versions could lose: those that the policy has seen, and no merged row."""
-    deleted = np.array([table.takes_deleted for table in plan.tables], np.bool_)[versions.tables]
-    result: NDArray[np.bool_] = (versions.replicasets > 0) & ((versions.states != DELETED) | deleted)
+    """Return which versions the policy has seen: no row that it made, and none that a replicaset has no more."""
+    takes_deleted = np.array([table.takes_deleted for table in plan.tables], np.bool_)[versions.tables]
+    result: NDArray[np.bool_] = np.isin(versions.states, (PRESENT, UNFIT))
+    result |= (versions.states == DELETED) & takes_deleted
     return result
 
 

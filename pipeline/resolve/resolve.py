@@ -242,7 +242,9 @@ def resolve_again(entries: pa.Table, plan: ResolvePlan, examples: int = 0) -> Re
     versions, every = found.versions, np.arange(len(found.versions.keys))
     rows = np.full(found.count, NOBODY, np.int64)
     rows[versions.keys[found.is_row]] = every[found.is_row]
-    stays = (choices.winners == rows) | ((rows == NOBODY) & (choices.winners == NOBODY))
+    won = choices.winners >= 0
+    has_row = won & (versions.states[np.maximum(choices.winners, 0)] == PRESENT)
+    stays = np.where(won & ~has_row, NOBODY, choices.winners) == rows
     for key in np.flatnonzero(choices.winners == MADE):
         row = rows[key]
         if row != NOBODY and versions.replicasets[row] == -versions.replicasets[choices.last[key]]:
@@ -373,7 +375,8 @@ def _made_rows(found: _Contended, choices: Choices, keys: NDArray[np.intp]) -> p
     """Return the rows of tuples that a policy made: origin and time of the last writer, the earliest `created`."""
     versions, last = found.versions, choices.last[keys]
     earliest = np.full(found.count, np.iinfo(np.int64).max, np.int64)
-    known = versions.created != NO_TIME
+    # A version that this batch took away, and the row that stood so far, say nothing of when the key began.
+    known = (versions.created != NO_TIME) & np.isin(versions.states, (PRESENT, UNFIT))
     np.minimum.at(earliest, versions.keys[known], versions.created[known])
     created = np.where(earliest[keys] == np.iinfo(np.int64).max, NO_TIME, earliest[keys])
     return pa.Table.from_arrays(

@@ -17,8 +17,9 @@ from pipeline.encode.columns import TableEncoding, encoding_of
 from pipeline.encode.masks import PROPERTY
 from pipeline.plan.tables import current_table_plan
 from pipeline.state import State
-from pipeline.write.prepare import Prepared, mask_again, masks_differ, prepare_table
+from pipeline.write.prepare import Prepared, mask_again, masks_differ, prepare_table, write_again
 from pipeline.write.rewrite import write_rows
+from pipeline.write.table_change import TableChange
 from schemas.errors import UnsupportedError
 from schemas.names import exact_table, is_of_space
 from warehouse.commits import OpenTables
@@ -90,7 +91,10 @@ def apply_masks(warehouse: Warehouse, config: Config, state: State) -> State:
     gone: list[str] = []
     for one in mask_changes(tables, config, state):
         if one.encoding is not None:
-            prepare_table(tables, one.encoding, Prepared())
+            prepared = Prepared()
+            prepare_table(tables, one.encoding, prepared)
+            if prepared.changes[one.exact] is TableChange.REWRITE:
+                write_again(tables, one.encoding)
             changed[one.table] = mask_again(tables, one.encoding)
             changed[one.exact] = tables.version(one.exact)
         else:

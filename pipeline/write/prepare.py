@@ -18,7 +18,7 @@ from pipeline.write.table_change import (
     same_columns,
     table_schema,
 )
-from pipeline.write.tables import masked_again
+from pipeline.write.tables import TableChanges, TableWrite, masked_again, write_exact
 from schemas.layout import MISFITS_COLUMN
 from warehouse.commits import OpenTables
 from warehouse.data_files import opened
@@ -144,6 +144,19 @@ def masks_differ(tables: OpenTables, encoding: TableEncoding) -> bool:
     )
     known = tables.open(table).metadata().configuration.get(PROPERTY)
     return not same_columns(present, wanted.fields) or known != mask.text()
+
+
+def write_again(tables: OpenTables, encoding: TableEncoding) -> int:
+    """Write the table with the exact tuples again, with the columns that they have now, and return its version."""
+    changes = TableChanges(encoding, None, {}, None, TableChange.REWRITE)
+    return commit_write(tables, write_exact(tables.place, changes, tables.files(encoding.exact)))
+
+
+def commit_write(tables: OpenTables, write: TableWrite) -> int:
+    """Commit the files of a table, and return its version."""
+    if write.schema is not None:
+        return tables.replace(write.table, write.added, write.schema)
+    return tables.commit(write.table, write.added, [(file, True) for file in write.removed])
 
 
 def mask_again(tables: OpenTables, encoding: TableEncoding) -> int:

@@ -104,9 +104,13 @@ def write_exact(place: Place, changes: TableChanges, files: Sequence[TableFile])
 def write_masked(
     place: Place, changes: TableChanges, files: Sequence[TableFile], cache: FileCache
 ) -> TableWrite | None:
-    """Write what changes in the table that readers see of a masked space; None where the space is not masked."""
+    """Write what changes in the table that readers see of a masked space.
+
+    None where the space is not masked, and where the exact table is written again: then this one is too, behind it, and
+    its rows so far may have other columns than the new ones.
+    """
     mask, table = changes.encoding.mask, changes.encoding.name
-    if mask is None:
+    if mask is None or changes.change is TableChange.REWRITE:
         return None
     rows = None if changes.rows is None else mask.masked(changes.rows)
     removed: Mapping[TableFile, NDArray[np.int64]] = {}

@@ -8,6 +8,7 @@ from typing import Any
 import msgpack
 import pytest
 
+from config.policies import Policy
 from pipeline.commit.load import load_state
 from pipeline.requests.rebuild import rebuild_of, write_rebuild
 from schemas.layout import MISFITS_COLUMN
@@ -248,6 +249,23 @@ def test_a_rebuild_brings_all_of_them_back(tmp_path: Path) -> None:
             **{number: (None, 1, ["name"]) for number in (1, 2, 3, 4)},
             5: ("x", 1, None),
         }
+
+
+def test_a_rebuild_gives_a_table_the_columns_that_are_chosen_now(tmp_path: Path) -> None:
+    a, b = (Node(tmp_path, name).define(600, "people") for name in ("a1", "b1"))
+    a.put(600, 1, BAD, 1, 1, at=10).put(600, 2, "x", 1, 1, at=10).close()
+    b.put(600, 1, "b", 2, 1, at=20).close()
+    made = deployed(tmp_path, a, b)
+    made.run()
+    assert rows_of(made) == {1: ("b", 2, None), 2: ("x", 1, None)}
+    made.settings["spaces"] = {"strings": {"people": "binary"}}
+    config, policy = made.config(), Policy(policy="min", column="value")
+    warehouse = Warehouse(None, config.warehouse, config.database)
+    with WriterLock(warehouse, "a test"):
+        state = load_state(warehouse)
+        found = rebuild_of(warehouse.open_tables, state, config, "people", policy)
+        write_rebuild(warehouse.open_tables, state, found, "rebuilt")
+    assert rows_of(made) == {1: (b"caf\xe9", 1, None), 2: (b"x", 1, None)}
 
 
 def test_readers_of_a_masked_space_hear_nothing_of_what_they_do_not_see(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from schemas.errors import ConfigurationError, PolicyError
 from udfs.before_replace.candidate import Candidate
-from udfs.before_replace.row import Row
+from udfs.before_replace.row import Row, agree, in_format
 
 Function = Callable[[Row | None, Row | None, "Change"], object]
 
@@ -89,10 +89,18 @@ class Outcome(NamedTuple):
     fault: str | None = None
 
 
-def made(candidates: Sequence[Candidate], data: bytes) -> Outcome:
-    """Return the outcome for a tuple: the last version with the same bytes, else a new tuple of the last format."""
-    same = [number for number, candidate in enumerate(candidates) if candidate.tuple == data]
-    return Outcome(same[-1]) if same else Outcome(None, data, candidates[-1].layout)
+def made(candidates: Sequence[Candidate], data: bytes, names: Sequence[Sequence[str]]) -> Outcome:
+    """Return the outcome for a tuple of the last format: the last version that is the same, else a new tuple.
+
+    Equal bytes are the same tuple only where the formats agree (`names` of fields, by `Candidate.layout`).
+    """
+    layout = candidates[-1].layout
+    same = [
+        number
+        for number, candidate in enumerate(candidates)
+        if candidate.tuple == data and agree(names[candidate.layout], names[layout])
+    ]
+    return Outcome(same[-1]) if same else Outcome(None, data, layout)
 
 
 def load_function(name: str) -> Function:
@@ -163,7 +171,7 @@ def fold_custom(
             again = _asked(function, row, new, change) if twice else made
         except Exception as error:
             return Outcome(fault="".join(traceback.format_exception(error, limit=-TRACE)))
-        if _bytes(made) != _bytes(again):
+        if not _is_same(made, again):
             raise PolicyError(
                 "the policy's function is not pure: two calls with the same arguments returned different answers",
                 space=space,
@@ -171,13 +179,14 @@ def fold_custom(
                 second=str(again),
                 advice="let it depend on its arguments alone: no clock, no random number, no state of its own",
             )
-        if _bytes(made) == _bytes(row):
+        if _is_same(made, row):
             continue
-        kept = number if _bytes(made) == _bytes(new) else None
+        kept = number if _is_same(made, new) else None
         row, side = (new if kept is not None else made), new_side
     if kept is not None and candidates[kept].tuple is not None:
         return Outcome(kept)
-    return Outcome(None, _bytes(row), row.layout if row is not None else 0)
+    layout = candidates[-1].layout
+    return Outcome(None, None if row is None else in_format(row, names[layout]), layout)
 
 
 def _asked(function: Function, old: Row | None, new: Row | None, change: Change) -> Row | None:
@@ -198,8 +207,10 @@ def _row(candidate: Candidate, names: Sequence[Sequence[str]]) -> Row | None:
     return Row(candidate.tuple, tuple(names[candidate.layout]), candidate.layout)
 
 
-def _bytes(row: Row | None) -> bytes | None:
-    return None if row is None else row.data
+def _is_same(one: Row | None, other: Row | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return one.data == other.data and agree(one.names, other.names)
 
 
 def _side(one: Candidate) -> Side:

@@ -50,6 +50,11 @@ class Formats:
     space: str
     spaces: tuple[Space, ...]
 
+    @property
+    def names(self) -> list[list[str]]:
+        """The names of each format's fields."""
+        return [[one.name for one in space.fields] for space in self.spaces]
+
     def places(self, names: Sequence[str]) -> list[list[int]]:
         """Return the 0-based numbers of some fields in each format, -1 for a field that a format lacks."""
         return [

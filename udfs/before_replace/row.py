@@ -7,6 +7,7 @@ its exact bytes. Strings that are not UTF-8 come with surrogate escapes and go b
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -106,6 +107,23 @@ class Row(Sequence[Any]):
             for i, value in enumerate(values)
         ]
         return Row(join(parts), self.names, self.layout)
+
+
+def agree(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Whether one of two formats, as names of fields, only continues the other one: places mean the same in both."""
+    return all(map(operator.eq, one, other))
+
+
+def in_format(row: Row, names: Sequence[str]) -> bytes:
+    """Return a tuple with its fields where another format has them; one that the format lacks is left out.
+
+    Where the two formats agree, the tuple stays as it is.
+    """
+    if agree(row.names, names):
+        return row.data
+    named = dict(zip(row.names, split(row.data), strict=False))
+    count = max((place for place, name in enumerate(names, start=1) if name in named), default=0)
+    return join([named.get(name, b"\xc0") for name in names[:count]])
 
 
 def _same(held: Any, value: Any) -> bool:

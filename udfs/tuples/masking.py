@@ -13,8 +13,6 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import VariantVal
 
-from schemas.types import VARIANT_ARROW
-
 _EXPONENT_FROM, _EXPONENT_BELOW = 1e7, 1e-3
 """Java, and so Spark, writes doubles outside of this range with an exponent (`Double.toString`)."""
 
@@ -30,7 +28,7 @@ def keyed_hashes(column: pa.Array, key: bytes) -> pa.Array:
     Parameters
     ----------
     column : pyarrow.Array
-        Of a type that a table's typed column can have (`schemas.types`).
+        Of a type that a table's typed column can have (`schemas.types`), here or in its files.
     key : bytes
 
     Returns
@@ -49,7 +47,7 @@ def _writer(kind: pa.DataType) -> Callable[[Any], str]:
     """Return a function that formats values like Spark's `cast(... as string)`; variants as JSON, bytes as hex."""
     if pa.types.is_binary(kind):
         return lambda value: bytes(value).hex().upper()
-    if kind == VARIANT_ARROW:
+    if pa.types.is_struct(kind):
         return lambda value: VariantVal(value["value"], value["metadata"]).toJson()
     if pa.types.is_floating(kind):
         return double_text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -76,6 +77,24 @@ def test_the_function_gets_both_origins() -> None:
     assert [change.op for change in changes] == ["DELETE", "REPLACE"]
     assert changes[0].old == Side("r1", "i1", 1, 1, 1, 1)
     assert changes[1].old == changes[0].new == Side("r2", "i2", 2, 2, 2, 2)
+
+
+def test_a_tuple_that_is_made_has_the_last_writers_format() -> None:
+    first, last = version(1, 5, 7, "left out"), version(2, 3, 9)._replace(layout=1)
+
+    def sum_in_old(old: Any, new: Any, _change: Any) -> Any:
+        return old.update(value=old.value + new.value)
+
+    made = fold_custom(sum_in_old, [first, last], NAMES, "s")
+    assert made == Outcome(None, mp.encode([1, 7, 14]), 1)
+    made = fold_custom(sum_in_old, [last, first], NAMES, "s")
+    assert made == Outcome(None, mp.encode([1, 14, 3]), 0)
+
+
+def test_equal_bytes_of_another_format_are_another_tuple() -> None:
+    first, last = version(1, 5, 7), version(2, 5, 7)._replace(layout=1)
+    assert fold_custom(lambda _old, new, _change: new, [first, last], NAMES, "s") == Outcome(1)
+    assert fold_custom(lambda old, _new, _change: old, [first, last], NAMES, "s") == Outcome(0)
 
 
 def test_an_exception_is_a_fault_with_its_traceback() -> None:

@@ -118,6 +118,12 @@ def test_a_result_that_is_one_of_the_versions_is_that_version() -> None:
     assert outcome.winner == 0
 
 
+def test_a_result_with_the_bytes_of_another_format_is_none_of_the_versions() -> None:
+    one = Candidate(mp.encode([1, 5, 12]), "a", "i", 1, 1)
+    other = Candidate(mp.encode([1, 5, 7]), "b", "i", 1, 2, layout=1)
+    assert outcomes(SUM, [[one, other]]) == [Outcome(None, mp.encode([1, 5, 12]), 1)]
+
+
 def test_a_field_past_the_end_is_set_after_nulls() -> None:
     short = Candidate(mp.encode([1]), "b", "i", 1, 2)
     full = Candidate(mp.encode([1, "x", 7]), "a", "i", 1, 1)

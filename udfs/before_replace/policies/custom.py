@@ -15,7 +15,7 @@ SAMPLE = 8
 def make(keys: Sequence[Sequence[Candidate]], options: PolicyOptions, formats: Formats) -> list[Outcome]:
     """Call the user's function for each key, and return its outcomes."""
     function = load_function(options.function or "")
-    names = [[one.name for one in space.fields] for space in formats.spaces]
+    names = formats.names
     return [fold_custom(function, one, names, formats.space, twice=i < SAMPLE) for i, one in enumerate(keys)]
 
 

@@ -24,13 +24,13 @@ def make(keys: Sequence[Sequence[Candidate]], options: PolicyOptions, formats: F
         name: sequence_bytes(tuples, which, formats.places(members)).to_pylist()
         for name, members in options.fields.items()
     }
-    known, found, start = fields_of(formats.spaces), [], 0
+    known, names, found, start = fields_of(formats.spaces), formats.names, [], 0
     for one in keys:
         end = start + len(one)
         own = {name: column[start:end] for name, column in ages.items()}
         start = end
         try:
-            found.append(made(one, merge_fields(one, known, options.fields, own)))
+            found.append(made(one, merge_fields(one, known, options.fields, own), names))
         except TupleError as error:
             found.append(Outcome(fault=str(error)))
     return found

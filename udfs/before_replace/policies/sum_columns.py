@@ -13,10 +13,10 @@ from udfs.before_replace.policy import Formats, PolicyKind, PolicyOptions
 
 def make(keys: Sequence[Sequence[Candidate]], options: PolicyOptions, formats: Formats) -> list[Outcome]:
     """Return the tuple with the sums of each key; a sum that does not fit is a fault."""
-    known, found = fields_of(formats.spaces), []
+    known, names, found = fields_of(formats.spaces), formats.names, []
     for one in keys:
         try:
-            found.append(made(one, sum_fields(one, known, options.columns)))
+            found.append(made(one, sum_fields(one, known, options.columns), names))
         except TupleError as error:
             found.append(Outcome(fault=str(error)))
     return found
