@@ -128,15 +128,9 @@ class FileEnds:
         """Return whether a file ends with the EOF marker."""
         remembered = self._complete.get(file.name)
         if remembered is None or remembered[0] != file.size:
-            remembered = self._complete[file.name] = (file.size, self._ends_with_marker(file))
+            is_marked = reader.ends_with_marker(*self.opened(file.name), file.header, file.size, self.block)
+            remembered = self._complete[file.name] = (file.size, is_marked)
         return remembered[1]
-
-    def _ends_with_marker(self, file: LogFile) -> bool:
-        if file.size < file.header + len(EOF_MARKER):
-            return False
-        filesystem, path = self.opened(file.name)
-        with filesystem.open_input_file(path) as stream:
-            return bool(stream.read_at(len(EOF_MARKER), file.size - len(EOF_MARKER)) == EOF_MARKER)
 
     def end_vclock(self, file: LogFile) -> dict[int, int]:
         """Return the vclock after the last whole block of a log. Expensive: it reads the headers of all rows."""

@@ -25,6 +25,7 @@ from sources.xlog.reader.block_positions import (
     block_boundary,
     block_starts,
     end_of_whole_blocks,
+    ends_with_marker,
     read_meta,
 )
 from sources.xlog.reader.file_buffer import FileBuffer, base_name, open_fs
@@ -40,6 +41,7 @@ __all__ = [
     "block_boundary",
     "block_starts",
     "end_of_whole_blocks",
+    "ends_with_marker",
     "open_fs",
     "read_headers",
     "read_meta",

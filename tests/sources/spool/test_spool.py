@@ -23,6 +23,7 @@ from sources.spool.spool import ServerVersions, Spool
 from sources.spool.state import read_state, read_tail
 from sources.xlog.directory.directory import Directory
 from sources.xlog.format.arrays import Bytes
+from sources.xlog.format.block import EOF_MARKER
 from sources.xlog.format.encode import encode_body, encode_row
 from sources.xlog.format.meta import PEER_VERSIONS_KEY, Meta
 from sources.xlog.options import Source
@@ -108,6 +109,20 @@ def test_a_damaged_end_is_cut_off(tmp_path: Path) -> None:
     assert read_state(tmp_path).vclock == {1: 20}
     append_blocks(tmp_path, 1, compress=False)
     assert read_all(tmp_path) == rows(1, 1, 30).tobytes()
+
+
+def test_a_killed_daemon_continues_a_log_that_ends_like_the_end_marker(tmp_path: Path) -> None:
+    append_blocks(tmp_path, 1)
+    body = encode_body(space_id=512, tuple_=msgpack.packb([1, EOF_MARKER]))
+    spool = open_spool(tmp_path, compress=False)
+    spool.__enter__()
+    spool.append(np.frombuffer(encode_row(3, body, timestamp=1.5, replica_id=1, lsn=11), np.uint8), {1: 11})
+    spool.abandon()
+    tail = read_state(tmp_path).tail
+    assert tail is not None
+    assert (tail.position, tail.is_closed) == (tail.path.stat().st_size, False)
+    append_blocks(tmp_path, 1)
+    assert len(names(tmp_path)) == 2, "the log was continued, not followed by another one"
 
 
 def test_two_daemons_do_not_write_one_spool(tmp_path: Path) -> None:
