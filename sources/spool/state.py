@@ -27,6 +27,8 @@ from sources.xlog.reader import reader
 
 logger = logging.getLogger(__name__)
 
+SET_ASIDE = "rewound-"
+"""Prefix of the name of a folder in a spool: it has the files of the spool before this one."""
 _NAME = re.compile(r"\d{20}\.(?:xlog|snap)\Z")
 _FILES = LocalFileSystem()
 
