@@ -97,15 +97,26 @@ class FileEnds:
         remembered = self._ends.get(file.name)
         if remembered is not None and remembered[0] == file.size:
             return remembered[1]
+        if remembered is not None and remembered[0] > file.size:
+            remembered = None  # a spool's log became shorter
         if (closed or remembered is None) and self.is_complete(file):
             end = FileEnd(file.size - len(EOF_MARKER), has_marker=True)
         else:
             known = remembered[1].position if remembered is not None else 0
-            end = self._walked(file.name, max(known, begin, file.header))
+            end = self._walked_on(file.name, known, max(begin, file.header))
             if self.is_final and file.is_snapshot and not file.name.endswith(".inprogress"):
                 end = FileEnd(file.size, has_marker=False)
         self._ends[file.name] = (file.size, end)
         return end
+
+    def _walked_on(self, name: str, known: int, begin: int) -> FileEnd:
+        """Return the end of the blocks; a log that became shorter and longer again has other blocks before `known`."""
+        try:
+            return self._walked(name, max(known, begin))
+        except XlogError:
+            if known <= begin:
+                raise
+            return self._walked(name, begin)
 
     def _walked(self, name: str, begin: int) -> FileEnd:
         """Return the end of the blocks from `begin` on; a lenient mode continues after damage."""
