@@ -8,7 +8,7 @@ id, as an `IdRegistration`. `outflow` sends the rows.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pyarrow.fs
 
-from schemas.errors import SpoolError, TupleError
+from schemas.errors import SpoolError, TupleError, XlogError
 from schemas.iproto import VCLOCK_MAX, SystemSpace
 from schemas.system_tuples import field_at, fields_of, uuid_of
 from sources.spool import state as spool_state
-from sources.spool.state import SpoolFile
+from sources.spool.state import SET_ASIDE, SpoolFile
 from sources.xlog.format.block import BLOCK_LIMIT
 from sources.xlog.format.meta import Meta
 from sources.xlog.format.selection import Selection
@@ -90,7 +90,11 @@ class SpoolCatalog:
         self._registrations: dict[Path, list[IdRegistration]] = {}
         self._read_ends: dict[str, int] = {}
         self._closed: set[str] = set()
+        self._followed: set[Path] = set()
+        self._set_aside: frozenset[Path] | None = None
         self._metas: dict[Path, Meta] = {}
+        self.replacements = 0
+        """How often the spool was set aside and a new one began; rows sent before are of another history."""
 
     @property
     def gc_vclock(self) -> dict[int, int]:
@@ -112,6 +116,10 @@ class SpoolCatalog:
         marker, so that a reader finds the marker.
         """
         return self._read_ends.get(path.name, 0) + (path.name in self._closed)
+
+    def is_followed(self, path: Path) -> bool:
+        """Return whether another log follows a log that was read to its end, so that no row is appended to it."""
+        return path in self._followed
 
     @property
     def last_owners(self) -> Mapping[int, str]:
@@ -135,11 +143,10 @@ class SpoolCatalog:
             The directory cannot be read.
 
         """
-        try:
-            self.snapshots = spool_state.spool_files(self.directory, ".snap", self._metas)
-            self.logs = spool_state.spool_files(self.directory, ".xlog", self._metas)
-        except OSError as error:
-            raise SpoolError(f"the spool cannot be read: {error}", spool=str(self.directory)) from error
+        known = {file.path.name for file in (*self.snapshots, *self.logs)}
+        self._list_files()
+        if self._is_set_aside(known - {file.path.name for file in (*self.snapshots, *self.logs)}):
+            self._begin_again()
         # A snapshot sorts before the log of the same name, which continues from it.
         for file in sorted(
             (*self.snapshots, *self.logs), key=lambda file: (file.path.stem, file.path.suffix)
@@ -151,13 +158,52 @@ class SpoolCatalog:
                     self.cluster = {}
                     self._read_system_rows(file, 0, None)
                     self._read_ends[file.path.name] = file.size
-            elif read_end is None or read_end < file.size:
+            elif read_end != file.size:
                 self._owners_at_start.setdefault(file.path, dict(self._owners))
-                self._read_log(file, read_end or file.meta.length)
+                self._read_appended_rows(file, read_end or file.meta.length)
         paths = {file.path for file in self.logs}
+        self._followed = {file.path for file in self.logs[:-1]}
         for by_path in (self._owners_at_start, self._registrations):
             for path in by_path.keys() - paths:
                 del by_path[path]
+
+    def _list_files(self) -> None:
+        try:
+            self.snapshots = spool_state.spool_files(self.directory, ".snap", self._metas)
+            self.logs = spool_state.spool_files(self.directory, ".xlog", self._metas)
+        except OSError as error:
+            raise SpoolError(f"the spool cannot be read: {error}", spool=str(self.directory)) from error
+
+    def _is_set_aside(self, removed: Collection[str]) -> bool:
+        """Return whether files that were listed before, or may have been, were moved to a folder of the spool."""
+        before, self._set_aside = self._set_aside, frozenset(self.directory.glob(f"{SET_ASIDE}*"))
+        if before is not None and self._set_aside - before:
+            return True
+        return any((folder / name).exists() for folder in self._set_aside for name in removed)
+
+    def _begin_again(self) -> None:
+        """Forget the spool that was set aside (`--accept-rewind`): the new one has files of the same names."""
+        self.replacements += 1
+        self.vclock, self.cluster, self._owners = {}, {}, {}
+        for known in (self._owners_at_start, self._registrations, self._read_ends, self._metas):
+            known.clear()
+        self._closed.clear()
+        self._list_files()
+
+    def _read_appended_rows(self, file: SpoolFile, begin: int) -> None:
+        """Read a log from `begin` on; from its start if the daemon has truncated it after a failed write."""
+        try:
+            if begin <= file.size:
+                self._read_log(file, begin)
+                return
+        except XlogError:
+            path = str(file.path)
+            if reader.block_boundary(_FILES, path, begin, file.meta.length, limit=self.limit) == begin:
+                raise
+        self._read_ends.pop(file.path.name, None)
+        self._registrations.pop(file.path, None)
+        self._closed.discard(file.path.name)
+        self._read_log(file, file.meta.length)
 
     def _read_log(self, file: SpoolFile, begin: int) -> None:
         end, is_closed = reader.end_of_whole_blocks(_FILES, str(file.path), begin, self.limit)

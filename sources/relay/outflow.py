@@ -102,6 +102,7 @@ class LogPackets:
         self._catalog, self._framer, self._treatment_rule = catalog, framer, treatment_rule
         self._reader: BlockReader | None = None
         self._owners: dict[int, str] = {}
+        self._replacements = catalog.replacements
         self._applied_registrations = 0
         framer.on_stop_row = self._apply_registration
         self._open_first_log()
@@ -127,10 +128,14 @@ class LogPackets:
         GapError
             The logs do not continue from the subscriber's vclock.
         ConnectionLostError
-            The next log has rows of other server versions: the subscriber must subscribe again.
+            The next log has rows of other server versions, or the spool was replaced: the subscriber must subscribe
+            again.
 
         """
         while True:
+            if self._catalog.replacements != self._replacements:
+                raise ConnectionLostError("the spool was set aside, and a new one began")
+            self._close_truncated_log()
             if self._reader is None:
                 self._reader = self._open_covering_log()
                 if self._reader is None:
@@ -178,7 +183,8 @@ class LogPackets:
             self.close()
             return reader is not None and bool(names) and self._reopen_log()
         index = names.index(reader.path)
-        if index + 1 == len(names) or not reader.is_closed:
+        # A daemon that was killed behind a new snapshot does not close the log before it.
+        if index + 1 == len(names) or not (reader.is_closed or self._catalog.is_followed(reader.path)):
             return False
         following = self._catalog.logs[index + 1]
         if not self._covers(following):
@@ -186,6 +192,14 @@ class LogPackets:
         self.close()
         self._reader = self._open_log(following)
         return True
+
+    def _close_truncated_log(self) -> None:
+        """Close the log if the daemon has cut off rows that were sent; it fetches them again."""
+        reader = self._reader
+        if reader is None or reader.is_empty:
+            return
+        if reader.position > self._catalog.sendable_end(reader.path):
+            self.close()
 
     def _reopen_log(self) -> bool:
         self._reader = self._open_covering_log()

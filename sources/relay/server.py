@@ -25,7 +25,7 @@ from sources.relay.catalog import SpoolCatalog
 from sources.relay.options import RelayOptions
 from sources.relay.outflow import compile_kernels
 from sources.relay.session import RelaySession
-from sources.spool.acks import SUBSCRIBER, write_ack
+from sources.spool.acks import SUBSCRIBER, renew_ack, write_ack
 
 logger = logging.getLogger(__name__)
 
@@ -132,20 +132,22 @@ class Relay:
             await asyncio.sleep(ACK_SECONDS)
             for session in list(self.sessions):
                 uuid = session.subscriber
-                if (
-                    uuid is not None
-                    and session.acknowledged
-                    and self._written_acks.get(uuid) != session.acknowledged
-                ):
+                if uuid is not None and session.acknowledged:
                     await self._write_ack(uuid, dict(session.acknowledged))
             disconnected = self._written_acks.keys() - {session.subscriber for session in self.sessions}
             for uuid in disconnected:
                 del self._written_acks[uuid]
 
     async def _write_ack(self, uuid: str, acknowledged: dict[int, int]) -> None:
-        """Write one acknowledgement; after a failure it is retried, and the spool's files stay until then."""
+        """Write one acknowledgement, or renew it: it must not expire while its subscriber is connected.
+
+        After a failure it is retried, and the spool's files stay until then.
+        """
+        spool, reader = self.options.directory, f"{SUBSCRIBER}{uuid}"
         try:
-            await asyncio.to_thread(write_ack, self.options.directory, f"{SUBSCRIBER}{uuid}", acknowledged)
+            if self._written_acks.get(uuid) == acknowledged and renew_ack(spool, reader):
+                return
+            await asyncio.to_thread(write_ack, spool, reader, acknowledged)
         except OSError as error:
             if str(error) != self.ack_error:
                 logger.error("%s: an acknowledgement cannot be written: %s", self.options.name, error)

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from schemas.errors import SpoolBrokenError, SpoolError, SpoolFullError
 from sources.spool import state as spool_state
+from sources.spool.acks import FOLDER as ACKS
 from sources.spool.acks import LOCK
 from sources.spool.options import SpoolOptions
 from sources.spool.state import LogTail, SpoolState, file_name
@@ -278,11 +279,17 @@ class Spool:
         self.durable = self.vclock
 
     def move_files_to(self, name: str) -> Path:
-        """Move all snapshots and logs to a new folder in the spool, which is empty then; return the folder."""
+        """Move all files to a new folder in the spool, which is empty then; return the folder.
+
+        The last log is moved last: if the daemon is killed meanwhile, its restart finds the same vclock, or nothing.
+        Acknowledgements are moved too, since readers have read none of the files that follow.
+        """
         self.close()
         folder = self.directory / name
         folder.mkdir()
-        for suffix in (".xlog", ".snap"):
+        with contextlib.suppress(FileNotFoundError):
+            (self.directory / ACKS).rename(folder / ACKS)
+        for suffix in (".snap", ".xlog"):
             for file in spool_state.spool_files(self.directory, suffix):
                 file.path.rename(folder / file.path.name)
         force_directory(folder)

@@ -27,6 +27,8 @@ from sources.xlog.reader import reader
 
 logger = logging.getLogger(__name__)
 
+SET_ASIDE = "rewound-"
+"""Prefix of the name of a folder in a spool: it has the files of the spool before this one."""
 _NAME = re.compile(r"\d{20}\.(?:xlog|snap)\Z")
 _FILES = LocalFileSystem()
 
@@ -210,7 +212,9 @@ def read_tail(path: Path, meta: Meta, limit: int = BLOCK_LIMIT) -> tuple[LogTail
         end = int(error.fields["offset"])
         logger.warning("%s: read up to byte %d only: %s", path, end, error)
         top = _lsns_before(path, end, limit)
-    position, has_marker = (end, False) if end is not None else _end_of_complete_blocks(path, meta, limit)
+    position, has_marker = end, False
+    if position is None:
+        position, has_marker = reader.end_of_whole_blocks(_FILES, str(path), meta.length, limit)
     reached = joined(meta.vclock, {id_: int(lsn) for id_, lsn in enumerate(top) if id_ and lsn})
     return LogTail(path, meta, position, has_marker), shared(reached)
 
@@ -221,13 +225,3 @@ def _lsns_before(path: Path, end: int, limit: int) -> np.ndarray[tuple[int], np.
     for rows in reader.read_headers(_FILES, str(path), 0, end, exact=True, limits=limits):
         np.maximum.at(top, rows.replica_id, rows.lsn)
     return top
-
-
-def _end_of_complete_blocks(path: Path, meta: Meta, limit: int) -> tuple[int, bool]:
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        file.seek(max(meta.length, size - len(EOF_MARKER)))
-        if file.read() == EOF_MARKER:
-            return size - len(EOF_MARKER), True
-    position, has_marker = reader.end_of_whole_blocks(_FILES, str(path), meta.length, limit)
-    return position, has_marker

@@ -32,6 +32,7 @@ from schemas.iproto import VCLOCK_MAX
 from sources.iproto.inflow import TransactionChunk
 from sources.spool.room import DiskSpace
 from sources.spool.spool import ServerVersions, Spool
+from sources.spool.state import SET_ASIDE
 from sources.subscribe import choice
 from sources.subscribe.backoff import Backoff
 from sources.subscribe.bootstrap import fetch_snapshot
@@ -334,7 +335,7 @@ class FollowedReplicaset:
 
     def _begin_new_spool(self) -> None:
         """Move the spool's files to a folder and begin an empty spool."""
-        folder = self.spool.move_files_to(f"rewound-{time.time_ns()}")
+        folder = self.spool.move_files_to(f"{SET_ASIDE}{time.time_ns()}")
         self._history.forget()
         self.chooser, self._other_histories = FeedChooser(self.options), {}
         for link in self.links:  # the ballots were compared with the old spool

@@ -97,15 +97,26 @@ class FileEnds:
         remembered = self._ends.get(file.name)
         if remembered is not None and remembered[0] == file.size:
             return remembered[1]
+        if remembered is not None and remembered[0] > file.size:
+            remembered = None  # a spool's log became shorter
         if (closed or remembered is None) and self.is_complete(file):
             end = FileEnd(file.size - len(EOF_MARKER), has_marker=True)
         else:
             known = remembered[1].position if remembered is not None else 0
-            end = self._walked(file.name, max(known, begin, file.header))
+            end = self._walked_on(file.name, known, max(begin, file.header))
             if self.is_final and file.is_snapshot and not file.name.endswith(".inprogress"):
                 end = FileEnd(file.size, has_marker=False)
         self._ends[file.name] = (file.size, end)
         return end
+
+    def _walked_on(self, name: str, known: int, begin: int) -> FileEnd:
+        """Return the end of the blocks; a log that became shorter and longer again has other blocks before `known`."""
+        try:
+            return self._walked(name, max(known, begin))
+        except XlogError:
+            if known <= begin:
+                raise
+            return self._walked(name, begin)
 
     def _walked(self, name: str, begin: int) -> FileEnd:
         """Return the end of the blocks from `begin` on; a lenient mode continues after damage."""
@@ -128,15 +139,9 @@ class FileEnds:
         """Return whether a file ends with the EOF marker."""
         remembered = self._complete.get(file.name)
         if remembered is None or remembered[0] != file.size:
-            remembered = self._complete[file.name] = (file.size, self._ends_with_marker(file))
+            is_marked = reader.ends_with_marker(*self.opened(file.name), file.header, file.size, self.block)
+            remembered = self._complete[file.name] = (file.size, is_marked)
         return remembered[1]
-
-    def _ends_with_marker(self, file: LogFile) -> bool:
-        if file.size < file.header + len(EOF_MARKER):
-            return False
-        filesystem, path = self.opened(file.name)
-        with filesystem.open_input_file(path) as stream:
-            return bool(stream.read_at(len(EOF_MARKER), file.size - len(EOF_MARKER)) == EOF_MARKER)
 
     def end_vclock(self, file: LogFile) -> dict[int, int]:
         """Return the vclock after the last whole block of a log. Expensive: it reads the headers of all rows."""

@@ -13,18 +13,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.fs
 
-from schemas.errors import XlogMissingError
+from schemas.errors import XlogError, XlogMissingError
 from sources.xlog.format.arrays import Blocks
-from sources.xlog.format.block import BLOCK_LIMIT, MAGIC_SIZE, Status, damage
+from sources.xlog.format.block import BLOCK_LIMIT, EOF_MARKER, MAGIC_SIZE, Status, damage
 from sources.xlog.format.damage import Skipped
 from sources.xlog.format.decoder import Decoding, Limits
-from sources.xlog.format.kernels.chain import BLOCK_START, walk_blocks
+from sources.xlog.format.kernels.chain import BLOCK_START, claims_end, walk_blocks
 from sources.xlog.format.meta import META_LIMIT, Meta, parse_meta
 from sources.xlog.reader.file_buffer import FileBuffer, base_name
 from sources.xlog.reader.scan import Scanner
 
 SMALL_WINDOW, LARGE_WINDOW = 4 * 1024, 1 << 20
 HEADERS_AT_ONCE = 16 * 1024
+TAIL_BYTES = 1 << 18
+"""Twice the bytes at which a server ends a block: the last block of a file is searched for in so many bytes."""
 
 
 class WholeEnd(NamedTuple):
@@ -88,6 +90,39 @@ def end_of_whole_blocks(
     with FileBuffer(fs, path, SMALL_WINDOW) as buffer:
         *_, (position, status, _) = _walk(buffer, _first_block(fs, path, begin), limit)
         return WholeEnd(position, status is Status.EOF)
+
+
+def ends_with_marker(fs: pa.fs.FileSystem, path: str, begin: int, end: int, limit: int = BLOCK_LIMIT) -> bool:
+    """Return whether a file of `end` bytes is closed: its last bytes are the end marker, not those of a tuple.
+
+    Blocks are walked only if the header of one says that it ends at `end`. Damage counts as closed: reading finds it.
+
+    Parameters
+    ----------
+    fs, path
+        The file.
+    begin : int
+        The start of its first block.
+    end : int
+        Its size, when it was listed.
+    limit : int
+        The longest block, in bytes.
+
+    """
+    first = max(begin, end - TAIL_BYTES)
+    with FileBuffer(fs, path, SMALL_WINDOW) as buffer:
+        if not begin <= end - MAGIC_SIZE <= buffer.size - MAGIC_SIZE:
+            return False
+        at = buffer.load(end - MAGIC_SIZE, MAGIC_SIZE)
+        if buffer.bytes[at : at + MAGIC_SIZE].tobytes() != EOF_MARKER:
+            return False
+        at = buffer.load(first, end - first)
+        if not claims_end(buffer.bytes, at, at + end - first, limit):
+            return True
+    try:
+        return end_of_whole_blocks(fs, path, begin, limit) == (end - MAGIC_SIZE, True)
+    except XlogError:
+        return True
 
 
 def block_starts(

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.fs
@@ -25,6 +26,7 @@ from sources.xlog.reader.block_positions import (
     block_boundary,
     block_starts,
     end_of_whole_blocks,
+    ends_with_marker,
     read_meta,
 )
 from sources.xlog.reader.file_buffer import FileBuffer, base_name, open_fs
@@ -40,6 +42,7 @@ __all__ = [
     "block_boundary",
     "block_starts",
     "end_of_whole_blocks",
+    "ends_with_marker",
     "open_fs",
     "read_headers",
     "read_meta",
@@ -57,6 +60,7 @@ def read_rows(
     *,
     exact: bool = False,
     closed: bool = False,
+    ahead: int | None = None,
     meta: Meta | None = None,
     skipped: Skipped | None = None,
     limits: Limits = DEFAULT_LIMITS,
@@ -79,6 +83,9 @@ def read_rows(
         Both ends are block starts (`block_starts`): no block is searched for, and none after `end` is read.
     closed : bool
         The file will not grow: an incomplete block at its end is damage, otherwise it is not written yet.
+    ahead : int, optional
+        Unless `exact`, the block after `end` is checked if it begins before this position; by default wherever it
+        begins. The reader of the next range cannot find its damage.
     meta : Meta, optional
         The file's header, if it is known.
     skipped : Skipped, optional
@@ -107,7 +114,10 @@ def read_rows(
         yield corrupt(damaged)
     decoder = Decoder(file, how, counted, finish, corrupt if permissive else None)
     with FileBuffer(fs, path, limits.window) as buffer:
-        yield from _read(buffer, _range(known, begin, end, buffer.size, exact, closed), decoder, how, counted)
+        part = _range(known, begin, end, buffer.size, exact, closed)
+        if ahead is not None:
+            part = replace(part, ahead=min(part.ahead, ahead))
+        yield from _read(buffer, part, decoder, how, counted)
 
 
 def read_headers(
@@ -153,7 +163,7 @@ def _range(meta: Meta, begin: int, end: int | None, size: int, exact: bool, clos
         end=size if end is None else min(end, size),
         # After a damaged header, the start of the first block is unknown.
         known=exact and begin > 0 if meta is DAMAGED_META else exact or begin <= meta.length,
-        ahead=end is not None and end > meta.length and not exact,
+        ahead=size if end is not None and end > meta.length and not exact else 0,
         closed=closed,
     )
 

@@ -45,8 +45,8 @@ class Range:
         Blocks that start in begin <= position < end.
     known : bool
         Whether `begin` is the start of a block; otherwise the first one is searched for.
-    ahead : bool
-        Whether the block after the range is checked, for damage that the next range cannot see.
+    ahead : int
+        The block after the range is checked if it begins before this position: its damage the next range cannot see.
     closed : bool
         Whether the file cannot grow: then an incomplete tail is damage, otherwise it is not written yet.
 
@@ -55,7 +55,7 @@ class Range:
     begin: int
     end: int
     known: bool = True
-    ahead: bool = False
+    ahead: int = 0
     closed: bool = False
 
 
@@ -89,7 +89,7 @@ class Scanner:
                 error, position = self._stopped(position, status, part)
                 if error is not None:
                     yield error
-        if part.ahead and 0 <= position < self._buffer.size:
+        if 0 <= position < min(part.ahead, self._buffer.size):
             status, _ = self._prove(position)
             error, _ = self._stopped(position, status, part) if status != Status.GROUP else (None, -1)
             if error is not None:

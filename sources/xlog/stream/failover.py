@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from schemas.errors import AggregatorError, SourceError, XlogGapError
+from schemas.errors import AggregatorError, SourceError, XlogGapError, XlogHeaderError, XlogMagicError
 from sources.xlog.directory.listing import Listing, LogFile, newest_not_beyond
 from sources.xlog.directory.offset import Entry
 from sources.xlog.format.vclock import Vclock, joined, not_beyond, same, shared
@@ -141,6 +141,15 @@ def later_log(entry: Entry, members: Sequence[MemberFiles], settled: Vclock) -> 
     if index is None or logs[index].name < entry.file:
         return None
     return replace(entry_at(entry.leader, logs[index], 0, entry.since), restart=True)
+
+
+def is_inside_a_block(entry: Entry, error: Exception) -> bool:
+    """Return whether an error says that no block starts at an entry: its log became shorter, and longer again."""
+    return (
+        isinstance(error, XlogMagicError | XlogHeaderError)
+        and error.fields.get("file") == entry.file
+        and error.fields.get("offset") == entry.position > 0
+    )
 
 
 def start_of_shortened_log(entry: Entry, members: Sequence[MemberFiles]) -> Entry | None:

@@ -233,12 +233,12 @@ class Follower:
     ) -> Entry | None:
         """Return where the stream continues after its file was removed or became shorter; None if it may not or cannot.
 
-        A server removes old files. A spool's log becomes shorter when a disk fails, and its rows come again in the next
-        log: the file is read from its beginning, and settled rows are dropped as always.
+        A server removes old files. A spool's log becomes shorter when a disk fails, and its rows come again, in the
+        same log or in the next one: the file is read from its beginning, and settled rows are dropped as always.
         """
         if self.options.gaps != "report":
             return None
-        if isinstance(error, XlogTruncatedError):
+        if isinstance(error, XlogTruncatedError) or failover.is_inside_a_block(entry, error):
             found = failover.start_of_shortened_log(entry, members)
             if found is not None:
                 logger.warning(

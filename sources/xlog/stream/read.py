@@ -162,6 +162,8 @@ def read_range(piece: ByteRange, options: XlogOptions) -> Iterator[pa.RecordBatc
             options.mode,
             exact=piece.exact,
             closed=piece.exact or segment.is_closed,
+            # Behind its last whole block a log may have the beginning of one that its server was killed in.
+            ahead=segment.end,
             skipped=skipped,
             limits=reader.Limits(block=options.max_block_bytes),
         )

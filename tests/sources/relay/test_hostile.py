@@ -6,6 +6,7 @@ import asyncio
 import base64
 import errno
 import logging
+import os
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -310,6 +311,24 @@ async def subscribe_and_acknowledge(client: Client, number: int) -> int | None:
     if answer.error_code is None:
         client.writer.write(encode_packet(0, 0, {0x26: {1: START + 1}}))
     return answer.error_code
+
+
+def test_an_acknowledgement_does_not_expire_while_its_subscriber_is_connected(spool: Path) -> None:
+    """A subscriber that waits, as for room on its disk, acknowledges the same vclock again and again."""
+
+    async def test() -> None:
+        name = f"relay-{ME.format(1)}"
+        path = spool / acks.FOLDER / f"{name}.json"
+        async with relaying(spool) as relay, Client(relay) as client:
+            await client.greet()
+            assert await subscribe_and_acknowledge(client, 1) is None
+            await until(lambda: name in read_acks(spool))
+            os.utime(path, (1.0, 1.0))
+            await until(lambda: read_acks(spool)[name].modified > 1.0)
+            path.unlink()
+            await until(lambda: name in read_acks(spool))
+
+    run(test())
 
 
 def test_an_acknowledgement_that_cannot_be_written_is_retried(

@@ -20,6 +20,7 @@ from sources.spool.acks import read_acks, write_ack
 from sources.spool.options import SpoolOptions
 from sources.spool.spool import Spool
 from sources.spool.state import read_state
+from sources.xlog.directory.offset import Offset
 from sources.xlog.format.writer import Fsync
 from sources.xlog.options import parse_options
 from sources.xlog.reader import reader
@@ -27,6 +28,7 @@ from sources.xlog.stream.batch import segments_between
 from sources.xlog.stream.follow import Follower
 from tests.sources.spool.disk import Disk, Fault, Stop, fresh
 from tests.sources.spool.test_spool import UUID, names, read_all, rows
+from tests.sources.xlog.logs import rows_between
 
 REPLICASET = "bbbbbbbb-0000-4000-8000-000000000001"
 START, END, STEP = 20, 80, 10
@@ -287,3 +289,44 @@ def test_a_reader_continues_after_rows_that_it_read_were_truncated(tmp_path: Pat
         end = follower.latest(begun)
         assert end[REPLICASET].file == "00000000000000000010.xlog"
         assert [one.file for one in segments_between(follower, begun, end)] == names(directory)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("is_seen", [False, True])
+@pytest.mark.parametrize("again", [1, 2, 5])
+def test_a_reader_continues_in_a_truncated_log_that_is_written_again(
+    tmp_path: Path, again: int, is_seen: bool, is_restarted: bool
+) -> None:
+    """No row of the log was on the disk, so it is continued: its blocks end elsewhere than those that were read."""
+    directory = tmp_path / "spool"
+    sources = f'[{{"name": "a", "path": "{directory}"}}]'
+    options = parse_options({"sources": sources, "gaps": "report", "start": "history"})
+    with Spool(directory, SpoolOptions(compress=False)) as spool:
+        spool.instance_uuid, spool.replicaset_uuid = UUID, REPLICASET
+        spool.begin_at({})
+        for first in (1, 2):
+            spool.append(rows(1, first, 1), {1: first})
+        follower = Follower(options)
+        found, at = lsns_up_to_now(follower, {})
+        spool.record_flush_failure(OSError(errno.EIO, "Input/output error"))
+        if is_seen:
+            _, at = lsns_up_to_now(follower, at)
+        follower = Follower(options) if is_restarted else follower
+        for count in (again, 1, 10):
+            first = (spool.vclock or {}).get(1, 0) + 1
+            spool.append(rows(1, first, count), {1: first + count - 1})
+            more, at = lsns_up_to_now(follower, at)
+            found += more
+        assert names(directory) == ["00000000000000000000.xlog"]
+        assert sorted(set(found)) == list(range(1, again + 12))
+
+
+def lsns_up_to_now(follower: Follower, at: Offset) -> tuple[list[int], Offset]:
+    """Return the lsns that a stream reads from an offset on, and where it is then; a log is read twice at most."""
+    found: list[int] = []
+    for _ in range(4):
+        if (end := follower.latest(at)) != at:
+            found += [lsn for _, _, lsn in rows_between(follower, at, end)]
+            at = end
+    assert follower.latest(at) == at or not found
+    return found, at

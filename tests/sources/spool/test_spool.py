@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from itertools import pairwise
@@ -23,6 +24,7 @@ from sources.spool.spool import ServerVersions, Spool
 from sources.spool.state import read_state, read_tail
 from sources.xlog.directory.directory import Directory
 from sources.xlog.format.arrays import Bytes
+from sources.xlog.format.block import EOF_MARKER
 from sources.xlog.format.encode import encode_body, encode_row
 from sources.xlog.format.meta import PEER_VERSIONS_KEY, Meta
 from sources.xlog.options import Source
@@ -108,6 +110,20 @@ def test_a_damaged_end_is_cut_off(tmp_path: Path) -> None:
     assert read_state(tmp_path).vclock == {1: 20}
     append_blocks(tmp_path, 1, compress=False)
     assert read_all(tmp_path) == rows(1, 1, 30).tobytes()
+
+
+def test_a_killed_daemon_continues_a_log_that_ends_like_the_end_marker(tmp_path: Path) -> None:
+    append_blocks(tmp_path, 1)
+    body = encode_body(space_id=512, tuple_=msgpack.packb([1, EOF_MARKER]))
+    spool = open_spool(tmp_path, compress=False)
+    spool.__enter__()
+    spool.append(np.frombuffer(encode_row(3, body, timestamp=1.5, replica_id=1, lsn=11), np.uint8), {1: 11})
+    spool.abandon()
+    tail = read_state(tmp_path).tail
+    assert tail is not None
+    assert (tail.position, tail.is_closed) == (tail.path.stat().st_size, False)
+    append_blocks(tmp_path, 1)
+    assert len(names(tmp_path)) == 2, "the log was continued, not followed by another one"
 
 
 def test_two_daemons_do_not_write_one_spool(tmp_path: Path) -> None:
@@ -338,6 +354,47 @@ def test_files_are_removed_when_every_reader_has_acknowledged_them(tmp_path: Pat
     assert removable_names(tmp_path, wanted, now + wanted.forget + 1) == logs[:-1], (
         "the last log always stays"
     )
+
+
+def test_acknowledgements_of_a_spool_that_was_set_aside_remove_no_file_of_the_new_one(tmp_path: Path) -> None:
+    append_blocks(tmp_path, 40, rotate_bytes=2000, compress=False)
+    write_ack(tmp_path, "job", {1: 400})
+    with open_spool(tmp_path) as spool:
+        spool.move_files_to("rewound-1")
+    assert read_acks(tmp_path / "rewound-1")["job"].vclock == {1: 400}
+    append_blocks(tmp_path, 20, rotate_bytes=2000, compress=False)
+    assert removable_names(tmp_path, SpoolRetention(readers=frozenset({"job"}))) == []
+    write_ack(tmp_path, "job", {1: 200})
+    assert removable_names(tmp_path, SpoolRetention(readers=frozenset({"job"}))) != []
+
+
+def test_a_daemon_that_is_killed_while_it_sets_a_spool_aside_sets_aside_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = Path.rename
+    for killed_at in range(5):
+        directory, calls = tmp_path / str(killed_at), iter(range(100))
+        with open_spool(directory) as spool:
+            spool.instance_uuid = UUID
+            spool.snapshot({1: 7}).close()
+            spool.continue_from({1: 7})
+            for first in (8, 18):
+                spool.append(rows(1, first, 10), {1: first + 9})
+                spool.close()
+        write_ack(directory, "job", {1: 27})
+
+        def killed(path: Path, target: Path, calls: Any = calls, last: int = killed_at) -> Path:
+            if next(calls) >= last:
+                raise KeyboardInterrupt
+            return rename(path, target)
+
+        monkeypatch.setattr(Path, "rename", killed)
+        with contextlib.suppress(KeyboardInterrupt), open_spool(directory) as spool:
+            spool.move_files_to("rewound-1")
+        monkeypatch.undo()
+        with open_spool(directory) as spool:
+            assert spool.vclock == ({1: 27} if killed_at < 4 else None)
+            assert spool.vclock is not None or read_acks(directory) == {}
 
 
 def test_limits_apply_only_without_readers(tmp_path: Path) -> None:

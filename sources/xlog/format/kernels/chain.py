@@ -181,3 +181,15 @@ def find_magic(buffer: Bytes, begin: Int, end: Int) -> Int:
             if magic in (MAGIC_PLAIN, MAGIC_ZSTD):
                 return p
     return -1
+
+
+@kernel
+def claims_end(buffer: Bytes, begin: Int, end: Int, limit: Int) -> bool:
+    """Return whether the header of some block in `begin..end` says that the block ends at `end`."""
+    data = address_of(buffer)
+    for p in range(begin, end - FIXED_HEADER_SIZE + 1):
+        if byte_at(data, p) == MAGIC_PLAIN >> 24:
+            status, length = _fixed_header(data, p, end, limit, False)
+            if status == _GROUP and p + FIXED_HEADER_SIZE + length == end:
+                return True
+    return False

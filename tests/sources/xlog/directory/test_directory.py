@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from schemas.errors import (
 from sources.xlog.directory.directory import Directory, child_path
 from sources.xlog.directory.identity import identity_of
 from sources.xlog.directory.listing import FileEnd
+from sources.xlog.format.block import EOF_MARKER, encode_block
 from sources.xlog.format.damage import Mode
 from sources.xlog.options import Source
 from tests.sources.xlog.logs import A, B, Server, uuid_of
@@ -141,6 +143,35 @@ def test_a_closed_file_is_not_walked(tmp_path: Path) -> None:
     file = directory(tmp_path).listing().logs[0]
     with pytest.raises(XlogMagicError):
         directory(tmp_path).ends.of(file, closed=False)
+
+
+@pytest.mark.parametrize("closed", [False, True])
+@pytest.mark.parametrize(("size", "compress"), [(0, False), (3000, False), (3000, True), (200_000, True)])
+def test_a_tuple_that_ends_like_the_end_marker_closes_no_log(
+    tmp_path: Path, size: int, compress: bool, closed: bool
+) -> None:
+    """Bytes that do not become shorter are in a zstd frame as they are, at its end too."""
+    server = Server(tmp_path)
+    server.write(rows=2)
+    value = random.Random(1).randbytes(size) + EOF_MARKER
+    server.append(encode_block(server.row(1, fields=[3, value]), compress=compress))
+    path = tmp_path / f"{0:020}.xlog"
+    size = path.stat().st_size
+    assert path.read_bytes().endswith(EOF_MARKER)
+    seen = directory(tmp_path)
+    assert seen.ends.of(seen.listing().logs[0], closed=closed) == FileEnd(size, has_marker=False)
+    server.rotate()
+    assert seen.ends.of(seen.listing().logs[0], closed=closed) == FileEnd(size, has_marker=True)
+    again = directory(tmp_path)
+    assert again.ends.of(again.listing().logs[0], closed=closed) == FileEnd(size, has_marker=True)
+
+
+def test_a_tuple_that_looks_like_a_block_around_the_end_marker_opens_no_log(tmp_path: Path) -> None:
+    server = Server(tmp_path)
+    server.append(encode_block(server.row(1, fields=[1, encode_block(EOF_MARKER)[:-4]]), compress=False))
+    server.rotate()
+    file = directory(tmp_path).listing().logs[0]
+    assert directory(tmp_path).ends.of(file, closed=True) == FileEnd(file.size - 4, has_marker=True)
 
 
 @pytest.mark.parametrize("mode", [Mode.DROPMALFORMED, Mode.PERMISSIVE])

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from schemas.errors import OffsetError, SourceError, XlogMagicError, XlogMissingError, XlogTruncatedError
 from sources.xlog.directory.directory import Directory
 from sources.xlog.directory.offset import Entry, Offset, from_text, to_text
+from sources.xlog.format.block import EOF_MARKER, encode_block
 from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between
 from sources.xlog.stream.follow import Follower
@@ -81,6 +82,21 @@ def test_a_limit_ends_at_whole_blocks_and_loses_nothing(tmp_path: Path, max_byte
     rows, end = drain(asked, start, max_bytes)
     assert lsns(rows) == list(range(1, 41))
     assert to_text(end) == to_text(asked.latest(start))
+
+
+def test_a_stream_that_begins_behind_a_tuple_that_ends_like_the_end_marker_reads_on(tmp_path: Path) -> None:
+    server = Server(tmp_path)
+    server.append(encode_block(server.row(1, fields=[1, EOF_MARKER]), compress=False))
+    start = follower(tmp_path).initial()
+    rows, at = drain(follower(tmp_path), start)
+    server.write()
+    more, at = drain(follower(tmp_path), at)
+    server.append(encode_block(server.row(1, fields=[3, EOF_MARKER]), compress=False))
+    last, at = drain(follower(tmp_path), at)
+    server.crash()
+    server.write()
+    after, _ = drain(follower(tmp_path), at)
+    assert lsns(rows + more + last + after) == [1, 2, 3, 4]
 
 
 def test_a_torn_tail_waits(tmp_path: Path) -> None:

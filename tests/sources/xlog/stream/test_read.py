@@ -263,6 +263,21 @@ def test_damage_is_found_whatever_the_split(tmp_path: Path, filler: str) -> None
             read_all(reader)
 
 
+@pytest.mark.parametrize("mode", ["FAILFAST", "PERMISSIVE"])
+@pytest.mark.parametrize("split", ["1", "500", "32m"])
+@pytest.mark.parametrize("torn", [0, 3, 10, 30])
+def test_what_a_killed_server_left_of_a_block_is_no_damage_whatever_the_split(
+    tmp_path: Path, torn: int, split: str, mode: str
+) -> None:
+    server = Server(tmp_path)
+    server.write(rows=100)
+    server.crash(torn)
+    server.write(rows=3)
+    assert read_lsns(tmp_path, splitBytes=split, mode=mode) == list(range(1, 104))
+    corrupt = table(tmp_path, splitBytes=split, mode="PERMISSIVE")[CORRUPT_COLUMN]
+    assert corrupt.null_count == len(corrupt)
+
+
 def test_a_file_that_goes_after_planning_is_named(tmp_path: Path) -> None:
     Server(tmp_path).write()
     reader = XlogReader(parse_options({"path": str(tmp_path)}))
