@@ -16,6 +16,7 @@ from config.policies import Policy
 from config.spaces import Spaces
 from pipeline.encode.masks import Mask, mask_of
 from pipeline.plan.history import NO_TABLE, History, Lineage
+from pipeline.plan.policy_fields import warn_unknown_fields
 from pipeline.plan.summary import Summary
 from pipeline.state import State, TableWriters
 from schemas.errors import UnsupportedError
@@ -299,12 +300,14 @@ def plan_tables(
     touched |= {lineage.base_table for lineage in active if lineage.leaves_base and lineage.base_table}
     # A changed definition creates the table, or adds its new columns, even without rows.
     known = {one.id: one for one in before.replicasets.values()}
+    redefined: set[str] = set()
     for (replicaset_id, space_id), number in history.current.items():
         version = history.versions[number]
         one = known.get(replicaset_id)
         rows = one.spaces.get(space_id) if one is not None else None
         if version.table not in before.versions or rows is None or rows.decoded() != version.space:
-            touched.add(version.table)
+            redefined.add(version.table)
+    touched |= redefined
     writing: dict[str, set[int]] = {}
     passing: dict[str, list[Space]] = {}
     for lineage in active:
@@ -322,6 +325,8 @@ def plan_tables(
     plans: dict[str, TablePlan] = {}
     refused: dict[str, str] = {}
     for table in sorted(touched):
+        if table in redefined:
+            warn_unknown_fields(config.policies, definitions.get(table, {}).values())
         try:
             plans[table] = table_plan(
                 *(table, definitions.get(table, {}), config, before),
