@@ -15,6 +15,7 @@ from pyspark.sql.types import VariantVal
 from jobs.runtime.command_line import finished
 from observe.change_feed import DELETE, INSERT, UPDATE_BEFORE, EpochChanges, changes
 from observe.log_rows.row_format import to_json_value
+from schemas.errors import WarehouseError
 from schemas.names import is_of_space, table_name
 from warehouse.newest_epoch import last_epoch
 from warehouse.place import Place
@@ -51,11 +52,20 @@ def show(
     wait : callable
         Waits for that many seconds.
 
+    Raises
+    ------
+    WarehouseError
+        No batch is done yet, and the feed is not followed.
+
     """
     table = space if place.has(space) and is_of_space(space) else table_name(space)
     count, last = 0, after
     while True:
         newest = last_epoch(place) if upto is None else min(upto, last_epoch(place))
+        if newest < 0 and not follow:
+            raise WarehouseError(
+                "no batch is done yet", warehouse=place.root, advice="start `aggregator run` first"
+            )
         if newest >= 0 and newest != last:
             for one in changes(place, table, last, newest):
                 for text in lines(one):

@@ -87,7 +87,7 @@ def plan(config: str, as_json: bool) -> int:
     """
     from jobs.plan import show
 
-    return show(deployment(config), is_json=as_json)
+    return show(deployment(config), config, is_json=as_json)
 
 
 @command("report", "aggregator report --config deployment.yaml --page report.html")

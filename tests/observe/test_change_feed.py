@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.changes import show
+from jobs.explain import show as explain_batch
 from observe.change_feed import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, changes
 from schemas.errors import ConfigurationError, WarehouseError
 from tests.jobs.written import Node, replicasets_of
@@ -153,6 +154,13 @@ def test_the_command_never_names_an_epoch_that_is_not_there_yet(
     said = capsys.readouterr().err
     assert f"up to epoch {newest} " in said
     assert f"aggregator changes accounts --config c.yaml --after {newest}\n" in said
+
+
+def test_before_the_first_batch_there_is_no_feed(tmp_path: Path) -> None:
+    with pytest.raises(WarehouseError, match="no batch is done yet"):
+        show(place_of(str(tmp_path), "aggregator"), "accounts")
+    with pytest.raises(WarehouseError, match="no batch is done yet"):
+        explain_batch(place_of(str(tmp_path), "aggregator"), None)
 
 
 def test_an_unknown_epoch_or_table_is_refused(recorded: Place) -> None:
