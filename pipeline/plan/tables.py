@@ -63,6 +63,9 @@ class TablePlan:
     has_moved_fields : bool
         Whether fields of a replicaset were renamed or changed their types: then rows that are not in the batch must be
         encoded again, even if the table has the same columns.
+    has_added_fields : bool
+        Whether the format of a replicaset got further fields: then values may have to leave `_extra`, even if the table
+        has the same columns, since another replicaset had these fields before.
 
     """
 
@@ -77,6 +80,7 @@ class TablePlan:
     is_empty: bool = False
     is_contended: bool = False
     has_moved_fields: bool = False
+    has_added_fields: bool = False
 
     @property
     def exact(self) -> str:
@@ -174,6 +178,7 @@ def table_plan(
         is_empty=not before.replicasets,
         is_contended=len(before.replicasets | writing) > 1 or before.has_unfit,
         has_moved_fields=_has_moved_fields(earlier or {}, definitions),
+        has_added_fields=_has_added_fields(earlier or {}, definitions),
     )
 
 
@@ -187,6 +192,11 @@ def _has_moved_fields(before: Mapping[int, Space], after: Mapping[int, Space]) -
         if known != [(field.name, field.type) for field in new.fields[: len(known)]]:
             return True
     return False
+
+
+def _has_added_fields(before: Mapping[int, Space], after: Mapping[int, Space]) -> bool:
+    """Return whether a replicaset's format got further fields."""
+    return any(len(after[i].fields) > len(old.fields) for i, old in before.items() if i in after)
 
 
 def _check_keys(
