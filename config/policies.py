@@ -63,6 +63,13 @@ class Policy(Part):
     columns: tuple[str, ...] = ()
     function: FunctionName | None = None
 
+    @property
+    def named_fields(self) -> tuple[str, ...]:
+        """All fields of the space that the policy names, each once."""
+        merged = [name for field, sequence in self.fields.items() for name in (field, *sequence)]
+        column = () if self.column is None else (self.column,)
+        return tuple(dict.fromkeys((*column, *self.columns, *merged, *self.sequence)))
+
     def check(self, *where: str | int) -> None:
         """Raise a mistake if the policy lacks a key that it needs, or has one that it does not take."""
         own = POLICIES[self.policy]

@@ -15,6 +15,7 @@ from pyspark.sql.types import VariantVal
 from jobs.runtime.command_line import finished
 from observe.change_feed import DELETE, INSERT, UPDATE_BEFORE, EpochChanges, changes
 from observe.log_rows.row_format import to_json_value
+from schemas.errors import WarehouseError
 from schemas.names import is_of_space, table_name
 from warehouse.newest_epoch import last_epoch
 from warehouse.place import Place
@@ -31,6 +32,7 @@ def show(
     after: int | None = None,
     upto: int | None = None,
     *,
+    config: str = "FILE",
     follow: bool = False,
     wait: Callable[[float], None] = time.sleep,
 ) -> int:
@@ -42,17 +44,28 @@ def show(
     space : str
         Name of the space or of its table.
     after, upto : int or None
-        Epochs: changes after `after` (default: all), up to `upto` (default: the newest).
+        Epochs: changes after `after` (default: all), up to `upto` (default: the newest, also where `upto` is later).
+    config : str
+        The configuration's file, for the next command line.
     follow : bool
         Whether to wait for new epochs.
     wait : callable
         Waits for that many seconds.
 
+    Raises
+    ------
+    WarehouseError
+        No batch is done yet, and the feed is not followed.
+
     """
     table = space if place.has(space) and is_of_space(space) else table_name(space)
     count, last = 0, after
     while True:
-        newest = last_epoch(place) if upto is None else upto
+        newest = last_epoch(place) if upto is None else min(upto, last_epoch(place))
+        if newest < 0 and not follow:
+            raise WarehouseError(
+                "no batch is done yet", warehouse=place.root, advice="start `aggregator run` first"
+            )
         if newest >= 0 and newest != last:
             for one in changes(place, table, last, newest):
                 for text in lines(one):
@@ -63,7 +76,8 @@ def show(
         if not follow:
             break
         wait(LOOK_SECONDS)
-    finished(f"{count} changes of {table}, up to epoch {last}", f"aggregator changes {space} --after {last}")
+    again = f"aggregator changes {space} --config {config} --after {last}"
+    finished(f"{count} changes of {table}, up to epoch {last}", again)
     return 0
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 from jobs.runtime.command_line import finished
 from observe.batch_explanation import BatchExplanation, ReadRange, WrittenFiles, explain
+from schemas.errors import WarehouseError
 from warehouse.newest_epoch import last_epoch
 from warehouse.place import Place
 
@@ -19,9 +20,16 @@ def show(place: Place, epoch: int | None, *, as_json: bool = False) -> int:
     ------
     ConfigurationError
         There is no such epoch.
+    WarehouseError
+        No batch is done yet.
 
     """
-    found = explain(place, last_epoch(place) if epoch is None else epoch)
+    newest = last_epoch(place)
+    if newest < 0:
+        raise WarehouseError(
+            "no batch is done yet", warehouse=place.root, advice="start `aggregator run` first"
+        )
+    found = explain(place, newest if epoch is None else epoch)
     if as_json:
         print(json.dumps({**asdict(found), "copies": found.copies}, default=str, ensure_ascii=False))
     else:

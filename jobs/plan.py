@@ -15,11 +15,23 @@ from jobs.runtime.command_line import DONE, FAILED, finished
 from observe.preview.changes import Sign, as_json, format_changes, planned_changes
 from pipeline.preview import preview_next_run
 
+RUN_STOPS = {"not_primary", "source_not_followed"}
+"""Names of refusals that `aggregator doctor` explains further: of sources and of the store."""
+
 COLOURS = {Sign.NEW: "green", Sign.CHANGED: "yellow", Sign.GONE: "magenta", Sign.REFUSED: "red"}
 
 
-def show(config: Config, *, is_json: bool) -> int:
-    """Print what a run will do, and return 1 if something is refused or rows will wait."""
+def show(config: Config, file: str, *, is_json: bool) -> int:
+    """Print what a run will do, and return 1 if something is refused or rows will wait.
+
+    Parameters
+    ----------
+    config : Config
+    file : str
+        The configuration's file, for the next command line.
+    is_json : bool
+
+    """
     changes = planned_changes(config, preview_next_run(config))
     if is_json:
         print(json.dumps(as_json(changes)))
@@ -28,11 +40,12 @@ def show(config: Config, *, is_json: bool) -> int:
             click.echo(click.style(line, fg=COLOURS.get(sign)))
     count = {sign: sum(one.sign is sign for one in changes) for sign in Sign}
     done = f"{count[Sign.NEW]} new, {count[Sign.CHANGED]} changed, {count[Sign.GONE]} gone"
-    if count[Sign.REFUSED]:
-        finished(
-            f"{done}, {count[Sign.REFUSED]} refused",
-            "aggregator doctor shows what to do about sources and stores",
-        )
-        return FAILED
-    finished(done, "aggregator run --config FILE")
-    return DONE
+    if not count[Sign.REFUSED]:
+        finished(done, f"aggregator run --config {file}")
+        return DONE
+    refused = {one.name for one in changes if one.sign is Sign.REFUSED}
+    advice = "each line with ! says what to do; the run goes on without it"
+    if refused & RUN_STOPS:
+        advice = f"aggregator doctor --config {file}"
+    finished(f"{done}, {count[Sign.REFUSED]} refused", advice)
+    return FAILED

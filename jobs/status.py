@@ -16,7 +16,7 @@ from config.deployment import Config
 from jobs.runtime.command_line import DONE, FAILED, finished
 from schemas.errors import WarehouseError
 from schemas.names import is_of_space
-from schemas.states import RequestState
+from schemas.states import RequestState, refusal_reason
 from sources.spool.stopped import StoppedSpool, stopped_spools
 from sources.xlog.directory.offset import InstantState
 from udfs.rid.comparison import Verdict
@@ -27,7 +27,7 @@ from warehouse.lock import local_folder
 from warehouse.newest_epoch import EPOCHS
 from warehouse.peers import FAILURES
 from warehouse.place import Place, place_of
-from warehouse.read import answer, newest, rows_of
+from warehouse.read import answer, newest, newest_of_each, rows_of
 
 _OPEN_REQUESTS = f"""
     SELECT request, kind, asked_at FROM
@@ -101,7 +101,7 @@ class Overview:
     spaces : int
         Number of tables of spaces.
     replicasets : mapping of str to mapping
-        By uuid: the vclock, the leader's source, its file and position.
+        By uuid: the settled vclock, the leader's source, its file and position.
     gaps, requests : tuple of str
         Open gaps of the logs, and unanswered requests.
     waiting, set_aside, misfits, conflicts : int
@@ -111,6 +111,8 @@ class Overview:
         Spools among the sources that no daemon writes.
     peers : tuple of PeerOverview
         The copies that `standby.peers` names.
+    refused : tuple of str
+        Spaces that go to no table, or whose table stays as it was, each with its replicaset and the reason.
 
     """
 
@@ -128,6 +130,7 @@ class Overview:
     conflicts: int
     stopped: tuple[StoppedSpool, ...] = ()
     peers: tuple[PeerOverview, ...] = ()
+    refused: tuple[str, ...] = ()
 
     @property
     def findings(self) -> list[tuple[str, str]]:
@@ -176,7 +179,7 @@ def overview_of(place: Place, now: datetime) -> Overview:
     gaps, requests = place.open("_gaps"), place.open("_requests")
     leaders = (json.loads(last["end_offset"] or "null") or {}).get("replicasets", {})
     replicasets = {
-        uuid: {"vclock": vclock, **leaders.get(uuid, {})}
+        uuid: {**leaders.get(uuid, {}), "vclock": vclock}
         for uuid, vclock in json.loads(last["vclock"] or "{}").items()
     }
     asked = [] if requests is None else answer(requests, _OPEN_REQUESTS)
@@ -193,6 +196,24 @@ def overview_of(place: Place, now: datetime) -> Overview:
         set_aside=count("_quarantine", "misfits IS NULL"),
         misfits=count("_quarantine", "misfits IS NOT NULL"),
         conflicts=count("_conflicts", "true"),
+        refused=_refused_spaces(place),
+    )
+
+
+def _refused_spaces(place: Place) -> tuple[str, ...]:
+    """Return the spaces that are refused now, each with its replicasets and the reason."""
+    schema, cluster = place.open("_schema"), place.open("_cluster")
+    if schema is None or cluster is None:
+        return ()
+    uuids = {row["replicaset_id"]: row["replicaset_uuid"] for row in rows_of(cluster)}
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in newest_of_each(schema, ["replicaset_id", "space_id"]):
+        reason = refusal_reason(row["state"])
+        if reason is not None:
+            uuid = uuids.get(row["replicaset_id"], row["replicaset_id"])
+            found.setdefault((row["name"], reason), []).append(str(uuid))
+    return tuple(
+        f"{name} of {', '.join(sorted(found[name, reason]))}: {reason}" for name, reason in sorted(found)
     )
 
 
@@ -205,24 +226,30 @@ def show(config: Config, *, as_json: bool) -> int:
     if as_json:
         print(json.dumps(asdict(found), default=str))
     else:
-        print(f"{found.warehouse}: epoch {found.epoch}, {found.age_seconds:.0f} s ago, {found.spaces} spaces")
-        for uuid, one in found.replicasets.items():
-            place = f"{one['leader']} {one['file']} at {one['position']}" if "leader" in one else "no source"
-            instant = one.get("instant")
-            if instant is not None and instant["state"] == InstantState.WAITING:
-                place += f", waits for the others at the instant {instant['label']}"
-            vclock = ", ".join(f"{id_}: {lsn}" for id_, lsn in one["vclock"].items())
-            print(f"replicaset {uuid}: {place}, vclock {{{vclock}}}")
-        print(f"{found.conflicts} decisions between replicasets, {found.misfits} rows with a value left out")
-        for spool in found.stopped:
-            since = datetime.fromtimestamp(spool.written, UTC).isoformat(timespec="seconds")
-            print(f"spool {spool.directory}: no daemon, last written at {since}, as {spool.instance_uuid}")
-        for peer in found.peers:
-            print(f"peer {peer.root}: {peer.state}")
-        for text in found.requests:
-            print(f"request {text}")
+        _print(found)
     for text, advice in found.findings:
         finished(text, advice)
     if not found.findings:
         finished("nothing needs attention")
     return FAILED if found.findings else DONE
+
+
+def _print(found: Overview) -> None:
+    print(f"{found.warehouse}: epoch {found.epoch}, {found.age_seconds:.0f} s ago, {found.spaces} spaces")
+    for uuid, one in found.replicasets.items():
+        place = f"{one['leader']} {one['file']} at {one['position']}" if "leader" in one else "no source"
+        instant = one.get("instant")
+        if instant is not None and instant["state"] == InstantState.WAITING:
+            place += f", waits for the others at the instant {instant['label']}"
+        vclock = ", ".join(f"{id_}: {lsn}" for id_, lsn in one["vclock"].items())
+        print(f"replicaset {uuid}: {place}, vclock {{{vclock}}}")
+    for text in found.refused:
+        print(f"refused: {text}")
+    print(f"{found.conflicts} decisions between replicasets, {found.misfits} rows with a value left out")
+    for spool in found.stopped:
+        since = datetime.fromtimestamp(spool.written, UTC).isoformat(timespec="seconds")
+        print(f"spool {spool.directory}: no daemon, last written at {since}, as {spool.instance_uuid}")
+    for peer in found.peers:
+        print(f"peer {peer.root}: {peer.state}")
+    for text in found.requests:
+        print(f"request {text}")

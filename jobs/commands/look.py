@@ -87,7 +87,7 @@ def plan(config: str, as_json: bool) -> int:
     """
     from jobs.plan import show
 
-    return show(deployment(config), is_json=as_json)
+    return show(deployment(config), config, is_json=as_json)
 
 
 @command("report", "aggregator report --config deployment.yaml --page report.html")
@@ -224,7 +224,8 @@ def changes(space: str, config: str, after: int | None, upto: int | None, follow
     if follow and upto is not None:
         raise click.UsageError("--follow has no end: leave out --upto")
     found = deployment(config)
-    return show(place_of(found.warehouse, found.database), space, after, upto, follow=follow)
+    place = place_of(found.warehouse, found.database)
+    return show(place, space, after, upto, config=config, follow=follow)
 
 
 @command(

@@ -36,6 +36,7 @@ SECTIONS = {
             look.status,
             look.explain_batch,
             look.who,
+            look.changes,
             look.cat,
             look.report,
             look.history,

@@ -52,7 +52,7 @@ def findings_of(deployment: Deployment) -> list[Finding]:
     if config is not None:
         findings += [*_check_functions(config), *_check_mask_key(config), *check_store(gather_store(config))]
         if not any(finding.name == "warehouse_unknown" for finding in findings):
-            findings += _check_tables_and_sources(config)
+            findings += _check_tables_and_sources(config, subscribe)
     if subscribe is not None:
         findings += check_masters(gather_masters(subscribe, deployment.max_block_bytes))
     return findings
@@ -88,11 +88,12 @@ def _check_mask_key(config: Config) -> Iterator[Finding]:
         yield ok("mask_key", "masks", "the key can be read")
 
 
-def _check_tables_and_sources(config: Config) -> list[Finding]:
+def _check_tables_and_sources(config: Config, subscribe: Subscribe | None) -> list[Finding]:
     tables = gather_tables(config)
     findings = [*check_tables(tables, config.cluster.allocation)]
     state, places, unfollowed = State(), list[StartPosition](), dict[str, str]()
-    facts = [gather_source(source, config.max_block_bytes) for source in config.sources]
+    spools = frozenset() if subscribe is None else frozenset(one.spool for one in subscribe.replicasets)
+    facts = [gather_source(source, config.max_block_bytes, spools) for source in config.sources]
     try:
         if not tables.unreadable and tables.newer is None:
             warehouse = EpochWarehouse(None, config.warehouse, config.database)

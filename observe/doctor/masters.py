@@ -13,7 +13,7 @@ ADVICE: Mapping[str, str] = {
     "not_tarantool": "name the port of box.cfg.listen, not a console's or another service's",
     "password_missing": "set the variable, or write the file, that `subscribe` names",
     "no_such_user": "box.schema.user.create on the master, or correct the user's name",
-    "wrong_password": "correct the password",
+    "wrong_password": "correct the password, or the user: the server does not say which of the two is wrong",
     "no_right_to_replicate": "box.schema.user.grant(USER, 'replication') on the master",
     "peer_version": "2.4.1 is the first version with anonymous subscribers; read its log folder as a source instead",
     "peer_loading": "wait until the server has loaded its data",

@@ -79,6 +79,8 @@ class SourceFacts:
         Damage in the newest log.
     spool_error : str or None
         Damage of a spool.
+    awaits_daemon : bool
+        Whether it is a spool of the section `subscribe` in which the daemon has not begun to write.
 
     """
 
@@ -102,6 +104,7 @@ class SourceFacts:
     holes: tuple[LogHole, ...] = ()
     tail_error: str | None = None
     spool_error: str | None = None
+    awaits_daemon: bool = False
 
 
 @dataclass(frozen=True)
@@ -166,6 +169,10 @@ def check_sources(
 
 def _source(source: SourceFacts, settled: Mapping[int, int], *, wants_snapshot: bool) -> Iterator[Finding]:
     subject = f"source {source.name}"
+    if source.awaits_daemon:
+        text = f"the daemon has not begun the spool {source.path} yet, so a run has nothing to read there"
+        yield fail("spool_not_begun", subject, text, "start `aggregator subscribe` with this file first")
+        return
     if source.error is not None:
         name = "header_damaged" if source.damaged else "source_unreadable"
         advice = (

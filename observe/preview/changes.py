@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from enum import StrEnum
+from fnmatch import fnmatchcase
+from glob import escape
 from typing import Any
 
 from config.deployment import Config
@@ -54,7 +57,7 @@ _TABLES = {
     TableChange.REWRITE: (Sign.CHANGED, "table_rewritten", "is written again: its columns change"),
 }
 _EFFECTS = {
-    "policies": "rows that come from now on; `aggregator rebuild --space SPACE` decides the others by it",
+    "policies": "rows that come from now on; `aggregator rebuild SPACE` decides the others by it",
     "masks": "all rows, before the first batch",
     "types": "tables that are made from now on, and those whose columns it changes are written again",
     "spaces": "rows that come from now on",
@@ -84,6 +87,7 @@ def planned_changes(config: Config, preview: Preview) -> list[PlannedChange]:
     changes += _start_positions(preview)
     if preview.plan is not None:
         changes += _instances(preview)
+        changes += _unused_settings(config, preview)
         changes += _spaces(preview)
         changes += _tables(preview)
         changes += _pending_rows(preview)
@@ -186,6 +190,25 @@ def _spaces(preview: Preview) -> Iterator[PlannedChange]:
         before = preview.before.replicasets.get(uuid) or ReplicasetState(0, uuid)
         for number in sorted({*before.spaces, *after.spaces}):
             yield from _space(uuid, number, before, after)
+
+
+def _unused_settings(config: Config, preview: Preview) -> Iterator[PlannedChange]:
+    """Yield the names and patterns of spaces in the configuration that no space matches, such as misspelt ones."""
+    if preview.plan is None:
+        return
+    states = preview.plan.after.replicasets.values()
+    names = sorted({rows.decoded().name for one in states for rows in one.spaces.values()})
+    given = [(f"policies.spaces.{name}", escape(name)) for name in config.policies.spaces]
+    spaces = config.spaces
+    given += [(f"spaces.rename.{name}", escape(name)) for name in spaces.rename]
+    for key in ("include", "per_replicaset", "masks", "strings", "misfits"):
+        given += [(f"spaces.{key}: {pattern}", pattern) for pattern in getattr(spaces, key)]
+    for subject, pattern in given:
+        if any(fnmatchcase(name, pattern) for name in names):
+            continue
+        close = get_close_matches(pattern, names, n=1)
+        question = f"; did you mean {close[0]}?" if close else ""
+        yield PlannedChange(Sign.SAME, "setting_unused", subject, f"is of no space that is known{question}")
 
 
 def _space(

@@ -71,7 +71,7 @@ class SpaceProof:
         if self.differences:
             text += f"{len(self.differences)} of {self.rows} keys differ"
         elif self.error is None:
-            text += f"{self.rows} tuples are equal"
+            text += f"{self.rows} tuples {'were read, no key differs' if self.moving else 'are equal'}"
         if self.error is not None:
             text += f"{', and then ' if self.differences else ''}not compared: {self.error}"
         if self.moving:

@@ -58,6 +58,8 @@ class TableEncoding:
         Whether rows with a value that its column cannot hold are left out of the table.
     has_moved_fields : bool
         Whether rows that are in the table have other columns now.
+    has_added_fields : bool
+        Whether rows that are in the table have other columns now if they have something in `_extra`.
 
     """
 
@@ -68,6 +70,7 @@ class TableEncoding:
     mask: Mask | None = None
     sets_misfits_aside: bool = False
     has_moved_fields: bool = False
+    has_added_fields: bool = False
 
     @cached_property
     def plan(self) -> Plan:
@@ -90,6 +93,7 @@ def encoding_of(table: TablePlan) -> TableEncoding:
         *(table.name, table.exact, table.layout, table.formats, table.mask),
         sets_misfits_aside=table.sets_misfits_aside,
         has_moved_fields=table.has_moved_fields,
+        has_added_fields=table.has_added_fields,
     )
 
 

@@ -427,9 +427,11 @@ def _log_refusals(
 ) -> None:
     """Log each space that the batch refuses, or refuses for another reason than before."""
     known = {after[uuid].id: one.before.refused for uuid, one in decided.items()}
+    uuids = {after[uuid].id: uuid for uuid in decided}
     for one in history.refusals:
         if known[one.replicaset_id].get(one.space_id) != one.reason:
-            log.error("replicaset %d: space %s is refused: %s", one.replicaset_id, one.name, one.reason)
+            uuid = uuids[one.replicaset_id]
+            log.error("replicaset %s: space %s is refused: %s", uuid, one.name, one.reason)
 
 
 def _log_unknown_types(summaries: Mapping[str, Summary]) -> None:

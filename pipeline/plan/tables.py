@@ -16,6 +16,7 @@ from config.policies import Policy
 from config.spaces import Spaces
 from pipeline.encode.masks import Mask, mask_of
 from pipeline.plan.history import NO_TABLE, History, Lineage
+from pipeline.plan.policy_fields import warn_unknown_fields
 from pipeline.plan.summary import Summary
 from pipeline.state import State, TableWriters
 from schemas.errors import UnsupportedError
@@ -62,6 +63,9 @@ class TablePlan:
     has_moved_fields : bool
         Whether fields of a replicaset were renamed or changed their types: then rows that are not in the batch must be
         encoded again, even if the table has the same columns.
+    has_added_fields : bool
+        Whether the format of a replicaset got further fields: then values may have to leave `_extra`, even if the table
+        has the same columns, since another replicaset had these fields before.
 
     """
 
@@ -76,6 +80,7 @@ class TablePlan:
     is_empty: bool = False
     is_contended: bool = False
     has_moved_fields: bool = False
+    has_added_fields: bool = False
 
     @property
     def exact(self) -> str:
@@ -173,6 +178,7 @@ def table_plan(
         is_empty=not before.replicasets,
         is_contended=len(before.replicasets | writing) > 1 or before.has_unfit,
         has_moved_fields=_has_moved_fields(earlier or {}, definitions),
+        has_added_fields=_has_added_fields(earlier or {}, definitions),
     )
 
 
@@ -186,6 +192,11 @@ def _has_moved_fields(before: Mapping[int, Space], after: Mapping[int, Space]) -
         if known != [(field.name, field.type) for field in new.fields[: len(known)]]:
             return True
     return False
+
+
+def _has_added_fields(before: Mapping[int, Space], after: Mapping[int, Space]) -> bool:
+    """Return whether a replicaset's format got further fields."""
+    return any(len(after[i].fields) > len(old.fields) for i, old in before.items() if i in after)
 
 
 def _check_keys(
@@ -299,12 +310,14 @@ def plan_tables(
     touched |= {lineage.base_table for lineage in active if lineage.leaves_base and lineage.base_table}
     # A changed definition creates the table, or adds its new columns, even without rows.
     known = {one.id: one for one in before.replicasets.values()}
+    redefined: set[str] = set()
     for (replicaset_id, space_id), number in history.current.items():
         version = history.versions[number]
         one = known.get(replicaset_id)
         rows = one.spaces.get(space_id) if one is not None else None
         if version.table not in before.versions or rows is None or rows.decoded() != version.space:
-            touched.add(version.table)
+            redefined.add(version.table)
+    touched |= redefined
     writing: dict[str, set[int]] = {}
     passing: dict[str, list[Space]] = {}
     for lineage in active:
@@ -322,6 +335,8 @@ def plan_tables(
     plans: dict[str, TablePlan] = {}
     refused: dict[str, str] = {}
     for table in sorted(touched):
+        if table in redefined:
+            warn_unknown_fields(config.policies, definitions.get(table, {}).values())
         try:
             plans[table] = table_plan(
                 *(table, definitions.get(table, {}), config, before),

@@ -21,6 +21,7 @@ from pipeline.bucket import BucketResult, encode_result
 from pipeline.changelog.rows import KEY_ERRORS
 from pipeline.commit.epoch import append_table, commit_epoch
 from pipeline.encode.columns import TableEncoding, encoding_of
+from pipeline.plan.policy_fields import closest_fields, unknown_fields
 from pipeline.plan.tables import current_table_plan
 from pipeline.reduce.base import BaseRequest
 from pipeline.resolve.resolve import resolve_again
@@ -77,7 +78,7 @@ def rebuild_of(tables: OpenTables, state: State, config: Config, space: str, pol
     Raises
     ------
     UnsupportedError
-        The space has no table that can be written.
+        The space has no table that can be written, or the policy names a field that no replicaset has.
 
     """
     table = config.spaces.table(space)
@@ -87,6 +88,12 @@ def rebuild_of(tables: OpenTables, state: State, config: Config, space: str, pol
             "the space has no table to rebuild",
             space=space,
             advice="look for it in _schema: table_name, state",
+        )
+    for name in unknown_fields(policy, found.spaces):
+        raise UnsupportedError(
+            f"the policy names the field {name}, which no replicaset has",
+            space=space,
+            advice=closest_fields(name, found.spaces),
         )
     encoding = encoding_of(found)
     chosen = table_policy(found, policy, config.priority(policy))

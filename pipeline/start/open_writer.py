@@ -8,6 +8,8 @@ from config.deployment import Config
 from pipeline.batch import BatchWriter, MakeDistributed
 from pipeline.commit.load import load_state
 from pipeline.inputs import with_server_versions
+from pipeline.plan.policy_fields import warn_unknown_fields
+from pipeline.plan.tables import spaces_by_table
 from pipeline.source_options import stream_options
 from pipeline.start.release import release_old_rows
 from pipeline.start.remask import apply_masks
@@ -41,6 +43,8 @@ def open_writer(
     epochs.roll_back(warehouse, epochs.last(warehouse))
     cluster.start(warehouse, config.cluster.allocation, datetime.now(UTC))
     state = apply_masks(warehouse, config, load_state(warehouse))
+    for definitions in spaces_by_table(state).values():
+        warn_unknown_fields(config.policies, definitions.values())
     follower = follower_of(parse_options(stream_options(config, state, tasks)))
     state = with_server_versions(warehouse.open_tables, follower, state)
     writer = BatchWriter(warehouse, config, follower, lock, state, distributed)

@@ -66,7 +66,7 @@ def _prepare_exact(tables: OpenTables, encoding: TableEncoding, found: Prepared)
     if encoding.mask is not None and _has_tuples(tables, encoding.name):
         _copy(tables, encoding)
         found.changed.add(table)
-    change = change_of(tables, table, wanted, has_moved_fields=encoding.has_moved_fields)
+    change = change_of(tables, encoding)
     if change is TableChange.CREATE:
         create(tables, table, wanted, f"space {encoding.layout.space}")
         change = TableChange.NOTHING
@@ -122,9 +122,7 @@ def _masked_change(tables: OpenTables, encoding: TableEncoding, exact: TableChan
 
 def changes_needed(tables: OpenTables, encoding: TableEncoding) -> dict[str, TableChange]:
     """Return what `prepare_table` would do to each table of a space; writes nothing."""
-    exact = change_of(
-        tables, encoding.exact, table_schema(encoding), has_moved_fields=encoding.has_moved_fields
-    )
+    exact = change_of(tables, encoding)
     if encoding.mask is None:
         return {encoding.exact: exact}
     return {encoding.exact: exact, encoding.name: _masked_change(tables, encoding, exact)}

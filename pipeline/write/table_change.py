@@ -39,27 +39,27 @@ def table_schema(encoding: TableEncoding) -> StructType:
     return StructType([*encoding.layout.spark_schema().fields, *shared])
 
 
-def change_of(
-    tables: OpenTables, table: str, wanted: StructType, *, has_moved_fields: bool = False
-) -> TableChange:
-    """Return what a table needs to have some columns; `has_moved_fields` is that of `TablePlan`."""
+def change_of(tables: OpenTables, encoding: TableEncoding) -> TableChange:
+    """Return what the exact table of a space needs before a batch can write it."""
+    table, wanted = encoding.exact, table_schema(encoding)
     if not tables.place.has(table):
         return TableChange.CREATE
     present = {field.name: field.dataType for field in tables.columns(table)}
     asked = {field.name: field.dataType for field in wanted}
-    if has_moved_fields:
+    if encoding.has_moved_fields:
         return TableChange.REWRITE
-    if present == asked:
+    if present == asked and not encoding.has_added_fields:
         return TableChange.NOTHING
     new = {name for name in asked if name not in present}
     lasting = {name: kind for name, kind in asked.items() if name not in new}
     # A table of an earlier release lacks `_misfits`: all of its rows fit.
     of_fields = new - {MISFITS_COLUMN}
-    if present == lasting and not (
-        of_fields and any(_has_extra(tables, table, file) for file in tables.files(table))
+    fills_columns = bool(of_fields) or encoding.has_added_fields
+    if present != lasting or (
+        fills_columns and any(_has_extra(tables, table, file) for file in tables.files(table))
     ):
-        return TableChange.ADD
-    return TableChange.REWRITE
+        return TableChange.REWRITE
+    return TableChange.ADD if new else TableChange.NOTHING
 
 
 def _has_extra(tables: OpenTables, table: str, file: TableFile) -> bool:

@@ -10,11 +10,13 @@ import pyarrow as pa
 import pytest
 
 from jobs.changes import show
+from jobs.explain import show as explain_batch
 from observe.change_feed import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, changes
 from schemas.errors import ConfigurationError, WarehouseError
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from tests.truth import OWN_ROOT
+from warehouse.newest_epoch import last_epoch
 from warehouse.place import Place, place_of
 from warehouse.read import answer, rows_of
 
@@ -141,6 +143,24 @@ def test_the_command_prints_lines_and_follows(recorded: Place, capsys: pytest.Ca
     with pytest.raises(StoppedError):
         show(recorded, "accounts", after=0, follow=True, wait=stop)
     assert len(capsys.readouterr().out.splitlines()) == sum(line["epoch"] > 0 for line in lines)
+
+
+def test_the_command_never_names_an_epoch_that_is_not_there_yet(
+    recorded: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A consumer continues with the epoch that is named, so a later one would lose the changes up to it."""
+    newest = last_epoch(recorded)
+    show(recorded, "accounts", newest - 1, newest + 50, config="c.yaml")
+    said = capsys.readouterr().err
+    assert f"up to epoch {newest} " in said
+    assert f"aggregator changes accounts --config c.yaml --after {newest}\n" in said
+
+
+def test_before_the_first_batch_there_is_no_feed(tmp_path: Path) -> None:
+    with pytest.raises(WarehouseError, match="no batch is done yet"):
+        show(place_of(str(tmp_path), "aggregator"), "accounts")
+    with pytest.raises(WarehouseError, match="no batch is done yet"):
+        explain_batch(place_of(str(tmp_path), "aggregator"), None)
 
 
 def test_an_unknown_epoch_or_table_is_refused(recorded: Place) -> None:

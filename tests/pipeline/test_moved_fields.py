@@ -47,6 +47,26 @@ def test_fields_that_exchange_their_names(
     assert rows_of(made, *columns) == rows
 
 
+@pytest.mark.parametrize("is_masked", [False, True], ids=["plain", "masked"])
+def test_fields_that_two_replicasets_add_one_after_the_other(tmp_path: Path, is_masked: bool) -> None:
+    """The second one adds no column to the table, and its rows have the values in `_extra` until then."""
+    a, b = (Node(tmp_path, name).define(600, "people", [ID]) for name in ("a1", "b1"))
+    a.put(600, 1, "a", 5, 7).close()
+    b.put(600, 2, "b", 6, 8).put(600, 3).close()
+    paths = {one.path.name: one.path for one in (a, b)}
+    masks = {"masks": {"people": {"updated": "drop"}}} if is_masked else {}
+    made = Deployment(tmp_path, paths, replicasets_of("a1", "b1"), spaces=masks)
+    made.run()
+    a.redefine(600, "people", [ID, NAME, VALUE, UPDATED]).close()
+    made.run()
+    assert rows_of(made, "id", "name", "value") == [(1, "a", 5), (2, None, None), (3, None, None)]
+    b.redefine(600, "people", [ID, NAME, VALUE, UPDATED]).close()
+    made.run()
+    assert rows_of(made, "id", "name", "value") == [(1, "a", 5), (2, "b", 6), (3, None, None)]
+    exact = made.rows("_exact_people" if is_masked else "people")
+    assert [row["_extra"] for row in exact] == [None, None, None]
+
+
 def test_a_name_that_one_of_two_replicasets_gives_up(tmp_path: Path) -> None:
     a, b = (Node(tmp_path, name).define(600, "people") for name in ("a1", "b1"))
     a.put(600, 1, "a", 5, 7).close()

@@ -33,7 +33,7 @@ FAILURES = (AggregatorError, OSError, pa.ArrowException, ValueError)
 """Exceptions of reading a source, which become facts."""
 
 
-def gather_source(source: Configured, block: int) -> SourceFacts:
+def gather_source(source: Configured, block: int, spools: frozenset[str] = frozenset()) -> SourceFacts:
     """Return the facts of a source's files.
 
     Parameters
@@ -41,17 +41,23 @@ def gather_source(source: Configured, block: int) -> SourceFacts:
     source : Source
     block : int
         The configuration's `max_block_bytes`.
+    spools : frozenset of str
+        The folders that the section `subscribe` names, which its daemon makes.
 
     """
+    awaits_daemon = source.path in spools and not any(Path(source.path).glob("*.snap"))
     directory = Directory(
         Source(source.name, source.path, source.replicaset, frozenset(source.origins)), block=block
     )
     try:
         listing = directory.listing()
     except FAILURES as error:
-        return SourceFacts(source.name, source.path, str(error), damaged=isinstance(error, XlogError))
+        damaged = isinstance(error, XlogError)
+        return SourceFacts(
+            source.name, source.path, str(error), damaged=damaged, awaits_daemon=awaits_daemon and not damaged
+        )
     if not listing.logs and not listing.snapshots:
-        return SourceFacts(source.name, source.path)
+        return SourceFacts(source.name, source.path, awaits_daemon=awaits_daemon)
     files = (*listing.snapshots, *listing.logs)
     replicaset, identity_error = _identity(directory, listing)
     is_spool = files[-1].replicaset_uuid is not None

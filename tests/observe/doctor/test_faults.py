@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from config.deployment import Config
+from config.subscribe import Subscribe
 from observe.doctor.doctor import Deployment, findings_of
 from observe.doctor.findings import Level
 from observe.doctor.gather import sources
@@ -355,3 +356,20 @@ def test_a_gap_before_the_rows_in_the_tables_is_no_finding(healthy: Healthy) -> 
         file.rename(healthy.folder / f"aside{next(numbers)}")
     names = {one.name for one in findings_of(Deployment(healthy.config(), None))}
     assert "log_gap" not in names
+
+
+def test_a_spool_that_its_daemon_has_not_begun(tmp_path: Path) -> None:
+    """Nothing is wrong with the path: the daemon makes the folder."""
+    spool = tmp_path / "spool"
+    followed = {"name": "a", "spool": str(spool), "peers": ["localhost:1"]}
+    config = Config.model_validate(
+        {
+            "warehouse": str(tmp_path / "warehouse"),
+            "checkpoint": str(tmp_path / "checkpoint"),
+            "sources": [{"name": "a", "path": str(spool)}],
+        }
+    )
+    subscribe = Subscribe.model_validate({"replicasets": [followed]})
+    (finding,) = (one for one in findings_of(Deployment(config, subscribe)) if one.subject == "source a")
+    assert (finding.level, finding.name) == (Level.FAIL, "spool_not_begun")
+    assert finding.advice == "start `aggregator subscribe` with this file first"

@@ -89,6 +89,13 @@ CASES = {
         settings={"policies": {"default": {"policy": "first_write_wins"}}},
         expected=frozenset({"policy_changed"}),
     ),
+    "misspelt names": Case(
+        settings={
+            "policies": {"spaces": {"acounts": {"policy": "max", "column": "balance"}}},
+            "spaces": {"masks": {"acc*": {"email": "drop"}, "people_*": {"email": "drop"}}},
+        },
+        expected=frozenset({"setting_unused"}),
+    ),
     "a smaller selection": Case(
         {"a1": A, "b1": B},
         6,
@@ -193,3 +200,12 @@ def test_differences_are_named_by_their_path() -> None:
 def test_own_tables_are_those_of_the_schema(tmp_path: Path) -> None:
     config = Deployment(tmp_path, {"a1": A}).config()
     assert set(preview_next_run(config).own_tables) == set(SYSTEM_TABLES)
+
+
+def test_names_that_no_space_matches_are_shown_with_the_closest_one(tmp_path: Path) -> None:
+    one = Deployment(tmp_path, {"a1": A, "b1": B}, **CASES["misspelt names"].settings)
+    changes = planned_changes(one.config(), preview_next_run(one.config()))
+    assert {change.subject: change.text for change in changes if change.name == "setting_unused"} == {
+        "policies.spaces.acounts": "is of no space that is known; did you mean accounts?",
+        "spaces.masks: people_*": "is of no space that is known",
+    }

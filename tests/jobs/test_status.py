@@ -1,0 +1,44 @@
+"""What `aggregator status` says of positions and of refused spaces."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from jobs.status import overview_of, show
+from tests.jobs.written import Node, replicasets_of
+from tests.pipeline.deployment import Deployment
+from warehouse.place import place_of
+
+USERS = 600
+
+
+def test_the_vclock_is_the_settled_one_not_that_of_a_files_header(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a = Node(tmp_path, "a1").define(USERS, "users")
+    a.put(USERS, 1, "first", 1, 1).close()
+    a.put(USERS, 2, "second", 2, 2).close()
+    deployment = Deployment(tmp_path, {"a1": a.path}, replicasets_of("a1"))
+    deployment.run()
+    config = deployment.config()
+    (one,) = overview_of(place_of(config.warehouse, config.database), datetime.now(UTC)).replicasets.values()
+    assert (one["leader"], one["vclock"]) == ("a1", {"1": 5})
+    assert show(config, as_json=False) == 0
+    assert "vclock {1: 5}" in capsys.readouterr().out
+
+
+def test_a_refused_space_is_named_with_its_replicasets_and_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = Node(tmp_path, "a1"), Node(tmp_path, "b1")
+    a.define(USERS, "users").put(USERS, 1, "first", 1, 1).close()
+    b.define(USERS, "users", [("id", "string"), ("name", "string")]).close()
+    deployment = Deployment(tmp_path, {"a1": a.path, "b1": b.path}, replicasets_of("a1", "b1"))
+    deployment.run()
+    assert show(deployment.config(), as_json=False) == 0
+    told = capsys.readouterr().out
+    uuids = ", ".join(replicasets_of("a1", "b1").values())
+    assert f"refused: users of {uuids}: the field id is unsigned and string in different replicasets" in told
