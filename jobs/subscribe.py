@@ -20,10 +20,10 @@ from pathlib import Path
 from config.address import listen_address
 from config.live import Live
 from config.subscribe import Subscribe
-from jobs.cluster import IdTables, position
 from jobs.commands.main import main
 from jobs.runtime.command_line import Stopped
 from jobs.runtime.daemon import keep_private, log_to_stderr, stopped
+from observe.instance_ids import IdTables, position
 from observe.status_page import status_page
 from schemas.errors import ConfigurationError
 from sources.spool.options import SpoolRetention

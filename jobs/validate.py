@@ -13,118 +13,31 @@ from __future__ import annotations
 import json
 import sys
 import uuid as uuids
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from config.deployment import Config
 from jobs.backfill import answered_request
 from jobs.commands.main import main
 from jobs.runtime.session import spark_session
-from observe.validation.check import Check, CheckFacts, CheckResult, OpenTable, readable_frame
-from observe.validation.checks import CHECKS
+from observe.validation.check import CheckResult
+from observe.validation.checks import checks, facts_of, table_opener, tables_of, user_expectations
 from observe.validation.secondary_keys import IndexConflicts, find_index_conflicts, index_check
 from observe.validation.spaces import columns_check, space_tables, spaces_check
-from observe.validation.user_suites import read_user_suites
 from observe.validation.validator import Validator
 from pipeline.commit.load import load_state
 from pipeline.requests.service import encoded
 from pipeline.state import State
-from schemas.errors import ConfigurationError, WarehouseError
-from schemas.names import is_of_space, table_of_exact_tuples
+from schemas.errors import WarehouseError
 from schemas.states import RequestKind
-from schemas.tables import SYSTEM_TABLES
 from sources.xlog.datasource import register
 from warehouse import requests, validations
-from warehouse.newest_epoch import NEVER_ROLLED_BACK
 from warehouse.place import known, place_of
 from warehouse.warehouse import Warehouse
-
-EXPECTATIONS = "expectations"
-"""The default folder of the user's suites, next to the configuration."""
-
-
-def table_opener(warehouse: Warehouse, state: State) -> OpenTable:
-    """Return a function that reads tables at their versions of the last epoch."""
-    made = {name: 0 for name in SYSTEM_TABLES if name not in NEVER_ROLLED_BACK}
-
-    def read(table: str) -> DataFrame:
-        version = state.versions.get(table, made.get(table))
-        return warehouse.read(table, version) if is_of_space(table) else warehouse.read_own(table, version)
-
-    return read
-
-
-def facts_of(open_table: OpenTable, state: State, config: Config, moment: datetime) -> CheckFacts:
-    """Return the facts that checks of all tables use."""
-    ids = sorted(
-        row.global_id
-        for row in open_table("_cluster").select("global_id").collect()
-        if row.global_id is not None
-    )
-    tolerance = config.validation.clock_tolerance()
-    replicasets = tuple(sorted(one.id for one in state.replicasets.values()))
-    return CheckFacts(tuple(ids), replicasets, None if tolerance is None else moment + tolerance)
-
-
-def checks(
-    open_table: OpenTable,
-    state: State,
-    facts: CheckFacts,
-    names: Sequence[str],
-    user_suites: Mapping[str, Sequence[Any]],
-) -> Iterator[Check]:
-    """Yield all expectations of single tables; `user_suites` are the user's, by table."""
-    for make in CHECKS:
-        yield from make(open_table, state, facts)
-    for table, expectations in user_suites.items():
-        if table in names:
-            rows = readable_frame(open_table(table_of_exact_tuples(state.versions, table)))
-            yield Check(table, rows, tuple(expectations), ("_key",))
-
-
-def tables_of(state: State, config: Config, wanted: Sequence[str] | None) -> list[str]:
-    """Return the tables of spaces to validate.
-
-    Raises
-    ------
-    ConfigurationError
-        A requested space has no table.
-
-    """
-    known_ = sorted(filter(is_of_space, state.versions))
-    if not wanted:
-        return known_
-    ids = [None, *(one.id for one in state.replicasets.values())]
-    found = {space: {config.spaces.table(space, replicaset=i) for i in ids} & set(known_) for space in wanted}
-    missing = [space for space, tables in found.items() if not tables]
-    if missing:
-        raise ConfigurationError(f"there is no table of {', '.join(missing)}", advice="see --space")
-    return sorted(set().union(*found.values()))
-
-
-def user_expectations(config: Config, file: str) -> dict[str, list[Any]]:
-    """Return the user's expectations by table, without Spark.
-
-    Raises
-    ------
-    ConfigurationError
-        A file of them is wrong, or the configured folder is missing.
-
-    """
-    named = config.validation.expectations
-    folder = Path(named) if named else Path(file).resolve().parent / EXPECTATIONS
-    if not folder.is_dir():
-        if named:
-            raise ConfigurationError(f"there is no folder {folder}", path="validation.expectations")
-        return {}
-    if not known(config.warehouse):
-        raise ConfigurationError("suites of your own need a warehouse that delta-rs opens", path="warehouse")
-    tables = place_of(config.warehouse, config.database).tables()
-    return read_user_suites(folder, list(filter(is_of_space, tables)))
 
 
 def request_index_conflicts(

@@ -4,132 +4,17 @@
     spark-sql -f views.sql
     python -m jobs.views --config FILE --dbt > models/sources.yml
 
-Reads only, without Spark. The newest epoch always has views; an epoch that is older than maintenance has kept is
-refused, since its files or log entries may be gone. The SQL is made by `warehouse.views`, the dbt source by
-`observe.dbt_sources`.
+`observe.sql_views` makes it, without Spark.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 from config.deployment import Config
 from jobs.commands.main import main
-from observe.dbt_sources import source_yaml, tables_at_epoch
-from schemas.errors import ConfigurationError, WarehouseError
-from schemas.names import is_of_space, table_name
-from schemas.tables import SYSTEM_TABLES
-from warehouse.kept_epochs import kept
-from warehouse.newest_epoch import EPOCHS, NEVER_ROLLED_BACK
-from warehouse.place import Place, place_of
-from warehouse.read import rows_of
-from warehouse.views import OLD_VERSIONS, epoch_statements, table_statements, who_wrote_statements
-
-
-def epochs_of(place: Place) -> dict[int, Mapping[str, int]]:
-    """Return the table versions of each epoch; tables not written by then have their first version.
-
-    Raises
-    ------
-    WarehouseError
-        There are no epochs.
-
-    """
-    table = place.open(EPOCHS)
-    rows = [] if table is None else rows_of(table, ["epoch", "versions"])
-    if not rows:
-        raise WarehouseError(
-            "no batch is done yet", warehouse=place.root, advice="start `aggregator run` first"
-        )
-    made = {name: 0 for name in place.tables() if name in SYSTEM_TABLES and name not in NEVER_ROLLED_BACK}
-    return {
-        int(row["epoch"]): {**made, **{str(name): int(version) for name, version in row["versions"]}}
-        for row in rows
-    }
-
-
-def instants_of(place: Place) -> dict[str, int]:
-    """Return the epoch of each instant of a sharded cluster by its label; for a repeated label the newest."""
-    table = place.open(EPOCHS)
-    if table is None or "instant" not in {field.name for field in table.schema().fields}:
-        return {}
-    rows = sorted(rows_of(table, ["epoch", "instant"]), key=lambda row: int(row["epoch"]))
-    return {row["instant"]: int(row["epoch"]) for row in rows if row["instant"] is not None}
-
-
-def refuse_old(place: Place, wanted: Collection[int]) -> None:
-    """Refuse epochs whose files maintenance may have removed.
-
-    Raises
-    ------
-    ConfigurationError
-        Names the epochs, and the oldest complete one.
-
-    """
-    horizon, first = kept(place)
-    old = sorted(epoch for epoch in wanted if epoch < first)
-    if old:
-        raise ConfigurationError(
-            f"epoch {', '.join(map(str, old))} may have lost files: maintenance kept what was the newest at "
-            f"{horizon:%Y-%m-%d %H:%M} UTC or later",
-            advice=f"ask for epoch {first} or a later one; keep more with --keep-days of `aggregator maintain`",
-        )
-
-
-def statements(config: Config, wanted: list[int], labels: Sequence[str] = ()) -> Iterator[str]:
-    """Yield the SQL statements for a warehouse.
-
-    Parameters
-    ----------
-    config : Config
-    wanted : list of int
-        Epochs in addition to the newest one.
-    labels : sequence of str
-        Instants of a sharded cluster.
-
-    Raises
-    ------
-    ConfigurationError
-        There is no such epoch or instant, or it is older than the oldest complete epoch.
-
-    """
-    place = place_of(config.warehouse, config.database)
-    epochs = epochs_of(place)
-    missing = sorted(set(wanted) - set(epochs))
-    if missing:
-        raise ConfigurationError(
-            f"there is no epoch {', '.join(map(str, missing))}; the newest is {max(epochs)}",
-            advice="see --epoch",
-        )
-    instants = instants_of(place)
-    unknown = sorted(set(labels) - set(instants))
-    if unknown:
-        newest = max(instants, key=instants.__getitem__, default=None)
-        raise ConfigurationError(
-            f"there is no instant {', '.join(unknown)}; the newest is {newest or 'none'}", advice="see --at"
-        )
-    refuse_old(place, [*wanted, *(instants[label] for label in labels)])
-    tables = place.tables()
-    spaces = [name for name in tables if is_of_space(name) and name in epochs[max(epochs)]]
-    yield from table_statements(
-        place.root, config.database, [n for n in tables if not is_of_space(n) or n in spaces]
-    )
-    yield from who_wrote_statements(config.database, spaces)
-    yield f"SET {OLD_VERSIONS}=false"
-    for epoch in sorted({*wanted, max(epochs)}):
-        yield from epoch_statements(place.root, config.database, f"epoch_{epoch}", epochs[epoch])
-    for label in dict.fromkeys(labels):
-        versions = epochs[instants[label]]
-        yield from epoch_statements(place.root, config.database, table_name(f"at_{label}"), versions)
-
-
-def dbt_source(config: Config) -> str:
-    """Return the tables of the newest epoch as a dbt source."""
-    place = place_of(config.warehouse, config.database)
-    versions = epochs_of(place)
-    newest = max(versions)
-    return source_yaml(config.database, newest, tables_at_epoch(place, versions[newest]))
+from observe.sql_views import dbt_source, statements
 
 
 def views(

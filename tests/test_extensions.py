@@ -167,7 +167,7 @@ CHECK = Extension(
     ),
     """
     from pyspark.sql import SparkSession
-    from jobs.validate import checks
+    from observe.validation.checks import checks
     from observe.validation.check import CheckFacts
     from observe.validation.checks import CHECKS
     from observe.validation.validator import Validator

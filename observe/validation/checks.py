@@ -1,4 +1,4 @@
-"""The list of the checks of single tables; to add one, write a function in this package and add a line to `CHECKS`.
+"""The checks of single tables, and what they need. A new one is a function in this package and a line in `CHECKS`.
 
 The tables of spaces are checked together (`observe.validation.spaces`), unique secondary indexes across two rows
 (`observe.validation.secondary_keys`).
@@ -6,15 +6,112 @@ The tables of spaces are checked together (`observe.validation.spaces`), unique 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
 
-from observe.validation.check import Check, CheckFacts, OpenTable
+from pyspark.sql import DataFrame
+
+from config.deployment import Config
+from observe.validation.check import Check, CheckFacts, OpenTable, readable_frame
 from observe.validation.origins import origins_checks
 from observe.validation.suites import system_checks
+from observe.validation.user_suites import read_user_suites
 from pipeline.state import State
+from schemas.errors import ConfigurationError
+from schemas.names import is_of_space, table_of_exact_tuples
+from schemas.tables import SYSTEM_TABLES
+from warehouse.newest_epoch import NEVER_ROLLED_BACK
+from warehouse.place import known, place_of
+from warehouse.warehouse import Warehouse
 
 CHECKS: tuple[Callable[[OpenTable, State, CheckFacts], Iterator[Check]], ...] = (
     system_checks,
     origins_checks,
 )
 """Each function yields checks of tables at the newest epoch."""
+
+
+EXPECTATIONS = "expectations"
+"""The default folder of the user's suites, next to the configuration."""
+
+
+def table_opener(warehouse: Warehouse, state: State) -> OpenTable:
+    """Return a function that reads tables at their versions of the last epoch."""
+    made = {name: 0 for name in SYSTEM_TABLES if name not in NEVER_ROLLED_BACK}
+
+    def read(table: str) -> DataFrame:
+        version = state.versions.get(table, made.get(table))
+        return warehouse.read(table, version) if is_of_space(table) else warehouse.read_own(table, version)
+
+    return read
+
+
+def facts_of(open_table: OpenTable, state: State, config: Config, moment: datetime) -> CheckFacts:
+    """Return the facts that checks of all tables use."""
+    ids = sorted(
+        row.global_id
+        for row in open_table("_cluster").select("global_id").collect()
+        if row.global_id is not None
+    )
+    tolerance = config.validation.clock_tolerance()
+    replicasets = tuple(sorted(one.id for one in state.replicasets.values()))
+    return CheckFacts(tuple(ids), replicasets, None if tolerance is None else moment + tolerance)
+
+
+def checks(
+    open_table: OpenTable,
+    state: State,
+    facts: CheckFacts,
+    names: Sequence[str],
+    user_suites: Mapping[str, Sequence[Any]],
+) -> Iterator[Check]:
+    """Yield all expectations of single tables; `user_suites` are the user's, by table."""
+    for make in CHECKS:
+        yield from make(open_table, state, facts)
+    for table, expectations in user_suites.items():
+        if table in names:
+            rows = readable_frame(open_table(table_of_exact_tuples(state.versions, table)))
+            yield Check(table, rows, tuple(expectations), ("_key",))
+
+
+def tables_of(state: State, config: Config, wanted: Sequence[str] | None) -> list[str]:
+    """Return the tables of spaces to validate.
+
+    Raises
+    ------
+    ConfigurationError
+        A requested space has no table.
+
+    """
+    known_ = sorted(filter(is_of_space, state.versions))
+    if not wanted:
+        return known_
+    ids = [None, *(one.id for one in state.replicasets.values())]
+    found = {space: {config.spaces.table(space, replicaset=i) for i in ids} & set(known_) for space in wanted}
+    missing = [space for space, tables in found.items() if not tables]
+    if missing:
+        raise ConfigurationError(f"there is no table of {', '.join(missing)}", advice="see --space")
+    return sorted(set().union(*found.values()))
+
+
+def user_expectations(config: Config, file: str) -> dict[str, list[Any]]:
+    """Return the user's expectations by table, without Spark.
+
+    Raises
+    ------
+    ConfigurationError
+        A file of them is wrong, or the configured folder is missing.
+
+    """
+    named = config.validation.expectations
+    folder = Path(named) if named else Path(file).resolve().parent / EXPECTATIONS
+    if not folder.is_dir():
+        if named:
+            raise ConfigurationError(f"there is no folder {folder}", path="validation.expectations")
+        return {}
+    if not known(config.warehouse):
+        raise ConfigurationError("suites of your own need a warehouse that delta-rs opens", path="warehouse")
+    tables = place_of(config.warehouse, config.database).tables()
+    return read_user_suites(folder, list(filter(is_of_space, tables)))

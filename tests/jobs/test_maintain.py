@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from jobs.maintain import maintain
-from jobs.views import statements
+from observe.sql_views import statements
 from tests.jobs.deployment import Deployment
 from tests.jobs.written import Node, replicasets_of
 

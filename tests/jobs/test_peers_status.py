@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from config.deployment import Config, load
-from jobs.status import Overview, PeerOverview, peers_overview
+from observe.overview import Overview, PeerOverview, peers_overview
 from schemas.errors import ConfigurationError
 from tests.warehouse.copy.standby import Pair
 from warehouse import switch

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from config.deployment import Config
 from jobs.maintain import maintain
 from jobs.validate import validate
-from jobs.views import statements
 from observe.space_history import history
+from observe.sql_views import statements
 from schemas.errors import ConfigurationError
 from tests.jobs.deployment import Deployment
 from tests.jobs.test_maintain import age

@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.rid import main
-from jobs.status import peers_overview
+from observe.overview import peers_overview
 from schemas.errors import LockError, RidStateError
 from tests.jobs.deployment import Deployment
 from tests.truth import own

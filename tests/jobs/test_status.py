@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.status import overview_of, show
+from jobs.status import show
+from observe.overview import overview_of
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from warehouse.place import place_of

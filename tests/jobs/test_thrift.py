@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.views import statements
+from observe.sql_views import statements
 from tests.jobs.deployment import Deployment
 from tests.jobs.thrift import ThriftServer
 from tests.jobs.written import Node, replicasets_of

@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.validate import checks, facts_of, table_opener, tables_of, validate
+from jobs.validate import validate
+from observe.validation.checks import checks, facts_of, table_opener, tables_of
 from observe.validation.secondary_keys import unique_indexes
 from observe.validation.spaces import columns_check, space_tables, spaces_check
 from observe.validation.validator import Validator

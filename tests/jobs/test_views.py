@@ -11,7 +11,8 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from jobs.views import statements, views
+from jobs.views import views
+from observe.sql_views import statements
 from schemas.errors import ConfigurationError, WarehouseError
 from schemas.tables import SYSTEM_TABLES
 from tests.jobs.deployment import Deployment

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from jobs.views import dbt_source
 from observe.dbt_sources import sql_type
+from observe.sql_views import dbt_source
 from observe.validation.suites import PRESENT
 from schemas.descriptions import COLUMNS, TABLES, UNIQUE, VERSION_COLUMNS
 from schemas.tables import SYSTEM_TABLES, VALIDATIONS

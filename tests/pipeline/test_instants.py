@@ -13,7 +13,7 @@ import msgpack
 import pytest
 
 from jobs.status import show
-from jobs.views import statements
+from observe.sql_views import statements
 from pipeline.batch import MakeDistributed
 from pipeline.source_options import stream_options
 from pipeline.state import State

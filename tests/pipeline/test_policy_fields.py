@@ -19,7 +19,8 @@ from warehouse.warehouse import Warehouse
 
 USERS = 600
 MISSPELT = (
-    "users: its policy names the field valeu, which no replicaset has, so it decides nothing: did you mean value?"
+    "users: its policy names the field valeu, which no replicaset has, so it decides nothing: "
+    "did you mean value?"
 )
 
 

@@ -1,0 +1,214 @@
+"""How far the tables are, and what is wrong, read from the aggregator's own tables by delta-rs, without Spark.
+
+A stream may run meanwhile; tables of a running batch may be one batch ahead of the epoch in the overview. Alerts are in
+`observe.metrics`, checks of the rows in `observe.validation`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from config.deployment import Config
+from schemas.errors import WarehouseError
+from schemas.names import is_of_space
+from schemas.states import RequestState, refusal_reason
+from sources.spool.stopped import StoppedSpool
+from udfs.rid.comparison import Verdict
+from udfs.rid.value import EMPTY, Rid
+from warehouse.gaps import open_gaps
+from warehouse.generations import ComparedRid, compare_warehouses, side_of
+from warehouse.newest_epoch import EPOCHS
+from warehouse.peers import FAILURES
+from warehouse.place import Place, place_of
+from warehouse.read import answer, newest, newest_of_each, rows_of
+
+_OPEN_REQUESTS = f"""
+    SELECT request, kind, asked_at FROM
+    (SELECT *, row_number() OVER (PARTITION BY request ORDER BY changed_at DESC) AS place FROM opened)
+    WHERE place = 1 AND state = '{RequestState.ASKED}' ORDER BY asked_at
+"""
+
+
+@dataclass(frozen=True)
+class PeerOverview:
+    """A standby copy, as it is found now.
+
+    Parameters
+    ----------
+    root : str
+    is_near : bool
+        Whether it lacks at most the epoch that is being copied.
+    state : str
+        In words.
+
+    """
+
+    root: str
+    is_near: bool
+    state: str
+
+
+def peer_overview(ours: ComparedRid, peer: Place) -> PeerOverview:
+    """Compare a standby copy with its primary."""
+    try:
+        theirs = side_of(peer)
+    except FAILURES as error:
+        return PeerOverview(peer.root, False, f"cannot be read: {error}")
+    if theirs.node.rid == Rid():
+        return PeerOverview(peer.root, False, "is empty")
+    found = compare_warehouses(ours, theirs)
+    behind = (ours.epoch or 0) - (theirs.epoch or 0)
+    is_copy = found.verdict is Verdict.SAME or found.target == "b"
+    if theirs.node.rid.incoming != EMPTY:
+        return PeerOverview(peer.root, False, f"a copy into it has not ended, at epoch {theirs.epoch}")
+    if is_copy and theirs.node.rid.primary:
+        return PeerOverview(peer.root, False, "is a primary, too")
+    if is_copy:
+        return PeerOverview(peer.root, behind <= 1, f"{behind} epochs behind" if behind else "has all epochs")
+    return PeerOverview(
+        peer.root, False, "is newer" if found.target == "a" else found.verdict.replace("_", " ")
+    )
+
+
+def peers_overview(config: Config) -> tuple[PeerOverview, ...]:
+    """Compare all standby copies of a deployment with it."""
+    if not config.standby.peers:
+        return ()
+    ours = side_of(place_of(config.warehouse, config.database))
+    return tuple(peer_overview(ours, place_of(peer, config.database)) for peer in config.standby.peers)
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The content of `status`.
+
+    Parameters
+    ----------
+    warehouse : str
+    epoch : int
+        The newest epoch.
+    committed_at : str
+        Its commit time, in UTC.
+    age_seconds : float
+        Seconds since then.
+    spaces : int
+        Number of tables of spaces.
+    replicasets : mapping of str to mapping
+        By uuid: the settled vclock, the leader's source, its file and position.
+    gaps, requests : tuple of str
+        Open gaps of the logs, and unanswered requests.
+    waiting, set_aside, misfits, conflicts : int
+        Rows of `_pending`, rows of `_quarantine` that are in no table, and those that are in a table without a column's
+        value, decisions in `_conflicts`.
+    stopped : tuple of StoppedSpool
+        Spools among the sources that no daemon writes.
+    peers : tuple of PeerOverview
+        The copies that `standby.peers` names.
+    refused : tuple of str
+        Spaces that go to no table, or whose table stays as it was, each with its replicaset and the reason.
+
+    """
+
+    warehouse: str
+    epoch: int
+    committed_at: str
+    age_seconds: float
+    spaces: int
+    replicasets: Mapping[str, Mapping[str, Any]]
+    gaps: tuple[str, ...]
+    requests: tuple[str, ...]
+    waiting: int
+    set_aside: int
+    misfits: int
+    conflicts: int
+    stopped: tuple[StoppedSpool, ...] = ()
+    peers: tuple[PeerOverview, ...] = ()
+    refused: tuple[str, ...] = ()
+
+    @property
+    def findings(self) -> list[tuple[str, str]]:
+        """Problems, each with the command or query that helps."""
+        found = [(f"gap: {text}", "aggregator repair, or docs/operation.md, runbook") for text in self.gaps]
+        if self.waiting:
+            found.append((f"{self.waiting} rows wait", "SELECT reason, count(*) FROM _pending GROUP BY 1"))
+        if self.set_aside:
+            found.append((f"{self.set_aside} rows are set aside", "SELECT * FROM _quarantine"))
+        for spool in self.stopped:
+            found.append((f"no daemon writes the spool {spool.directory}", _advice(spool)))
+        compare = f"aggregator rid compare {self.warehouse}"
+        found += [(f"peer {p.root}: {p.state}", f"{compare} {p.root}") for p in self.peers if not p.is_near]
+        return found
+
+
+def _advice(spool: StoppedSpool) -> str:
+    start = "start aggregator subscribe"
+    if not spool.keeps_logs:
+        return start
+    let_go = f"box.ctl.replica_gc('{spool.instance_uuid}')"
+    return f"{start}, or let each master remove the logs that it keeps for it: {let_go}"
+
+
+def overview_of(place: Place, now: datetime) -> Overview:
+    """Return the state of a warehouse.
+
+    Raises
+    ------
+    WarehouseError
+        No batch has been committed yet.
+
+    """
+    epochs = place.open(EPOCHS)
+    last = None if epochs is None else newest(epochs, "epoch")
+    if last is None:
+        raise WarehouseError(
+            "no batch is done yet", warehouse=place.root, advice="start `aggregator run` first"
+        )
+
+    def count(table: str, where: str) -> int:
+        opened = place.open(table)
+        query = f"SELECT count(*) AS n FROM opened WHERE {where}"
+        return 0 if opened is None else int(answer(opened, query)[0]["n"])
+
+    gaps, requests = place.open("_gaps"), place.open("_requests")
+    leaders = (json.loads(last["end_offset"] or "null") or {}).get("replicasets", {})
+    replicasets = {
+        uuid: {**leaders.get(uuid, {}), "vclock": vclock}
+        for uuid, vclock in json.loads(last["vclock"] or "{}").items()
+    }
+    asked = [] if requests is None else answer(requests, _OPEN_REQUESTS)
+    return Overview(
+        warehouse=place.root,
+        epoch=int(last["epoch"]),
+        committed_at=last["committed_at"].isoformat(),
+        age_seconds=round((now - last["committed_at"].astimezone(UTC)).total_seconds(), 1),
+        spaces=sum(1 for name, _ in last["versions"] if is_of_space(name)),
+        replicasets=replicasets,
+        gaps=() if gaps is None else tuple(str(gap) for gap in open_gaps(rows_of(gaps))),
+        requests=tuple(f"{one['kind']} {one['request']}, asked {one['asked_at']}" for one in asked),
+        waiting=count("_pending", "true"),
+        set_aside=count("_quarantine", "misfits IS NULL"),
+        misfits=count("_quarantine", "misfits IS NOT NULL"),
+        conflicts=count("_conflicts", "true"),
+        refused=_refused_spaces(place),
+    )
+
+
+def _refused_spaces(place: Place) -> tuple[str, ...]:
+    """Return the spaces that are refused now, each with its replicasets and the reason."""
+    schema, cluster = place.open("_schema"), place.open("_cluster")
+    if schema is None or cluster is None:
+        return ()
+    uuids = {row["replicaset_id"]: row["replicaset_uuid"] for row in rows_of(cluster)}
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in newest_of_each(schema, ["replicaset_id", "space_id"]):
+        reason = refusal_reason(row["state"])
+        if reason is not None:
+            uuid = uuids.get(row["replicaset_id"], row["replicaset_id"])
+            found.setdefault((row["name"], reason), []).append(str(uuid))
+    return tuple(
+        f"{name} of {', '.join(sorted(found[name, reason]))}: {reason}" for name, reason in sorted(found)
+    )
