@@ -78,7 +78,7 @@ def test_the_job_continues_from_the_middle(tmp_path: Path, monkeypatch: pytest.M
     assert epochs
     assert not any(MISFITS_COLUMN in names for names in columns_of(old).values())
     old.run()
-    assert len(old.rows("_epochs", ["epoch"])) == epochs + 1
+    assert len(old.rows("_epochs", ["epoch"])) == epochs + 2
     assert old.rows("_pending")  # a log of b1 was missing when version 1 ran, and is there now
     old.forget_checkpoint()
     old.run()
@@ -88,7 +88,8 @@ def test_the_job_continues_from_the_middle(tmp_path: Path, monkeypatch: pytest.M
     assert before != held(old)
     assert held(old) == held(new)
     assert lsns(old) == lsns(new)
-    assert "masked" not in [row["query_id"] for row in old.rows("_epochs")]  # no table was written again
+    # What masks hide is another thing since then: the table that readers see was written again, once.
+    assert [row["query_id"] for row in old.rows("_epochs")].count("masked") == 1
     assert columns_of(old) == columns_of(new)
 
 
