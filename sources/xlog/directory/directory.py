@@ -135,6 +135,11 @@ class FileEnds:
                     return FileEnd(damaged if begin else size, has_marker=False)
                 begin = following
 
+    def check_block(self, file: LogFile, position: int) -> None:
+        """Raise an error if no block starts at a position: a spool's log became shorter, and was written again."""
+        if self.mode is Mode.FAILFAST:
+            reader.block_starts(*self.opened(file.name), position, position + 1, 1, self.block)
+
     def is_complete(self, file: LogFile) -> bool:
         """Return whether a file ends with the EOF marker."""
         remembered = self._complete.get(file.name)

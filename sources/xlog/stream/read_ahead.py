@@ -125,12 +125,14 @@ def read_ahead_of(
     XlogTruncatedError
         If a file is shorter than what was read of it.
     XlogError
-        If the last file is damaged.
+        If the last file is damaged, or no block of a spool's file starts at the entry.
 
     """
     files = files_from(listing, entry)
     if entry.position > files[0].size:
         raise shrunk(files[0], entry, directory.source.name)
+    if files[0].replicaset_uuid is not None and files[0].header < entry.position < files[0].size:
+        directory.ends.check_block(files[0], entry.position)
     within_end = upto(files, fixed_end.file) if fixed_end is not None else None
     if fixed_end is not None and within_end is None:
         # The stream is in a snapshot that was not the newest when the end was fixed. A snapshot does not grow.

@@ -321,6 +321,32 @@ def test_a_reader_continues_in_a_truncated_log_that_is_written_again(
         assert sorted(set(found)) == list(range(1, again + 12))
 
 
+@pytest.mark.parametrize("is_once", [False, True])
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_reader_that_starts_later_continues_in_such_a_log(
+    tmp_path: Path, is_closed: bool, is_once: bool
+) -> None:
+    directory = tmp_path / "spool"
+    sources = f'[{{"name": "a", "path": "{directory}"}}]'
+    options = parse_options({"sources": sources, "gaps": "report", "start": "history"})
+    with Spool(directory, SpoolOptions(compress=False)) as spool:
+        spool.instance_uuid, spool.replicaset_uuid = UUID, REPLICASET
+        spool.begin_at({})
+        for first in (1, 2):
+            spool.append(rows(1, first, 1), {1: first})
+        found, at = lsns_up_to_now(Follower(options), {})
+        spool.record_flush_failure(OSError(errno.EIO, "Input/output error"))
+        spool.append(rows(1, 1, 30), {1: 30})
+        if is_closed:
+            spool.close()
+            spool.append(rows(1, 31, 1), {1: 31})
+        follower = Follower(options)
+        if is_once:
+            follower.fix_end()
+        more, _ = lsns_up_to_now(follower, at)
+    assert sorted(set(found + more)) == list(range(1, 32 if is_closed else 31))
+
+
 def lsns_up_to_now(follower: Follower, at: Offset) -> tuple[list[int], Offset]:
     """Return the lsns that a stream reads from an offset on, and where it is then; a log is read twice at most."""
     found: list[int] = []
