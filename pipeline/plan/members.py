@@ -95,6 +95,16 @@ class _IdAssignments:
         if uuid is None or self.cluster.get(meant) == uuid:
             self.cluster.pop(meant, None)
 
+    def forget_assigned(self, source: str, vclock: Mapping[int, int]) -> None:
+        """Forget the instances of the ids that a generation at `vclock` assigns; it names them all.
+
+        The logs in which an id may have passed to another instance are missing. But an id with a lower lsn than the
+        settled one is another instance's, since an instance continues the lsns of the one that had its id.
+        """
+        lsns = {self.translate(source, local_id): lsn for local_id, lsn in vclock.items()}
+        settled = self.known.settled
+        self.cluster = {i: uuid for i, uuid in self.cluster.items() if lsns.get(i, 0) < settled.get(i, 0)}
+
     def _belongs_to_other(self, local_id: int, uuid: str) -> bool:
         return self.cluster.get(local_id, uuid) != uuid and (local_id, uuid) not in self.all_pairs
 
@@ -111,6 +121,7 @@ def follow_source_ids(
     segments: Sequence[LogSegment],
     registrations: Iterable[IdRegistration],
     uuids: Mapping[int, str],
+    generation: int | None = None,
 ) -> SourceIds:
     """Follow how the sources of a batch assign replica ids, and return the assignments after the batch.
 
@@ -124,6 +135,8 @@ def follow_source_ids(
         All rows of `_cluster` in the batch, in log order, with replica ids as their sources write them.
     uuids : mapping of int to str
         Instance uuids by global id.
+    generation : int, optional
+        The segment that is a generation.
 
     """
     ids = _IdAssignments(known, uuids)
@@ -131,6 +144,8 @@ def follow_source_ids(
     registered: list[IdRegistration] = []
     pending = list(registrations)
     for segment in segments:
+        if segment.segment == generation:
+            ids.forget_assigned(segment.source, segment.vclock)
         if segment.members is not None and segment.source not in views:
             registered += _register_members(ids, segment)
             views[segment.source] = dict(segment.members)

@@ -12,26 +12,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import msgpack
-
 from pipeline.plan.position import LogPosition, LogSegment
 from pipeline.plan.summary import ControlRow
+from schemas.errors import TupleError
 from schemas.iproto import SystemSpace
+from schemas.system_tuples import field_at, fields_of, integer_of
 from udfs.operations.update_rules import release_number
 
 Upgrade = tuple[LogPosition, str]
 """The position of the first row of a newer server, and the server's version."""
 
 _VERSION_LENGTH = 3
+_NUMBER_MAX = 999
+"""The greatest number in a version, such as 11 in 2.11.9 (`udfs.operations.update_rules.release_number`)."""
 
 
 def schema_version(tuple_: bytes | None) -> str | None:
-    """Return the version in the `version` tuple of `_schema`; None for another tuple."""
-    fields = msgpack.unpackb(tuple_, strict_map_key=False, raw=True) if tuple_ is not None else []
-    numbers = fields[1 : 1 + _VERSION_LENGTH]
-    if fields[:1] != [b"version"] or len(numbers) < _VERSION_LENGTH:
+    """Return the version in the `version` tuple of `_schema`; None for another or a malformed tuple."""
+    try:
+        fields = fields_of(tuple_, "a row of _schema")
+        if fields[:1] != ["version"]:
+            return None
+        places = range(1, 1 + _VERSION_LENGTH)
+        numbers = [integer_of(field_at(fields, i, "a number"), "a number", 0, _NUMBER_MAX) for i in places]
+    except TupleError:
         return None
-    return ".".join(map(str, numbers)) if all(isinstance(one, int) for one in numbers) else None
+    return ".".join(map(str, numbers))
 
 
 def find_upgrades(segment: LogSegment, control: Iterable[ControlRow]) -> tuple[Upgrade, ...]:

@@ -49,3 +49,43 @@ def test_an_id_of_an_instance_that_never_wrote(tmp_path: Path, count: int) -> No
     ids = {row["uuid"]: row["global_id"] for row in deployment.rows("_cluster")}
     rows = [row for row in deployment.rows("_changelog") if row["space_id"] == SPACE]
     assert [row["global_id"] for row in rows] == [ids[uuid_of(names[-1])]] * 3
+
+
+@pytest.mark.parametrize("rows", [0, 2])
+@pytest.mark.parametrize("reads_on", ["a1", "a2"])
+def test_an_id_that_was_given_to_another_one_in_logs_that_are_gone(
+    tmp_path: Path, rows: int, reads_on: str
+) -> None:
+    """A snapshot continues the tables: no member gives the id to another instance than the others do."""
+    members = {name: Master(tmp_path / name, name) for name in ("a1", "a2")}
+    for one in members.values():
+        for replica_id in (1, 2, 3):
+            one.register(replica_id, f"a{replica_id}")
+        one.write(3, rows=rows)
+    paths = {name: one.path for name, one in members.items()}
+    deployment = Deployment(tmp_path, paths, dict.fromkeys(paths, replicaset_of("a1")))
+
+    deployment.run()
+    for one in members.values():
+        one.expel(3)
+        one.register(3, "a4")
+        one.write(3)
+        one.rotate()
+        for log in one.path.glob("*.xlog"):
+            log.unlink()
+        one.snapshot(cluster={1: "a1", 2: "a2", 3: "a4"})
+        one.write(3, rows=2)
+    if reads_on == "a2":
+        del deployment.sources["a1"]
+        deployment.offset = {}  # with the checkpoint gone, too, another member's snapshot continues the tables
+    deployment.run()
+    uuids = {row["global_id"]: row["uuid"] for row in deployment.rows("_cluster")}
+    found = {
+        row["lsn"]: uuids[row["global_id"]] for row in deployment.rows("_changelog") if row["replica_id"] == 3
+    }
+    expected = {lsn: uuid_of("a3") for lsn in range(1, rows + 1)}
+    assert found == expected | {lsn: uuid_of("a4") for lsn in (rows + 2, rows + 3)}
+    with deployment.writer() as (warehouse, _):
+        (known,) = load_state(warehouse).replicasets.values()
+        assert known.cluster == {1: uuid_of("a1"), 2: uuid_of("a2"), 3: uuid_of("a4")}
+        assert not known.has_waiting_rows

@@ -219,6 +219,16 @@ def test_system_rows_of_nothing_are_set_aside(tmp_path: Path) -> None:
     assert len(uuids) == 3, "the aggregator's own, and one of each replicaset"
 
 
+def test_odd_rows_of_the_schema_name_no_version(tmp_path: Path) -> None:
+    node = good(tmp_path, "a1")
+    odd: Sequence[list[Any]] = ([], ["x", 1, 1], [2, -1, 0], [99999, 0, 0], [[], {}, None], [True, 1, 1])
+    for numbers in odd:
+        node.row(RequestType.REPLACE, SystemSpace.SCHEMA, {TUPLE: ["version", *numbers]})
+    deployment = done(tmp_path, node.update(GOOD, 1, ["=", 1, "changed"]), odd=())
+    rows = deployment.rows("_changelog", ["server_version", "space_id"])
+    assert {row["server_version"] for row in rows if row["space_id"] == GOOD} == {"2.6.0"}
+
+
 @pytest.mark.parametrize("origins", [False, True])
 def test_a_source_with_odd_members_is_read(tmp_path: Path, origins: bool) -> None:
     """A whitelist, and a source that is new to its replicaset, ask the files for `_cluster` themselves."""
