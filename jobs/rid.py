@@ -106,7 +106,10 @@ def place_from(warehouse: str | None, file: str | None, database: str = DATABASE
         raise ConfigurationError(
             "no warehouse is named, or two are", advice="give WAREHOUSE or --config FILE"
         )
-    place = place_of(warehouse, database) if warehouse is not None else deployed(str(file))
+    return _existing(place_of(warehouse, database) if warehouse is not None else deployed(str(file)))
+
+
+def _existing(place: Place) -> Place:
     if not place.is_there():
         raise ConfigurationError(
             f"there is no {place.root}, nor the folder for it", advice="check the address"
@@ -204,8 +207,15 @@ def copy(
     discard_target: str | None = None,
     check_all: bool = True,
 ) -> None:
-    """Copy a warehouse to another place, or bring the copy that is there up to date."""
-    source, target = (place_of(text, database) for text in (source_root, target_root))
+    """Copy a warehouse to another place, or bring the copy that is there up to date.
+
+    Raises
+    ------
+    ConfigurationError
+        The source does not exist.
+
+    """
+    source, target = _existing(place_of(source_root, database)), place_of(target_root, database)
     discard = None if discard_target is None else parse_rid(discard_target)
     print_losses(source, target)
     with SyncProgress() as progress:

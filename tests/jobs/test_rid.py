@@ -253,3 +253,10 @@ def test_a_writer_that_keeps_no_peer_ends_a_connection_that_an_operator_noted(pa
     assert before.next is None
     pair.batch_a("alone", "accounts")
     assert RidTable(pair.a.place).last().node.rid.old1 == before.rid.head
+
+
+def test_a_misspelt_source_of_a_copy_is_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It was called a warehouse without a RID, with the advice to promote it."""
+    assert main(["sync", "--from", str(tmp_path / "none"), "--to", str(tmp_path / "copy")]) == 2
+    assert "nor the folder for it: check the address" in capsys.readouterr().err
+    assert not (tmp_path / "copy").exists()
