@@ -5,8 +5,9 @@
     spark-submit jobs/backfill.py --config FILE --heal S
     spark-submit jobs/backfill.py --config FILE --rebuild SPACE [--policy P] [--dry-run]
 
-The holder of the writer lock does the work: a running stream does it between two batches; otherwise this command takes
-the lock and does it itself. `--dry-run` shows what would change and writes nothing. The work is in `pipeline.requests`:
+The holder of the writer lock does the work: a running stream does it between two batches, and this command waits for
+the answer without Spark; otherwise this command takes the lock, starts Spark and does it itself. `--dry-run` shows what
+would change and writes nothing. The work is in `pipeline.requests`:
 `read_again` (logs), `take_again` and `heal` (snapshots), `rebuild`.
 """
 
@@ -14,9 +15,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, NoReturn
 
 import yaml
@@ -28,14 +30,13 @@ from config.deployment import Config
 from config.policies import Policies, Policy
 from jobs.aggregate import check_functions, peers_of, writer_on
 from jobs.commands.main import main
-from jobs.runtime.session import spark_session
+from jobs.runtime.session import log_reading_session
 from observe.tuple_text import tuple_text
 from pipeline.commit.load import load_state
 from pipeline.requests.rebuild import rebuild_of
 from pipeline.requests.service import Service
 from schemas.errors import ConfigurationError, LockError, WarehouseError
 from schemas.states import RequestKind, RequestState
-from sources.xlog.datasource import register
 from warehouse import requests
 from warehouse.primary import PrimaryLock, require_primary
 from warehouse.requests import Request
@@ -100,27 +101,54 @@ class ProgressBar:
         self._bar.close()
 
 
-def answered_request(spark: SparkSession, config: Config, warehouse: Warehouse, request: Request) -> Request:
-    """Wait until a request is answered, by the holder of the lock or by this process once it gets the lock."""
-    is_shown = False
+def answered_request(
+    config: Config,
+    warehouse: Warehouse,
+    kind: str,
+    arguments: Mapping[str, Any],
+    session: Callable[[], SparkSession],
+) -> Request:
+    """Ask, and wait for the answer: of the holder of the lock, or of this process once it gets the lock.
+
+    Parameters
+    ----------
+    config : Config
+    warehouse : Warehouse
+        Needs no Spark session.
+    kind, arguments
+        Of the request.
+    session : callable
+        Starts Spark, or returns the session that runs; called only where this process must do the work.
+
+    """
+    request = None
     while True:
         try:
             with PrimaryLock(warehouse, "jobs/backfill.py", peers_of(config, waits=True)) as lock:
-                bar = ProgressBar()
-                try:
-                    writer = writer_on(spark, config, warehouse, lock)
-                    Service(spark, warehouse, config, writer, bar).serve()
-                finally:
-                    bar.close()
+                request = None if request is None else requests.state_of(warehouse, request)
+                if request is None or request.state == RequestState.ASKED:
+                    spark = session()
+                    request = request or requests.ask(warehouse, kind, arguments)
+                    _serve(spark, config, warehouse.with_session(spark), lock)
                 return requests.state_of(warehouse, request)
         except LockError as error:
-            if not is_shown:
+            if request is None:
+                request = requests.ask(warehouse, kind, arguments)
                 print(f"asked the writer, request {request.id}: {error.reason}", file=sys.stderr)
-            is_shown = True
         time.sleep(POLL_SECONDS)
         answered = requests.state_of(warehouse, request)
         if answered.state in (RequestState.DONE, RequestState.FAILED):
             return answered
+
+
+def _serve(spark: SparkSession, config: Config, warehouse: Warehouse, lock: PrimaryLock) -> None:
+    """Do what was asked, in this process."""
+    bar = ProgressBar()
+    try:
+        writer = writer_on(spark, config, warehouse, lock)
+        Service(spark, warehouse, config, writer, bar).serve()
+    finally:
+        bar.close()
 
 
 @dataclass(frozen=True)
@@ -199,9 +227,7 @@ def backfill(config: Config, options: BackfillOptions) -> int:
     """Carry out the request, and return the exit code."""
     check_functions(config)
     kind, arguments = asked(config, options)
-    spark = spark_session(config, "backfill")
-    register(spark)
-    warehouse = Warehouse(spark, config.warehouse, config.database)
+    warehouse = Warehouse(None, config.warehouse, config.database)
     if options.rebuild is not None and options.dry_run:
         if not warehouse.exists("_epochs"):
             raise WarehouseError("there are no tables yet", warehouse=warehouse.root)
@@ -210,7 +236,8 @@ def backfill(config: Config, options: BackfillOptions) -> int:
         return 0
     require_primary(warehouse)
     warehouse.create_system_tables()
-    request = answered_request(spark, config, warehouse, requests.ask(warehouse, kind, arguments))
+    session = partial(log_reading_session, config, "backfill")
+    request = answered_request(config, warehouse, kind, arguments, session)
     print(f"{kind}: {request.message}")
     return 0 if request.state == RequestState.DONE else 1
 

@@ -11,11 +11,12 @@ tables are removed by the configuration's `retention`; `--dry-run` counts them a
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 from config.deployment import Config
 from jobs.backfill import answered_request
 from jobs.commands.main import main
-from jobs.runtime.session import spark_session
+from jobs.runtime.session import log_reading_session
 from pipeline.commit.load import load_state
 from pipeline.requests.arguments import KEEP_DAYS
 from pipeline.retention.cleaning import cleaning_of
@@ -23,10 +24,8 @@ from pipeline.retention.sources import source_facts
 from pipeline.source_options import stream_options
 from schemas.errors import ConfigurationError, WarehouseError
 from schemas.states import RequestKind, RequestState
-from sources.xlog.datasource import register
 from sources.xlog.options import parse_options
 from sources.xlog.stream.follow import Follower
-from warehouse import requests
 from warehouse.warehouse import Warehouse
 
 """Delta's own default: a reader of an older version fails."""
@@ -39,9 +38,7 @@ def maintain(config: Config, keep_days: int = KEEP_DAYS, *, dry_run: bool = Fals
             f"--keep-days {keep_days} would remove files that readers still need",
             advice=f"keep {KEEP_DAYS} days or more",
         )
-    spark = spark_session(config, "maintain")
-    register(spark)
-    warehouse = Warehouse(spark, config.warehouse, config.database)
+    warehouse = Warehouse(None, config.warehouse, config.database)
     if not warehouse.exists("_epochs"):
         raise WarehouseError("there are no tables yet", warehouse=warehouse.root)
     if dry_run:
@@ -52,8 +49,8 @@ def maintain(config: Config, keep_days: int = KEEP_DAYS, *, dry_run: bool = Fals
         "retention": config.retention.model_dump(mode="json"),
         "sources": [source.name for source in config.sources],
     }
-    asked = requests.ask(warehouse, RequestKind.MAINTENANCE, wanted)
-    request = answered_request(spark, config, warehouse, asked)
+    session = partial(log_reading_session, config, "maintain")
+    request = answered_request(config, warehouse, RequestKind.MAINTENANCE, wanted, session)
     print(f"maintenance: {request.message}")
     return 0 if request.state == RequestState.DONE else 1
 

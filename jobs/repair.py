@@ -13,21 +13,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from config.deployment import Config
 from jobs.aggregate import check_functions
 from jobs.backfill import answered_request
 from jobs.commands.main import main
-from jobs.runtime.session import spark_session
+from jobs.runtime.session import log_reading_session
 from pipeline.commit.load import load_state
 from pipeline.source_options import stream_options
 from schemas.errors import AggregatorError, WarehouseError
 from schemas.states import GapKind, RequestKind, RequestState
-from sources.xlog.datasource import register
 from sources.xlog.directory.identity import identity_of
 from sources.xlog.options import parse_options
 from sources.xlog.stream.follow import Follower
-from warehouse import requests
 from warehouse.gaps import TABLE, Gap, open_gaps
 from warehouse.primary import require_primary
 from warehouse.read import rows_of
@@ -125,9 +124,7 @@ def replicasets_of(follower: Follower, known: Mapping[str, int]) -> dict[str, in
 def repair_warehouse(config: Config) -> int:
     """Repair what can be repaired, print what cannot, and return the exit code."""
     check_functions(config)
-    spark = spark_session(config, "repair")
-    register(spark)
-    warehouse = Warehouse(spark, config.warehouse, config.database)
+    warehouse = Warehouse(None, config.warehouse, config.database)
     if not warehouse.exists("_epochs"):
         raise WarehouseError("there are no tables yet", warehouse=warehouse.root)
     require_primary(warehouse)
@@ -136,14 +133,15 @@ def repair_warehouse(config: Config) -> int:
         return open_gaps(rows_of(warehouse.opened(TABLE)))
 
     def read(name: str) -> str | None:
-        asked = requests.ask(warehouse, RequestKind.BACKFILL, {"source": name, "from": None, "to": None})
-        return _failure(answered_request(spark, config, warehouse, asked))
+        arguments = {"source": name, "from": None, "to": None}
+        session = partial(log_reading_session, config, "repair")
+        return _failure(answered_request(config, warehouse, RequestKind.BACKFILL, arguments, session))
 
     for gap in every():
         if gap.kind == GapKind.DIVERGENCE:
             print(f"{gap} (no reading heals it: aggregator heal SOURCE, docs/operation.md)")
     state = load_state(warehouse)
-    options = parse_options(stream_options(config, state, spark.sparkContext.defaultParallelism))
+    options = parse_options(stream_options(config, state, 1))
     sources = replicasets_of(Follower(options), {uuid: one.id for uuid, one in state.replicasets.items()})
     done = repair(lambda: [gap for gap in every() if gap.kind == GapKind.MISSING], sources, read)
     for gap in done.closed:

@@ -35,7 +35,7 @@ from pipeline.state import State
 from schemas.errors import WarehouseError
 from schemas.states import RequestKind
 from sources.xlog.datasource import register
-from warehouse import requests, validations
+from warehouse import validations
 from warehouse.place import known, place_of
 from warehouse.warehouse import Warehouse
 
@@ -46,9 +46,7 @@ def request_index_conflicts(
     """Request that the found conflicts are added to `_conflicts`."""
     if found.rows:
         rows = [encoded(row) for row in found.rows]
-        answered_request(
-            spark, config, warehouse, requests.ask(warehouse, RequestKind.CONFLICTS, {"rows": rows})
-        )
+        answered_request(config, warehouse, RequestKind.CONFLICTS, {"rows": rows}, lambda: spark)
 
 
 def store_results(warehouse: Warehouse, moment: datetime, epoch: int, results: Sequence[CheckResult]) -> None:

@@ -7,7 +7,7 @@ tables known to SQL by name. Not here: what is written, and when (`pipeline`, `j
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -63,6 +63,12 @@ class Warehouse:
         if self.spark is None:
             raise WarehouseError("this needs a Spark session", warehouse=self.root)
         return self.spark
+
+    def with_session(self, spark: SparkSession) -> Warehouse:
+        """Return the same warehouse, with the same open tables, for what is read in Spark too."""
+        found = replace(self, spark=spark)
+        found.__dict__.update(place=self.place, open_tables=self.open_tables)
+        return found
 
     @property
     def root(self) -> str:

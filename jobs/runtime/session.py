@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 
 from config.deployment import Config
 from schemas.errors import ConfigurationError
+from sources.xlog.datasource import register
 from warehouse.views import OLD_VERSIONS
 from warehouse.warehouse import TIMESTAMP_MICROS, TIMESTAMP_TYPE
 
@@ -79,6 +80,13 @@ def spark_session(config: Config, app: str) -> SparkSession:
     session = builder.getOrCreate()
     _check(session)
     return session
+
+
+def log_reading_session(config: Config, app: str) -> SparkSession:
+    """Return the session of a job that reads logs, with the data source `xlog`."""
+    spark = spark_session(config, app)
+    register(spark)
+    return spark
 
 
 def pass_to_spark(master: str | None, settings: Sequence[str]) -> None:

@@ -68,8 +68,9 @@ def test_a_command_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
             asked(config, options("--snapshot", "s", *other))
 
 
+@pytest.mark.usefixtures("spark")
 def test_the_answer_names_the_sources_that_have_a_space_and_those_that_have_not(
-    tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one = Node(tmp_path, "a1").define(S, "s").put(S, 1, "a", 1, 1)
     other = Node(tmp_path, "b1").define(S + 1, "t").put(S + 1, 1, "b", 1, 1)
