@@ -18,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from config.deployment import Config
 from config.subscribe import seconds
 from jobs.commands.main import main
-from jobs.runtime.progress import StreamProgress
+from jobs.runtime.progress import StreamProgress, log_step
 from jobs.runtime.session import spark_session
 from observe.lineage.emitter import lineage_events
 from observe.metrics.listener import metrics_listener
@@ -148,13 +148,16 @@ def aggregate(config: Config, *, once: bool = False) -> State:
         watches: list[OnResult] = [progress.batch_done, *([] if listener is None else [listener.batch_done])]
         if peers is not None:
             watches.append(lambda _done: peers.follow())
+        log_step(f"reading {len(warehouse.tables())} tables, and the ends of {len(config.sources)} sources")
         writer = writer_on(spark, config, warehouse, lock)
         service = Service(spark, warehouse, config, writer)
         service.take_up()
         with lineage_events(config, spark.version, lambda: writer.state.versions) as around:
             batches = StreamWriter(
-                warehouse, config, writer, lambda done: [watch(done) for watch in watches], around
+                *(warehouse, config, writer, lambda done: [watch(done) for watch in watches]),
+                progress.said_first(around),
             )
+            log_step("starting the stream")
             query = start_stream(spark, config, writer, batches, once=once)
             try:
                 progress.follow(query, lambda: keep_connected(writer, peers, has_epoch=service.glance() > 0))

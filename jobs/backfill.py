@@ -30,6 +30,7 @@ from config.deployment import Config
 from config.policies import Policies, Policy
 from jobs.aggregate import check_functions, peers_of, writer_on
 from jobs.commands.main import main
+from jobs.runtime.progress import log_step
 from jobs.runtime.session import log_reading_session
 from observe.tuple_text import tuple_text
 from pipeline.commit.load import load_state
@@ -145,7 +146,10 @@ def _serve(spark: SparkSession, config: Config, warehouse: Warehouse, lock: Prim
     """Do what was asked, in this process."""
     bar = ProgressBar()
     try:
+        log_step(f"reading {len(warehouse.tables())} tables")
         writer = writer_on(spark, config, warehouse, lock)
+        for request in requests.open_requests(warehouse):
+            log_step(f"doing what was asked: {request.kind}")
         Service(spark, warehouse, config, writer, bar).serve()
     finally:
         bar.close()

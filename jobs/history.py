@@ -9,6 +9,7 @@ import sys
 
 from config.deployment import Config
 from jobs.commands.main import main
+from jobs.runtime.progress import log_step
 from jobs.runtime.session import spark_session
 from observe.space_history import register_history
 from warehouse.warehouse import Warehouse
@@ -18,6 +19,7 @@ def show(config: Config, space: str, sql: str | None = None) -> None:
     """Print the result of a query about a space's history."""
     spark = spark_session(config, "history")
     warehouse = Warehouse(spark, config.warehouse, config.database)
+    log_step(f"reading the history of {space}")
     view = register_history(warehouse, config, config.spaces.table(space))
     query = sql or f"SELECT * FROM {view} ORDER BY key, replicaset_id, epoch, lsn"
     spark.sql(query).show(truncate=False)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from config.deployment import Config
 from jobs.commands.main import main
+from jobs.runtime.progress import log_step
 from jobs.runtime.session import spark_session
 from observe.report.facts import collect_facts
 from observe.report.page import render_page
@@ -51,8 +52,10 @@ def report(config: Config, file: str = PAGE) -> None:
         raise WarehouseError(
             "there are no tables yet", warehouse=warehouse.root, advice="start `aggregator run` first"
         )
+    log_step(f"asking {len(tables)} tables")
     show_all(spark, warehouse, tables)
     page = Path(file).resolve()
+    log_step("collecting what the page shows")
     write_page(warehouse, page)
     print(f"\nEverything on one page: {page.as_uri()}")
 

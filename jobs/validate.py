@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 from config.deployment import Config
 from jobs.backfill import answered_request
 from jobs.commands.main import main
+from jobs.runtime.progress import log_step
 from jobs.runtime.session import spark_session
 from observe.validation.check import CheckResult
 from observe.validation.checks import checks, facts_of, table_opener, tables_of, user_expectations
@@ -119,6 +120,7 @@ def validate(
     user_suites, moment = user_expectations(config, file), datetime.now(UTC)
     spark = spark_session(config, "validate")
     register(spark)
+    log_step("reading what the last epoch holds")
     warehouse, state = opened(spark, config)
     if state.epoch < 0:
         print("no batch is done yet: there is nothing to validate")
@@ -126,15 +128,18 @@ def validate(
     names, open_table = tables_of(state, config, spaces), table_opener(warehouse, state)
     facts = facts_of(open_table, state, config, moment)
     validator = Validator(moment)
+    log_step("validating the aggregator's own tables")
     results = [
         one
         for check in checks(open_table, state, facts, names, user_suites)
         for one in validator.run_check(check)
     ]
     place = warehouse.open_tables.place
+    log_step(f"validating {len(names)} tables of spaces")
     tables = space_tables(place, state, config, names)
     results += validator.run_check(columns_check(spark, tables))
     results += validator.run_tables_check(spaces_check(spark, place, tables, facts))
+    log_step("looking for keys that a unique index has twice")
     found = find_index_conflicts(warehouse, state, config)
     results += validator.run_check(index_check(spark, found))
     failed = [one for one in results if not one.holds]

@@ -8,6 +8,7 @@ options.
 
 from __future__ import annotations
 
+import logging
 import re
 import signal
 import sys
@@ -29,6 +30,9 @@ DONE, FAILED, MISUSED = 0, 1, 2
 
 VERBOSE = "jobs.verbose"
 """Key of click's context for `--verbose`."""
+
+STEPS = "jobs.steps"
+"""Name of the logger of a command's long steps."""
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -163,7 +167,7 @@ def call(command_: click.Command, argv: Sequence[str] | None = None, prog: str |
 
     """
     try:
-        with _stopped_by_sigterm():
+        with _stopped_by_sigterm(), _steps_shown():
             return command_.main(argv, prog_name=prog, standalone_mode=False) or DONE
     except click.ClickException as error:
         error.show()
@@ -200,6 +204,22 @@ def _line(error: Exception) -> str | None:
 def _unforeseen(error: Exception) -> str:
     first = str(error).partition("\n")[0]
     return f"{type(error).__name__}: {first}"
+
+
+@contextmanager
+def _steps_shown() -> Iterator[None]:
+    """Show the lines of long steps on stderr."""
+    steps, handler = logging.getLogger(STEPS), logging.StreamHandler(sys.stderr)
+    before = steps.level, steps.propagate
+    steps.setLevel(logging.INFO)
+    steps.propagate = False
+    steps.addHandler(handler)
+    try:
+        yield
+    finally:
+        steps.removeHandler(handler)
+        steps.setLevel(before[0])
+        steps.propagate = before[1]
 
 
 @contextmanager

@@ -1,11 +1,16 @@
-"""Progress of a long job: on a terminal a bar with rows/s and lag, elsewhere plain lines."""
+"""Progress of a long job: on a terminal a bar with rows/s and lag, elsewhere plain lines; a line for each long step.
+
+`log_step` logs at INFO; a command shows these lines on stderr (`jobs.runtime.command_line`).
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import NoReturn
 
@@ -13,7 +18,16 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tqdm import tqdm
 
 from config.deployment import SourceConfig
+from jobs.runtime.command_line import STEPS
 from pipeline.batch import BatchResult
+from pipeline.commit.batch import BatchName
+
+_steps = logging.getLogger(STEPS)
+
+
+def log_step(text: str) -> None:
+    """Say which long step begins."""
+    _steps.info(text)
 
 
 class StreamProgress:
@@ -29,6 +43,7 @@ class StreamProgress:
     def __init__(self, sources: Sequence[SourceConfig]) -> None:
         self._sources = sources
         self._rows = 0
+        self._is_begun = False
         self._began = time.monotonic()
         self._bar: tqdm[NoReturn] = tqdm(
             unit=" rows",
@@ -48,6 +63,21 @@ class StreamProgress:
         seconds = max(time.monotonic() - self._began, 1e-9)
         if self._rows:
             print(f"{self._rows} rows in {seconds:.1f} s, {self._rows / seconds:.0f} rows/s", file=sys.stderr)
+
+    def said_first(
+        self, around: Callable[[BatchName], AbstractContextManager[object]]
+    ) -> Callable[[BatchName], AbstractContextManager[object]]:
+        """Return what is done around each batch, before which the begin of the first batch is said."""
+
+        @contextmanager
+        def said(name: BatchName) -> Iterator[None]:
+            if not self._is_begun:
+                log_step(f"batch {name.batch_id}, the first one, is read and written")
+                self._is_begun = True
+            with around(name):
+                yield
+
+        return said
 
     def batch_done(self, done: BatchResult) -> None:
         """Count a batch; batches without rows print nothing."""

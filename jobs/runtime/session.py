@@ -23,6 +23,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from config.deployment import Config
+from jobs.runtime.progress import log_step
 from schemas.errors import ConfigurationError
 from sources.xlog.datasource import register
 from warehouse.views import OLD_VERSIONS
@@ -59,6 +60,8 @@ def spark_session(config: Config, app: str) -> SparkSession:
         Java does not start, or Spark has no Delta.
 
     """
+    if SparkContext._active_spark_context is None:
+        log_step("starting Spark")
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # otherwise spark-submit has started Java before this Python
         _start_java()
     SparkContext._ensure_initialized()
