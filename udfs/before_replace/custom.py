@@ -26,7 +26,7 @@ TRACE = 4
 
 @dataclass(frozen=True)
 class Side:
-    """The origin of a tuple.
+    """Where a tuple comes from.
 
     Parameters
     ----------
@@ -77,9 +77,9 @@ class Outcome(NamedTuple):
     tuple : bytes or None
         The tuple that the policy made instead; None if there is none.
     layout : int
-        Its format.
+        Index of its format.
     fault : str or None
-        Why there is no result; None if there is one.
+        Why the policy failed; None if it did not.
 
     """
 
@@ -89,8 +89,8 @@ class Outcome(NamedTuple):
     fault: str | None = None
 
 
-def made(candidates: Sequence[Candidate], data: bytes) -> Outcome:
-    """Return the outcome for a tuple: the last version with the same bytes, else a new tuple of the last format."""
+def outcome_of(candidates: Sequence[Candidate], data: bytes) -> Outcome:
+    """Return the outcome of a tuple: the last version with the same bytes wins, else the tuple is a new one."""
     same = [number for number, candidate in enumerate(candidates) if candidate.tuple == data]
     return Outcome(same[-1]) if same else Outcome(None, data, candidates[-1].layout)
 
@@ -139,7 +139,7 @@ def fold_custom(
     ----------
     function : callable
     candidates : sequence of Candidate
-        In order; the last writer's is the last.
+        In their order; the last writer's is the last.
     names : sequence of sequence of str
         Field names, by `Candidate.layout`.
     space : str
@@ -159,8 +159,8 @@ def fold_custom(
         new, new_side = rows[number], _side(candidates[number])
         change = Change(space, "DELETE" if new is None else "REPLACE", side, new_side)
         try:
-            made = _asked(function, row, new, change)
-            again = _asked(function, row, new, change) if twice else made
+            made = _call(function, row, new, change)
+            again = _call(function, row, new, change) if twice else made
         except Exception as error:
             return Outcome(fault="".join(traceback.format_exception(error, limit=-TRACE)))
         if _bytes(made) != _bytes(again):
@@ -180,7 +180,7 @@ def fold_custom(
     return Outcome(None, _bytes(row), row.layout if row is not None else 0)
 
 
-def _asked(function: Function, old: Row | None, new: Row | None, change: Change) -> Row | None:
+def _call(function: Function, old: Row | None, new: Row | None, change: Change) -> Row | None:
     answer = function(old, new, change)
     if answer is None or isinstance(answer, Row):
         return answer

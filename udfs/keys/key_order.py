@@ -36,7 +36,7 @@ def order(
     Parameters
     ----------
     data, offsets, nulls : arrays
-        Canonical keys (`udfs.buffers.Flat`).
+        Canonical keys (`udfs.buffers.BinaryBuffers`).
     which : int32 array, (rows,)
         Number of each key's definition; a key with a negative one is left out.
     starts : int32 array, (definitions + 1,)

@@ -21,12 +21,12 @@ class Rules:
     Parameters
     ----------
     floats : str
-        How a sum of doubles or floats is stored: `exact`: as MP_FLOAT if no digit is lost, else as
-        MP_DOUBLE; `typed` (before gh-4701): as MP_DOUBLE if one of the operands is one, else rounded to
-        MP_FLOAT; `unclear`: one or the other, so a sum for which the two differ is an error.
+        How a sum of doubles or floats is stored. `exact`: as MP_FLOAT if no digit is lost, else as MP_DOUBLE; `typed`
+        (before gh-4701): as MP_DOUBLE if an operand is one, else rounded to MP_FLOAT; `unclear`: in one of these ways,
+        so a sum for which they differ is an error.
     autofill : bool
         `=` and `!` by number or name past the end fill the gap with nulls (gh-3378).
-    several : bool
+    can_repeat : bool
         Several operations may change one field, each the result of the previous one (gh-8226).
     long_integers : bool
         Field numbers, and offsets and lengths of `:`, may be in 64-bit encodings, which some clients always use
@@ -46,7 +46,7 @@ class Rules:
 
     floats: str = "exact"
     autofill: bool = True
-    several: bool = True
+    can_repeat: bool = True
     long_integers: bool = True
     lenient_delete: bool = True
     checks_upserts: bool = True
@@ -115,7 +115,7 @@ def rules_of_release(release: int) -> Rules:
     return Rules(
         floats="exact" if number >= (2, 6, 0) else "typed" if number < (2, 3, 0) else "unclear",
         autofill=number >= (2, 8, 0),
-        several=number >= (3, 0, 0),
+        can_repeat=number >= (3, 0, 0),
         long_integers=number > (2, 6, 0),
         lenient_delete=number >= (2, 10, 0),
         checks_upserts=number >= (2, 6, 1),
