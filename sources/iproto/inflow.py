@@ -25,7 +25,7 @@ OUT_BYTES = 1 << 20
 TRANSACTIONS = 1 << 15
 
 PACKET_ROOM = 64
-"""By how many bytes a packet may be longer than its row in the log."""
+"""Maximum number of bytes by which a packet is longer than its row in the log."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class RowStream:
 
     @property
     def repeated(self) -> int:
-        """Number of received rows that were dropped since the vclock has them."""
+        """Number of received rows that were dropped because the vclock has them."""
         return int(self._buffers.state[kernel.REPEATED])
 
     @property

@@ -29,10 +29,10 @@ class FeedDecision:
     assignment : IdsByPeer
         The streams that should run.
     is_gap : bool
-        Whether the logs with some missing rows are on no peer any more, so that a new snapshot is needed.
+        Whether no peer has the logs with some missing rows any more, so that a new snapshot is needed.
     accepted_behind : frozenset of int
         Ids of disconnected instances of which the spool has more rows than each connected peer. A peer may feed them
-        although it is behind: at first it sends rows that the spool already has.
+        although it is behind: the first rows that it sends are in the spool already.
 
     """
 

@@ -71,39 +71,18 @@ def release_of(version: str) -> tuple[int, int, int]:
 
 
 def release_text(version: str) -> str:
-    """Return the release in a `Version`: 2.6.0 of `2.6.0-0-g47aa4e01e`.
-
-    Raises
-    ------
-    ConfigurationError
-        The text is not a version.
-
-    """
+    """Return the release in a `Version`, such as 2.6.0; raises like `release_of`."""
     return ".".join(map(str, release_of(version)))
 
 
 def release_number(version: str) -> int:
-    """Return the release in a `Version` as one comparable number: 2006000 of `2.6.0`.
-
-    Raises
-    ------
-    ConfigurationError
-        The text is not a version.
-
-    """
+    """Return the release in a `Version` as a comparable number: 2006000 for `2.6.0`; raises like `release_of`."""
     major, minor, patch = release_of(version)
     return (major * 1000 + minor) * 1000 + patch
 
 
 def rules_of(version: str) -> Rules:
-    """Return the rules of a server from the `Version` of a log's header.
-
-    Raises
-    ------
-    ConfigurationError
-        The text is not a version.
-
-    """
+    """Return the rules of a server from the `Version` of a log's header; raises like `release_of`."""
     return rules_of_release(release_number(version))
 
 

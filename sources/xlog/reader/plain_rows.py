@@ -1,7 +1,7 @@
-"""Reads the rows of one log file in pure Python, one at a time: for a person who looks into a log.
+"""Reads the rows of one log file in pure Python, one at a time, for a person who looks at a log.
 
 It imports neither numpy nor compiled kernels, so the first row is ready at once, whatever the file's size. Reading a
-whole file takes many times as long as with `reader`, and gives equal rows. Damage is an error.
+whole file takes many times as long as with `reader`; the rows are equal. Damage is an error.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def _row(
         replica_id=header.get(HeaderKey.REPLICA_ID),
         group_id=header.get(HeaderKey.GROUP_ID),
         lsn=lsn,
-        # A synchronous transaction can begin behind its own lsn: the difference is modulo 2^64.
+        # The tsn of a synchronous transaction can be greater than the lsn: the difference is modulo 2^64.
         tsn=lsn if ahead is None or lsn is None else _signed(lsn - ahead),
         is_commit=ahead is None or bool(flags & RowFlag.COMMIT),
         flags=flags,
