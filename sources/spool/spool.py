@@ -228,7 +228,8 @@ class Spool:
                 if self.options.fsync is not Fsync.CLOSE:
                     self.durable = self.vclock
                 del self._unwritten[0]
-                self._rotate()
+                if self._writer is not None and self._writer.position >= self.options.rotate_bytes:
+                    self._close_log()
         except OSError as error:
             raise self._write_error(error) from error
 
@@ -265,7 +266,7 @@ class Spool:
         self.close()
         before, self.vclock = self.vclock, shared(vclock)
         if before is not None and not not_beyond(before, self.vclock):
-            raise SpoolError(f"a snapshot at {self.vclock} is behind the spool at {before}")
+            raise SpoolError(f"a snapshot at {self.vclock} is older than the spool at {before}")
         self._has_gap = before is not None and distance(self.vclock, before) > 0
         self.durable = self.vclock
 
@@ -354,10 +355,6 @@ class Spool:
             self._writer = None
             writer.abandon()
         else:
-            self._close_log()
-
-    def _rotate(self) -> None:
-        if self._writer is not None and self._writer.position >= self.options.rotate_bytes:
             self._close_log()
 
     def _close_log(self) -> None:

@@ -229,5 +229,4 @@ def _end_of_complete_blocks(path: Path, meta: Meta, limit: int) -> tuple[int, bo
         file.seek(max(meta.length, size - len(EOF_MARKER)))
         if file.read() == EOF_MARKER:
             return size - len(EOF_MARKER), True
-    position, has_marker = reader.end_of_whole_blocks(_FILES, str(path), meta.length, limit)
-    return position, has_marker
+    return reader.end_of_whole_blocks(_FILES, str(path), meta.length, limit)

@@ -1,6 +1,6 @@
 """Decides which peers should send which rows, from the peers' last ballots and the spool's vclock.
 
-`FeedChooser` remembers since when a condition holds, if it acts only after some time. It sends nothing and starts no
+`FeedChooser` remembers since when a condition is true, if it acts only after some time. It sends nothing and starts no
 stream (`replicaset` does). The rules themselves are in `assignment` and `start`.
 """
 

@@ -209,9 +209,6 @@ class FollowedReplicaset:
         with contextlib.suppress(OSError):  # writing the spool reports errors of the disk
             self._history.save()
 
-    def _spool_vclock(self) -> Mapping[int, int]:
-        return self.spool.vclock or {}
-
     def _on_peer_event(self, link: PeerLink, moment: float) -> None:
         """Record that a peer connected, disconnected or answered a VOTE."""
         feed = self.feeds.get(link.uuid or "")
@@ -238,7 +235,7 @@ class FollowedReplicaset:
             return
         now = time.monotonic()
         decision = self.chooser.decide(
-            ready, self._spool_vclock(), self._lacking_logs, self._running_ids(), now
+            ready, self.spool.vclock or {}, self._lacking_logs, self._running_ids(), now
         )
         if decision.is_gap:
             self._close_feeds(set(self.feeds))

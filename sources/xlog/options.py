@@ -116,7 +116,7 @@ class XlogOptions:
         becomes the leader. Default 60.
     max_block_bytes : int
         `maxBlockBytes`: the longest block, and so the largest transaction, that is read, in bytes, in the file and
-        decompressed. A task holds one block in memory at a time. Default 1g.
+        decompressed. A task has one block in memory at a time. Default 1g.
     instants : tuple of MarkerSpace
         `instants`: a JSON list of {space, label?}, the spaces whose rows mark instants at which batches end.
     instant_wait : float

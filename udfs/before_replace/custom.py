@@ -75,7 +75,7 @@ class Outcome(NamedTuple):
     winner : int or None
         Index of the version that wins unchanged; None if none does.
     tuple : bytes or None
-        The tuple that the policy made instead; None if there is none.
+        The tuple that the policy made instead; None if it made none.
     layout : int
         Index of its format.
     fault : str or None

@@ -1,6 +1,6 @@
 """Converts canonical keys, or their first parts, to bytes that compare as the primary index compares the keys.
 
-The bytes serve only for comparing. A part's declared type does not matter: all values that an index may hold are
+The bytes serve only for comparing. A part's declared type does not matter: all values that an index may have are
 ordered like those of a `scalar` part. `udfs.keys.kernels.sort_key` writes each part; the bytes of a descending part are
 complemented. No part's bytes are a prefix of another's; so a key begins with the bytes of its first parts and sorts at
 or after them, like Tarantool's lower bound.

@@ -72,7 +72,7 @@ class Operation:
 
     @property
     def value(self) -> bytes:
-        """The argument of `=` and `!` as it is in the log."""
+        """The argument of `=` and `!`, in the encoding of the log."""
         return self.data[self.start : self.end]
 
     @property

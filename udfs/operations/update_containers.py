@@ -27,7 +27,7 @@ from udfs.operations.update_rules import Rules
 NULL = b"\xc0"
 
 GAP_MAX = 1 << 20
-"""Greatest number of nulls to add; more than a server's tuple can hold, so a request for more is an error."""
+"""Greatest number of nulls to add; more than a server's tuple can have, so a request for more is an error."""
 
 
 class Array:

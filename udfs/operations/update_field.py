@@ -59,7 +59,7 @@ class Assigned:
     value: bytes
 
     def render(self, _field: UpdatedField, _node: FormatNode | None) -> bytes:
-        """Return the value as it is in the log."""
+        """Return the value in the encoding of the log."""
         return self.value
 
 

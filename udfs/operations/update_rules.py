@@ -1,6 +1,6 @@
 """The differences of UPDATE and UPSERT between Tarantool versions, as named switches.
 
-A log holds operations, not results, so the rules of the server that wrote it decide the bytes of a tuple. An
+A log contains operations, not results, so the rules of the server that wrote it decide the bytes of a tuple. An
 UPDATE in a log was accepted; most newer rules only accept more. They matter for UPSERT, whose failing
 operations are skipped, and for floats. Checked live against 2.6.0 and on recorded logs of 3.8.0; the versions
 in between come from Tarantool's change logs, which each switch names.

@@ -215,10 +215,6 @@ def child_path(path: str, name: str) -> str:
     return f"{stem.rstrip('/')}/{name}{question}{query}"
 
 
-def _name_order(info: pafs.FileInfo) -> str:
-    return str(info.base_name)
-
-
 def _log_file(info: pafs.FileInfo, path: str, meta: Meta) -> LogFile:
     modified = None if info.mtime is None else info.mtime.timestamp()
     return LogFile(
@@ -350,7 +346,7 @@ class Directory:
             return [info]
         infos = filesystem.get_file_info(pafs.FileSelector(path))
         files = [i for i in infos if i.type == pafs.FileType.File and _NAME.match(i.base_name)]
-        return sorted(files, key=_name_order)
+        return sorted(files, key=lambda info: str(info.base_name))
 
     def _files(self, infos: Iterable[pafs.FileInfo]) -> tuple[LogFile, ...]:
         filled = [info for info in infos if info.size > 0]

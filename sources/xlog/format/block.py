@@ -164,7 +164,7 @@ def encode_block(rows: bytes, compress: bool | None = None, level: int = 3) -> b
         frame = zstandard.ZstdCompressor(level=level, write_content_size=False, write_checksum=False)
         data, magic = frame.compress(rows), MAGIC_ZSTD
         if is_free and len(data) > len(rows):
-            # No block is longer in the file than its rows are, so one limit holds for both.
+            # No block is longer in the file than its rows are, so one limit applies to both.
             data, magic = rows, MAGIC_PLAIN
     header = magic.to_bytes(MAGIC_SIZE, "big") + _mp_uint(len(data)) + _mp_uint(0) + _mp_uint(checksum(data))
     return header + _padding(FIXED_HEADER_SIZE - len(header)) + data

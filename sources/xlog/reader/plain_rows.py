@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import msgpack
 import zstandard
@@ -93,10 +93,16 @@ def read_meta(stream: BinaryIO, file: str) -> Meta:
     return parse_meta(stream.read(META_LIMIT), file)
 
 
-def blocks(
-    stream: BinaryIO, position: int, file: str, limit: int = BLOCK_LIMIT
-) -> Iterator[tuple[int, bytes, int]]:
-    """Yield (start, bytes of the rows, end) of each whole block from a position on.
+class PlainBlock(NamedTuple):
+    """One block: where it starts and ends in the file, and the bytes of its rows."""
+
+    start: int
+    rows: bytes
+    end: int
+
+
+def blocks(stream: BinaryIO, position: int, file: str, limit: int = BLOCK_LIMIT) -> Iterator[PlainBlock]:
+    """Yield each whole block from a position on.
 
     Stops at the end marker, or at a block that is not complete yet.
 
@@ -129,7 +135,7 @@ def blocks(
             raise damage(Status.CHECKSUM, file, position)
         if magic == MAGIC_ZSTD:
             data = _decompressed(decompressor, data, limit, file, position)
-        yield position, data, position + FIXED_HEADER_SIZE + length
+        yield PlainBlock(position, data, position + FIXED_HEADER_SIZE + length)
         position += FIXED_HEADER_SIZE + length
 
 

@@ -191,7 +191,7 @@ def _refuse_without_vclock(member: MemberFiles, options: XlogOptions) -> None:
 
 
 def entry_of_successor(
-    entry: OffsetEntry, member: MemberFiles, held: Vclock | None = None
+    entry: OffsetEntry, member: MemberFiles, before_gap: Vclock | None = None
 ) -> OffsetEntry | None:
     """Return where a member continues in place of the leader that `entry` names; None if its logs begin later.
 
@@ -202,7 +202,7 @@ def entry_of_successor(
     ----------
     entry : OffsetEntry
     member : MemberFiles
-    held : mapping of int to int, optional
+    before_gap : mapping of int to int, optional
         The vclock before the gap.
 
     """
@@ -212,8 +212,8 @@ def entry_of_successor(
         return None if member.snapshot is None else entry_at(member.name, member.snapshot)
     logs = member.listing.logs
     index = newest_not_beyond(logs, entry.vclock, local=False)
-    if held is not None and index is not None:
-        before = newest_not_beyond(logs, held, local=False)
+    if before_gap is not None and index is not None:
+        before = newest_not_beyond(logs, before_gap, local=False)
         index = 0 if before is None else min(index, before)
     since = (
         None if entry.since is None else shared(entry.since)
@@ -228,12 +228,14 @@ def newest_signature(member: MemberFiles) -> int:
 
 
 def successors(
-    entry: OffsetEntry, members: Sequence[MemberFiles], held: Vclock | None = None
+    entry: OffsetEntry, members: Sequence[MemberFiles], before_gap: Vclock | None = None
 ) -> list[OffsetEntry]:
     """Return where each other member would continue: the most advanced first, then in the given order."""
     others = sorted((m for m in members if m.name != entry.leader), key=newest_signature, reverse=True)
     return [
-        found for found in (entry_of_successor(entry, member, held) for member in others) if found is not None
+        found
+        for found in (entry_of_successor(entry, member, before_gap) for member in others)
+        if found is not None
     ]
 
 

@@ -8,7 +8,7 @@ newest statement is first, so a run is read backwards. Of two runs of one range 
 runs are read in the order of their greatest lsn (`.index`, type 100, key 4). Their rows become rows of the snapshot,
 without lsn or time.
 
-Limit: a space is refused, by name, if only a part of one of its runs belongs to it, because a range was split (from
+Limit: a space is refused, and logged, if only a part of one of its runs belongs to it, because a range was split (from
 1 GiB per index on).
 """
 
@@ -65,8 +65,8 @@ def vinyl_spaces_of(directory: Directory, snapshot: str, *, is_strict: bool = Fa
     """Return the vinyl spaces of a snapshot; none if the directory has no `.vylog` of the same signature.
 
     If the `.vylog` is damaged or has an invalid record, all its spaces are refused. If the `.index` of a run is
-    damaged, or its `.run` is incomplete or not a log file, that space is refused. Each refusal is logged by name, and
-    everything else of the snapshot is read. `mode` decides about damaged blocks inside a `.run`, when they are read.
+    damaged, or its `.run` is incomplete or no log file, that space is refused. Each refusal is logged, and everything
+    else of the snapshot is read. `mode` decides about damaged blocks inside a `.run`, when they are read.
 
     Parameters
     ----------
