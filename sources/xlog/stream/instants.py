@@ -99,7 +99,7 @@ class InstantFollower(Follower):
         vain = hopeless_waits(reached, self.options.instant_wait, now, self._unidentified_source())
         for uuid, reason in sorted(vain.items()):
             self._log_once(
-                logging.WARNING, uuid, waiting[uuid], f"is not an instant of all replicasets: {reason}"
+                logging.WARNING, uuid, waiting[uuid], f"is no instant of all replicasets: {reason}"
             )
         stay = {uuid for uuid in waiting if uuid in followed and uuid not in vain}
         for uuid in sorted(stay):
