@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
 from schemas.errors import ConfigurationError
-from sources.xlog.directory.offset import Entry, from_text
+from sources.xlog.directory.offset import OffsetEntry, from_text
 from warehouse.newest_epoch import EPOCHS
 from warehouse.place import Place
 from warehouse.read import answer
@@ -168,11 +168,11 @@ def _read_ranges(start: str | None, end: str | None) -> list[ReadRange]:
     ]
 
 
-def _place(entry: Entry | None) -> tuple[str, int]:
+def _place(entry: OffsetEntry | None) -> tuple[str, int]:
     return ("", 0) if entry is None else (entry.file, entry.position)
 
 
-def _label(entry: Entry) -> str | None:
+def _label(entry: OffsetEntry) -> str | None:
     return entry.instant.label if entry.instant is not None and entry.instant.is_at_point else None
 
 

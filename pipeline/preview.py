@@ -55,7 +55,7 @@ class Preview:
         The state of the newest epoch.
     plan : BatchPlan or None
         The plan of all new rows; None if there are none.
-    start_offsets : mapping of str to Entry
+    start_offsets : mapping of str to OffsetEntry
         For each replicaset uuid, the offset at which the run begins to read.
     bytes : mapping of str to int
         For each replicaset uuid, the number of bytes of logs that the run reads.

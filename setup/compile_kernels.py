@@ -23,7 +23,7 @@ from pipeline.batch import BatchWriter  # noqa: E402
 from pipeline.commit.batch import BatchName  # noqa: E402
 from pipeline.commit.load import load_state  # noqa: E402
 from pipeline.source_options import stream_options  # noqa: E402
-from sources.xlog.directory.offset import Entry, to_text  # noqa: E402
+from sources.xlog.directory.offset import OffsetEntry, to_text  # noqa: E402
 from sources.xlog.options import parse_options  # noqa: E402
 from sources.xlog.stream.batch import segments_between  # noqa: E402
 from sources.xlog.stream.instants import follower_of  # noqa: E402
@@ -46,7 +46,7 @@ def aggregate(config: Config) -> int:
         follower = follower_of(parse_options(stream_options(config, state, 1)))
         writer = BatchWriter(warehouse, config, follower, lock, state, None)
         number = 0
-        offset: Mapping[str, Entry] = {}
+        offset: Mapping[str, OffsetEntry] = {}
         while (end := follower.latest(offset, BYTES_PER_BATCH)) != offset:
             segments = segments_between(follower, offset, end)
             rows += writer.process(segments, BatchName("set-up", number, (to_text(offset), to_text(end))))[0]

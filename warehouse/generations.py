@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from ulid import ULID
 
 from udfs.rid.comparison import Comparison, compare, with_epochs
-from udfs.rid.drawing import Generation, lineage
+from udfs.rid.drawing import Generation, rid_generations
 from udfs.rid.operations import Node
 from udfs.rid.value import EMPTY
 from warehouse.newest_epoch import last_epoch
@@ -97,7 +97,7 @@ class ComparedRid:
     def generations(self) -> list[Generation]:
         """Return what is drawn of it, the newest first."""
         if not self.held:
-            return lineage(self.node.rid)
+            return rid_generations(self.node.rid)
         return [one.drawn(is_head=one.ulid == self.node.rid.head) for one in self.held]
 
 

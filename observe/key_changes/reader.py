@@ -17,7 +17,7 @@ from schemas.space import KeyPart, faulty_space, space_of
 from schemas.states import RowState
 from schemas.system_tuples import unpacked
 from udfs.before_replace.row import decode
-from udfs.keys.key_patterns import Value, key_pattern, leads
+from udfs.keys.key_patterns import Value, begins_with_key, key_pattern
 from udfs.operations.tuple_format import format_of
 from udfs.operations.update_rules import LATEST, rules_of
 from udfs.versions.fold_state import Fold
@@ -333,7 +333,7 @@ class KeyChangesReader:
 def _condition(values: Sequence[Value], parts: Sequence[Any]) -> str:
     """Return an SQL condition that all rows about a key fulfil; some other rows may fulfil it too."""
     pattern = _text(key_pattern(values, parts) or "")
-    if leads(parts):
+    if begins_with_key(parts):
         return f"regexp_like(encode(coalesce(key, tuple), 'hex'), {pattern}) OR type = 'DELETE_RANGE'"
     return f"key IS NULL OR regexp_like(encode(key, 'hex'), {pattern})"
 

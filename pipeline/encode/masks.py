@@ -24,7 +24,7 @@ from schemas.layout import EXTRA_COLUMN, INEXACT_COLUMN, MISFITS_COLUMN, TableLa
 from schemas.space import Space
 from schemas.tables import VERSION_COLUMNS
 from sources.iproto.address import PasswordSource
-from udfs.tuples.masking import keyed, keyed_hashes
+from udfs.tuples.masking import hash_text, keyed_hashes
 
 TUPLE_COLUMN = "_tuple"
 PROPERTY = "aggregator.masks"
@@ -102,7 +102,7 @@ class Mask:
 
     def text(self) -> str:
         """Return the value of the table's property: it differs for another key of `hash`."""
-        shown = keyed(PROPERTY, self._key())[:16] if "hash" in self.kinds.values() else None
+        shown = hash_text(PROPERTY, self._key())[:16] if "hash" in self.kinds.values() else None
         return json.dumps({"columns": dict(self.kinds), "form": FORM, "key": shown}, sort_keys=True)
 
     def shows(self, column: str) -> bool:

@@ -26,7 +26,7 @@ from schemas.cluster_checksum import checksum
 from schemas.errors import TupleError
 from schemas.iproto import VCLOCK_MAX, BodyKey
 from schemas.system_tuples import unpacked
-from udfs.remap.replica_ids import own_ids
+from udfs.remap.replica_ids import ids_in_source
 
 IdTranslation = Mapping[int, int]
 
@@ -244,7 +244,7 @@ def in_source_ids(settlement: Settlement, ids: Mapping[int, IdTranslation]) -> S
         return settlement
     found = {}
     for (segment, meant), lsn in settlement.low_watermarks.items():
-        for own in own_ids(ids.get(segment, {}), meant):
+        for own in ids_in_source(ids.get(segment, {}), meant):
             found[segment, own] = lsn
     return replace(settlement, low_watermarks=found)
 
@@ -253,5 +253,7 @@ def map_entries_of_source(known: ReplicasetState, source: str) -> list[MapEntry]
     """Return a replicaset's applier map with the replica ids of a source, in the same order."""
     ids = known.id_translations.get(source, {})
     return [
-        replace(entry, local_id=own) for entry in known.applier_map for own in own_ids(ids, entry.local_id)
+        replace(entry, local_id=own)
+        for entry in known.applier_map
+        for own in ids_in_source(ids, entry.local_id)
     ]

@@ -117,7 +117,7 @@ def logged_behind(
     for file in listing.logs[first or 0 :]:
         end = directory.ends.of(file, closed=False).position
         rows = reader.read_rows(
-            *directory.opened(file.name), file.header, end, wanted, directory.mode, limits=directory.limits
+            *directory.locate(file.name), file.header, end, wanted, directory.mode, limits=directory.limits
         )
         for batch in rows:
             own = [ids.get(i, i) for i in batch.column("replica_id").to_pylist()]

@@ -19,7 +19,7 @@ from pipeline.source_options import stream_options
 from schemas.errors import ConfigurationError, SourceError
 from sources.xlog.directory.directory import Directory
 from sources.xlog.directory.listing import LogFile
-from sources.xlog.directory.offset import Entry, to_text
+from sources.xlog.directory.offset import OffsetEntry, to_text
 from sources.xlog.options import parse_options
 from sources.xlog.reader import reader
 from sources.xlog.stream.batch import segments_between
@@ -46,7 +46,7 @@ class Span:
 
 def first_time(directory: Directory, file: LogFile) -> datetime | None:
     """Return the time of a log's first row; None where it has none."""
-    fs, path = directory.opened(file.name)
+    fs, path = directory.locate(file.name)
     for batch in reader.read_rows(fs, path, limits=directory.limits):
         stamps = [stamp for stamp in batch["timestamp"].to_pylist() if stamp is not None]
         if stamps:
@@ -126,7 +126,9 @@ def follower_of(config: Config, writer: BatchWriter, source: str, cores: int = 1
     return Follower(parse_options(stream_options(alone, writer.state, cores)))
 
 
-def _bounds(follower: Follower, source: str, uuid: str, entry: Entry, span: Span) -> tuple[Entry, Entry]:
+def _bounds(
+    follower: Follower, source: str, uuid: str, entry: OffsetEntry, span: Span
+) -> tuple[OffsetEntry, OffsetEntry]:
     """Return where to begin and to end: as the span says, but not behind what is settled."""
     directory = follower.directory(source)
     logs = directory.listing().logs
@@ -147,7 +149,7 @@ def _bounds(follower: Follower, source: str, uuid: str, entry: Entry, span: Span
 def _steps(
     writer: BatchWriter,
     follower: Follower,
-    wanted: tuple[str, Entry, Entry],
+    wanted: tuple[str, OffsetEntry, OffsetEntry],
     watch: Watch,
     budget: int,
 ) -> Iterator[int]:

@@ -150,7 +150,7 @@ def snapshot_within(directory: Directory, listing: Listing, known: ReplicasetSta
 
     """
     ids = known.id_translations.get(source, {})
-    for file in reversed(directory.complete(listing.snapshots)):
+    for file in reversed(directory.complete_snapshots(listing.snapshots)):
         vclock = {ids.get(i, i): lsn for i, lsn in shared(file.vclock).items()}
         if not_beyond(vclock, known.settled):
             return file
@@ -166,7 +166,7 @@ def space_ids(directory: Directory, snapshot: LogFile, spaces: Sequence[str]) ->
     found = {}
     wanted = Selection(spaces=frozenset({int(SystemSpace.SPACE)}))
     for batch in reader.read_rows(
-        *directory.opened(snapshot.name), selection=wanted, limits=directory.limits
+        *directory.locate(snapshot.name), selection=wanted, limits=directory.limits
     ):
         for packed in batch.column("tuple").to_pylist():
             try:

@@ -151,8 +151,8 @@ def _places(versions: KeyVersions, rows: NDArray[np.intp], plan: ResolvePlan) ->
             )
             ranks[own] = table.policy.rank(columns, table.options, table.formats)
         if table.options.sequence:
-            places = table.formats.places(table.options.sequence)
-            sequences[own] = ranks_of(sequence_bytes(tuples, formats, places))
+            fields = table.formats.field_numbers(table.options.sequence)
+            sequences[own] = ranks_of(sequence_bytes(tuples, formats, fields))
             times[own] = NO_TIME
     return [
         ranks,

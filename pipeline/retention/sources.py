@@ -79,7 +79,7 @@ def _look(directory: Directory, state: State) -> tuple[str, dict[int, int] | Non
     if one is None:
         return uuid, None
     ids = one.id_translations.get(directory.source.name, {})
-    for file in reversed(directory.complete(listing.snapshots)):
+    for file in reversed(directory.complete_snapshots(listing.snapshots)):
         vclock = {ids.get(i, i): lsn for i, lsn in shared(file.vclock).items()}
         if not_beyond(vclock, one.settled):
             return uuid, vclock

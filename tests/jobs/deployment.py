@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from config.deployment import Config
 from jobs.aggregate import aggregate
 from schemas.names import table_name
-from sources.xlog.directory.offset import Entry
+from sources.xlog.directory.offset import OffsetEntry
 from tests.oracle.fold import Folded, fold_directory
 from tests.oracle.wins import Winner, last_write_wins
 from tests.pipeline.deployment import batch_writer, next_batch
@@ -56,7 +56,7 @@ class Deployment:
         self.settings = {"start": "logs", **settings}
         self.sources = dict(sources)
         self.replicasets = dict(replicasets or {})
-        self.offset: Mapping[str, Entry] = {}
+        self.offset: Mapping[str, OffsetEntry] = {}
         self.batches = 0
 
     def config(self, **changes: Any) -> Config:

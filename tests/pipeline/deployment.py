@@ -20,7 +20,7 @@ from pipeline.batch import BatchWriter, MakeDistributed
 from pipeline.commit.batch import BatchName
 from pipeline.start.open_writer import open_writer
 from schemas.names import table_name
-from sources.xlog.directory.offset import Entry, to_text
+from sources.xlog.directory.offset import OffsetEntry, to_text
 from sources.xlog.stream.batch import segments_between
 from warehouse.lock import WriterLock
 from warehouse.warehouse import Warehouse
@@ -64,7 +64,7 @@ class Deployment:
         self.folder, self.distributed, self.origins = folder, distributed, dict(origins or {})
         self.sources, self.replicasets = dict(sources), dict(replicasets or {})
         self.settings = {"start": "logs", **({} if distributed is None else {"local_bytes": 1}), **settings}
-        self.offset: Mapping[str, Entry] = {}
+        self.offset: Mapping[str, OffsetEntry] = {}
         self.batches = 0
 
     def config(self) -> Config:
@@ -160,8 +160,8 @@ def batch_writer(
 
 
 def next_batch(
-    writer: BatchWriter, offset: Mapping[str, Entry], number: int, size: int | None = None
-) -> tuple[Mapping[str, Entry], int] | None:
+    writer: BatchWriter, offset: Mapping[str, OffsetEntry], number: int, size: int | None = None
+) -> tuple[Mapping[str, OffsetEntry], int] | None:
     """Do the batch after an offset, and return the next offset and the batch's rows; None if there is no batch."""
     end = writer.follower.latest(offset, size)
     if end == offset:

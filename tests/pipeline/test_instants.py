@@ -18,7 +18,7 @@ from pipeline.batch import MakeDistributed
 from pipeline.source_options import stream_options
 from pipeline.state import State
 from schemas.errors import ConfigurationError
-from sources.xlog.directory.offset import Entry, InstantState, from_document, from_text, to_text
+from sources.xlog.directory.offset import InstantState, OffsetEntry, from_document, from_text, to_text
 from sources.xlog.options import parse_options
 from sources.xlog.readers import XlogStreamReader
 from sources.xlog.stream.alignment import instant_between
@@ -316,7 +316,7 @@ def test_an_offset_survives_its_text(tmp_path: Path) -> None:
     bank = busy(tmp_path)
     deployment = bank.deployment(tmp_path)
     deployment.run(300, batches=1)
-    before: Mapping[str, Entry] = {}
+    before: Mapping[str, OffsetEntry] = {}
     while deployment.offset != before:
         assert from_text(to_text(deployment.offset)) == deployment.offset
         before = deployment.offset

@@ -125,7 +125,7 @@ def _identity(directory: Directory, listing: Listing) -> tuple[str | None, str |
 def _server_version(directory: Directory, file: LogFile) -> str | None:
     """Return the version of the server that wrote a file, from the file's header."""
     try:
-        return reader.read_meta(*directory.opened(file.name)).other.get("Version")
+        return reader.read_meta(*directory.locate(file.name)).other.get("Version")
     except FAILURES:
         return None
 
@@ -141,7 +141,7 @@ def _end_of_logs(directory: Directory, listing: Listing) -> tuple[dict[int, int]
         for file in reversed(listing.logs):
             end = directory.ends.of(file, closed=file is not listing.logs[-1]).position
             for rows in reader.read_headers(
-                *directory.opened(file.name), file.header, end, exact=True, limits=directory.limits
+                *directory.locate(file.name), file.header, end, exact=True, limits=directory.limits
             ):
                 ids = np.where(rows.group_id == GROUP_LOCAL, 0, np.maximum(rows.replica_id, 0))
                 np.maximum.at(highest, ids, rows.lsn)
