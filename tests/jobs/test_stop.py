@@ -24,7 +24,7 @@ class Case:
 
     def __init__(self, folder: Path) -> None:
         member = Member(folder, "a1", ["orders"])
-        member.put("orders", range(ROWS))
+        member.replace("orders", range(ROWS))
         self.deployment = Deployment(folder, {"a1": member.path}, {"a1": member.replicaset}, local_bytes=1)
         config = folder / "config.yaml"
         config.write_text(self.deployment.config(trigger="1 second").model_dump_json(), encoding="utf-8")

@@ -121,7 +121,7 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
         deployment = Deployment(folder, {"a1": member.path}, replicasets, **settings)
     else:
-        from benchmarks.deployed import session_in
+        from benchmarks.measured_job import session_in
 
         spark = session_in(folder)
         deployment = Deployment(
