@@ -35,9 +35,12 @@ def members(tmp_path_factory: pytest.TempPathFactory) -> list[Member]:
     """Write rows for several tasks: 70,000."""
     folder = tmp_path_factory.mktemp("logs")
     a, b = (Member(folder, name, [ORDERS, STOCK, VISITS]) for name in ("a1", "b1"))
-    a.replace(ORDERS, range(20_000)), b.replace(ORDERS, range(15_000, 35_000))
-    a.replace(STOCK, range(3_000)), b.replace(STOCK, range(2_000, 5_000))
-    a.update(ORDERS, range(5_000, 15_000)), b.replace(VISITS, range(14_000))
+    a.replace(ORDERS, range(20_000))
+    b.replace(ORDERS, range(15_000, 35_000))
+    a.replace(STOCK, range(3_000))
+    b.replace(STOCK, range(2_000, 5_000))
+    a.update(ORDERS, range(5_000, 15_000))
+    b.replace(VISITS, range(14_000))
     return [a, b]
 
 
