@@ -15,7 +15,7 @@ from pyspark.sql.types import VariantVal
 from jobs.runtime.command_line import finished
 from observe.change_feed import DELETE, INSERT, UPDATE_BEFORE, EpochChanges, changes
 from observe.log_rows.row_format import to_json_value
-from schemas.names import is_of_space, table_name
+from schemas.names import is_space_table, table_name
 from warehouse.newest_epoch import last_epoch
 from warehouse.place import Place
 
@@ -49,7 +49,7 @@ def show(
         Waits for that many seconds.
 
     """
-    table = space if place.has(space) and is_of_space(space) else table_name(space)
+    table = space if place.has(space) and is_space_table(space) else table_name(space)
     count, last = 0, after
     while True:
         newest = last_epoch(place) if upto is None else upto

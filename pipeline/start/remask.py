@@ -20,7 +20,7 @@ from pipeline.state import State
 from pipeline.write.prepare import Prepared, mask_again, masks_differ, prepare_table
 from pipeline.write.rewrite import write_rows
 from schemas.errors import UnsupportedError
-from schemas.names import exact_table, is_of_space
+from schemas.names import exact_table, is_space_table
 from warehouse.commits import OpenTables
 from warehouse.data_files import opened
 from warehouse.warehouse import Warehouse
@@ -64,7 +64,7 @@ def mask_changes(tables: OpenTables, config: Config, state: State) -> Iterator[M
         If a mask would not hide its field.
 
     """
-    for table in filter(is_of_space, state.versions):
+    for table in filter(is_space_table, state.versions):
         was_masked = exact_table(table) in state.versions
         if not was_masked and not config.spaces.masks:
             continue
