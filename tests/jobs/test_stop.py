@@ -46,7 +46,7 @@ class Case:
         assert not self.is_done(), "the batch is over"
 
     def said(self) -> str:
-        return self.job.said.read_text()
+        return self.job.log.read_text()
 
 
 def test_the_batch_in_progress_is_finished(tmp_path: Path) -> None:

@@ -11,7 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.pipeline import logs
-from tests.pipeline.logs import A1, A2, A3, Row, Transaction, flagged, put, register, settling, txn
+from tests.pipeline.logs import (
+    A1,
+    A2,
+    A3,
+    Row,
+    Transaction,
+    put,
+    register,
+    settling_row,
+    synchronous_row,
+    txn,
+)
 from tests.pipeline.plan.planner import Piece, Planner
 
 BEGIN = (txn(1, register(1, A1)), txn(1, register(2, A2)))
@@ -39,7 +50,7 @@ class Limbo:
         """Write a transaction of the owner: it queues where it is synchronous, or another one queues already."""
         rows = [put()] * size
         if sync and self.flags:
-            rows[-1] = flagged(put())
+            rows[-1] = synchronous_row(put())
         elif sync:
             rows[size // 2] = put(SYNCHRONOUS)
         elif self.queue and self.flags:
@@ -68,18 +79,18 @@ class Limbo:
         index %= len(waiting)
         if kind == "CONFIRM":
             last = self.confirm(index)
-            self.note(self.owner, settling("CONFIRM", self.owner, last))
+            self.note(self.owner, settling_row("CONFIRM", self.owner, last))
         elif kind == "ROLLBACK":
             begin = next(i for i, one in enumerate(self.queue) if one[0] == waiting[index])
             self.settle(self.queue[begin:], "rolled back")
             self.queue = self.queue[:begin]
-            self.note(self.owner, settling("ROLLBACK", self.owner, waiting[index]))
+            self.note(self.owner, settling_row("ROLLBACK", self.owner, waiting[index]))
         else:
             last = self.confirm(index)
             self.settle(self.queue, "rolled back")
             self.queue = []
             other = 3 - self.owner
-            self.note(other, settling("PROMOTE", self.owner, last, term=2))
+            self.note(other, settling_row("PROMOTE", self.owner, last, term=2))
             self.owner = other
 
     def note(self, origin: int, row: Row) -> None:
