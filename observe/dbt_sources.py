@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 
 from observe.validation.suites import PRESENT
 from schemas.descriptions import COLUMNS, TABLES, UNIQUE, VERSION_COLUMNS
-from schemas.names import column_name, exact_table, is_of_space, unescape
+from schemas.names import column_name, exact_table, is_space_table, unescape
 from schemas.states import SpaceState
 from warehouse.place import Place
 from warehouse.read import newest_of_each
@@ -171,7 +171,7 @@ def describe_table(
             for column, type_ in types.items()
         ]
         return Table(name, TABLES[name], version, columns)
-    is_exact = not is_of_space(name)
+    is_exact = not is_space_table(name)
     space_table = name.removeprefix(exact_table("")) if is_exact else name
     fields = descriptions.get(space_table, {})
     columns = [

@@ -39,7 +39,7 @@ COLUMNS: Mapping[str, str] = {
     "committed_at": "When the batch was committed.",
     "created": "Time of the insertion of the key; null if the row is from a snapshot.",
     "decided_at": "When the decision was made.",
-    "doubled_with": "The other replicasets in which the bucket is active; null if there is none.",
+    "doubled_with": "The other replicasets in which the bucket is active; null if it is in no other.",
     "end_offset": "Offset of the stream after the batch, as JSON.",
     "engine": "Engine of the space, such as memtx.",
     "epoch": "Number of the batch that wrote the row.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from schemas.names import is_of_space
+from schemas.names import is_space_table
 from warehouse.place import Place
 from warehouse.read import newest
 
@@ -67,7 +67,7 @@ def newest_versions(place: Place) -> TableVersions:
         elif name in NEVER_ROLLED_BACK - {EPOCHS}:
             table = place.open(name)
             versions[name] = 0 if table is None else table.version()
-        elif not is_of_space(name) and name not in (EPOCHS, RID):
+        elif not is_space_table(name) and name not in (EPOCHS, RID):
             versions[name] = 0
     return TableVersions(int(row["epoch"]), versions)
 

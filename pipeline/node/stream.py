@@ -234,7 +234,7 @@ def _order(key: tuple[object, ...]) -> tuple[tuple[str, object], ...]:
 def first_system_rows(replicaset_uuid: str) -> Served:
     """Return the system rows of a stream that begins: the dictionary, and its own uuid."""
     served = Served()
-    for space_id, values in dictionary.dictionary():
+    for space_id, values in dictionary.system_rows():
         if space_id in served.rows:
             served.put(space_id, rows.pack(list(values)))
     served.put(SystemSpace.SCHEMA, rows.pack(["cluster", replicaset_uuid]))

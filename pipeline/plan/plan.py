@@ -38,7 +38,7 @@ from pipeline.plan.vshard import (
     with_doubled_buckets,
 )
 from pipeline.state import ReplicasetState, State
-from schemas.iproto import SYSTEM_ID_MAX, is_unknown
+from schemas.iproto import SYSTEM_ID_MAX, is_unknown_type
 from schemas.states import SpaceEvent
 from sources.xlog.format.vclock import joined
 from udfs.operations.update_rules import release_of, release_text, rules_of
@@ -439,7 +439,9 @@ def _log_unknown_types(summaries: Mapping[str, Summary]) -> None:
     """Log the unknown row types outside of user spaces."""
     for uuid, summary in summaries.items():
         kinds = {
-            kind for _, space_id, kind in summary.counts if space_id <= SYSTEM_ID_MAX and is_unknown(kind)
+            kind
+            for _, space_id, kind in summary.counts
+            if space_id <= SYSTEM_ID_MAX and is_unknown_type(kind)
         }
         if kinds:
             names = ", ".join(sorted(kinds))

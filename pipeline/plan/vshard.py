@@ -32,7 +32,7 @@ from schemas.vshard import (
     COLLECTED_IN,
     RECEIVING,
     WRITABLE,
-    bucket_of,
+    bucket_row,
     is_bucket_space,
     shard_field,
 )
@@ -222,12 +222,12 @@ def _apply_bucket_row(
     if new is None:
         buckets.pop(number, None)
         return BucketEvent(row.position, number, None), known
-    _, status, peer = bucket_of(fields_of(new, "a row of _bucket"))
-    is_received = status == RECEIVING and (known is None or known.status != RECEIVING)
+    bucket = bucket_row(fields_of(new, "a row of _bucket"))
+    is_received = bucket.status == RECEIVING and (known is None or known.status != RECEIVING)
     since = row.timestamp if known is None or is_received else known.since
     doubled = frozenset() if known is None else known.doubled_with
-    buckets[number] = VshardBucket(status, peer, since, row.timestamp, doubled)
-    return BucketEvent(row.position, number, status), known
+    buckets[number] = VshardBucket(bucket.status, bucket.peer, since, row.timestamp, doubled)
+    return BucketEvent(row.position, number, bucket.status), known
 
 
 def _bucket_tuple_after(number: int, known: VshardBucket | None, row: ControlRow) -> bytes | None:

@@ -21,7 +21,7 @@ from pipeline.write.prepare import Prepared, mask_again, masks_differ, prepare_t
 from pipeline.write.rewrite import write_rows
 from pipeline.write.table_change import TableChange
 from schemas.errors import UnsupportedError
-from schemas.names import exact_table, is_of_space
+from schemas.names import exact_table, is_space_table
 from warehouse.commits import OpenTables
 from warehouse.data_files import opened
 from warehouse.warehouse import Warehouse
@@ -65,7 +65,7 @@ def mask_changes(tables: OpenTables, config: Config, state: State) -> Iterator[M
         If a mask would not hide its field.
 
     """
-    for table in filter(is_of_space, state.versions):
+    for table in filter(is_space_table, state.versions):
         was_masked = exact_table(table) in state.versions
         if not was_masked and not config.spaces.masks:
             continue

@@ -17,7 +17,7 @@ from pipeline.plan import vshard
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.restarted import KilledError, Restarted
-from tests.pipeline.storages import ORDERS, SETTINGS, USERS, Cluster, moved, unpacked
+from tests.pipeline.storages import ORDERS, SETTINGS, USERS, Cluster, marked_rows, unpacked_tuples
 
 
 def ids_of(deployment: Deployment, cluster: Cluster) -> dict[str, int]:
@@ -32,11 +32,11 @@ def ids_of(deployment: Deployment, cluster: Cluster) -> dict[str, int]:
 def check(deployment: Deployment, cluster: Cluster) -> None:
     """Compare marks, conflicts and tables with what was done."""
     ids = ids_of(deployment, cluster)
-    assert moved(deployment, "received") == {(ids[name], lsn) for name, lsn in cluster.received}
-    assert moved(deployment, "collected") == {(ids[name], lsn) for name, lsn in cluster.collected}
+    assert marked_rows(deployment, "received") == {(ids[name], lsn) for name, lsn in cluster.received}
+    assert marked_rows(deployment, "collected") == {(ids[name], lsn) for name, lsn in cluster.collected}
     assert deployment.rows("_conflicts") == []
     for space_id, name in ((USERS, "users"), (ORDERS, "orders")):
-        assert unpacked(deployment.rows(name, ["_tuple"])) == sorted(
+        assert unpacked_tuples(deployment.rows(name, ["_tuple"])) == sorted(
             r for (s, _), r in cluster.rows.items() if s == space_id
         )
 

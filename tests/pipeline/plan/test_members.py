@@ -20,11 +20,11 @@ from tests.pipeline.logs import (
     Transaction,
     batch_of,
     expel,
-    flagged,
     put,
     register,
     rows_of,
-    settling,
+    settling_row,
+    synchronous_row,
     txn,
 )
 from tests.pipeline.plan.planner import EMPTY, Fate, Piece, Planner
@@ -164,7 +164,12 @@ def test_a_stand_in_that_is_behind_is_no_conflict() -> None:
 def test_who_settles_whose_transactions_is_translated() -> None:
     """CONFIRM and ROLLBACK name the owner by replica id: A2's 3 is D, whose rows C's log knows nothing of."""
     for kind, states in (("CONFIRM", ["committed", "committed"]), ("ROLLBACK", ["rolled back", "committed"])):
-        log = (*MASTERS, txn(2, register(3, D)), txn(3, flagged(put())), txn(3, settling(kind, 3, 1)))
+        log = (
+            *MASTERS,
+            txn(2, register(3, D)),
+            txn(3, synchronous_row(put())),
+            txn(3, settling_row(kind, 3, 1)),
+        )
         for first, second in halves(log):
             planner = Planner()
             read_both(planner, first, second)
