@@ -146,7 +146,7 @@ class OpenTables:
         if fence is None or table in SHARED:
             mark, properties = None, OURS
         else:
-            fence.holds()
+            fence.check_lock()
             mark = fence.next_mark()
             properties = marked(mark)
         base = int(opened.version())

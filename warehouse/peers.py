@@ -31,7 +31,7 @@ from warehouse.generations import ComparedRid, compare_warehouses, side_of
 from warehouse.lock import WriterLock, local_folder
 from warehouse.newest_epoch import BEFORE_THE_FIRST, last_epoch
 from warehouse.place import Place
-from warehouse.rid import SYNC_END, RidChange, RidTable, fresh
+from warehouse.rid import SYNC_END, RidChange, RidTable, new_ulid
 
 log = logging.getLogger(__name__)
 
@@ -395,7 +395,7 @@ def lose_peer(table: RidTable, lost: Sequence[str], event: str = LOSE_PEER) -> R
         `lose_peer`, or `disconnect` where an operator says so.
 
     """
-    mark = fresh()
+    mark = new_ulid()
     return table.update(
         event,
         last_epoch(table.place),

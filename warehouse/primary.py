@@ -20,7 +20,7 @@ from warehouse.lock import WriterLock
 from warehouse.newest_epoch import last_epoch
 from warehouse.peers import Peers, end_connection
 from warehouse.place import Place, known, place_of
-from warehouse.rid import RidChange, RidTable, fresh
+from warehouse.rid import RidChange, RidTable, new_ulid
 
 if TYPE_CHECKING:
     from warehouse.warehouse import Warehouse
@@ -99,7 +99,7 @@ class PrimaryLock(WriterLock):
             return
         epoch, last = last_epoch(self._rid.place), self._rid.last()
         if (epoch, last.number) != self._renewed:
-            mark = fresh()
+            mark = new_ulid()
             change = self._rid.update("renew", epoch, lambda node: operations.renew_mark(node, mark))
             self._renewed = (epoch, change.number)
 
@@ -164,5 +164,5 @@ def require_primary(warehouse: Warehouse | Place) -> None:
 
 def _opened(node: Node, before: RidChange) -> Node:
     if not before.number:
-        node = operations.promote(node, fresh(), unconnected=False)
+        node = operations.promote(node, new_ulid(), unconnected=False)
     return operations.lock(node)

@@ -163,7 +163,7 @@ class Warehouse:
         """Remove a table with its files. Only for one that no epoch names."""
         fence = self.open_tables.fence
         if fence is not None:
-            fence.holds()
+            fence.check_lock()
             fence.forget(table)
         self.place.fs.delete_dir(self.place.at(table))
         self.open_tables.forget(table)

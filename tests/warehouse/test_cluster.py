@@ -65,7 +65,7 @@ def test_the_table_keeps_what_was_decided(spark: SparkSession, tmp_path: Path) -
 
 def test_another_allocation_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = empty(spark, tmp_path)
-    assert cluster.recorded(warehouse) is None
+    assert cluster.recorded_allocation(warehouse) is None
     started = cluster.start(warehouse, "preserve", NOW)
     assert (started.allocation, started.members) == ("preserve", {})
     assert ReadOnlyWarehouse(str(tmp_path), "ids").property(cluster.TABLE, cluster.ALLOCATION) == "preserve"
@@ -82,11 +82,11 @@ def test_another_allocation_is_refused(spark: SparkSession, tmp_path: Path) -> N
 def test_a_table_without_the_property_was_a_counters(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = empty(spark, tmp_path)
     cluster.allocate(warehouse, [Incoming(uuid(1), 1, A)], NOW)
-    assert cluster.recorded(warehouse) is None
+    assert cluster.recorded_allocation(warehouse) is None
     with pytest.raises(WarehouseError, match="'counter'"):
         cluster.start(warehouse, "preserve", NOW)
     cluster.start(warehouse, "counter", NOW)
-    assert cluster.recorded(warehouse) == "counter"
+    assert cluster.recorded_allocation(warehouse) == "counter"
 
 
 def test_an_unknown_allocation_is_named(spark: SparkSession, tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_what_was_decided_on_a_state_that_is_gone_is_not_written(spark: SparkSes
     held = rows_of(stale)
     _, changes = replace_all(before, [Incoming(uuid(1), 1, A)], "")
     after = cluster.allocate(warehouse, [Incoming(uuid(2), 2, A)], NOW)
-    assert not cluster._written(stale, held, changes, NOW)
+    assert not cluster._commit_changes(stale, held, changes, NOW)
     assert cluster.load(warehouse) == after
 
 

@@ -58,7 +58,7 @@ def test_an_overtaken_writer_commits_no_epoch(writers: Writers) -> None:
     one = writers.start()
     append(one)
     other = writers.start()
-    with pytest.raises(LockError, match="writer 2 has committed to _epochs beside this one, writer 1"):
+    with pytest.raises(LockError, match="writer 2 has committed to _epochs while this one, writer 1, runs"):
         append_rows(one.open_tables, EPOCHS, [EPOCH])
     assert epochs.last(other) is None
 
@@ -78,7 +78,7 @@ def test_what_an_overtaken_writer_leaves_is_neither_read_nor_built_upon(writers:
     one, other = writers.start(), writers.start()
     version = append(one)
     for use in (append, lambda warehouse: warehouse.opened("_gaps"), lambda w: w.open_tables.files("_gaps")):
-        with pytest.raises(LockError, match="writer 1 has committed to _gaps beside this one, writer 2"):
+        with pytest.raises(LockError, match="writer 1 has committed to _gaps while this one, writer 2, runs"):
             use(other)
     last = writers.start()
     assert last.version("_gaps") == version + 1, "it is restored"

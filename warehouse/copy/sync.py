@@ -39,7 +39,7 @@ from warehouse.newest_epoch import (
 )
 from warehouse.place import Place
 from warehouse.read import rows_of
-from warehouse.rid import SYNC_END, SYNC_START, RidTable, fresh
+from warehouse.rid import SYNC_END, SYNC_START, RidTable, new_ulid
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def sync_locked(source: Place, target: Place, check_lock: Callable[[], None], ho
     files.reached("start")
     copied, rows = _copy(source, target, cut, how, check_lock)
     check_lock()
-    end = partial(_ended, mark=fresh())
+    end = partial(_ended, mark=new_ulid())
     done = target_rid.update(SYNC_END, cut.epoch, end, peer=source.root)
     files.reached("end")
     if given.rid.crashed_primary:
@@ -334,7 +334,7 @@ def allow(found: Comparison, ours: ComparedRid, theirs: ComparedRid, discard: Ri
 
 def _separate(ours: RidTable, target: Place) -> tuple[TableVersions, Node]:
     """Set the mark on the source, and return the cut with which its generation ends."""
-    mark = fresh()
+    mark = new_ulid()
     while True:
         cut = newest_versions(ours.place)
         change = ours.update("copy", cut.epoch, lambda n: operations.separate(n, mark), peer=target.root)

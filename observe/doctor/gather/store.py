@@ -131,7 +131,7 @@ def gather_tables(config: Config) -> TableFacts:
         rid=str(rid.node.rid) if rid.number else None,
         is_primary=not rid.number or rid.node.rid.primary,
         crashed=bool(rid.number) and rid.node.rid.crashed_primary,
-        allocation=cluster.recorded(warehouse) if cluster.TABLE in readable else None,
+        allocation=cluster.recorded_allocation(warehouse) if cluster.TABLE in readable else None,
         checkpoint_error=checkpoint_error,
         has_checkpoint=has_checkpoint,
         gaps=tuple(map(str, gaps)),

@@ -13,7 +13,7 @@ from warehouse.copy import files
 from warehouse.copy.sync import Synced, SyncOptions, sync
 from warehouse.newest_epoch import last_epoch
 from warehouse.primary import PrimaryLock
-from warehouse.rid import RidTable, fresh
+from warehouse.rid import RidTable, new_ulid
 from warehouse.warehouse import Warehouse
 
 
@@ -52,7 +52,7 @@ class Pair:
     def mark_a(self) -> None:
         """Set the mark on the primary, as a copy elsewhere does."""
         epoch = last_epoch(self.a.place)
-        RidTable(self.a.place).update("copy", epoch, lambda n: operations.separate(n, fresh()), peer="c")
+        RidTable(self.a.place).update("copy", epoch, lambda n: operations.separate(n, new_ulid()), peer="c")
 
     def crash_a(self) -> None:
         """Leave the lock of the primary in its RID, and find it so."""
