@@ -26,7 +26,7 @@ from udfs.rid import operations
 from udfs.rid.comparison import Verdict
 from udfs.rid.operations import Node
 from udfs.rid.value import EMPTY, Rid
-from warehouse.copy.sync import SyncOptions, allow, copy_ahead, extend, sync_locked
+from warehouse.copy.sync import SyncOptions, copy_ahead, extend, require_syncable, sync_locked
 from warehouse.generations import ComparedRid, compare_warehouses, side_of
 from warehouse.lock import WriterLock, local_folder
 from warehouse.newest_epoch import BEFORE_THE_FIRST, last_epoch
@@ -102,7 +102,7 @@ class ConnectedPeer:
             self._take_lock()
             waits = FIRST_WAIT_SECONDS
         ours, theirs = side_of(self.source), side_of(self.place)
-        allow(compare_warehouses(ours, theirs), ours, theirs, None)
+        require_syncable(compare_warehouses(ours, theirs), ours, theirs, None)
         rid = theirs.node.rid
         if rid == Rid() and self._was_connected():
             raise SyncError(
@@ -169,7 +169,7 @@ class ConnectedPeer:
 
     def _check(self) -> None:
         if self._lock is None:
-            raise LockError("the peer's lock was given back", warehouse=self.place.root)
+            raise LockError("the peer's lock was released", warehouse=self.place.root)
         self._lock.check_held()
 
 

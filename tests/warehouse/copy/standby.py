@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from tests.warehouse.warehouses import Made
 from udfs.rid import operations
 from warehouse.copy import files
-from warehouse.copy.sync import Synced, SyncOptions, sync
+from warehouse.copy.sync import SyncOptions, SyncResult, sync
 from warehouse.newest_epoch import last_epoch
 from warehouse.primary import PrimaryLock
 from warehouse.rid import RidTable, new_ulid
@@ -60,7 +60,7 @@ class Pair:
         with guarded(self.a):
             pass
 
-    def sync(self, **options: Any) -> Synced:
+    def sync(self, **options: Any) -> SyncResult:
         """Copy the primary onto the standby."""
         return sync(self.a.place, self.b.place, SyncOptions(**options))
 
