@@ -71,7 +71,7 @@ class Ours:
         )
         self.warehouse = Warehouse(spark, self.config.warehouse, self.config.database)
         self.warehouse.create_system_tables()
-        cluster.start(self.warehouse, self.config.cluster.allocation, datetime.now(UTC))
+        cluster.record_allocation(self.warehouse, self.config.cluster.allocation, datetime.now(UTC))
 
     def run(self) -> float:
         """Aggregate what is there, and return the seconds of the triggers that had rows.

@@ -92,7 +92,7 @@ def allocation_of(value: str | None) -> Allocation | None:
     return cast("Allocation | None", value)
 
 
-def start(warehouse: Warehouse, allocation: Allocation, now: datetime) -> Cluster:
+def record_allocation(warehouse: Warehouse, allocation: Allocation, now: datetime) -> Cluster:
     """Record the configured allocation in the table's property, and return the mapping.
 
     With `counter`, the first start also adds the aggregator's own row.

@@ -108,7 +108,7 @@ class OpenTables:
         if found is None:
             raise WarehouseError("the table is not there", table=table, warehouse=self.place.root)
         if table not in self._checked:
-            _check(found, table)
+            _check_features(found, table)
             self._checked.add(table)
         return found
 
@@ -348,7 +348,7 @@ def files_of(table: DeltaTable, name: str) -> list[TableFile]:
         It has features of Delta beyond plain files, such as deletion vectors.
 
     """
-    _check(table, name)
+    _check_features(table, name)
     return _files(pa.table(table.get_add_actions(flatten=True)))
 
 
@@ -357,7 +357,7 @@ def _files(actions: pa.Table) -> list[TableFile]:
     return [TableFile(*one) for one in zip(*columns, strict=True)]
 
 
-def _check(table: DeltaTable, name: str) -> None:
+def _check_features(table: DeltaTable, name: str) -> None:
     protocol = table.protocol()
     features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
     unsupported = sorted(features - OWN_FEATURES)

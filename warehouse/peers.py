@@ -88,8 +88,8 @@ class ConnectedPeer:
         self.state = PeerState(place.root, reason="not tried yet")
         self.due = 0.0
         self._lock: WriterLock | None = None
-        self._ahead: _Ahead | None = None
-        self._held: Mapping[str, int] = {}
+        self._ahead: _CopyAhead | None = None
+        self._copied_versions: Mapping[str, int] = {}
 
     @property
     def is_copying(self) -> bool:
@@ -117,27 +117,27 @@ class ConnectedPeer:
         is_same_generation = rid.head == ours.node.rid.head and rid.incoming == EMPTY
         if not is_same_generation:
             if self._ahead is None:
-                self._ahead = _Ahead(self.source, self.place, self._check)
+                self._ahead = _CopyAhead(self.source, self.place, self._check)
                 self._ahead.start()
             if not self._ahead.is_done(waits):
                 self.state = PeerState(self.place.root, epoch=theirs.epoch or 0, reason="it is being copied")
                 return False
             self._ahead = None
-            is_whole = rid.head != EMPTY and rid.incoming == EMPTY
-            how = SyncOptions(check_all=False, held={} if is_whole else None)
+            is_complete = rid.head != EMPTY and rid.incoming == EMPTY
+            how = SyncOptions(check_all=False, known_versions={} if is_complete else None)
             sync_locked(self.source, self.place, self._check, how)
-        RidTable(self.place).update(CONNECT, last_epoch(self.place), _joined, peer=self.source.root)
+        RidTable(self.place).update(CONNECT, last_epoch(self.place), _lock_and_connect, peer=self.source.root)
         self.extend()
         return True
 
     def _was_connected(self) -> bool:
         history = RidTable(self.source).history()
-        return any(c.event == CONNECT and self.place.root in _named(c) for c in history)
+        return any(c.event == CONNECT and self.place.root in _peer_names(c) for c in history)
 
     def extend(self) -> None:
         """Copy new epochs to the connected peer; raises one of `FAILURES` if it is lost."""
-        done = extend(self.source, self.place, self._check, self._held)
-        self._held = done.cut.versions
+        done = extend(self.source, self.place, self._check, self._copied_versions)
+        self._copied_versions = done.cut.versions
         self.state = PeerState(self.place.root, True, done.cut.epoch)
 
     def check(self) -> None:
@@ -147,7 +147,7 @@ class ConnectedPeer:
     def release(self, reason: str) -> None:
         """Release the peer's lock, and note why the peer is not connected."""
         self.state = PeerState(self.place.root, epoch=self.state.epoch, reason=reason)
-        self._held = {}
+        self._copied_versions = {}
         lock, self._lock = self._lock, None
         if self._ahead is not None:
             self._ahead.stop()
@@ -158,7 +158,7 @@ class ConnectedPeer:
             lock.check_held()
             table = RidTable(self.place)
             if table.last().number:
-                table.update("unlock", last_epoch(self.place), _released)
+                table.update("unlock", last_epoch(self.place), _unlock)
         except FAILURES as error:
             log.debug("the RID of %s still says locked: %s", self.place.root, error)
         finally:
@@ -177,7 +177,7 @@ class ConnectedPeer:
         self._lock.check_held()
 
 
-class _Ahead(threading.Thread):
+class _CopyAhead(threading.Thread):
     """Copies data files to a peer until little is left."""
 
     def __init__(self, source: Place, target: Place, check_lock: Callable[[], None]) -> None:
@@ -263,7 +263,7 @@ class Peers:
             except FAILURES as error:
                 log.warning("peer %s cannot be compared: %s", peer.place.root, error)
             else:
-                _refuse(ours, theirs)
+                _refuse_newer(ours, theirs)
 
     def open(self) -> None:
         """Set the mark, since no peer is connected yet, and connect the peers that can be reached."""
@@ -351,15 +351,15 @@ class Peers:
         self._is_whole = True
 
 
-def _joined(node: Node) -> Node:
+def _lock_and_connect(node: Node) -> Node:
     return node if node.rid.primary else operations.connect_all(operations.lock(node))
 
 
-def _released(node: Node) -> Node:
+def _unlock(node: Node) -> Node:
     return node if node.rid.primary else operations.unlock(node)
 
 
-def _refuse(ours: ComparedRid, theirs: ComparedRid) -> None:
+def _refuse_newer(ours: ComparedRid, theirs: ComparedRid) -> None:
     if theirs.node.rid == Rid():
         return
     found = compare_warehouses(ours, theirs)
@@ -422,7 +422,7 @@ def end_connection(table: RidTable) -> None:
     """Set the mark if the last writer was killed while its peers were connected, so that it could not set it."""
     ends = [c for c in table.history() if c.event in (CONNECT, LOSE_PEER)]
     if ends and ends[-1].event == CONNECT and ends[-1].node.rid.primary:
-        lose_peer(table, _named(ends[-1]))
+        lose_peer(table, _peer_names(ends[-1]))
 
 
 def other_copies(history: Sequence[RidChange], peers: Sequence[str]) -> list[str]:
@@ -435,9 +435,9 @@ def other_copies(history: Sequence[RidChange], peers: Sequence[str]) -> list[str
         if change.event == CONNECT:
             found = []
         elif change.event in COPIED:
-            found += [name for name in _named(change) if name not in (*peers, *found)]
+            found += [name for name in _peer_names(change) if name not in (*peers, *found)]
     return found
 
 
-def _named(change: RidChange) -> list[str]:
+def _peer_names(change: RidChange) -> list[str]:
     return [] if change.peer is None else change.peer.split(SEPARATOR)

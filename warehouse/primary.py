@@ -137,7 +137,7 @@ class PrimaryLock(WriterLock):
         epoch = last_epoch(self._rid.place)
         before = self._rid.last()
         crashed = before.node.rid.crashed_primary
-        now = self._rid.update("lock", epoch, lambda node: _opened(node, before))
+        now = self._rid.update("lock", epoch, lambda node: _promote_and_lock(node, before))
         if now.node.rid.crashed_primary and not crashed:
             log.warning("the last writer of %s was killed; its lock is taken over", self._rid.place.root)
         end_connection(self._rid)
@@ -159,7 +159,7 @@ def require_primary(warehouse: Warehouse | Place) -> None:
         )
 
 
-def _opened(node: Node, before: RidChange) -> Node:
+def _promote_and_lock(node: Node, before: RidChange) -> Node:
     if not before.number:
         node = operations.promote(node, new_ulid(), unconnected=False)
     return operations.lock(node)

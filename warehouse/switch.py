@@ -68,7 +68,7 @@ def demote(place: Place) -> RidChange:
     with WriterLock(place, "jobs/rid.py demote") as lock:
         table = RidTable(place)
         if not table.last().number:
-            raise _no_rid(place)
+            raise _no_rid_error(place)
 
         # After this, a sleeping writer cannot commit an epoch when it wakes.
         from warehouse.fence import take_number  # imports PySpark, which other commands of RIDs do without
@@ -99,7 +99,7 @@ def disconnect(place: Place) -> RidChange:
     table = RidTable(place)
     last = table.last()
     if not last.number:
-        raise _no_rid(place)
+        raise _no_rid_error(place)
     mark = new_ulid()
     return table.update(
         DISCONNECT,
@@ -123,7 +123,7 @@ def connect(places: Sequence[Place]) -> list[RidChange]:
     with ExitStack() as stack:
         for place in places:
             if not RidTable(place).last().number:
-                raise _no_rid(place)
+                raise _no_rid_error(place)
             stack.enter_context(WriterLock(place, "jobs/rid.py connect"))
         sides = [side_of(place) for place in places]
         for side in sides:
@@ -152,7 +152,7 @@ def _check_same(first: ComparedRid, other: ComparedRid) -> None:
         )
 
 
-def _no_rid(place: Place) -> RidStateError:
+def _no_rid_error(place: Place) -> RidStateError:
     return RidStateError("the warehouse has no RID", warehouse=place.root, advice="check its address")
 
 

@@ -39,7 +39,7 @@ def open_writer(
     """
     warehouse.create_system_tables()
     epochs.roll_back(warehouse, epochs.last(warehouse))
-    cluster.start(warehouse, config.cluster.allocation, datetime.now(UTC))
+    cluster.record_allocation(warehouse, config.cluster.allocation, datetime.now(UTC))
     state = apply_masks(warehouse, config, load_state(warehouse))
     follower = follower_of(parse_options(stream_options(config, state, tasks)))
     state = with_server_versions(warehouse.open_tables, follower, state)

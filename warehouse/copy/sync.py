@@ -139,7 +139,7 @@ class SyncOptions:
         The target's RID, to confirm that its branch of a split brain may be discarded.
     check_all : bool
         Whether files that both sides have are compared by content, too.
-    held : mapping of str to int, or None
+    known_versions : mapping of str to int, or None
         None to check the whole target. A mapping, for a target that an earlier copy has left complete: only files that
         are copied now are checked, and tables that already have the version given here are skipped.
     threads : int
@@ -151,7 +151,7 @@ class SyncOptions:
 
     discard: Rid | None = None
     check_all: bool = True
-    held: Mapping[str, int] | None = None
+    known_versions: Mapping[str, int] | None = None
     threads: int = 4
     planned: Callable[[int], None] = lambda _bytes: None
     copied: Callable[[int], None] = lambda _bytes: None
@@ -211,7 +211,7 @@ def extend(
     source: Place,
     target: Place,
     check_lock: Callable[[], None],
-    held: Mapping[str, int] | None = None,
+    known_versions: Mapping[str, int] | None = None,
 ) -> SyncResult:
     """Copy new epochs to a connected target, without setting a mark on the source.
 
@@ -223,7 +223,7 @@ def extend(
     source, target : Place
     check_lock : callable
         Raises if the target's lock is lost.
-    held : mapping of str to int, optional
+    known_versions : mapping of str to int, optional
         Table versions that the caller has copied since it took the lock: these are not copied or checked again.
 
     Raises
@@ -252,7 +252,9 @@ def extend(
             moves_epoch=True,
         )
         files.reached("start")
-    copied, rows = _copy(source, target, cut, SyncOptions(check_all=False, held=held or {}), check_lock)
+    copied, rows = _copy(
+        source, target, cut, SyncOptions(check_all=False, known_versions=known_versions or {}), check_lock
+    )
     if is_new_generation:
         check_lock()
         node = target_rid.update(SYNC_END, cut.epoch, _end_extension, peer=source.root).node
@@ -376,8 +378,8 @@ def _copy(
 ) -> tuple[int, int]:
     """Copy tables at the versions of a cut, check them, and return the bytes copied and the rows checked."""
     files.clear_unfinished(target)
-    trusts = how.held is not None
-    changed = {t: v for t, v in cut.versions.items() if not trusts or (how.held or {}).get(t) != v}
+    trusts = how.known_versions is not None
+    changed = {t: v for t, v in cut.versions.items() if not trusts or (how.known_versions or {}).get(t) != v}
     order = sorted(changed, key=lambda name: (name == EPOCHS, name))
     plans = [
         plan_table(source, target, t, cut.versions[t], check_all=how.check_all, trusts_target=trusts)
