@@ -69,7 +69,7 @@ class MeasuredJob:
         )
         self.warehouse = Warehouse(spark, self.config.warehouse, self.config.database)
         self.warehouse.create_system_tables()
-        cluster.start(self.warehouse, self.config.cluster.allocation, datetime.now(UTC))
+        cluster.record_allocation(self.warehouse, self.config.cluster.allocation, datetime.now(UTC))
 
     def run(self) -> float:
         """Aggregate all new rows of the logs, and return the seconds of the triggers that had rows.

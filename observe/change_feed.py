@@ -132,7 +132,7 @@ def changes(
 
 def diff_rows(old: pa.Table | None, new: pa.Table | None) -> pa.Table:
     """Return the rows that only one of two tables has, or that differ, each with its `_change_type`."""
-    before, after = _only_in(old, new), _only_in(new, old)
+    before, after = _rows_not_in(old, new), _rows_not_in(new, old)
     keys_before = set() if before is None else set(before[_KEY].to_pylist())
     keys_after = set() if after is None else set(after[_KEY].to_pylist())
     parts = [
@@ -151,8 +151,8 @@ def diff_rows(old: pa.Table | None, new: pa.Table | None) -> pa.Table:
     return whole.sort_by([(_KEY, "ascending"), ("_image", "ascending")]).drop_columns(["_image"])
 
 
-def _only_in(rows: pa.Table | None, others: pa.Table | None) -> pa.Table | None:
-    """Return the rows of one table that another table does not have in the same version."""
+def _rows_not_in(rows: pa.Table | None, others: pa.Table | None) -> pa.Table | None:
+    """Return the rows that `others` lacks; two rows are the same if the columns `_VERSION` are equal."""
     if rows is None or others is None or not (rows.num_rows and others.num_rows):
         return rows
     names = [name for name in _VERSION if name in rows.column_names and name in others.column_names]
@@ -163,6 +163,7 @@ def _only_in(rows: pa.Table | None, others: pa.Table | None) -> pa.Table | None:
 
 
 def _without_nulls(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Replace NULL in columns by a value that no row has."""
     for name in names:
         column = rows[name]
         least: bytes | int = b"" if pa.types.is_binary(column.type) else -(1 << 31)
@@ -173,6 +174,7 @@ def _without_nulls(rows: pa.Table, names: Sequence[str]) -> pa.Table:
 
 
 def _change_types(rows: pa.Table, other_keys: Collection[bytes], in_both: str, in_one: str) -> pa.Array:
+    """Return the change type of each row: `in_both` if its key is in `other_keys`, else `in_one`."""
     return pa.array([in_both if key in other_keys else in_one for key in rows[_KEY].to_pylist()], pa.string())
 
 

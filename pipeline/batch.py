@@ -147,7 +147,7 @@ class BatchWriter:
 
         """
         self._began, self.steps = time.monotonic(), {}
-        with self.tables.looked_at_once():
+        with self.tables.renewed_once():
             return self._process(segments, name, healing, follower or self.follower)
 
     def _process(

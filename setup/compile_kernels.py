@@ -39,7 +39,7 @@ def aggregate(config: Config) -> int:
     """Aggregate the sources of a configuration into empty tables in this process; return the number of rows read."""
     warehouse = Warehouse(None, config.warehouse, config.database)
     warehouse.create_system_tables()
-    cluster.start(warehouse, config.cluster.allocation, datetime.now(UTC))
+    cluster.record_allocation(warehouse, config.cluster.allocation, datetime.now(UTC))
     rows = 0
     with WriterLock(warehouse, "set-up") as lock:
         state = load_state(warehouse)

@@ -1,7 +1,7 @@
-"""`_schema`: every version of every space of every replicaset, appended as it changes.
+"""`_schema`: every version of every space of every replicaset; a row is appended for each change.
 
-The newest row of a (replicaset, space id) is the space as it stands; its `_space` and `_index` tuples are kept
-exactly, since the next change of the space is an operation on them.
+The newest row of a (replicaset, space id) is the space's current definition. It has the exact `_space` and `_index`
+tuples, since the next change of the space may be an operation on them.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class SpaceVersion:
     Parameters
     ----------
     table_name : str or None
-        The table where the space's versions are; None where it has none.
+        The space's table; None if it has none.
     state : str
         present, dropped, or `refused: <reason>`: followed in `_changelog` only.
     keys : frozenset of KeyParts
-        The primary keys that the space has had since it was created, or since it last had none.
+        The primary keys that the space has had since it was created, or since it last had no primary key.
 
     """
 
@@ -46,7 +46,7 @@ class SpaceVersion:
 
 
 def rows_of(versions: Iterable[SpaceVersion], epoch: int) -> list[dict[str, Any]]:
-    """Return versions as rows of the table; of several of one space the last one."""
+    """Return versions as rows of the table, only the last one of each space."""
     return list({(v.replicaset_id, v.space.id): _row(v, epoch) for v in versions}.values())
 
 
@@ -72,7 +72,7 @@ def _row(version: SpaceVersion, epoch: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class StoredSpace:
-    """The newest definition of a space in the table."""
+    """The newest definition of a space, as the table stores it."""
 
     replicaset_id: int
     space_id: int
@@ -85,7 +85,7 @@ class StoredSpace:
 def load_keys(warehouse: Warehouse, version: int | None = None) -> dict[tuple[int, int], frozenset[KeyParts]]:
     """Return the primary keys that each space has had since it was created, by (replicaset id, space id).
 
-    Rows of earlier releases name one key each; all of a space's rows together name its keys.
+    In rows of earlier releases, which have one key each, the keys of all rows of a space are taken together.
     """
     opened = warehouse.opened(TABLE, version)
     keys = "keys" if any(field.name == "keys" for field in opened.schema().fields) else "NULL AS keys"
@@ -106,7 +106,7 @@ def load_keys(warehouse: Warehouse, version: int | None = None) -> dict[tuple[in
 
 
 def load(warehouse: Warehouse, version: int | None = None) -> list[StoredSpace]:
-    """Return the spaces as they stand, or stood at a version of the table, without those that were dropped."""
+    """Return the definitions of all spaces that are not dropped, now or at a version of the table."""
     newest = newest_of_each(warehouse.opened(TABLE, version), ("replicaset_id", "space_id"))
     return [
         StoredSpace(

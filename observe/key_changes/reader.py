@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from observe.log_rows.catalog import LoggedSpace
 from observe.log_rows.row_filter import is_same_value
@@ -28,6 +28,15 @@ from warehouse.read import answer, newest
 from warehouse.removed_changes import cleaned_replicasets
 
 
+class StoredDefinition(NamedTuple):
+    """The definition of a space id in one replicaset, as a row of `_schema` has it."""
+
+    epoch: int
+    replicaset_id: int
+    space_id: int
+    definition: LoggedSpace
+
+
 @dataclass(frozen=True)
 class SpaceDefinitions:
     """All definitions of the spaces that a name means, in all replicasets and epochs.
@@ -40,25 +49,23 @@ class SpaceDefinitions:
         Tables to which the rows of the space were written.
     others : frozenset of str
         Names of all other spaces.
-    versions : tuple
-        (epoch, replicaset id, space id, definition), the oldest first.
+    versions : tuple of StoredDefinition
+        The oldest first.
 
     """
 
     names: frozenset[str]
     tables: frozenset[str]
     others: frozenset[str]
-    versions: tuple[tuple[int, int, int, LoggedSpace], ...]
+    versions: tuple[StoredDefinition, ...]
 
     def definition_at(self, epoch: int, replicaset_id: int, space_id: int | None) -> LoggedSpace | None:
         """Return the definition of a replicaset's space id at an epoch, or else its first one; None without any."""
-        definitions = [
-            (since, definition)
-            for since, replicaset, space, definition in self.versions
-            if (replicaset, space) == (replicaset_id, space_id)
+        stored = [
+            one for one in self.versions if (one.replicaset_id, one.space_id) == (replicaset_id, space_id)
         ]
-        before = [definition for since, definition in definitions if since <= epoch]
-        return before[-1] if before else definitions[0][1] if definitions else None
+        upto = [one for one in stored if one.epoch <= epoch]
+        return upto[-1].definition if upto else stored[0].definition if stored else None
 
     def has(self, replicaset_id: int, space_id: int | None, name: str | None) -> bool:
         """Return whether a row of `_changelog` with these ids and this name belongs to the space.
@@ -70,12 +77,12 @@ class SpaceDefinitions:
     @property
     def ids(self) -> set[tuple[int, int]]:
         """The (replicaset id, space id) of all definitions."""
-        return {(replicaset, space) for _, replicaset, space, _ in self.versions}
+        return {(one.replicaset_id, one.space_id) for one in self.versions}
 
     @property
     def keys(self) -> set[tuple[KeyPart, ...]]:
         """The primary keys of all definitions."""
-        primary_keys = (definition.space.primary_key for _, _, _, definition in self.versions)
+        primary_keys = (one.definition.space.primary_key for one in self.versions)
         return {key for key in primary_keys if key}
 
 
@@ -94,7 +101,7 @@ def definitions_of(rows: Iterable[Mapping[str, Any]], name: str) -> SpaceDefinit
     tables = {row["table_name"] for row in all_rows if name in (row["name"], row["table_name"])} - {None}
     of_space = [row for row in all_rows if row["name"] == name or row["table_name"] in tables]
     versions = tuple(
-        (int(row["epoch"]), int(row["replicaset_id"]), int(row["space_id"]), _definition(row))
+        StoredDefinition(int(row["epoch"]), int(row["replicaset_id"]), int(row["space_id"]), _definition(row))
         for row in of_space
         if row["space_tuple"] is not None
     )
@@ -388,7 +395,7 @@ def _with_tuples(space: SpaceDefinitions, rows: Sequence[Row]) -> Iterator[KeyCh
     for row in rows:
         definition = space.definition_at(row["epoch"], row["replicaset_id"], row["space_id"])
         rules = LATEST if row.get(_VERSION) is None else rules_of(row[_VERSION])
-        formats.append(format_of((definition or space.versions[-1][3]).space, rules))
+        formats.append(format_of((definition or space.versions[-1].definition).space, rules))
     folds: dict[tuple[int, Any], Fold] = {}
     for index, row in enumerate(rows):
         definition = space.definition_at(row["epoch"], row["replicaset_id"], row["space_id"])

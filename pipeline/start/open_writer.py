@@ -41,7 +41,7 @@ def open_writer(
     """
     warehouse.create_system_tables()
     epochs.roll_back(warehouse, epochs.last(warehouse))
-    cluster.start(warehouse, config.cluster.allocation, datetime.now(UTC))
+    cluster.record_allocation(warehouse, config.cluster.allocation, datetime.now(UTC))
     state = apply_masks(warehouse, config, load_state(warehouse))
     for definitions in spaces_by_table(state).values():
         warn_unknown_fields(config.policies, definitions.values())
