@@ -56,11 +56,11 @@ def _unread_reason(space: Space) -> str:
     """Return the reason to refuse a space whose rows a snapshot does not contain."""
     if space.engine == "vinyl":
         return (
-            "its rows from before the snapshot are in .run files of which there is no .vylog beside the "
-            "snapshot, or which are shared after a range was split; follow it from its first log (start: logs)"
+            "its rows from before the snapshot are in .run files, and the snapshot's directory has no .vylog that "
+            "lists them, or a range was split and shares them; follow it from its first log (start: logs)"
         )
     return (
-        f"its rows from before the snapshot are not in it as far as this version knows: its engine is {space.engine}; "
+        f"its engine is {space.engine}: this version does not know whether a snapshot contains its rows; "
         "follow it from its first log (start: logs)"
     )
 

@@ -25,7 +25,7 @@ Upgrade = tuple[LogPosition, str]
 _VERSION_LENGTH = 3
 
 
-def schema_version(tuple_: bytes | None) -> str | None:
+def server_version_in_schema(tuple_: bytes | None) -> str | None:
     """Return the version in the `version` tuple of `_schema`; None for another tuple."""
     fields = msgpack.unpackb(tuple_, strict_map_key=False, raw=True) if tuple_ is not None else []
     numbers = fields[1 : 1 + _VERSION_LENGTH]
@@ -51,7 +51,7 @@ def find_upgrades(segment: LogSegment, control: Iterable[ControlRow]) -> tuple[U
     for row in control:
         if row.position.segment != segment.segment or row.space_id != SystemSpace.SCHEMA:
             continue
-        logged = schema_version(row.tuple)
+        logged = server_version_in_schema(row.tuple)
         if logged is not None and release_number(logged) > release_number(version):
             version = logged
             found.append((row.position, logged))
