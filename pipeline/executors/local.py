@@ -19,8 +19,15 @@ from numpy.typing import NDArray
 
 from pipeline.bucket import BucketResult, process_bucket
 from pipeline.changelog.divergence import Divergence
-from pipeline.changelog.known_rows import divergences_of
-from pipeline.changelog.rows import CHANGELOG_ARROW, KEY_ERRORS, KEYED, SegmentRows, keyed_again, segment_rows
+from pipeline.changelog.known_rows import find_divergences
+from pipeline.changelog.rows import (
+    CHANGELOG_ARROW,
+    KEY_ERRORS,
+    KEYED,
+    SegmentRows,
+    keyed_from_changelog,
+    segment_rows,
+)
 from pipeline.commit.epoch import LOW_CARDINALITY, in_order
 from pipeline.executors.work import BatchOutput, BatchWork, SyncSpaces, WatchedSpaces
 from pipeline.plan.summary import Summary, join_summaries, summarize_rows
@@ -180,7 +187,7 @@ class _ChangelogStage:
     def keyed(self) -> pa.Table:
         """Return all keyed rows, in log order."""
         plan = next(iter(self._work.segments.values()))
-        again = [keyed_again(rows, plan) for rows in self._work.reapplied]
+        again = [keyed_from_changelog(rows, plan) for rows in self._work.reapplied]
         return pa.concat_tables(
             [pa.Table.from_batches([one.keyed for one in self._rows if one.keyed.num_rows], KEYED), *again]
         )
@@ -217,7 +224,7 @@ class _ChangelogStage:
         return [
             found
             for number, batches in read.items()
-            for found in divergences_of(
+            for found in find_divergences(
                 pa.Table.from_batches(batches), self._work.segments[number], self._work
             )
         ]

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.changelog.divergence import Divergence
-from pipeline.changelog.known_rows import divergences_of
+from pipeline.changelog.known_rows import find_divergences
 from pipeline.changelog.rows import (
     ACTIONS,
     CHANGELOG_ARROW,
@@ -25,7 +25,7 @@ from pipeline.changelog.rows import (
     KEY_ERRORS,
     KEYED,
     SegmentRows,
-    keyed_again,
+    keyed_from_changelog,
     segment_rows,
 )
 from pipeline.changelog.segment_plan import PENDING_ARROW, SegmentPlan
@@ -194,7 +194,7 @@ class _ReadTask:
         rows = decode_cell(pa.py_buffer(stored.cell))
         if stored.segment is None:
             plan = next(iter(self._work.segments.values()))
-            yield from self._buffer(keyed_again(rows, plan))
+            yield from self._buffer(keyed_from_changelog(rows, plan))
             return
         for batch in rows.to_batches():
             yield from self._process_rows(batch, stored.segment)
@@ -259,7 +259,7 @@ class _ReadTask:
             report.pending.append(self._pending.close())
         for segment, batches in self._read_before.items():
             plan = self._work.segments[segment]
-            report.divergences += divergences_of(pa.Table.from_batches(batches), plan, self._work)
+            report.divergences += find_divergences(pa.Table.from_batches(batches), plan, self._work)
         yield report_cell(self._number % self._work.ranges.buckets, report)
 
 

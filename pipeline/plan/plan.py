@@ -115,7 +115,7 @@ class BatchPlan:
         return frozenset(segment.segment for segment in self.segments if segment.is_snapshot)
 
     def previously_unknown(self, outcomes: Sequence[str]) -> set[tuple[str, int]]:
-        """Return (replicaset uuid, space id) of spaces that were unknown before the batch and had one of the outcomes."""
+        """Return (replicaset uuid, space id) of spaces that were unknown before and had one of the outcomes."""
         return {
             (uuid, space_id)
             for uuid, spaces in self.unknown.items()
@@ -157,7 +157,9 @@ def plan_batch(
     after = {u: state_after_batch(one, parts[u], cluster, summaries[u]) for u, one in decided.items()}
     new_maps = tuple(row for uuid, one in decided.items() for row in new_map_rows(one.before, after[uuid]))
     unknown = {
-        uuid: unknown_ranges(one.before.spaces, one.control, _spaces_with_rows(one, summaries[uuid]), snapshots)
+        uuid: unknown_ranges(
+            one.before.spaces, one.control, _spaces_with_rows(one, summaries[uuid]), snapshots
+        )
         for uuid, one in decided.items()
     }
     after = {

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.changelog.divergence import KNOWN
+from pipeline.changelog.divergence import LSN_HASHES
 from pipeline.changelog.rows import CHANGELOG_ARROW
 from pipeline.plan.control import row_space_id
 from pipeline.plan.held_rows import has_held_rows
@@ -93,8 +93,7 @@ class Healing:
 
 
 ReadLog = Callable[[], pa.Table]
-"""Returns the rows of a member's log behind its snapshot (`pipeline.changelog.divergence.KNOWN`), in the replicaset's
-ids."""
+"""Returns the rows of a member's log after its snapshot, as `LSN_HASHES`, in the replicaset's ids."""
 
 
 def healing_of(
@@ -198,7 +197,7 @@ def _is_lost(
     if not any(own.any() for own in origins.values()):
         return lost
     known = read_log()
-    known_ids, known_lsns, known_hashes = (known[name].to_numpy() for name in KNOWN.names)
+    known_ids, known_lsns, known_hashes = (known[name].to_numpy() for name in LSN_HASHES.names)
     for local_id, own in origins.items():
         theirs = known_ids == local_id
         order = np.argsort(known_lsns[theirs], kind="stable")

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from config.deployment import Config
 from pipeline.batch import BatchWriter
-from pipeline.changelog.divergence import KNOWN
+from pipeline.changelog.divergence import LSN_HASHES
 from pipeline.commit.batch import BatchName
 from pipeline.requests.generation import Healing, healing_of
 from pipeline.requests.read_again import follower_of
@@ -100,7 +100,7 @@ def read_snapshot(
 def logged_behind(
     directory: Directory, listing: Listing, snapshot: LogFile, ids: Mapping[int, int]
 ) -> pa.Table:
-    """Return the rows of a source's logs behind a snapshot, as `KNOWN`.
+    """Return the rows of a source's logs behind a snapshot, as `LSN_HASHES`.
 
     Parameters
     ----------
@@ -122,9 +122,9 @@ def logged_behind(
         for batch in rows:
             own = [ids.get(i, i) for i in batch.column("replica_id").to_pylist()]
             columns = [pa.array(own, pa.int32()), batch.column("lsn"), row_hashes(batch)]
-            found = pa.Table.from_arrays(columns, names=KNOWN.names)
-            parts.append(found.filter(pa.array([i is not None for i in own])).cast(KNOWN))
-    return pa.concat_tables(parts) if parts else KNOWN.empty_table()
+            found = pa.Table.from_arrays(columns, names=LSN_HASHES.names)
+            parts.append(found.filter(pa.array([i is not None for i in own])).cast(LSN_HASHES))
+    return pa.concat_tables(parts) if parts else LSN_HASHES.empty_table()
 
 
 def named(gaps: Iterable[Mapping[str, Any]]) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.reduce.reduce_plan import ReducePlan
-from pipeline.reduce.versions import NAMES, time_column
+from pipeline.reduce.versions import STATE_NAMES, time_column
 from pipeline.resolve.choose import (
     BY_RANK,
     BY_RESULT,
@@ -52,7 +52,7 @@ def version_rows(columns: Mapping[str, pa.Array], states: NDArray[np.int8], plan
     plan : ResolvePlan
 
     """
-    names = pa.array([NAMES[state] for state in range(len(NAMES))], pa.string())
+    names = pa.array([STATE_NAMES[state] for state in range(len(STATE_NAMES))], pa.string())
     whole = {
         **columns,
         "state": names.take(pa.array(states)),

@@ -32,7 +32,7 @@ from config.retention import Retention
 from pipeline.commit.epoch import append_rows
 from pipeline.plan.tables import current_table_plan
 from pipeline.reduce.base import BaseRequest
-from pipeline.reduce.versions import MERGED, NAMES, times_of
+from pipeline.reduce.versions import MERGED, STATE_NAMES, times_of
 from pipeline.retention.changelog import changelog_removal
 from pipeline.retention.progress import ReadProgress, progress_of
 from pipeline.retention.removal import Removal, columns_of, mask_of, removal_of, take_out
@@ -107,7 +107,7 @@ def _spaces(tables: OpenTables, files: Sequence[TableFile]) -> list[str]:
     found: set[str] = set()
     for file in files:
         rows = columns_of(tables, VERSIONS, file, ["space", "state"])
-        absent = pc.is_in(rows["state"], pa.array([NAMES[DELETED], NAMES[NONE]]))
+        absent = pc.is_in(rows["state"], pa.array([STATE_NAMES[DELETED], STATE_NAMES[NONE]]))
         found.update(pc.unique(rows["space"].filter(absent)).to_pylist())
     return sorted(found)
 
@@ -148,8 +148,8 @@ def _dead(
     codes = as_array(entries["state"]).dictionary_encode()
     names = codes.dictionary.to_pylist()
     numbers = codes.indices.to_numpy(zero_copy_only=False)
-    is_deleted = np.array([name == NAMES[DELETED] for name in names], np.bool_)[numbers]
-    is_absent = is_deleted | np.array([name == NAMES[NONE] for name in names], np.bool_)[numbers]
+    is_deleted = np.array([name == STATE_NAMES[DELETED] for name in names], np.bool_)[numbers]
+    is_absent = is_deleted | np.array([name == STATE_NAMES[NONE] for name in names], np.bool_)[numbers]
     times = times_of(entries["timestamp"])
     before = int(limits.time.timestamp() * 1_000_000)
     is_young = entries["epoch"].to_numpy() > limits.epoch

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline.reduce.base import BaseRequest, KeyFilter
-from pipeline.reduce.versions import ENTRIES, MERGED, NAMES, STATES
+from pipeline.reduce.versions import ENTRIES, MERGED, STATE_NAMES, STATES
 from udfs.buffers import as_array
 from udfs.keys.grouping import Groups, group
 from udfs.versions.kernels.lives import DELETED, NONE, PRESENT, UNFIT
@@ -183,9 +183,9 @@ def _held(files: BaseFiles, space: str, replicasets: Mapping[int, KeyFilter | No
     newest = whole.take(pa.array(order[np.append(ids[order][1:] != ids[order][:-1], True)[: len(order)]]))
     filtered = pa.array([one for one, is_meant in replicasets.items() if is_meant is not None], pa.int32())
     is_deletion = pc.and_(
-        pc.equal(newest["state"], NAMES[DELETED]), pc.is_in(newest["replicaset_id"], filtered)
+        pc.equal(newest["state"], STATE_NAMES[DELETED]), pc.is_in(newest["replicaset_id"], filtered)
     )
-    is_gone = pc.or_(pc.equal(newest["state"], NAMES[NONE]), is_deletion)
+    is_gone = pc.or_(pc.equal(newest["state"], STATE_NAMES[NONE]), is_deletion)
     return newest.filter(pc.invert(is_gone)).select(["key", "replicaset_id"])
 
 
