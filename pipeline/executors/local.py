@@ -135,7 +135,7 @@ class LocalExecutor:
         result = process_bucket(stage.keyed(), work.bucket_plan, work.base, self._cache)
         clock.done("reduce, resolve, encode")
         tables = write_tables(work, result, self._cache)
-        quarantine = pa.concat_tables([result.quarantine, stage.key_errors(result.lost)])
+        quarantine = pa.concat_tables([result.quarantine, stage.key_error_rows(result.lost)])
         system = {"_versions": result.versions, "_conflicts": result.conflicts, "_quarantine": quarantine}
         files = {name: _write_system_rows(work, name, rows) for name, rows in system.items()}
         clock.done("table files")
@@ -167,7 +167,7 @@ class _StageClock:
 
 
 class _ChangelogStage:
-    """The rows of a batch in the columns of `_changelog`, and the keyed rows among them."""
+    """The divided rows of a batch (`SegmentRows`), each with its segment's number."""
 
     def __init__(self, work: BatchWork, numbers: Sequence[int], rows: Sequence[SegmentRows]) -> None:
         self._work, self._numbers, self._rows = work, numbers, rows
@@ -192,8 +192,8 @@ class _ChangelogStage:
             [pa.Table.from_batches([one.keyed for one in self._rows if one.keyed.num_rows], KEYED), *again]
         )
 
-    def key_errors(self, lost: pa.Table) -> pa.Table:
-        """Return the rows of `_quarantine` for rows without a valid key, and for versions (`lost`) without one."""
+    def key_error_rows(self, lost: pa.Table) -> pa.Table:
+        """Return rows of `_quarantine` for rows of the log and for versions (`Reduced.lost`) without a key."""
         errors = pa.Table.from_batches([one.key_errors for one in self._rows], KEY_ERRORS)
         return key_error_rows(
             pa.concat_tables([errors, lost]), self._work.bucket_plan.reduce, self._work.plan.epoch
@@ -216,7 +216,7 @@ class _ChangelogStage:
         return found
 
     def divergences(self) -> list[Divergence]:
-        """Return where rows differ from rows of `_changelog` with the same instance and lsn."""
+        """Return the divergences of rows that were read before."""
         read: dict[int, list[pa.RecordBatch]] = {}
         for number, one in zip(self._numbers, self._rows, strict=True):
             if one.read_before is not None:

@@ -1,8 +1,8 @@
 """The first stage of a distributed batch: byte ranges → files of `_changelog` and `_pending`, keyed rows by bucket.
 
 A key may be replaced thousands of times in one batch. All of these rows go to one bucket, but only the last tuple
-matters. So the task drops the tuples that later rows overwrite (`without_overwritten`), to keep the bucket small. It
-keeps the rows' timestamps and lsns, on which the version's time and creation time depend.
+matters. To keep the bucket small, the task drops the tuples that later rows overwrite (`without_overwritten`), but not
+the rows' timestamps and lsns, on which the version's time and creation time depend.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pipeline.commit.epoch import LOW_CARDINALITY
 from pipeline.executors.cells import cells_by_bucket, decode_cell, report_cell
 from pipeline.key_ranges import KeyRanges
 from pipeline.reduce.reduce_plan import ReducePlan
-from pipeline.resolve.records import fewer_key_errors
+from pipeline.resolve.records import key_errors_by_lineage
 from sources.xlog.options import XlogOptions
 from sources.xlog.stream.read import read_range
 from sources.xlog.stream.segment import ByteRange
@@ -217,7 +217,7 @@ class _ReadTask:
             self._read_before.setdefault(segment, []).append(found.read_before)
         if found.key_errors.num_rows:
             errors = pa.concat_tables([self._report.key_errors, pa.Table.from_batches([found.key_errors])])
-            self._report.key_errors = fewer_key_errors(errors)
+            self._report.key_errors = key_errors_by_lineage(errors)
         if found.keyed.num_rows:
             yield from self._buffer(pa.Table.from_batches([found.keyed], KEYED))
 

@@ -37,7 +37,7 @@ class BatchWork:
     ----------
     plan : BatchPlan
     place : Place
-        Of the warehouse.
+        The place of the warehouse.
     segments : mapping of int to SegmentPlan
         By segment number.
     bucket_plan : BucketPlan

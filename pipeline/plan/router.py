@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from config.spaces import Spaces
-from pipeline.encode.masks import check_exposed
+from pipeline.encode.masks import check_still_masked
 from pipeline.plan.history import Refusal, Router
 from schemas.errors import UnsupportedError
 from schemas.space import Space
@@ -44,7 +44,7 @@ def build_router(spaces: Spaces, check: SpaceCheck) -> Router:
         try:
             check(space)
             if spaces.masks:
-                check_exposed(earlier, space, spaces.masks_of)
+                check_still_masked(earlier, space, spaces.masks_of)
         except UnsupportedError as error:
             return Refusal(replicaset_id, space.id, space.name, str(error))
         return spaces.table(space.name, replicaset=replicaset_id)

@@ -24,7 +24,7 @@ from pipeline.encode.columns import TableEncoding, encoding_of
 from pipeline.plan.tables import current_table_plan
 from pipeline.reduce.base import BaseRequest
 from pipeline.resolve.resolve import resolve_again
-from pipeline.resolve.resolve_plan import plan_of, table_policy
+from pipeline.resolve.resolve_plan import build_resolve_plan, table_policy
 from pipeline.state import State, TableWriters
 from pipeline.write.lookup import BaseFiles, FileCache, find_versions
 from pipeline.write.tables import TableChanges, write_exact, write_masked
@@ -89,7 +89,7 @@ def rebuild_of(tables: OpenTables, state: State, config: Config, space: str, pol
         )
     encoding = encoding_of(found)
     chosen = table_policy(found, policy, config.priority(policy))
-    plan = plan_of(state, state.epoch + 1, (chosen,), (True,))
+    plan = build_resolve_plan(state, state.epoch + 1, (chosen,), (True,))
     files = BaseFiles(
         tables.place,
         {0: (encoding.exact, tables.files(encoding.exact))},
@@ -103,7 +103,7 @@ def rebuild_of(tables: OpenTables, state: State, config: Config, space: str, pol
         again = resolve_again(versions.entries, plan, EXAMPLES - len(rebuild.examples))
         lost = KEY_ERRORS.empty_table()
         rebuild.results.append(encode_result(again.resolved, lost, versions.files, (encoding,), plan))
-        rebuild.changed += again.changed
+        rebuild.changed += again.changed_keys
         rebuild.examples += again.examples
     return rebuild
 

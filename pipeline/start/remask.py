@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from config.deployment import Config
 from pipeline.commit.epoch import commit_epoch
 from pipeline.encode.columns import TableEncoding, encoding_of
-from pipeline.encode.masks import PROPERTY
+from pipeline.encode.masks import MASKS_PROPERTY
 from pipeline.plan.tables import current_table_plan
 from pipeline.state import State
-from pipeline.write.prepare import Prepared, mask_again, masks_differ, prepare_table
+from pipeline.write.prepare import Prepared, masks_differ, prepare_table, rewrite_masked
 from pipeline.write.rewrite import write_rows
 from schemas.errors import UnsupportedError
 from schemas.names import exact_table, is_of_space
@@ -91,7 +91,7 @@ def apply_masks(warehouse: Warehouse, config: Config, state: State) -> State:
     for one in mask_changes(tables, config, state):
         if one.encoding is not None:
             prepare_table(tables, one.encoding, Prepared())
-            changed[one.table] = mask_again(tables, one.encoding)
+            changed[one.table] = rewrite_masked(tables, one.encoding)
             changed[one.exact] = tables.version(one.exact)
         else:
             log.warning("%s is not masked any more", one.table)
@@ -114,4 +114,4 @@ def _unmask(tables: OpenTables, table: str) -> int:
         with opened(tables.place, exact, file.path) as parquet:
             added += write_rows(tables.place, table, parquet.read())
     tables.replace(table, added, tables.columns(exact))
-    return tables.set_properties(table, {PROPERTY: "{}"})
+    return tables.set_properties(table, {MASKS_PROPERTY: "{}"})
