@@ -153,7 +153,7 @@ def _buckets_before(
 
 
 def without_moves(conflicts: pa.Table, shards: ShardPlan) -> pa.Table:
-    """Return the decisions that are real conflicts, without those that a move of a bucket explains.
+    """Return conflicts without those that a move of a bucket explains.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ class BucketPlan:
     encodings : tuple of TableEncoding
         By table number.
     shards : ShardPlan or None
-        vshard's buckets; None where no replicaset is a storage of vshard.
+        vshard's buckets; None if no replicaset is a storage of vshard.
 
     """
 

@@ -185,9 +185,9 @@ def pending_rows(
     state : State
         Before the batch.
     segments : sequence of LogSegment
-        Of the batch.
+        The batch's segments.
     summaries : mapping of str to Summary
-        Of these segments, by replicaset uuid.
+        The summaries of these segments, by replicaset uuid.
 
     """
     waiting = [

@@ -1,8 +1,7 @@
-"""A space's table under another policy: the versions of all contended keys are chosen between once more.
+"""Rebuilds a space's table under another policy: chooses again between the versions of all contended keys.
 
-A row is a function of its versions, and those are all stored: the table's row and `_versions`. So nothing is read from
-logs, and what another policy had set aside comes back. The table changes in one commit.
-Not here: a table whose columns or primary key change; who may write (`pipeline.requests.service`).
+A row depends only on its key's versions, and these are all stored: in the table and in `_versions`. So no log is read,
+and versions that lost under the old policy can win. The table changes in one commit.
 """
 
 from __future__ import annotations
@@ -34,35 +33,25 @@ from warehouse.commits import OpenTables, TableFile
 from warehouse.data_files import opened
 
 EXAMPLES = 10
+"""The maximum number of examples of changed keys."""
 KEYS_AT_ONCE = 200_000
-"""So many keys are chosen between at a time: their versions are in memory."""
+"""The number of keys that are resolved at a time; their versions are in memory."""
 
 Example = tuple[bytes, bytes | None, bytes | None]
 
 
 @dataclass
 class Rebuild:
-    """What another policy changes in a table.
-
-    Parameters
-    ----------
-    encoding : TableEncoding
-    results : list of BucketResult
-    changed : int
-        How many keys change.
-    examples : list of (bytes, bytes or None, bytes or None)
-        Some of them, with their tuples before and after; None for no row.
-
-    """
+    """The changes of a table by another policy; fields as in `BucketResult` and `ResolvedAgain`."""
 
     encoding: TableEncoding
     results: list[BucketResult] = field(default_factory=list)
-    changed: int = 0
+    changed_keys: int = 0
     examples: list[Example] = field(default_factory=list)
 
 
-def rebuild_of(tables: OpenTables, state: State, config: Config, space: str, policy: Policy) -> Rebuild:
-    """Return what a policy makes of a space's versions; nothing is written.
+def plan_rebuild(tables: OpenTables, state: State, config: Config, space: str, policy: Policy) -> Rebuild:
+    """Return the changes of a space's table by a policy; writes no table.
 
     Parameters
     ----------
@@ -70,13 +59,13 @@ def rebuild_of(tables: OpenTables, state: State, config: Config, space: str, pol
     state : State
     config : Config
     space : str
-        Tarantool's name.
+        The space's name in Tarantool.
     policy : Policy
 
     Raises
     ------
     UnsupportedError
-        The space has no table that can be written.
+        The space has no writable table.
 
     """
     table = config.spaces.table(space)
@@ -103,13 +92,13 @@ def rebuild_of(tables: OpenTables, state: State, config: Config, space: str, pol
         again = resolve_again(versions.entries, plan, EXAMPLES - len(rebuild.examples))
         lost = KEY_ERRORS.empty_table()
         rebuild.results.append(encode_result(again.resolved, lost, versions.files, (encoding,), plan))
-        rebuild.changed += again.changed_keys
+        rebuild.changed_keys += again.changed_keys
         rebuild.examples += again.examples
     return rebuild
 
 
 def _contended_keys(tables: OpenTables, table: str) -> Iterator[pa.Array]:
-    """Yield the keys of a table that have other versions than the row."""
+    """Yield the keys with versions in `_versions`, `KEYS_AT_ONCE` at a time."""
     parts: list[pa.Array] = []
     for file in tables.files("_versions"):
         with opened(tables.place, "_versions", file.path) as parquet:
@@ -123,7 +112,7 @@ def _contended_keys(tables: OpenTables, table: str) -> Iterator[pa.Array]:
 
 
 def write_rebuild(tables: OpenTables, state: State, rebuild: Rebuild, name: str) -> State:
-    """Write it, in one commit of the table, and return the state after it.
+    """Write a rebuild, with one commit per table, commit an epoch, and return the state after it.
 
     Parameters
     ----------
@@ -131,10 +120,10 @@ def write_rebuild(tables: OpenTables, state: State, rebuild: Rebuild, name: str)
     state : State
     rebuild : Rebuild
     name : str
-        Of the work, in `_epochs`.
+        The query id of the epoch in `_epochs`.
 
     """
-    if not rebuild.changed:
+    if not rebuild.changed_keys:
         return state
     encoding, results = rebuild.encoding, rebuild.results
     rows = [one.rows[0] for one in results if 0 in one.rows]
@@ -142,7 +131,7 @@ def write_rebuild(tables: OpenTables, state: State, rebuild: Rebuild, name: str)
     changes = TableChanges(
         encoding,
         pa.concat_tables(rows, promote_options="default") if rows else None,
-        _removed(results),
+        _removed_rows(results),
         pa.concat_arrays(keys) if keys else None,
     )
     versions: dict[str, int] = {}
@@ -161,7 +150,7 @@ def write_rebuild(tables: OpenTables, state: State, rebuild: Rebuild, name: str)
     return commit_epoch(tables, replace(state, writers=writers), versions, (name, 0))
 
 
-def _removed(results: list[BucketResult]) -> dict[TableFile, NDArray[np.int64]]:
+def _removed_rows(results: list[BucketResult]) -> dict[TableFile, NDArray[np.int64]]:
     found: dict[TableFile, list[NDArray[np.int64]]] = {}
     for one in results:
         for ref, rows in one.removed.items():

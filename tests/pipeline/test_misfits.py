@@ -9,7 +9,7 @@ import msgpack
 import pytest
 
 from pipeline.commit.load import load_state
-from pipeline.requests.rebuild import rebuild_of, write_rebuild
+from pipeline.requests.rebuild import plan_rebuild, write_rebuild
 from schemas.layout import MISFITS_COLUMN
 from tests.jobs.written import FIELDS, Node, replicasets_of
 from tests.pipeline.deployment import Deployment
@@ -241,8 +241,8 @@ def test_a_rebuild_brings_all_of_them_back(tmp_path: Path) -> None:
     for changed in (4, 0):
         with WriterLock(warehouse, "a test"):
             state = load_state(warehouse)
-            found = rebuild_of(warehouse.open_tables, state, config, "people", config.policies.of("people"))
-            assert found.changed == changed
+            found = plan_rebuild(warehouse.open_tables, state, config, "people", config.policies.of("people"))
+            assert found.changed_keys == changed
             write_rebuild(warehouse.open_tables, state, found, "rebuilt")
         assert rows_of(made) == {
             **{number: (None, 1, ["name"]) for number in (1, 2, 3, 4)},

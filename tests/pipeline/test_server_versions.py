@@ -18,7 +18,7 @@ import msgpack
 import pytest
 
 from pipeline.batch import MakeDistributed
-from pipeline.requests.take_again import retake
+from pipeline.requests.take_again import read_spaces_again
 from schemas.iproto import RequestType, SystemSpace
 from sources.xlog.format.encode import encode_body, encode_row
 from sources.xlog.format.meta import PEER_VERSIONS_KEY
@@ -159,7 +159,7 @@ def test_rows_that_are_applied_once_more_keep_the_version(
     deployment = deployment_of(tmp_path, node, executor)
     deployment.run(1)
     with deployment.writer() as (warehouse, writer):
-        message = retake(deployment.config(), warehouse, writer, ["s"], None, "again")
+        message = read_spaces_again(deployment.config(), warehouse, writer, ["s"], None, "again")
     assert "16 rows done again" in message
     assert tuples(deployment) == [*expected(), [MANY + 1, "in the snapshot", 0]]
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from pipeline.requests.take_again import retake
+from pipeline.requests.take_again import read_spaces_again
 from schemas.errors import UnsupportedError
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
@@ -34,7 +34,7 @@ def types(deployment: Deployment) -> Counter[tuple[int | None, str]]:
 def retaken(deployment: Deployment) -> str:
     with deployment.writer() as (warehouse, writer):
         name = f"snapshot {writer.state.epoch}"
-        return retake(deployment.config(), warehouse, writer, ["s"], None, name)
+        return read_spaces_again(deployment.config(), warehouse, writer, ["s"], None, name)
 
 
 def begun(folder: Path) -> Node:
