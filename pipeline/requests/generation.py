@@ -29,7 +29,7 @@ from pipeline.plan.held_rows import has_held_rows
 from pipeline.plan.position import LogSegment
 from pipeline.plan.summary import CONTROL_SPACES, Summary
 from pipeline.plan.tables import CHANGE_TYPES
-from pipeline.retention.changelog import check_kept
+from pipeline.retention.changelog import check_rows_kept
 from pipeline.state import ReplicasetState
 from schemas.errors import UnsupportedError
 from schemas.iproto import SystemSpace
@@ -136,7 +136,7 @@ def plan_healing(
             **where,
             advice="wait until the stream has read up to the snapshot, then ask again",
         )
-    check_kept(tables, one, covered, source)
+    check_rows_kept(tables, one, covered, source)
     rows = _later_rows(tables, one, covered)
     if _has_control(rows, spaces):
         raise UnsupportedError(

@@ -32,8 +32,8 @@ from pipeline.requests.heal import heal
 from pipeline.requests.read_again import Span, Watch, read_source_again
 from pipeline.requests.rebuild import plan_rebuild, write_rebuild
 from pipeline.requests.take_again import newly_included_spaces, read_spaces_again
-from pipeline.retention.cleaning import Cleaning, clean, clean_epochs, cleaning_of
-from pipeline.retention.sources import SourceProgress, source_facts
+from pipeline.retention.cleaning import Cleaning, clean, clean_epochs, plan_cleaning
+from pipeline.retention.sources import SourceProgress, source_progress
 from schemas.errors import AggregatorError
 from schemas.states import RequestKind, RequestState
 from warehouse import epochs, maintenance, requests
@@ -196,9 +196,9 @@ class Service:
     def _cleaning(self, asked: MaintenanceArguments) -> Cleaning:
         writer, sources = self._writer, SourceProgress()
         if asked.retention.asks_sources:
-            sources = source_facts(writer.follower, writer.state, asked.sources)
+            sources = source_progress(writer.follower, writer.state, asked.sources)
         tables = self._warehouse.open_tables
-        return cleaning_of(tables, writer.state, writer.config, asked.retention, sources, asked.keep_days)
+        return plan_cleaning(tables, writer.state, writer.config, asked.retention, sources, asked.keep_days)
 
 
 _BINARY = ("key", "winner_tuple", "loser_tuple")

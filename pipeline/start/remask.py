@@ -74,7 +74,7 @@ def mask_changes(tables: OpenTables, config: Config, state: State) -> Iterator[M
             raise UnsupportedError(f"{table}: {error.reason}", advice="see spaces.masks") from error
         if plan is None:
             if was_masked:
-                log.warning("%s stays masked as it is: its space was dropped", table)
+                log.warning("%s stays masked as before: its space was dropped", table)
         elif plan.mask is not None:
             encoding = encoding_of(plan)
             if not was_masked or masks_differ(tables, encoding):
