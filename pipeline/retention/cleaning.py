@@ -271,7 +271,7 @@ def plan_cleaning(
 def _tombstone_limits(
     state: State, sources: SourceProgress, progress: ReadProgress, days: int
 ) -> tuple[TombstoneLimits | None, list[str]]:
-    """Return which deletions are old enough, and why others stay; None if older rows than any deletion may still come."""
+    """Return which deletions are old enough, None if no one is, and why others stay."""
     epoch = progress.old_epoch(days)
     if epoch is None:
         return None, []
