@@ -29,7 +29,7 @@ class MapEntry:
 
 @dataclass(frozen=True)
 class ReplicasetState:
-    """What is known of a replicaset after the last batch that read its log.
+    """The state of a replicaset after the last batch that read its log.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ from pipeline.changelog.rows import (
 )
 from pipeline.changelog.segment_plan import PENDING_ARROW, SegmentPlan
 from pipeline.commit.epoch import LOW_CARDINALITY
-from pipeline.executors.cells import cells_by_bucket, decode_cell, report_cell
+from pipeline.executors.cells import TASK_CELLS, cells_by_bucket, decode_cell, report_cell
 from pipeline.key_ranges import KeyRanges
 from pipeline.reduce.reduce_plan import ReducePlan
 from pipeline.resolve.records import key_errors_by_lineage
@@ -246,7 +246,7 @@ class _ReadTask:
         tables = self._work.reduce.tables_of(rows["meaning"].to_numpy())
         buckets = self._work.ranges.find_buckets(tables, as_array(rows["key"]))
         rows, buckets = _copy_ranges(rows, tables, buckets, self._work.ranges)
-        for cell in cells_by_bucket(rows, buckets, (self._number << 24) + self._cells):
+        for cell in cells_by_bucket(rows, buckets, self._number * TASK_CELLS + self._cells):
             self._cells += 1
             yield cell
 

@@ -1,1 +1,1 @@
-"""Writes the tables as snapshots and logs of one replicaset; the relay serves these to followers (Tarantool replicas)."""
+"""Writes the tables as snapshots and logs of one replicaset, for the relay and its followers (Tarantool replicas)."""

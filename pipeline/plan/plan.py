@@ -157,9 +157,7 @@ def plan_batch(
     after = {u: state_after_batch(one, parts[u], cluster, summaries[u]) for u, one in decided.items()}
     new_maps = tuple(row for uuid, one in decided.items() for row in new_map_rows(one.before, after[uuid]))
     unknown = {
-        uuid: unknown_ranges(
-            one.before.spaces, one.control, _spaces_with_rows(one, summaries[uuid]), snapshots
-        )
+        uuid: unknown_ranges(one.before.spaces, one.control, _used_spaces(one, summaries[uuid]), snapshots)
         for uuid, one in decided.items()
     }
     after = {
@@ -202,7 +200,7 @@ def plan_batch(
     )
 
 
-def _spaces_with_rows(one: ReplicasetDecision, summary: Summary) -> frozenset[int]:
+def _used_spaces(one: ReplicasetDecision, summary: Summary) -> frozenset[int]:
     """Return the ids of spaces with changes in the batch, or with waiting rows."""
     return one.before.unknown_spaces | {
         space_id for _, space_id, kind in summary.counts if kind in CHANGE_TYPES
@@ -324,10 +322,7 @@ def _follow_vshard(
     control: ControlChanges,
     rows: Sequence[ControlRow],
 ) -> ReplicasetBuckets:
-    """Return vshard's buckets before and after a batch.
-
-    The snapshot of a healing, or of a generation that replaces only some spaces, changes no buckets.
-    """
+    """Return vshard's buckets before and after a batch; a snapshot that heals, or has some spaces, changes none."""
     heals = any(part.heals for part in parts)
     is_new_state = generation is not None and generation.spaces is None and not heals
     if generation is not None and not is_new_state:

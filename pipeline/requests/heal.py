@@ -41,7 +41,7 @@ def heal(
     Parameters
     ----------
     writer : BatchWriter
-        The caller holds its `between`.
+        The caller has acquired its lock `between`.
     source : str
         The source's name in the configuration.
     name : str

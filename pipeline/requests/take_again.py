@@ -52,7 +52,7 @@ def read_spaces_again(
     Parameters
     ----------
     writer : BatchWriter
-        The caller holds its `between`.
+        The caller has acquired its lock `between`.
     spaces : sequence of str
         Names of spaces in Tarantool.
     source : str or None
