@@ -134,7 +134,7 @@ def plan_healing(
         raise UnsupportedError(
             f"the snapshot is at {covered}, the tables are at {dict(one.settled)}",
             **where,
-            advice="wait until the stream has read up to the snapshot, then ask again",
+            advice="wait until the stream has reached it, then ask again",
         )
     check_rows_kept(tables, one, covered, source)
     rows = _later_rows(tables, one, covered)

@@ -67,7 +67,7 @@ def read_spaces_again(
     ConfigurationError
         There is no such source.
     SourceError
-        No snapshot has the spaces, or all snapshots are beyond the tables.
+        No snapshot has the spaces, or the tables have not reached any.
     UnsupportedError
         The snapshot cannot be used.
 
@@ -144,7 +144,7 @@ def _read_source(
 def newest_usable_snapshot(
     directory: Directory, listing: Listing, known: ReplicasetState, source: str
 ) -> LogFile:
-    """Return the newest complete snapshot that is not beyond the tables.
+    """Return the newest complete snapshot that the tables have reached.
 
     Raises
     ------
@@ -158,9 +158,9 @@ def newest_usable_snapshot(
         if not_beyond(vclock, known.settled):
             return file
     raise SourceError(
-        f"all complete snapshots are newer than the tables, which are at {dict(known.settled)}, or there is none",
+        f"there is no complete snapshot that the tables, at {dict(known.settled)}, have reached",
         source=source,
-        advice="wait until the stream has read up to the newest, or take one: box.snapshot(); then ask again",
+        advice="wait until the stream has reached the newest one, or take one: box.snapshot(); then ask again",
     )
 
 

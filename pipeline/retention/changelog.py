@@ -4,7 +4,7 @@ A row stays as long as it may be applied again, or is the only copy:
 
 - rows of the aggregator itself, and rows that define spaces and members: histories need them;
 - rows of spaces that are refused, or whose rows wait for their definition;
-- rows after the newest snapshot that is not beyond the tables: healing, and reading a space again, apply them;
+- rows after the newest snapshot that the tables have reached: healing, and reading a space again, apply them;
 - rows of a replicaset with an open divergence.
 
 Of each instance, all other rows up to an lsn are removed, and `_retention` gets this lsn. So work that would apply them

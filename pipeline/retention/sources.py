@@ -72,7 +72,7 @@ def source_progress(follower: Follower, state: State, names: Iterable[str] = ())
 
 
 def _newest_usable_snapshot(directory: Directory, state: State) -> tuple[str, dict[int, int] | None]:
-    """Return the replicaset of a source, and the vclock of its newest snapshot that is not beyond the tables."""
+    """Return the replicaset of a source, and the vclock of its newest snapshot that the tables have reached."""
     listing = directory.listing()
     uuid = identity_of(directory, listing)
     one = state.replicasets.get(uuid)

@@ -15,7 +15,7 @@ from jobs.aggregate import writer_on
 from jobs.backfill import asked, backfill, policy_of
 from jobs.commands.fix import Moment
 from pipeline.requests.read_again import Span, _bounds, first_time, logs_within
-from pipeline.requests.service import Service
+from pipeline.requests.service import Service, conflict_to_json
 from schemas.errors import ConfigurationError
 from schemas.states import RequestState
 from sources.xlog.directory.listing import LogFile

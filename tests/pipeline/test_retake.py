@@ -84,7 +84,7 @@ def test_only_that_space_changes(tmp_path: Path) -> None:
     before = {name: deployment.rows(name) for name in ("s", "other", "_cluster", "_applier_map", "_gaps")}
     message = asked(deployment, "s")
     assert "s read from 00000000000000000008.snap" in message
-    assert "3 rows done again" in message
+    assert "3 later rows applied again" in message
     assert tuples(deployment) == holds
     for name, rows in before.items():
         assert deployment.rows(name) == rows or name == "s"

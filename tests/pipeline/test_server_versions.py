@@ -160,7 +160,7 @@ def test_rows_that_are_applied_once_more_keep_the_version(
     deployment.run(1)
     with deployment.writer() as (warehouse, writer):
         message = read_spaces_again(deployment.config(), warehouse, writer, ["s"], None, "again")
-    assert "16 rows done again" in message
+    assert "16 later rows applied again" in message
     assert tuples(deployment) == [*expected(), [MANY + 1, "in the snapshot", 0]]
 
 
