@@ -1,8 +1,8 @@
 """Reads single spaces again from a snapshot, while all other spaces and the stream continue.
 
 This is for a space whose earlier rows are missing: one that `spaces.include` left out before, one that was refused
-and can be followed now, or one whose definition is in no file that was read. The newest snapshot that is not beyond the
-tables gives the space's rows; later rows are reapplied from `_changelog` (`pipeline.requests.generation`).
+and can be followed now, or one whose definition is in no file that was read. The newest snapshot that the tables have
+reached gives the space's rows; later rows are reapplied from `_changelog` (`pipeline.requests.generation`).
 `pipeline.requests.heal` does this for a whole replicaset.
 """
 

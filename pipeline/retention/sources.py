@@ -28,8 +28,8 @@ class SourceProgress:
     unreadable : frozenset of str
         The sources in `unread` whose files cannot be read.
     snapshots : mapping of str to mapping of int to int
-        By replicaset uuid: the vclock, in the replicaset's ids, of the newest complete snapshot that is not beyond the
-        tables.
+        By replicaset uuid: the vclock, in the replicaset's ids, of the newest complete snapshot that the tables
+        have reached.
 
     """
 
