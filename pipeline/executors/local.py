@@ -216,7 +216,7 @@ class _ChangelogStage:
         return found
 
     def divergences(self) -> list[Divergence]:
-        """Return the divergences of rows that were read before."""
+        """Return the divergences between rows that are read again and `_changelog`."""
         read: dict[int, list[pa.RecordBatch]] = {}
         for number, one in zip(self._numbers, self._rows, strict=True):
             if one.read_before is not None:

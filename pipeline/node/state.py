@@ -80,7 +80,7 @@ class EpochMark:
     tables: Mapping[str, TableVersion] = field(default_factory=dict)
 
     def packed(self) -> list[Any]:
-        """Return the values in the stream's row for it."""
+        """Return the values that `epoch_tuple` stores."""
         tables = {name: [one.version, one.digest] for name, one in sorted(self.tables.items())}
         return [self.epoch, self.committed_at, tables]
 

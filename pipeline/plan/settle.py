@@ -166,6 +166,7 @@ def _follow_lsns(
     leader: str | None,
     local: dict[str, int],
 ) -> tuple[dict[tuple[int, int], int], tuple[LsnGap, ...], dict[int, int]]:
+    """Return the low watermarks, the gaps, and the vclock after the runs; advances `local`."""
     low_watermarks: dict[tuple[int, int], int] = {}
     gaps: list[LsnGap] = []
     by_segment: dict[int, list[LsnRun]] = {segment: [] for segment in segments}

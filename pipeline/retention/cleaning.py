@@ -65,7 +65,7 @@ _COLUMNS = ("space", "key", "state", "timestamp", "epoch")
 
 @dataclass(frozen=True)
 class TombstoneLimits:
-    """The last epoch in which, and the time of the log before which, a deletion was made that is old enough."""
+    """Limits of removable deletions: read in `epoch` or before, and made before `time`, by the rows' timestamps."""
 
     epoch: int
     time: datetime
