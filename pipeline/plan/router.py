@@ -60,8 +60,8 @@ def _unread_reason(space: Space) -> str:
             "lists them, or a range was split and shares them; follow it from its first log (start: logs)"
         )
     return (
-        f"its rows from before the snapshot may not be in it: this version does not know its engine {space.engine}; "
-        "follow it from its first log (start: logs)"
+        f"its rows from before the snapshot may be missing: its engine is {space.engine}, and this "
+        "version does not know whether a snapshot contains them; follow it from its first log (start: logs)"
     )
 
 
