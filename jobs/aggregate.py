@@ -150,14 +150,16 @@ def aggregate(config: Config, *, once: bool = False) -> State:
             watches.append(lambda _done: peers.follow())
         writer = writer_on(spark, config, warehouse, lock)
         service = Service(spark, warehouse, config, writer)
-        service.take_up()
+        service.read_newly_included_spaces()
         with lineage_events(config, spark.version, lambda: writer.state.versions) as around:
             batches = StreamWriter(
                 warehouse, config, writer, lambda done: [watch(done) for watch in watches], around
             )
             query = start_stream(spark, config, writer, batches, once=once)
             try:
-                progress.follow(query, lambda: keep_connected(writer, peers, has_epoch=service.glance() > 0))
+                progress.follow(
+                    query, lambda: keep_connected(writer, peers, has_epoch=service.serve_if_due() > 0)
+                )
             finally:
                 try:
                     batches.finish()

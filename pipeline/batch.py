@@ -95,11 +95,11 @@ class BatchWriter:
     warehouse : Warehouse
     config : Config
     follower : Follower
-        Of the deployment's sources.
+        Follows the deployment's sources.
     lock : WriterLock
         The acquired lock.
     state : State
-        As loaded (`pipeline.commit.load`).
+        The loaded state (`pipeline.commit.load`).
     distributed : callable, optional
         Makes the executor of a batch that does not fit the driver's memory; by default all batches are done locally.
 
@@ -248,7 +248,7 @@ class BatchWriter:
                 self._changelog_files(again),
                 self._healed() if again else (),
                 self._own_rows(plan),
-                () if healing is None else healing.again,
+                () if healing is None else healing.reapplied,
             ),
             prepared,
         )

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pipeline.plan.generation import find_generation
 from pipeline.plan.position import LogSegment
 from pipeline.plan.summary import Summary
-from pipeline.plan.upgrades import schema_version
+from pipeline.plan.upgrades import server_version_in_schema
 from pipeline.state import ReplicasetState, State
 from pipeline.waiting import STORED_NAMES, PendingRows, read_pending, waiting_segment
 from schemas.iproto import SystemSpace
@@ -89,7 +89,7 @@ def _schema_versions(segment: Segment, meta: Meta, limits: reader.Limits) -> Ite
     for batch in reader.read_rows(
         fs, path, meta.length, segment.begin, selection, Mode.DROPMALFORMED, exact=True, limits=limits
     ):
-        versions = map(schema_version, batch.column("tuple").to_pylist())
+        versions = map(server_version_in_schema, batch.column("tuple").to_pylist())
         yield from (version for version in versions if version is not None)
 
 
@@ -185,9 +185,9 @@ def pending_rows(
     state : State
         Before the batch.
     segments : sequence of LogSegment
-        Of the batch.
+        The batch's segments.
     summaries : mapping of str to Summary
-        Of these segments, by replicaset uuid.
+        The summaries of these segments, by replicaset uuid.
 
     """
     waiting = [

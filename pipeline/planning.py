@@ -88,7 +88,7 @@ class Planner:
             parts, whole = _with_pending(own, summaries, pending, known, watched)
             parts, whole = [*(one.segment for one in released), *parts], with_released_counts(whole, released)
             if healing is not None:
-                parts, whole = healing.of_segments(parts), healing.of_summaries(whole)
+                parts, whole = healing.mark_segments(parts), healing.add_counts(whole)
             plan = plan_batch(self.config, self.state, parts, whole, self.allocate, self.router)
             found, more = sync_spaces(self.state, plan.controls), watched_spaces(self.state, plan.controls)
             if _is_subset(found, known) and _is_subset(more, watched):

@@ -29,7 +29,7 @@ class MapEntry:
 
 @dataclass(frozen=True)
 class ReplicasetState:
-    """What is known of a replicaset after the last batch that read its log.
+    """The state of a replicaset after the last batch that read its log.
 
     Parameters
     ----------
@@ -59,8 +59,8 @@ class ReplicasetState:
     local_lsns : mapping of str to int
         For each instance uuid, the lsn of the last change of a local space that is in `_changelog`.
     id_translations : mapping of str to mapping of int to int
-        For each source whose `_cluster` differs from `cluster` (document 001), a mapping of the source's replica ids to
-        those of `cluster`.
+        For each source whose `_cluster` differs from `cluster` (document 001), the replica id in `cluster` of each of
+        the source's replica ids that differs.
     has_loss : bool
         Whether rows of its log are lost, or differ from another member's: then an INSERT does not prove that its key is
         new.
@@ -136,7 +136,7 @@ class State:
     own_lsn : int
         The lsn of the aggregator's last change of `_cluster` that is in `_changelog`.
     settings : str or None
-        The settings of the last batch (`pipeline.plan.settings`); None where an older version did not store them.
+        The settings of the last batch (`pipeline.plan.settings`); None if an older version did not store them.
     undecided_buckets : frozenset of int
         vshard's buckets that seem active in two replicasets, while one of the two logs may not be read far enough.
 
@@ -161,7 +161,7 @@ class State:
         return {uuid: dict(one.settled) for uuid, one in self.replicasets.items()}
 
     def start_vclocks(self) -> dict[str, dict[int, int]]:
-        """Return, by replicaset uuid, a vclock from which any source of the replicaset can be read without a gap."""
+        """Return a vclock from which any source of a replicaset can be read without a gap, by replicaset uuid."""
         return {uuid: _lowest_vclock(one) for uuid, one in self.replicasets.items()}
 
     def waiting_vclocks(self) -> dict[str, dict[int, int]]:

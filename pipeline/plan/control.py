@@ -59,7 +59,7 @@ class SpaceDefinition:
 
 @dataclass(frozen=True)
 class IdRegistration:
-    """A row of `_cluster`: from `position` on, `local_id` belongs to the instance `uuid`, or to none (None)."""
+    """A row of `_cluster`: from `position` on, `local_id` belongs to the instance `uuid`, or (None) to no instance."""
 
     position: LogPosition
     local_id: int
@@ -209,7 +209,7 @@ class _ControlFollower:
             return
         old = self.spaces.get(space_id)
         if old is None and row.type == "REPLACE":
-            return  # it changes a space whose creation is in no file that was read
+            return  # it changes a space, and the space's creation is in no file that was read
         name = space_id if old is None else old.decoded().name
         new = self._tuple_after(None if old is None else old.space, row, [space_id], [0, name])
         if new is not None:

@@ -60,7 +60,7 @@ class SnapshotGeneration:
 
 
 def find_generation(known: ReplicasetState | None, parts: Sequence[LogSegment]) -> SnapshotGeneration | None:
-    """Return the generation that a batch begins with, or None. A replicaset's very first snapshot is no generation.
+    """Return the generation that a batch begins with, or None. A replicaset's very first snapshot is not one.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ NO_TABLE = -1
 WAS_LEFT_OUT = "it was left out before, so its earlier rows are not here; `aggregator snapshot` reads them"
 """The reason to refuse a space that the configuration includes now, and excluded before."""
 IN_SNAPSHOTS = ("memtx", "blackhole")
-"""Engines whose rows are all in a snapshot, or that have none. Vinyl's rows are in other files; others' may be."""
+"""Engines whose rows are all in a snapshot, or that have none. Rows of vinyl are in other files; of others, maybe."""
 
 _OTHER_SPACE = -2
 """In place of a lineage number: the table belongs to a space without rows in the batch."""
@@ -51,7 +51,7 @@ class Meaning:
     ----------
     since : LogPosition
     version : int
-        Number of the schema version, `NO_TABLE` where rows go to no table.
+        Number of the schema version, `NO_TABLE` if rows go to no table.
     lineage : int
         Number of the lineage, or `NO_TABLE`.
     era : int
@@ -216,7 +216,7 @@ def build_history(
     vinyl: Mapping[int, frozenset[int]] | None = None,
     unknown: Mapping[int, UnknownRanges] | None = None,
 ) -> History:
-    """Return the history of a batch.
+    """Return what each space id means at each position of a batch.
 
     Parameters
     ----------
@@ -228,7 +228,7 @@ def build_history(
     snapshots : frozenset of int
         Segments that are snapshots without the rows of vinyl spaces.
     vinyl : mapping of int to frozenset of int, optional
-        For such a segment, ids of vinyl spaces whose rows are read from other files with it.
+        For each of these segments, ids of the vinyl spaces whose rows are read with it, from other files.
     unknown : mapping of int to mapping, optional
         By replicaset id, the ranges of the log in which spaces are unknown.
 
@@ -312,7 +312,7 @@ class _HistoryBuilder:
             self._hold(key, track, change)
             return
         if change.kind is SpaceEvent.RENEWED and self._is_unread(space, change.position):
-            return  # the definition that the snapshot repeats refuses it
+            return  # the snapshot's own definition of the space refuses it
         if change.kind is SpaceEvent.RENEWED and track.is_followed:
             lineage = self._lineages[track.lineage]
             self._lineages[track.lineage] = replace(lineage, is_renewed=True)

@@ -23,7 +23,7 @@ class LogSegment:
         The instance that wrote the file.
     is_snapshot : bool
     vclock : mapping of int to int
-        The VClock in the file's header; empty for waiting rows.
+        The vclock in the file's header; empty for waiting rows.
     server_version : str or None
         The Tarantool version that wrote the segment's first row.
     peer_versions : mapping of int to str

@@ -7,7 +7,7 @@ Pure: a summary and the vclock read so far in, a `Settlement` out. Three rules:
 - Rows of a synchronous transaction wait for the row that settles it, and so do all later rows: while a transaction is
   in Tarantool's limbo, all later ones queue behind it (`src/box/txn_limbo.c`).
   CONFIRM (lsn) commits the owner's transactions up to lsn. ROLLBACK (lsn) rolls back its transactions whose last row
-  has this lsn or a later one. PROMOTE and DEMOTE do both: up to lsn, and beyond it.
+  has this lsn or a later one. PROMOTE and DEMOTE (lsn) commit those up to lsn, and roll back the later ones.
 
 `pipeline.changelog` writes the rows with these states.
 """
@@ -62,7 +62,7 @@ class Settlement:
     rolled_back : tuple of RolledBackRows
     gaps : tuple of LsnGap
     bridged : tuple of LsnGap
-        Gaps whose rows are missing, but contained in a later snapshot.
+        Gaps whose rows are missing, but whose effects are in a later snapshot.
     vclock : dict of int to int
         The highest lsn read of each replica id, also of waiting rows; component 0 belongs to the last segment's
         instance.
@@ -89,7 +89,7 @@ class Settlement:
         """Return whether a row takes effect in this batch: not read before, not waiting, not rolled back."""
         if self.waits_from is not None and row.position >= self.waits_from:
             return False
-        if row.replica_id is None:  # a snapshot's
+        if row.replica_id is None:  # in a snapshot
             return True
         origin = row.replica_id
         if row.lsn is not None and row.lsn <= self.low_watermarks.get((row.position.segment, origin), -1):
@@ -171,6 +171,7 @@ def _follow_lsns(
     leader: str | None,
     local: dict[str, int],
 ) -> tuple[dict[tuple[int, int], int], tuple[LsnGap, ...], dict[int, int]]:
+    """Return the low watermarks, the gaps, and the vclock after the runs; advances `local`."""
     low_watermarks: dict[tuple[int, int], int] = {}
     gaps: list[LsnGap] = []
     by_segment: dict[int, list[LsnRun]] = {segment: [] for segment in segments}

@@ -143,7 +143,7 @@ def control_rows(
     rows : pyarrow.RecordBatch
         Columns of `schemas.xrow.XROW_FIELDS`.
     headers : Headers
-        Of the same rows.
+        The headers of the same rows.
     segment : int
         The segment's number in the batch.
     watched : iterable of int
@@ -189,7 +189,7 @@ def summarize(
     if rows == 0:
         return Summary()
     replica = np.where(headers.replica_id == ABSENT, LOCAL_ID, headers.replica_id).astype(np.int64)
-    # Rows of a snapshot are numbered too, but these are no lsns: only a row with a replica id has an lsn.
+    # The numbers of a snapshot's rows are not lsns: only a row with a replica id has an lsn.
     named = (headers.replica_id != ABSENT) | (headers.group_id == GROUP_LOCAL)
     lsn = np.where(named, headers.lsn, ABSENT)
     # An asynchronous transaction that queues behind a synchronous one has WAIT_SYNC alone (`src/box/txn.c`).

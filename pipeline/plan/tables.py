@@ -249,9 +249,9 @@ def current_table_plan(state: State, config: Config, table: str) -> TablePlan | 
     return table_plan(table, definitions, config, state, keys=_keys_by_table(state).get(table, {}))
 
 
-def has_changes(lineage: Lineage, counts: Mapping[tuple[int, int], frozenset[str]]) -> bool:
-    """Return whether a batch has rows of a lineage, or changes its versions in another way."""
-    return lineage.changes_base or (lineage.replicaset_id, lineage.space_id) in counts
+def has_changes(lineage: Lineage, types: Mapping[tuple[int, int], frozenset[str]]) -> bool:
+    """Return whether a batch (its `change_types`) has rows of a lineage, or changes its versions in another way."""
+    return lineage.changes_base or (lineage.replicaset_id, lineage.space_id) in types
 
 
 def _last_versions(history: History) -> dict[int, int]:
@@ -262,14 +262,14 @@ def _last_versions(history: History) -> dict[int, int]:
     return found
 
 
-def active_lineages(history: History, counts: Mapping[tuple[int, int], frozenset[str]]) -> tuple[bool, ...]:
-    """Return for each lineage whether the batch may change its versions.
+def active_lineages(history: History, types: Mapping[tuple[int, int], frozenset[str]]) -> tuple[bool, ...]:
+    """Return for each lineage whether the batch (its `change_types`) may change its versions.
 
-    Rows of a space that was refused before go to no table, so they change none.
+    Rows of a space that was refused before go to no table, so they change no versions.
     """
     followed = _last_versions(history)
     return tuple(
-        one.changes_base or (number in followed and has_changes(one, counts))
+        one.changes_base or (number in followed and has_changes(one, types))
         for number, one in enumerate(history.lineages)
     )
 
@@ -303,8 +303,8 @@ def plan_tables(
         By replicaset id.
 
     """
-    counts, last = change_types(summaries), _last_versions(history)
-    is_active = active_lineages(history, counts)
+    last = _last_versions(history)
+    is_active = active_lineages(history, change_types(summaries))
     active = [lineage for lineage, one in zip(history.lineages, is_active, strict=True) if one]
     touched = {lineage.table for lineage in active}
     touched |= {lineage.base_table for lineage in active if lineage.leaves_base and lineage.base_table}

@@ -3,9 +3,9 @@
 Pure: the rows of `_bucket` in, states and their log positions out (`schemas.vshard` explains who writes which state).
 "Bucket" means vshard's bucket here, not that of a distributed batch.
 
-A bucket is *doubled* if it is active in two replicasets at once. It may only seem so while one log is read less far
-than the other, and the move comes later. So it is judged once each log is read beyond the time at which the other
-replicaset received the bucket, by the timestamps of the rows.
+A bucket is *doubled* if it is active in two replicasets at once. It may only seem so while one log is not yet read up
+to the move. So a bucket is judged when each log is read beyond the time at which the other replicaset received the
+bucket, by the timestamps of the rows.
 
 A replicaset deletes the tuples of a bucket that it has sent away. Its rows from there on wait until the destination's
 log is read, else the tables would lack these keys meanwhile (`first_awaited_departure`). The destination activates a
@@ -57,7 +57,7 @@ class VshardBucket:
         When the replicaset received the bucket: the timestamp of its row `receiving`, or else of its first row (in a
         snapshot, the time at which the snapshot was written).
     timestamp : datetime or None
-        The timestamp of the row with this state.
+        The timestamp of the row that set this status.
     doubled_with : frozenset of int
         Ids of the other replicasets in which the bucket is active.
 
@@ -75,7 +75,7 @@ Buckets = Mapping[int, VshardBucket]
 
 @dataclass(frozen=True)
 class BucketEvent:
-    """A change of a bucket's status at a position; None if the replicaset does not have the bucket any more."""
+    """A change of a bucket's status; `status` is None if the replicaset does not have the bucket any more."""
 
     position: LogPosition
     bucket: int
@@ -83,7 +83,7 @@ class BucketEvent:
 
 
 MOVE_WAIT = timedelta(minutes=1)
-"""How much of a log is read, by the timestamps of its rows, before it no longer waits for a bucket's destination."""
+"""How long a source's rows wait for the log of a bucket's destination: by the rows' timestamps, not by the clock."""
 
 CLOCKS_DIFFER = timedelta(seconds=1)
 """The largest difference that is expected between the clocks of two servers."""
@@ -290,7 +290,7 @@ def has_arrived(departure: Departure, others: Mapping[str, BucketProgress]) -> b
         peer = str(UUID(departure.peer))
         candidates = [others[peer]] if peer in others else []
     except (TypeError, ValueError):
-        candidates = list(others.values())  # vshard names the peer, and no log has the uuid of a name
+        candidates = list(others.values())  # the peer is a name, and no log has the uuid of a name
     return not candidates or any(_has_arrived_at(departure, one) for one in candidates)
 
 

@@ -1,16 +1,15 @@
-"""Some spaces read again from a snapshot, while all others, and the stream, continue as they are.
+"""Reads single spaces again from a snapshot, while all other spaces and the stream continue.
 
-A space whose earlier rows are missing is taken up so: one that was left out (`spaces.include`), one that was refused
-and can be followed now, one whose definition is in no file that was read. The newest snapshot that the tables have
-come to says what the space held; the rows since are applied once more from `_changelog`
-(`pipeline.requests.generation`). Not here: a whole replicaset (`pipeline.requests.heal`), who may write
-(`pipeline.requests.service`).
+This is for a space whose earlier rows are missing: one that `spaces.include` left out before, one that was refused
+and can be followed now, or one whose definition is in no file that was read. The newest snapshot that the tables have
+reached gives the space's rows; later rows are reapplied from `_changelog` (`pipeline.requests.generation`).
+`pipeline.requests.heal` does this for a whole replicaset.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from config.deployment import Config
@@ -18,8 +17,8 @@ from pipeline.batch import BatchWriter
 from pipeline.plan.history import WAS_LEFT_OUT, Refusal
 from pipeline.plan.router import build_router
 from pipeline.plan.tables import check_space
-from pipeline.requests.generation import healing_of
-from pipeline.requests.heal import known_replicaset, logged_behind, named, read_snapshot
+from pipeline.requests.generation import plan_healing
+from pipeline.requests.heal import gap_texts, hashes_after, known_replicaset, read_snapshot
 from pipeline.requests.read_again import follower_of
 from pipeline.state import ReplicasetState, State
 from schemas.errors import AggregatorError, SourceError, TupleError
@@ -39,7 +38,7 @@ CONTROL = frozenset(int(space) for space in (SystemSpace.SPACE, SystemSpace.INDE
 """System spaces that are read with a space."""
 
 
-def retake(
+def read_spaces_again(
     config: Config,
     warehouse: Warehouse,
     writer: BatchWriter,
@@ -48,29 +47,29 @@ def retake(
     name: str,
     cores: int = 1,
 ) -> str:
-    """Read some spaces from a snapshot, and return what was done.
+    """Read some spaces from a snapshot, and return a report.
 
     Parameters
     ----------
     writer : BatchWriter
-        The caller holds its `between`.
+        The caller has acquired its lock `between`.
     spaces : sequence of str
         Names of spaces in Tarantool.
     source : str or None
-        Name in the configuration; by default one source of each replicaset that has such a space.
+        The source's name in the configuration; by default one source of each replicaset with such a space.
     name : str
-        Of the batches, in `_epochs`.
+        The query id of the batches in `_epochs`, without the replicaset's number.
     cores : int
-        So many tasks read at a time.
+        The number of tasks that read at a time.
 
     Raises
     ------
     ConfigurationError
         There is no such source.
     SourceError
-        No snapshot has the spaces, or the tables have not come to it.
+        No snapshot has the spaces, or the tables have not reached any.
     UnsupportedError
-        The snapshot cannot be taken, with the reason.
+        The snapshot cannot be used.
 
     """
     sources = [source] if source is not None else _sources(config, writer.state)
@@ -78,7 +77,9 @@ def retake(
     reasons: list[AggregatorError] = []
     for one in sources:
         try:
-            uuid, message = _retake(config, warehouse, writer, spaces, one, (name, frozenset(done)), cores)
+            uuid, message = _read_source(
+                config, warehouse, writer, spaces, one, (name, frozenset(done)), cores
+            )
             done[uuid] = message or done.get(uuid, "")
         except SourceError as error:
             reasons.append(error)
@@ -90,12 +91,12 @@ def retake(
 
 
 def _sources(config: Config, state: State) -> list[str]:
-    """Return the sources, those first that were read last."""
+    """Return the names of the sources; those that the stream reads now come first."""
     leaders = {one.last_source for one in state.replicasets.values()}
     return sorted((one.name for one in config.sources), key=lambda name: name not in leaders)
 
 
-def _retake(
+def _read_source(
     config: Config,
     warehouse: Warehouse,
     writer: BatchWriter,
@@ -104,7 +105,7 @@ def _retake(
     batch: tuple[str, frozenset[str]],
     cores: int,
 ) -> tuple[str, str | None]:
-    """Read some spaces of one source; return its replicaset, and what was done, None where it was done before."""
+    """Read some spaces of one source; return its replicaset, and a report, None if the replicaset is in `batch[1]`."""
     name, done = batch
     follower = follower_of(config, writer, source, cores)
     directory = follower.directory(source)
@@ -114,7 +115,7 @@ def _retake(
         raise SourceError("its replicaset has no tables yet", source=source, advice="start the stream")
     if known.uuid in done:
         return known.uuid, None
-    snapshot = snapshot_within(directory, listing, known, source)
+    snapshot = newest_usable_snapshot(directory, listing, known, source)
     ids = space_ids(directory, snapshot, spaces)
     if not ids:
         raise SourceError(
@@ -124,29 +125,31 @@ def _retake(
             advice="take a new one: box.snapshot()",
         )
     follower.options = replace(follower.options, spaces=CONTROL | ids.keys())
-    healing = healing_of(
+    healing = plan_healing(
         *(warehouse.open_tables, known, source, shared(snapshot.vclock)),
-        lambda: logged_behind(directory, listing, snapshot, known.id_translations.get(source, {})),
+        lambda: hashes_after(directory, listing, snapshot, known.id_translations.get(source, {})),
         frozenset(ids),
     )
     rows = read_snapshot(writer, follower, source, snapshot, healing, f"{name} {known.id}")
     message = f"{source}: {', '.join(sorted(ids.values()))} read from {snapshot.name}: {rows} rows, "
-    message += f"{sum(healing.counts.values())} rows done again behind it"
+    message += f"and {sum(healing.counts.values())} later rows applied again"
     now = writer.state.replicasets[known.uuid].refused
     for space_id in ids.keys() & now.keys():
         message += f"; {ids[space_id]} is refused: {now[space_id]}"
-    if healing.left:
-        message += f"; its replicaset still diverges, see --heal: {named(healing.left)}"
+    if healing.left_open:
+        message += f"; its replicaset still diverges, see --heal: {gap_texts(healing.left_open)}"
     return known.uuid, message
 
 
-def snapshot_within(directory: Directory, listing: Listing, known: ReplicasetState, source: str) -> LogFile:
-    """Return the newest complete snapshot that the tables have come to.
+def newest_usable_snapshot(
+    directory: Directory, listing: Listing, known: ReplicasetState, source: str
+) -> LogFile:
+    """Return the newest complete snapshot that the tables have reached.
 
     Raises
     ------
     SourceError
-        There is none.
+        There is no such snapshot.
 
     """
     ids = known.id_translations.get(source, {})
@@ -155,14 +158,14 @@ def snapshot_within(directory: Directory, listing: Listing, known: ReplicasetSta
         if not_beyond(vclock, known.settled):
             return file
     raise SourceError(
-        f"there is no complete snapshot that the tables, at {dict(known.settled)}, have come to",
+        f"there is no complete snapshot that the tables, at {dict(known.settled)}, have reached",
         source=source,
-        advice="let the stream come to the newest one, or take one: box.snapshot(); then ask again",
+        advice="wait until the stream has reached the newest one, or take one: box.snapshot(); then ask again",
     )
 
 
 def space_ids(directory: Directory, snapshot: LogFile, spaces: Sequence[str]) -> dict[int, str]:
-    """Return the ids of some spaces in a snapshot, with their names."""
+    """Return the names of those spaces that a snapshot has, by space id."""
     found = {}
     wanted = Selection(spaces=frozenset({int(SystemSpace.SPACE)}))
     for batch in reader.read_rows(
@@ -172,14 +175,14 @@ def space_ids(directory: Directory, snapshot: LogFile, spaces: Sequence[str]) ->
             try:
                 space = space_of(fields_of(packed, "a row of _space"), None)
             except TupleError:
-                continue  # no server writes such a row; a space of its name is not found
+                continue  # malformed; no server writes such a row
             if space.name in spaces:
                 found[space.id] = space.name
     return found
 
 
-def left_out(config: Config, state: State) -> dict[str, list[str]]:
-    """Return the spaces that the configuration wants now and did not want before, by replicaset uuid."""
+def newly_included_spaces(config: Config, state: State) -> dict[str, list[str]]:
+    """Return the spaces that the configuration includes now and excluded before, by replicaset uuid."""
     route = build_router(config.spaces, check_space)
     found: dict[str, list[str]] = {}
     for uuid, one in state.replicasets.items():
@@ -192,8 +195,3 @@ def left_out(config: Config, state: State) -> dict[str, list[str]]:
             if table is not None and not isinstance(table, Refusal):
                 found.setdefault(uuid, []).append(space.name)
     return found
-
-
-def missing_names(found: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the names of `left_out`, each once."""
-    return sorted({name for names in found.values() for name in names})

@@ -32,7 +32,7 @@ def open_writer(
     Parameters
     ----------
     lock : WriterLock
-        The held lock.
+        The acquired lock.
     distributed : callable, optional
         Makes the executor of large batches; by default all batches are done in this process.
     tasks : int
