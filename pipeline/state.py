@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from schemas.iproto import VCLOCK_MAX
-from schemas.space import KeyParts
+from schemas.space import KeyParts, Space
 
 if TYPE_CHECKING:
     from pipeline.plan.control import SpaceDefinition
@@ -52,6 +52,8 @@ class ReplicasetState:
         For each space id, all primary keys that the space has had so far (`schemas.space.key_parts`).
     refused : mapping of int to str
         For each space whose rows go to `_changelog` only, the reason.
+    followed : mapping of int to Space
+        For each refused space that has rows in its table, the last definition by which its rows were followed.
     leader : str or None
         The instance whose log was read last; component 0 of `settled` and `read` counts its local changes.
     last_source : str or None
@@ -89,6 +91,7 @@ class ReplicasetState:
     tables: Mapping[int, str] = field(default_factory=dict)
     primary_keys: Mapping[int, frozenset[KeyParts]] = field(default_factory=dict)
     refused: Mapping[int, str] = field(default_factory=dict)
+    followed: Mapping[int, Space] = field(default_factory=dict)
     leader: str | None = None
     last_source: str | None = None
     local_lsns: Mapping[str, int] = field(default_factory=dict)
@@ -100,6 +103,16 @@ class ReplicasetState:
     views: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     buckets: Mapping[int, VshardBucket] = field(default_factory=dict)
     log_time: datetime | None = None
+
+    def definition(self, space_id: int) -> Space | None:
+        """Return the definition of the rows that a space has in its table; None where it has none there.
+
+        The rows of a refused space stay as they were, so its newer definitions say nothing of them.
+        """
+        if space_id in self.refused:
+            return self.followed.get(space_id)
+        rows = self.spaces.get(space_id)
+        return None if rows is None else rows.decoded()
 
     @property
     def has_waiting_rows(self) -> bool:

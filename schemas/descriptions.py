@@ -51,6 +51,7 @@ COLUMNS: Mapping[str, str] = {
     "file": "Name of the log file.",
     "first_lsn": "First lsn of the range.",
     "first_seen": "When the instance was registered here.",
+    "followed": "Of a refused space: the definition of the rows that it has in its table, as JSON.",
     "format": "Format of the space, as JSON.",
     "found_at": "When the range was found.",
     "global_id": "Global id of the instance.",

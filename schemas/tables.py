@@ -113,9 +113,12 @@ SCHEMA = _schema(
     space_tuple=_BINARY,
     index_tuples=MapType(_INT, _BINARY),
     keys=_STRING,
+    followed=_STRING,
 )
 """`_schema`: each version of each space; `space_tuple` and `index_tuples` are its rows of `_space`, `_index`; `keys`
-are the primary keys that it has had since it was created, as JSON."""
+are the primary keys that it has had since it was created, as JSON. `followed` is, of a refused space, the definition of
+the rows that it has in its table, as JSON (`null` where it has none there); null in rows of other spaces, and in those
+that a release without this column wrote."""
 
 VERSIONS = _schema(
     space=_STRING,

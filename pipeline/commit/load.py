@@ -91,6 +91,9 @@ def load_state(warehouse: Warehouse) -> State:
                 for s in spaces
                 if s.replicaset_id == own and (reason := refusal_reason(s.state)) is not None
             },
+            followed={
+                s.space_id: s.followed for s in spaces if s.replicaset_id == own and s.followed is not None
+            },
             last_source=leaders.get(uuid),
             leader=_leader(table, own, components, settled.get(LOCAL_ID)),
             local_lsns=_local_lsns(table, own, components),

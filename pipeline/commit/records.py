@@ -47,6 +47,7 @@ def _version(now: ReplicasetState, space_id: int, change: SpaceChange | None) ->
         rows.space,
         rows.indexes,
         now.primary_keys.get(space_id, frozenset()),
+        now.followed.get(space_id),
     )
 
 

@@ -172,10 +172,10 @@ def _sharded_tables(one: ReplicasetState) -> dict[str, tuple[int, str]]:
     """Return the tables of a replicaset's sharded spaces, with the field index and the column of the bucket's id."""
     found = {}
     for space_id, table in one.tables.items():
-        rows = one.spaces.get(space_id)
+        rows, space = one.spaces.get(space_id), one.definition(space_id)
         place = None if rows is None else shard_field(rows.indexes.values())
-        if rows is not None and place is not None and place < len(rows.decoded().fields):
-            found[table] = (place, column_name(rows.decoded().fields[place].name))
+        if space is not None and place is not None and place < len(space.fields):
+            found[table] = (place, column_name(space.fields[place].name))
     return found
 
 
@@ -190,27 +190,32 @@ def _versions_in_bucket(
         if row["_replicaset_id"] in wanted:
             version = _Version(row["_tuple"], row["_global_id"], row["_lsn"], row["_timestamp"], True)
             found.setdefault(row["_key"], {})[row["_replicaset_id"]] = version
-    within = "PARTITION BY key, replicaset_id ORDER BY epoch DESC"
-    newest = f"SELECT *, row_number() OVER ({within}) AS place FROM opened WHERE space = '{name}'"
-    for row in _query(
-        tables, "_versions", f"SELECT * FROM ({newest}) WHERE place = 1 AND state = '{VersionState.PRESENT}'"
-    ):
-        own = found.get(row["key"], {})
-        if row["replicaset_id"] in wanted and row["replicaset_id"] not in own:
-            if _field_of(row["tuple"], field) != number:
-                continue
+    for row in _query(tables, "_versions", _LOST.format(table=name), exact):
+        if row["replicaset_id"] in wanted and _field_of(row["tuple"], field) == number:
             version = _Version(row["tuple"], row["global_id"], row["lsn"], row["timestamp"], False)
             found.setdefault(row["key"], {})[row["replicaset_id"]] = version
     return found
 
 
-def _query(tables: OpenTables, table: str, query: str) -> list[dict[str, Any]]:
-    delta = tables.place.open(table)
-    if delta is None:
-        return []
-    rows: list[dict[str, Any]] = pa.table(
-        QueryBuilder().register("opened", delta).execute(query).read_all()
-    ).to_pylist()
+_LOST = f"""
+    SELECT * FROM (
+        SELECT *, row_number() OVER (PARTITION BY key, replicaset_id ORDER BY epoch DESC) AS place
+        FROM opened WHERE space = '{{table}}'
+    ) AS newest LEFT ANTI JOIN other ON newest.key = other._key AND newest.replicaset_id = other._replicaset_id
+    WHERE place = 1 AND state = '{VersionState.PRESENT}'"""
+"""Versions that are not the row. A row's own replicaset may have older versions, also of another bucket."""
+
+
+def _query(tables: OpenTables, table: str, query: str, other: str | None = None) -> list[dict[str, Any]]:
+    """Return the rows of a query over a table, called `opened`, and maybe a second one, called `other`."""
+    engine = QueryBuilder()
+    for name, one in (("opened", table), ("other", other)):
+        delta = None if one is None else tables.place.open(one)
+        if delta is not None:
+            engine = engine.register(name, delta)
+        elif one is not None:
+            return []
+    rows: list[dict[str, Any]] = pa.table(engine.execute(query).read_all()).to_pylist()
     return rows
 
 

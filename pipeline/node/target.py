@@ -144,6 +144,7 @@ def served_spaces(
     """
     by_table: dict[str, list[StoredSpace]] = {}
     left_out: dict[str, str] = {}
+    older = {one.table_name for one in stored if one.followed is not None}
     for one in sorted(stored, key=lambda one: one.replicaset_id):
         if one.table_name is None or one.table_name not in versions:
             continue
@@ -161,7 +162,7 @@ def served_spaces(
             whole = merge_definitions(
                 space_name(table),
                 [NodeSpace(one.space_tuple, one.index_tuples) for one in definitions],
-                has_older=any(one.state != SpaceState.PRESENT for one in definitions),
+                has_older=table in older or any(one.state != SpaceState.PRESENT for one in definitions),
             )
         except TupleError as error:
             left_out[table] = error.reason

@@ -199,6 +199,8 @@ class SpacesBefore:
         For each space of the replicaset, the table that has its versions.
     primary_keys : mapping of int to frozenset
         For each space, all primary keys that it has had so far.
+    followed : mapping of int to Space
+        For each refused space that has rows in its table, their definition.
 
     """
 
@@ -206,6 +208,7 @@ class SpacesBefore:
     refused: Mapping[int, str] = field(default_factory=dict)
     tables: Mapping[int, str] = field(default_factory=dict)
     primary_keys: Mapping[int, frozenset[KeyParts]] = field(default_factory=dict)
+    followed: Mapping[int, Space] = field(default_factory=dict)
 
 
 def build_history(
@@ -293,7 +296,7 @@ class _HistoryBuilder:
             self._follow(key, track, space, table, BEGINNING, base=base)
         elif isinstance(table, Refusal):
             track.reason = table.reason
-            self._freeze(key, track, space, base)
+            self._freeze(key, track, known.followed.get(space_id, space), base)
             if track.lineage != NO_TABLE and is_held(table.reason):
                 # Held rows still show the name of their space in `_changelog`.
                 self._add_meaning(key, Meaning(BEGINNING, self._lineages[track.lineage].eras[0].version))

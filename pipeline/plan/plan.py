@@ -21,6 +21,7 @@ from pipeline.plan.members import IdTranslation, follow_source_ids, in_source_id
 from pipeline.plan.position import BEGINNING, LogPosition, LogSegment
 from pipeline.plan.settings import settings_json
 from pipeline.plan.settle import IsSync, Settlement, settle
+from pipeline.plan.spaces_after import with_history, with_refused_tables
 from pipeline.plan.summary import LOCAL_ID, ControlRow, LsnRun, Summary
 from pipeline.plan.tables import CHANGE_TYPES, TablePlan, plan_tables
 from pipeline.plan.unknown import UnknownRanges, unknown_ranges
@@ -168,7 +169,7 @@ def plan_batch(
     _log_refusals(history, after, decided)
     _log_unknown_types(summaries)
     _log_upgrades(decided, parts, summaries)
-    after = {uuid: _with_history(one, decided[uuid].before, history) for uuid, one in after.items()}
+    after = {uuid: with_history(one, decided[uuid].before, history) for uuid, one in after.items()}
     aggregator = cluster.own
     buckets = {uuid: one.vshard_buckets for uuid, one in decided.items()}
     to_judge = state.undecided_buckets.union(e.bucket for one in buckets.values() for e in one.events)
@@ -184,7 +185,7 @@ def plan_batch(
     return BatchPlan(
         epoch=state.epoch + 1,
         before=state,
-        after=_with_refused_tables(new_state, history, refused),
+        after=with_refused_tables(state, new_state, history, refused),
         segments=tuple(segments),
         settlements={uuid: in_source_ids(one.settlement, one.translations) for uuid, one in decided.items()},
         controls={uuid: one.control for uuid, one in decided.items()},
@@ -418,7 +419,9 @@ def _space_history(
         ids = {change.space_id for change in one.control.changes}
         ids |= {space_id for _, space_id, kind in summaries[uuid].counts if kind in CHANGE_TYPES}
         spaces = {i: known.spaces[i] for i in sorted(ids) if i in known.spaces}
-        before[number] = SpacesBefore(spaces, known.refused, known.tables, known.primary_keys)
+        before[number] = SpacesBefore(
+            *(spaces, known.refused, known.tables, known.primary_keys), followed=known.followed
+        )
     by_number = {after[uuid].id: ranges for uuid, ranges in unknown.items()}
     return build_history(before, changes, router, snapshots, vinyl, by_number)
 
@@ -469,35 +472,3 @@ def _log_upgrades(
                     "no snapshot just before the upgrade: aggregator snapshot SPACE",
                     *(uuid, release_text(new), release_text(old)),
                 )
-
-
-def _with_history(one: ReplicasetState, before: ReplicasetState, history: History) -> ReplicasetState:
-    """Return a replicaset's state with the tables, refusals and primary keys of its spaces after the batch."""
-    seen = {space_id for replicaset_id, space_id in history.tracked if replicaset_id == one.id}
-    tables = {i: table for i, table in before.tables.items() if i not in seen and i in one.spaces}
-    refused = {i: reason for i, reason in before.refused.items() if i not in seen and i in one.spaces}
-    tables |= {i: table for (r, i), table in history.tables.items() if r == one.id}
-    refused |= {r.space_id: r.reason for r in history.refusals if r.replicaset_id == one.id}
-    new = history.primary_keys
-    keys = {
-        i: parts for i, parts in before.primary_keys.items() if i in one.spaces and (one.id, i) not in new
-    }
-    keys |= {i: parts for (r, i), parts in new.items() if r == one.id and parts}
-    return replace(one, tables=tables, refused=refused, primary_keys=keys)
-
-
-def _with_refused_tables(state: State, history: History, refused: Mapping[str, str]) -> State:
-    """Return the state with the spaces of refused tables refused, also spaces that the batch moves out of one."""
-    changed: dict[int, dict[int, str]] = {}
-    for (replicaset_id, space_id), number in history.current.items():
-        lineage = history.lineages[history.meanings[replicaset_id, space_id][-1].lineage]
-        for table in (lineage.base_table, history.versions[number].table):
-            if table is not None and table in refused:
-                changed.setdefault(replicaset_id, {})[space_id] = refused[table]
-    return state.with_replicasets(
-        {
-            uuid: replace(one, refused={**one.refused, **changed[one.id]})
-            for uuid, one in state.replicasets.items()
-            if one.id in changed
-        }
-    )
