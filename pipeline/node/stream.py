@@ -84,6 +84,11 @@ class Stream:
         """What is written, by global id."""
         return self.spool.vclock or {}
 
+    @property
+    def block_bytes(self) -> int:
+        """The most bytes of a transaction."""
+        return self._limit
+
     def identify(self, own_id: int, uuid: str) -> None:
         """Say who signs.
 
