@@ -93,6 +93,8 @@ class BatchExplanation:
     set_aside : sequence of mapping
         New rows of `_quarantine`, grouped by `space`, `reason`, `is_in_table`: `rows`.
     written : sequence of WrittenFiles
+    has_before : bool
+        Whether the epoch before is known. If maintenance has removed it, `waiting` and `written` are empty.
 
     """
 
@@ -105,6 +107,7 @@ class BatchExplanation:
     decisions: Rows
     set_aside: Rows
     written: Sequence[WrittenFiles]
+    has_before: bool = True
 
     @property
     def copies(self) -> int:
@@ -131,7 +134,8 @@ def explain(place: Place, epoch: int) -> BatchExplanation:
             advice="`aggregator status` shows the newest one",
         )
     row = rows[epoch]
-    versions = dict(row["versions"])
+    has_before = epoch == 0 or epoch - 1 in rows
+    versions = dict(row["versions"]) if has_before else {}
     before = dict(rows[epoch - 1]["versions"]) if epoch - 1 in rows else {}
     return BatchExplanation(
         epoch={name: row[name] for name in ("epoch", "query_id", "batch_id", "committed_at", "rows")}
@@ -148,6 +152,7 @@ def explain(place: Place, epoch: int) -> BatchExplanation:
             for table, version in sorted(versions.items())
             if before.get(table) != version
         ],
+        has_before=has_before,
     )
 
 

@@ -168,16 +168,17 @@ def merge_definitions(
 def common_format(formats: Sequence[Sequence[Field]]) -> tuple[Field, ...]:
     """Return the fields, by position, of a format that the tuples of all formats fit.
 
-    The format ends at the first position with different names: later names would be wrong for some tuples.
+    The format ends at the first position with different names: later names would be wrong for some tuples. A field that
+    one of the formats does not reach has the type `any`: tuples of that format may have any value there.
     """
     found: list[Field] = []
     for position in range(max(len(one) for one in formats)):
         there = [one[position] for one in formats if position < len(one)]
         if len({one.name for one in there}) > 1 or there[0].name in {one.name for one in found}:
             break
-        types = {one.type for one in there}
-        nullable = len(there) < len(formats) or any(one.is_nullable for one in there)
-        found.append(Field(there[0].name, types.pop() if len(types) == 1 else "any", nullable))
+        types, in_all = {one.type for one in there}, len(there) == len(formats)
+        nullable = not in_all or any(one.is_nullable for one in there)
+        found.append(Field(there[0].name, types.pop() if in_all and len(types) == 1 else "any", nullable))
     return tuple(found)
 
 
@@ -187,7 +188,9 @@ def with_consistent_types(space: ServedSpace) -> ServedSpace:
     for part in (part for index in space.indexes for part in index.parts):
         if part.field < len(fields) and not part.path and fields[part.field].type == "any":
             fields[part.field] = replace(fields[part.field], type=part.type)
-    for part in space.primary.parts:
+    # Servers let only a secondary tree have nulls, so no tuple has one in another index.
+    full = [index for index in space.indexes if index.id == 0 or index.type != "tree"]
+    for part in (part for index in full for part in index.parts):
         if part.field < len(fields):
             fields[part.field] = replace(fields[part.field], is_nullable=False)
     nullable = {position for position, one in enumerate(fields) if one.is_nullable}

@@ -23,6 +23,9 @@ NOPS = 10_000
 """The maximum number of rows of a transaction of NOPs."""
 
 _HEADER = struct.Struct(">3B 2B BBQ BBd BBI 2B")
+ROW_BYTES = _HEADER.size
+"""The size of a row without its body."""
+
 _MAP_OF_6, _UINT64, _UINT32, _DOUBLE = 0x86, 0xCF, 0xCE, 0xCB
 
 

@@ -84,6 +84,11 @@ class Stream:
         """The vclock of the written rows, by global id."""
         return self.spool.vclock or {}
 
+    @property
+    def block_bytes(self) -> int:
+        """The most bytes of a transaction."""
+        return self._limit
+
     def identify(self, own_id: int, uuid: str) -> None:
         """Set the instance that signs the rows: the aggregator.
 

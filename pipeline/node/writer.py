@@ -300,7 +300,10 @@ class NodeWriter:
             return
         mark = served.mark
         changes = itertools.islice(self._changes(target, mark, before), done, None)
-        parts = _parts(changes, self._transaction_rows)
+        epoch = epoch_tuple(mark, EpochProgress(target.mark, done))
+        parts = _parts(
+            changes, self._transaction_rows, stream.block_bytes - 2 * (len(epoch) + rows.ROW_BYTES)
+        )
         part = next(parts, [])
         for following in parts:
             done += len(part)
@@ -357,9 +360,18 @@ class NodeWriter:
                     stream.put(space, row, at)
 
 
-def _parts(changes: Iterator[NodeRow], size: int) -> Iterator[list[NodeRow]]:
-    """Divide changes into lists of at most `size`."""
-    while part := list(itertools.islice(changes, size)):
+def _parts(changes: Iterator[NodeRow], size: int, limit: int) -> Iterator[list[NodeRow]]:
+    """Divide changes into lists of at most `size` and of at most `limit` bytes; a longer one is a list of its own."""
+    part: list[NodeRow] = []
+    held = 0
+    for one in changes:
+        length = rows.ROW_BYTES + len(one.body)
+        if part and (len(part) == size or held + length > limit):
+            yield part
+            part, held = [], 0
+        part.append(one)
+        held += length
+    if part:
         yield part
 
 
@@ -381,16 +393,17 @@ def _has_same_primary(one: ServedSpace, other: ServedSpace) -> bool:
 def _allowing_both(known: ServedSpace, wanted: ServedSpace) -> ServedSpace:
     """Return a definition that the tuples of both fit, with the indexes that are the same in both."""
     there = {pack(known.index_tuple(index)) for index in known.indexes}
-    kept = {pack(wanted.index_tuple(index)) for index in wanted.indexes}
+    kept = there & {pack(wanted.index_tuple(index)) for index in wanted.indexes}
     count = wanted.field_count if known.field_count == wanted.field_count else 0
     fields = common_format([known.fields, wanted.fields])
-    between = with_consistent_types(replace(known, fields=fields, field_count=count))
-    stay = [
-        index
-        for index in between.indexes
-        if index.id == 0 or (pack(between.index_tuple(index)) in there & kept)
-    ]
-    return replace(between, indexes=tuple(stay))
+
+    def with_those_that_stay(space: ServedSpace) -> ServedSpace:
+        stay = [one for one in space.indexes if one.id == 0 or pack(space.index_tuple(one)) in kept]
+        return replace(space, indexes=tuple(stay))
+
+    # An index that goes says nothing of the new tuples, so it is gone before fields get the types of indexes.
+    between = with_those_that_stay(known)
+    return with_those_that_stay(with_consistent_types(replace(between, fields=fields, field_count=count)))
 
 
 def _seconds(row: EpochRow) -> float:
