@@ -16,7 +16,7 @@ from pipeline.inputs import log_segments, pending_rows, with_members
 from pipeline.plan.history import Router
 from pipeline.plan.plan import Allocator, BatchPlan, plan_batch, sync_spaces, watched_spaces
 from pipeline.plan.position import LogSegment
-from pipeline.plan.summary import Summary, join_summaries, summarize_rows
+from pipeline.plan.summary import Summary, merge_summaries, summarize_rows
 from pipeline.requests.generation import Healing
 from pipeline.state import State
 from pipeline.waiting import PendingRows, released_rows, spaces_awaiting_definition, with_released_counts
@@ -124,16 +124,11 @@ def _with_pending(
     watched: WatchedSpaces,
 ) -> tuple[list[LogSegment], dict[str, Summary]]:
     """Return the segments and summaries, with those of the waiting rows inserted in log order."""
-    first = [one.segment for one in pending if one.segment.segment < 0]
-    behind = [one.segment for one in pending if one.segment.segment >= 0]
     found: dict[str, Summary] = {}
     for uuid, summary in summaries.items():
         spaces = (sync.get(uuid, frozenset()), watched.get(uuid, frozenset()))
         own = [one for one in pending if one.segment.replicaset_uuid == uuid]
-        parts = [
-            (one.segment.segment < 0, summarize_rows(one.rows, one.segment.segment, *spaces)) for one in own
-        ]
-        before = [part for is_first, part in parts if is_first]
-        after = [part for is_first, part in parts if not is_first]
-        found[uuid] = join_summaries([*before, summary, *after]) if parts else summary
-    return [*first, *segments, *behind], found
+        parts = [summarize_rows(one.rows, one.segment.segment, *spaces) for one in own]
+        found[uuid] = merge_summaries([summary, *parts]) if parts else summary
+    whole = [*segments, *(one.segment for one in pending)]
+    return sorted(whole, key=lambda segment: segment.segment), found

@@ -159,7 +159,9 @@ def state_after_batch(
         applier_map=tuple(maps),
         spaces=decision.control.spaces,
         leader=leader,
-        last_source=parts[-1].source,
+        last_source=next(
+            (part.source for part in reversed(parts) if not part.has_waited), before.last_source
+        ),
         local_lsns=before.local_lsns if holds else settlement.local_lsns,
         id_translations=decision.source_ids.translations,
         has_loss=bool(settlement.skipped) or (before.has_loss and not is_renewed),

@@ -294,3 +294,19 @@ def join_summaries(parts: Sequence[Summary]) -> Summary:
         transactions=join_transactions(part.transactions for part in parts),
         last_time=max((part.last_time for part in parts if part.last_time is not None), default=None),
     )
+
+
+def merge_summaries(parts: Sequence[Summary]) -> Summary:
+    """Merge the summaries of different segments, in the order of the segments' numbers."""
+    counts: Counter[tuple[int, int, str]] = Counter()
+    for part in parts:
+        counts.update(part.counts)
+    waiting = (one for part in parts for one in part.transactions.waiting)
+    return Summary(
+        row_count=sum(part.row_count for part in parts),
+        runs=tuple(sorted((run for part in parts for run in part.runs), key=lambda run: run.start)),
+        counts=counts,
+        control=tuple(sorted((row for part in parts for row in part.control), key=lambda row: row.position)),
+        transactions=Transactions(tuple(sorted(waiting, key=lambda one: one.position))),
+        last_time=max((part.last_time for part in parts if part.last_time is not None), default=None),
+    )

@@ -102,7 +102,8 @@ def test_the_rest_of_a_first_snapshot_is_no_generation() -> None:
     assert find_generation(known, [part(0, {0: 9, 1: 5})]) is None
     assert find_generation(None, [part(0, {1: 5})]) is None
     assert find_generation(known, [part(0, {1: 6}, is_snapshot=False), part(1, {1: 6})]) is None
-    found = find_generation(known, [part(-1, {}, is_snapshot=False), part(0, {1: 6, 2: 3})])
+    waiting = replace(part(-1, {}, is_snapshot=False), has_waited=True)
+    found = find_generation(known, [waiting, part(0, {1: 6, 2: 3})])
     assert found == SnapshotGeneration(
         0, {1: 6, 2: 3}, (LsnGap(1, 6, 6, LogPosition(0, 0, 0)), LsnGap(2, 1, 3, LogPosition(0, 0, 0)))
     )
