@@ -6,6 +6,8 @@ Such a row stops its space: the table stays as it is, and the row and the space'
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,7 +30,9 @@ _ANY_KEY = key_plan([Space(0, 0, "", "memtx", (), tuple(KeyPart(i, "scalar") for
 """A key whose parts may have any type: a row's space definition is not known yet where rows are read."""
 
 
-def held_reasons(rows: pa.RecordBatch, headers: Headers, places: NDArray[np.intp]) -> dict[int, str]:
+def held_reasons(
+    rows: pa.RecordBatch, headers: Headers, places: NDArray[np.intp], watched: Iterable[int] = ()
+) -> dict[int, str]:
     """Return the rows that cannot be applied: of each space, the first one after each control row.
 
     Parameters
@@ -39,6 +43,8 @@ def held_reasons(rows: pa.RecordBatch, headers: Headers, places: NDArray[np.intp
         Of the same rows.
     places : intp[k]
         Indices of the control rows, ascending. A space may be followed again after a control row.
+    watched : iterable of int
+        Ids of spaces of which all such rows are returned.
 
     Returns
     -------
@@ -48,10 +54,11 @@ def held_reasons(rows: pa.RecordBatch, headers: Headers, places: NDArray[np.intp
     """
     codes = headers.type
     of_user = (headers.space_id > SYSTEM_ID_MAX) & (headers.group_id != GROUP_LOCAL)
+    all_of = np.isin(headers.space_id, list(watched))
     changes = of_user & (codes > RequestType.SELECT) & (codes <= DML_MAX)
     found = {
         int(i): unsupported_reason(type_name(int(codes[i])))
-        for i in _first_of_each_space(changes & ~_is_applied_type(codes), headers, places)
+        for i in _first_of_each_space(changes & ~_is_applied_type(codes), headers, places, all_of)
     }
     ranges = np.flatnonzero(changes & (codes == RequestType.DELETE_RANGE))
     if len(ranges):
@@ -61,7 +68,7 @@ def held_reasons(rows: pa.RecordBatch, headers: Headers, places: NDArray[np.intp
         texts = dict(zip(ranges.tolist(), errors.to_pylist(), strict=True))
         found |= {
             int(i): f"{HELD_PREFIX}: DELETE_RANGE: {texts[int(i)]}"
-            for i in _first_of_each_space(bad, headers, places)
+            for i in _first_of_each_space(bad, headers, places, all_of)
         }
     return found
 
@@ -97,13 +104,13 @@ def unsupported_reason(name: str) -> str:
 
 
 def _first_of_each_space(
-    mask: NDArray[np.bool_], headers: Headers, places: NDArray[np.intp]
+    mask: NDArray[np.bool_], headers: Headers, places: NDArray[np.intp], all_of: NDArray[np.bool_]
 ) -> NDArray[np.intp]:
-    """Return the indices of each space's first row in a mask, between every two control rows."""
+    """Return the indices of each space's first row in a mask, between every two control rows; all rows in `all_of`."""
     rows = np.flatnonzero(mask)
     pairs = np.searchsorted(places, rows).astype(np.int64) << 32 | headers.space_id[rows].astype(np.int64)
     _, first = np.unique(pairs, return_index=True)
-    found: NDArray[np.intp] = rows[np.sort(first)]
+    found: NDArray[np.intp] = np.union1d(rows[first], rows[all_of[rows]])
     return found
 
 

@@ -85,17 +85,20 @@ class Settlement:
         """The gaps whose rows are lost: rows after them do not wait."""
         return tuple(gap for gap in self.gaps if self.waits_from is None or gap.position < self.waits_from)
 
+    def was_read_before(self, row: ControlRow) -> bool:
+        """Return whether a row's lsn was read before."""
+        if row.replica_id is None or row.lsn is None:
+            return False
+        return row.lsn <= self.low_watermarks.get((row.position.segment, row.replica_id), -1)
+
     def takes_effect(self, row: ControlRow) -> bool:
         """Return whether a row takes effect in this batch: not read before, not waiting, not rolled back."""
         if self.waits_from is not None and row.position >= self.waits_from:
             return False
         if row.replica_id is None:  # a snapshot's
             return True
-        origin = row.replica_id
-        if row.lsn is not None and row.lsn <= self.low_watermarks.get((row.position.segment, origin), -1):
-            return False
-        return not any(
-            r.replica_id == origin
+        return not self.was_read_before(row) and not any(
+            r.replica_id == row.replica_id
             and row.tsn is not None
             and row.tsn >= r.tsn
             and r.since <= row.position < r.until

@@ -147,12 +147,13 @@ def control_rows(
     segment : int
         The segment's number in the batch.
     watched : iterable of int
-        Ids of user spaces whose rows also affect the plan: vshard's `_bucket`.
+        Ids of user spaces whose rows also affect the plan: vshard's `_bucket`, and spaces of which a row that cannot be
+        applied was read before.
 
     """
     controls = np.isin(headers.space_id, [int(space) for space in CONTROL_SPACES])
     controls |= np.isin(headers.type, LIMBO_CODES)
-    held = held_reasons(rows, headers, np.flatnonzero(controls))
+    held = held_reasons(rows, headers, np.flatnonzero(controls), watched)
     controls[list(held)] = True
     # `_schema` has the version of the schema, which shows upgrades (`pipeline.plan.upgrades`).
     controls |= headers.space_id == SystemSpace.SCHEMA
