@@ -148,8 +148,8 @@ def state_after_batch(
     leader = [part.instance_uuid for part in parts if not part.has_waited or part is parts[0]][-1]
     holds = settlement.waits_from is not None
     read = _of_leader(settlement.vclock, settlement.local_lsns, leader)
-    # A snapshot that heals may be older than the lost rows.
-    is_renewed = decision.generation is not None and not any(part.heals for part in parts)
+    # A snapshot that heals may be older than the lost rows; a generation that bridges nothing leaves no row in `_gaps`.
+    is_renewed = bool(settlement.bridged) and not any(part.heals for part in parts)
     return replace(
         before,
         id=table.replicaset_ids[before.uuid],
