@@ -29,6 +29,7 @@ from pipeline.commit.epoch import append_rows, commit_epoch
 from pipeline.commit.vshard import with_collected
 from pipeline.executors.local import LocalExecutor, read_locally
 from pipeline.executors.work import BatchWork, Executor
+from pipeline.inputs import with_room
 from pipeline.plan.plan import BatchPlan
 from pipeline.plan.router import build_router
 from pipeline.plan.tables import check_space
@@ -148,7 +149,8 @@ class BatchWriter:
         """
         self._began, self.steps = time.monotonic(), {}
         with self.tables.renewed_once():
-            return self._process(segments, name, healing, follower or self.follower)
+            spaced = with_room(segments, self.state)
+            return self._process(spaced, name, healing, follower or self.follower)
 
     def _process(
         self, segments: Sequence[Segment], name: BatchName, healing: Healing | None, reader: Follower

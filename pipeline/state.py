@@ -165,6 +165,11 @@ class State:
     settings: str | None = None
     undecided_buckets: frozenset[int] = frozenset()
 
+    @property
+    def instance_uuids(self) -> dict[int, str]:
+        """The uuid of each instance, by global id."""
+        return {global_id: uuid for uuid, global_id in self.global_ids.items()}
+
     def with_replicasets(self, changed: Mapping[str, ReplicasetState]) -> State:
         """Return the state with some replicasets replaced."""
         return replace(self, replicasets={**self.replicasets, **changed})

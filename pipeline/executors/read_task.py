@@ -7,6 +7,7 @@ the rows' timestamps and lsns, on which the version's time and creation time dep
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -288,7 +289,18 @@ def tasks_with_stored(
 ) -> list[tuple[ByteRange, ...] | StoredRows]:
     """Return all tasks in log order; rows that are applied again are the last."""
     stored = list(stored)
-    first = [one for one in stored if one.segment is not None and one.segment < 0]
-    last = [one for one in stored if one.segment is None or one.segment >= 0]
-    last.sort(key=lambda one: one.segment is None)
-    return [*first, *tasks, *last]
+    waiting = deque(
+        sorted((one for one in stored if one.segment is not None), key=lambda one: one.segment or 0)
+    )
+    found: list[tuple[ByteRange, ...] | StoredRows] = []
+    for task in tasks:
+        pieces: list[ByteRange] = []
+        for piece in task:
+            while waiting and (waiting[0].segment or 0) < piece.segment.segment:
+                if pieces:
+                    found.append(tuple(pieces))
+                    pieces = []
+                found.append(waiting.popleft())
+            pieces.append(piece)
+        found.append(tuple(pieces))
+    return [*found, *waiting, *(one for one in stored if one.segment is None)]

@@ -26,7 +26,7 @@ SyncSpaces = Mapping[str, frozenset[int]]
 """By replicaset uuid, the ids of synchronous spaces, whose rows wait for a quorum."""
 
 WatchedSpaces = Mapping[str, frozenset[int]]
-"""By replicaset uuid, the ids of vshard's `_bucket`, whose rows affect the plan."""
+"""By replicaset uuid, the ids of spaces whose rows all affect the plan, such as vshard's `_bucket`."""
 
 
 @dataclass(frozen=True)

@@ -148,8 +148,8 @@ def state_after_batch(
     leader = [part.instance_uuid for part in parts if not part.has_waited or part is parts[0]][-1]
     holds = settlement.waits_from is not None
     read = _of_leader(settlement.vclock, settlement.local_lsns, leader)
-    # A snapshot that heals may be older than the lost rows.
-    is_renewed = decision.generation is not None and not any(part.heals for part in parts)
+    # A snapshot that heals may be older than the lost rows; a generation that bridges nothing leaves no row in `_gaps`.
+    is_renewed = bool(settlement.bridged) and not any(part.heals for part in parts)
     return replace(
         before,
         id=own_cluster.replicaset_ids[before.uuid],
@@ -159,7 +159,9 @@ def state_after_batch(
         applier_map=tuple(maps),
         spaces=decision.control.spaces,
         leader=leader,
-        last_source=parts[-1].source,
+        last_source=next(
+            (part.source for part in reversed(parts) if not part.has_waited), before.last_source
+        ),
         local_lsns=before.local_lsns if holds else settlement.local_lsns,
         id_translations=decision.source_ids.translations,
         has_loss=bool(settlement.skipped) or (before.has_loss and not is_renewed),

@@ -6,6 +6,8 @@ Such a row stops its space: the table does not change any more, and the row and 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,7 +30,9 @@ _ANY_KEY = key_plan([Space(0, 0, "", "memtx", (), tuple(KeyPart(i, "scalar") for
 """A key whose parts may have any type: while rows are read, the definitions of their spaces are not known yet."""
 
 
-def held_reasons(rows: pa.RecordBatch, headers: Headers, controls: NDArray[np.intp]) -> dict[int, str]:
+def held_reasons(
+    rows: pa.RecordBatch, headers: Headers, controls: NDArray[np.intp], watched: Iterable[int] = ()
+) -> dict[int, str]:
     """Return why rows cannot be applied, for each space's first such row between two control rows.
 
     Parameters
@@ -39,6 +43,8 @@ def held_reasons(rows: pa.RecordBatch, headers: Headers, controls: NDArray[np.in
         The headers of the same rows.
     controls : intp[k]
         Indices of the control rows, ascending. A space may be followed again after a control row.
+    watched : iterable of int
+        Ids of spaces of which all such rows are returned.
 
     Returns
     -------
@@ -48,10 +54,11 @@ def held_reasons(rows: pa.RecordBatch, headers: Headers, controls: NDArray[np.in
     """
     codes = headers.type
     of_user = (headers.space_id > SYSTEM_ID_MAX) & (headers.group_id != GROUP_LOCAL)
+    all_of = np.isin(headers.space_id, list(watched))
     changes = of_user & (codes > RequestType.SELECT) & (codes <= DML_MAX)
     found = {
         int(i): unsupported_reason(type_name(int(codes[i])))
-        for i in _first_of_each_space(changes & ~_is_applied_type(codes), headers, controls)
+        for i in _first_of_each_space(changes & ~_is_applied_type(codes), headers, controls, all_of)
     }
     ranges = np.flatnonzero(changes & (codes == RequestType.DELETE_RANGE))
     if len(ranges):
@@ -61,7 +68,7 @@ def held_reasons(rows: pa.RecordBatch, headers: Headers, controls: NDArray[np.in
         texts = dict(zip(ranges.tolist(), errors.to_pylist(), strict=True))
         found |= {
             int(i): f"{HELD_PREFIX}: DELETE_RANGE: {texts[int(i)]}"
-            for i in _first_of_each_space(bad, headers, controls)
+            for i in _first_of_each_space(bad, headers, controls, all_of)
         }
     return found
 
@@ -97,13 +104,13 @@ def unsupported_reason(name: str) -> str:
 
 
 def _first_of_each_space(
-    mask: NDArray[np.bool_], headers: Headers, controls: NDArray[np.intp]
+    mask: NDArray[np.bool_], headers: Headers, controls: NDArray[np.intp], all_of: NDArray[np.bool_]
 ) -> NDArray[np.intp]:
-    """Return the index of each space's first row in `mask` between two control rows."""
+    """Return the indices of each space's first row in a mask, between every two control rows; all rows in `all_of`."""
     rows = np.flatnonzero(mask)
     pairs = np.searchsorted(controls, rows).astype(np.int64) << 32 | headers.space_id[rows].astype(np.int64)
     _, first = np.unique(pairs, return_index=True)
-    found: NDArray[np.intp] = rows[np.sort(first)]
+    found: NDArray[np.intp] = np.union1d(rows[first], rows[all_of[rows]])
     return found
 
 

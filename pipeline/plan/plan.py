@@ -277,9 +277,8 @@ def _decide(
     snapshots = frozenset(part.segment for part in parts if part.is_snapshot)
     generation = find_generation(state.replicasets.get(uuid), parts)
     all_control = follow_generation(known, generation, summary.control, snapshots)
-    uuids = {global_id: one for one, global_id in state.global_ids.items()}
     number = None if generation is None else generation.segment
-    views = follow_source_ids(known, parts, all_control.registrations, uuids, number)
+    views = follow_source_ids(known, parts, all_control.registrations, state.instance_uuids, number)
     ids = {part.segment: views.translations.get(part.source, {}) for part in parts}
     summary = translate_summary(summary, ids)
     # The batch reads the waiting rows again, so it starts from the settled vclock, before them.

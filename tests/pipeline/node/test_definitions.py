@@ -130,7 +130,9 @@ def test_an_index_other_than_a_tree_has_no_nulls() -> None:
     """Servers refuse such an index over a field that may be null, which one is that a format does not reach."""
     geo = [512, 1, "geo", "rtree", {"unique": False}, [[1, "array"]]]
     shape = {"name": "shape", "type": "array"}
-    found = merge_definitions("s", [definition([UNSIGNED, shape], PK, geo), definition([UNSIGNED], PK, geo)]).space
+    found = merge_definitions(
+        "s", [definition([UNSIGNED, shape], PK, geo), definition([UNSIGNED], PK, geo)]
+    ).space
     assert fields_of(found)[1] == ("shape", "array", False)
     assert not found.indexes[1].parts[0].is_nullable
 

@@ -247,3 +247,13 @@ def test_each_members_own_local_rows_count_apart() -> None:
     found = settle(rows, {0: 9, 1: 5}, {0: A1}, A2, "hold", lambda *_: False, local_lsns=local_lsns)
     assert found.low_watermarks == {(0, 0): 2, (0, 1): 5}
     assert (found.vclock, found.local_lsns) == ({0: 3, 1: 5}, {A1: 3, A2: 9})
+
+
+@pytest.mark.parametrize("on_gap", ["hold", "skip"])
+def test_missing_rows_that_come_later_wait_as_well(on_gap: str) -> None:
+    """A segment that lacks rows in the middle, as a damaged block leaves it, and a second member's copy of them."""
+    first, second = (txn(1, put()), txn(1, put(), lsn=4)), (txn(1, put(), put(), put(), lsn=2),)
+    found = settled(first, second, on_gap=on_gap)
+    assert found.gaps == (LsnGap(1, 2, 3, LogPosition(0, 150, 0)),)
+    assert found.low_watermarks == {(1, 1): 1 if on_gap == "hold" else 4}
+    assert found.vclock == {1: 4}
