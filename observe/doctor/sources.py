@@ -58,8 +58,8 @@ class SourceFacts:
     is_spool : bool
     instances : tuple of str
         Uuids of the instances in the files' headers.
-    replicasets : tuple of str
-        Uuids of the replicasets in the files' headers, which only a spool has.
+    strangers : str or None
+        Which files are of different replicasets.
     has_replicaset_key : bool
         Whether the configuration has the key `replicaset` for the source.
     replicaset : str or None
@@ -93,7 +93,7 @@ class SourceFacts:
     snapshot_vclock: Mapping[int, int] | None = None
     is_spool: bool = False
     instances: tuple[str, ...] = ()
-    replicasets: tuple[str, ...] = ()
+    strangers: str | None = None
     has_replicaset_key: bool = False
     replicaset: str | None = None
     identity_error: str | None = None
@@ -220,14 +220,12 @@ def _check_source(
 
 
 def _check_identity(source: SourceFacts, subject: str) -> Iterator[Finding]:
-    uuids = source.replicasets if source.is_spool else source.instances
-    if len(uuids) > 1:
-        what = "replicasets" if source.is_spool else "instances"
+    if source.strangers is not None:
         yield fail(
             "mixed_replicasets",
             subject,
-            f"files of several {what} are in one folder: {', '.join(uuids)}",
-            "give each its own folder and source",
+            f"files of several replicasets are in one folder: {source.strangers}",
+            "give each replicaset a folder and a source of its own",
         )
     elif source.identity_error is not None:
         name = "other_replicaset" if source.has_replicaset_key else "replicaset_unknown"

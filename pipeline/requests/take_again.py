@@ -8,9 +8,8 @@ reached gives the space's rows; later rows are reapplied from `_changelog` (`pip
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from config.deployment import Config
 from pipeline.batch import BatchWriter
@@ -21,7 +20,7 @@ from pipeline.requests.generation import plan_healing
 from pipeline.requests.heal import gap_texts, hashes_after, known_replicaset, read_snapshot
 from pipeline.requests.read_again import follower_of
 from pipeline.state import ReplicasetState, State
-from schemas.errors import AggregatorError, SourceError, TupleError
+from schemas.errors import SourceError, TupleError
 from schemas.iproto import SystemSpace
 from schemas.space import space_of
 from schemas.system_tuples import fields_of
@@ -30,9 +29,8 @@ from sources.xlog.directory.listing import Listing, LogFile
 from sources.xlog.format.selection import Selection
 from sources.xlog.format.vclock import not_beyond, shared
 from sources.xlog.reader import reader
+from sources.xlog.stream.follow import Follower
 from warehouse.warehouse import Warehouse
-
-log = logging.getLogger(__name__)
 
 CONTROL = frozenset(int(space) for space in (SystemSpace.SPACE, SystemSpace.INDEX, SystemSpace.CLUSTER))
 """System spaces that are read with a space."""
@@ -47,7 +45,9 @@ def read_spaces_again(
     name: str,
     cores: int = 1,
 ) -> str:
-    """Read some spaces from a snapshot, and return a report.
+    """Read some spaces from a snapshot, and return what was done: which sources had them, and which had not.
+
+    Nothing is read where a space is in no snapshot.
 
     Parameters
     ----------
@@ -67,27 +67,47 @@ def read_spaces_again(
     ConfigurationError
         There is no such source.
     SourceError
-        No snapshot has the spaces, or the tables have not reached any.
+        No snapshot has one of the spaces, or the tables have not reached it.
     UnsupportedError
         The snapshot cannot be used.
 
     """
     sources = [source] if source is not None else _sources(config, writer.state)
-    done: dict[str, str] = {}
-    reasons: list[AggregatorError] = []
-    for one in sources:
-        try:
-            uuid, message = _read_source(
-                config, warehouse, writer, spaces, one, (name, frozenset(done)), cores
-            )
-            done[uuid] = message or done.get(uuid, "")
-        except SourceError as error:
-            reasons.append(error)
-    if not done:
-        raise reasons[0]
-    for reason in reasons:
-        log.warning("%s", reason)
-    return "; ".join(message for message in done.values() if message)
+    found, reasons = _find_snapshots(config, writer, spaces, sources, cores)
+    missing = [space for space in spaces if not any(space in one.ids.values() for one in found)]
+    if missing:
+        raise _none_has(missing, found, reasons)
+    texts = [_read_spaces(warehouse, writer, one, f"{name} {one.known.id}") for one in found]
+    for one in found:
+        lacking = [space for space in spaces if space not in one.ids.values()]
+        if lacking:
+            texts.append(f"{one.source}: {one.snapshot.name} has no space {', '.join(lacking)}")
+    return "; ".join([*texts, *(_not_read(reason) for reason in reasons)])
+
+
+@dataclass(frozen=True)
+class SpacesInSnapshot:
+    """The snapshot of a source that has some of the spaces.
+
+    Parameters
+    ----------
+    source : str
+    follower : Follower
+        Of this source alone.
+    listing : Listing
+    known : ReplicasetState
+    snapshot : LogFile
+    ids : mapping of int to str
+        The ids and names of those spaces that the snapshot has; never empty.
+
+    """
+
+    source: str
+    follower: Follower
+    listing: Listing
+    known: ReplicasetState
+    snapshot: LogFile
+    ids: Mapping[int, str]
 
 
 def _sources(config: Config, state: State) -> list[str]:
@@ -96,41 +116,76 @@ def _sources(config: Config, state: State) -> list[str]:
     return sorted((one.name for one in config.sources), key=lambda name: name not in leaders)
 
 
-def _read_source(
-    config: Config,
-    warehouse: Warehouse,
-    writer: BatchWriter,
-    spaces: Sequence[str],
-    source: str,
-    batch: tuple[str, frozenset[str]],
-    cores: int,
-) -> tuple[str, str | None]:
-    """Read some spaces of one source; return its replicaset, and a report, None if the replicaset is in `batch[1]`."""
-    name, done = batch
-    follower = follower_of(config, writer, source, cores)
-    directory = follower.directory(source)
-    listing = directory.listing()
-    known = known_replicaset(writer, directory, listing)
-    if known is None:
-        raise SourceError("its replicaset has no tables yet", source=source, advice="start the stream")
-    if known.uuid in done:
-        return known.uuid, None
-    snapshot = newest_usable_snapshot(directory, listing, known, source)
-    ids = space_ids(directory, snapshot, spaces)
-    if not ids:
-        raise SourceError(
-            f"the snapshot has none of the spaces {', '.join(spaces)}",
-            source=source,
-            file=snapshot.name,
-            advice="take a new one: box.snapshot()",
-        )
+def _find_snapshots(
+    config: Config, writer: BatchWriter, spaces: Sequence[str], sources: Sequence[str], cores: int
+) -> tuple[list[SpacesInSnapshot], list[SourceError]]:
+    """Return for each replicaset the source whose snapshot has most of the spaces, and why others are not read."""
+    found: dict[str, SpacesInSnapshot] = {}
+    reasons: list[SourceError] = []
+    for source in sources:
+        try:
+            follower = follower_of(config, writer, source, cores)
+            directory = follower.directory(source)
+            listing = directory.listing()
+            known = known_replicaset(writer, directory, listing)
+            if known is None:
+                raise SourceError(
+                    "its replicaset has no tables yet", source=source, advice="start the stream"
+                )
+            best = len(found[known.uuid].ids) if known.uuid in found else 0
+            if best == len(set(spaces)):
+                continue
+            snapshot = newest_usable_snapshot(directory, listing, known, source)
+            ids = space_ids(directory, snapshot, spaces)
+            if not ids:
+                raise _has_none(spaces, source, snapshot)
+        except SourceError as error:
+            reasons.append(error)
+            continue
+        if len(ids) > best:
+            found[known.uuid] = SpacesInSnapshot(source, follower, listing, known, snapshot, ids)
+    return list(found.values()), reasons
+
+
+def _has_none(spaces: Sequence[str], source: str, snapshot: LogFile) -> SourceError:
+    return SourceError(
+        f"the snapshot has none of the spaces {', '.join(spaces)}",
+        source=source,
+        file=snapshot.name,
+        advice="take a new one: box.snapshot()",
+    )
+
+
+def _none_has(
+    missing: Sequence[str], found: Sequence[SpacesInSnapshot], reasons: Sequence[SourceError]
+) -> SourceError:
+    """Return the error for spaces that no source gives; nothing was read then."""
+    if not found and len(reasons) == 1:
+        return reasons[0]
+    looked = [f"{one.source}: {one.snapshot.name} has only {', '.join(one.ids.values())}" for one in found]
+    return SourceError(
+        f"no snapshot has the space {', '.join(missing)}; nothing was read: "
+        + "; ".join([*looked, *(_not_read(reason) for reason in reasons)]),
+        advice="is the name right? Else take a new one: box.snapshot()",
+    )
+
+
+def _not_read(reason: SourceError) -> str:
+    file = reason.fields.get("file")
+    return f"{reason.fields.get('source')}: not read: {reason.reason}" + (f" ({file})" if file else "")
+
+
+def _read_spaces(warehouse: Warehouse, writer: BatchWriter, found: SpacesInSnapshot, name: str) -> str:
+    """Read the spaces of one source, and return what was done."""
+    source, follower, snapshot, ids = found.source, found.follower, found.snapshot, found.ids
+    directory, known = follower.directory(source), writer.state.replicasets[found.known.uuid]
     follower.options = replace(follower.options, spaces=CONTROL | ids.keys())
     healing = plan_healing(
         *(warehouse.open_tables, known, source, shared(snapshot.vclock)),
-        lambda: hashes_after(directory, listing, snapshot, known.id_translations.get(source, {})),
+        lambda: hashes_after(directory, found.listing, snapshot, known.id_translations.get(source, {})),
         frozenset(ids),
     )
-    rows = read_snapshot(writer, follower, source, snapshot, healing, f"{name} {known.id}")
+    rows = read_snapshot(writer, follower, source, snapshot, healing, name)
     message = f"{source}: {', '.join(sorted(ids.values()))} read from {snapshot.name}: {rows} rows, "
     message += f"and {sum(healing.counts.values())} later rows applied again"
     now = writer.state.replicasets[known.uuid].refused
@@ -138,7 +193,7 @@ def _read_source(
         message += f"; {ids[space_id]} is refused: {now[space_id]}"
     if healing.left_open:
         message += f"; its replicaset still diverges, see --heal: {gap_texts(healing.left_open)}"
-    return known.uuid, message
+    return message
 
 
 def newest_usable_snapshot(

@@ -66,3 +66,36 @@ def test_a_command_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
     for other in (("--rebuild", "s"), ("--heal", "a1"), ("--from", "2026-11-20"), ("--dry-run",)):
         with pytest.raises(ConfigurationError):
             asked(config, options("--snapshot", "s", *other))
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_answer_names_the_sources_that_have_a_space_and_those_that_have_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = Node(tmp_path, "a1").define(S, "s").put(S, 1, "a", 1, 1)
+    other = Node(tmp_path, "b1").define(S + 1, "t").put(S + 1, 1, "b", 1, 1)
+    one.close()
+    other.close()
+    one.snapshot({S: [(1, "a", 1, 1)]})
+    other.snapshot({S + 1: [(1, "b", 1, 1)]})
+    deployment = Deployment(tmp_path, {"a1": one.path, "b1": other.path}, replicasets_of("a1", "b1"))
+    deployment.run()
+    config = deployment.config()
+    assert backfill(config, options("--snapshot", "s")) == 0
+    told = capsys.readouterr().out
+    assert "a1: s read from" in told
+    assert "b1: not read: the snapshot has none of the spaces s" in told
+    assert backfill(config, options("--snapshot", "s", "--source", "b1")) == 1
+    assert backfill(config, options("--snapshot", "s", "--snapshot", "t", "--source", "b1")) == 1
+    assert "b1: 0" in capsys.readouterr().out
+    before = deployment.rows("_epochs", ["epoch"])
+    assert backfill(config, options("--snapshot", "s", "--snapshot", "nobody")) == 1
+    told = capsys.readouterr().out
+    assert "no snapshot has the space nobody; nothing was read: a1: 0" in told
+    assert "b1: not read" in told
+    assert deployment.rows("_epochs", ["epoch"]) == before
+    assert backfill(config, options("--snapshot", "s", "--snapshot", "t")) == 0
+    told = capsys.readouterr().out
+    assert all(
+        part in told for part in ("a1: s read from", "b1: t read from", "has no space t", "has no space s")
+    )

@@ -27,6 +27,8 @@ from sources.xlog.format.vclock import joined, not_beyond, shared
 from sources.xlog.options import Source, parse_options
 from sources.xlog.reader import reader
 from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.origins import Origins
+from sources.xlog.stream.strangers import Strangers
 from warehouse.lock import local_folder
 
 FAILURES = (AggregatorError, OSError, pa.ArrowException, ValueError)
@@ -70,7 +72,7 @@ def gather_source(source: SourceConfig, block: int, spools: frozenset[str] = fro
         snapshot_vclock=_snapshot_vclock(directory, listing),
         is_spool=is_spool,
         instances=tuple(sorted({file.instance_uuid for file in files if file.instance_uuid})),
-        replicasets=tuple(sorted({file.replicaset_uuid for file in files if file.replicaset_uuid})),
+        strangers=_strangers(directory, listing, replicaset),
         has_replicaset_key=source.replicaset is not None,
         replicaset=replicaset,
         identity_error=identity_error,
@@ -120,6 +122,13 @@ def _identity(directory: Directory, listing: Listing) -> tuple[str | None, str |
         return identity_of(directory, listing), None
     except FAILURES as error:
         return None, str(error)
+
+
+def _strangers(directory: Directory, listing: Listing, replicaset: str | None) -> str | None:
+    """Return which files are of different replicasets; None if none is known to be, or the source's is not known."""
+    if replicaset is None:
+        return None
+    return Strangers(directory, Origins(directory)).find(listing, replicaset)
 
 
 def _server_version(directory: Directory, file: LogFile) -> str | None:

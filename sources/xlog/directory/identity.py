@@ -22,7 +22,7 @@ from sources.xlog.reader import reader
 _KEYS = ("cluster", "replicaset_uuid")
 
 
-def _uuids_in(directory: Directory, file: LogFile) -> Iterator[str]:
+def uuids_in(directory: Directory, file: LogFile) -> Iterator[str]:
     """Yield the replicaset uuids in a file's `_schema` rows; lazy, so the first one needs only the first blocks."""
     selection = Selection(spaces=frozenset({int(SystemSpace.SCHEMA)}))
     for batch in reader.read_rows(*directory.locate(file.name), selection=selection, limits=directory.limits):
@@ -38,7 +38,7 @@ def _uuid_in_files(directory: Directory, listing: Listing) -> str | None:
             return uuid_of(file.replicaset_uuid, f"the uuid of the replicaset in the header of {file.name}")
     snapshot = directory.newest_complete(listing.snapshots)
     files = ([snapshot] if snapshot is not None else []) + list(listing.logs[:1])
-    return next(chain.from_iterable(_uuids_in(directory, file) for file in files), None)
+    return next(chain.from_iterable(uuids_in(directory, file) for file in files), None)
 
 
 def identity_of(directory: Directory, listing: Listing, path_uuid: str | None = None) -> str:

@@ -151,6 +151,10 @@ class Origins:
             spans.append(_span(place, instances, whitelist, segment.instance_uuid))
         return tuple(spans)
 
+    def registered(self, file: LogFile, end: int) -> frozenset[str]:
+        """Return the uuids of the instances that a file's blocks before `end` register, also if expelled later."""
+        return frozenset(found.instance_uuid for found in self._assignments(file, end))
+
     def _instances_at_start(self, listing: Listing, file: LogFile) -> dict[int, str]:
         """Return the instances by replica id where a log begins."""
         files = files_before(self.directory, listing, file)
