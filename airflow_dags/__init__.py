@@ -1,1 +1,1 @@
-"""DAGs for Airflow 3: backfill, maintenance and validation of a warehouse, each one job run by spark-submit."""
+"""DAGs for Airflow 3 that run jobs by spark-submit: backfill, maintenance, proof, repair and validation."""

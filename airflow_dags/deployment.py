@@ -1,4 +1,4 @@
-"""Where the jobs and their configuration lie, as Airflow's variables say: what the DAGs share.
+"""Makes the DAGs and their tasks; Airflow's variables name the folder of the jobs and their configuration.
 
 | variable | default | |
 |---|---|---|
@@ -6,8 +6,8 @@
 | `aggregator_config` | `<home>/conf/demo.yaml` | the YAML configuration |
 | `aggregator_py_files` | none | modules with custom policies, for `--py-files` |
 
-The connection `spark_default` says where spark-submit sends a job; `spark-submit` itself is the one on PATH, so the
-project's `.venv/bin` must come first there. Not here: anything of the project's code; this runs in Airflow's own venv.
+The connection `spark_default` names the cluster to which spark-submit sends a job. Airflow takes the first spark-submit
+on PATH, so the project's `.venv/bin` must come first. The DAGs run in Airflow's own venv and cannot import the project.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ DEFAULTS: dict[str, Any] = {
     "retry_delay": timedelta(minutes=5),
     "execution_timeout": timedelta(hours=6),
 }
-"""A job that is repeated does nothing twice, so retries are safe."""
+"""Arguments of all tasks. Retries are safe, since a job that runs twice changes nothing the second time."""
 
 
 def warehouse_dag(name: str, description: str, cron: str, **defaults: Any) -> DAG:
-    """Return a DAG of one job, of which one run goes at a time, since a warehouse has one writer.
+    """Return a DAG that never has two runs at the same time, since a warehouse has one writer.
 
     Parameters
     ----------
     name : str
-        What follows `aggregator_` in its name.
+        The DAG's id without the prefix `aggregator_`.
     description : str
     cron : str
-        When an interval ends, in UTC. Each has a length, which the presets (`@hourly`) do not give.
+        The schedule in UTC; a run's data interval reaches from one time of the schedule to the next.
     **defaults
-        Of its tasks, other than `DEFAULTS`.
+        Arguments of its tasks that differ from `DEFAULTS`.
 
     """
     return DAG(
@@ -57,16 +57,16 @@ def warehouse_dag(name: str, description: str, cron: str, **defaults: Any) -> DA
 
 
 def job(name: str, *arguments: str, **settings: Any) -> SparkSubmitOperator:
-    """Return the task that runs a job.
+    """Return a task that runs a job.
 
     Parameters
     ----------
     name : str
         A module of `jobs`, such as `backfill`.
     *arguments : str
-        What the job takes beside `--config`; may be templates.
+        The job's options after `--config`; templates are allowed.
     **settings
-        Of the task, other than those of its DAG.
+        Arguments of the task that differ from its DAG's defaults.
 
     """
     return SparkSubmitOperator(

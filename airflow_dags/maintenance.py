@@ -1,4 +1,4 @@
-"""Maintenance of the tables every night: small files are joined, files that no kept version needs are removed."""
+"""Maintains the tables every night: joins small files, and removes files that no kept version of a table needs."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Repair of holes in the logs every hour: what `_gaps` names is read again, from its source or another member.
+"""Repairs gaps every hour: reads the missing rows that `_gaps` names again, from their source or another member.
 
-A failed run is the alarm: its log names the holes that nobody could fill.
+A gap that no member can fill fails the run, whose log names the gap.
 """
 
 from __future__ import annotations
 
 from airflow_dags.deployment import job, warehouse_dag
 
-# What no member has now may be brought back by hand, not by another try.
+# Rows that no member has can only be restored by hand.
 with warehouse_dag("repair", "Read again what _gaps names, and close it", "40 * * * *", retries=0) as dag:
     job("repair")

@@ -1,9 +1,9 @@
-"""Validation of the tables every day: a failed run is the alarm, its log names what does not hold."""
+"""Validates the tables every day; an expectation that does not hold fails the run, whose log names it."""
 
 from __future__ import annotations
 
 from airflow_dags.deployment import job, warehouse_dag
 
-# What does not hold does not hold a minute later either.
+# An expectation that fails now would fail in a retry, too.
 with warehouse_dag("validation", "Validate the tables as of the last epoch", "30 3 * * *", retries=0) as dag:
     job("validate")

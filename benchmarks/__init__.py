@@ -1,1 +1,1 @@
-"""Measurements. Each module prints its ratios, taken in one run; nothing here is a test."""
+"""Benchmarks. Each module compares two sides in one run, and prints the ratios of their times; none is a test."""

@@ -1,7 +1,7 @@
-"""What a choice between replicasets costs: 0, 1 and 50 % of the keys contended, by each kind of policy.
+"""Time of the choice between replicasets' versions: by kind of policy, with 0, 1 and 50 % of the keys contended.
 
-Only the choice is timed (`pipeline.resolve.choose`), from versions in memory to what stands under each key, as the
-best of some runs. The unit is the same versions passed through one Spark window over their key.
+Only `pipeline.resolve.choose` is timed, on versions that are in memory; the fastest of three runs counts. It is
+compared with Spark passing the same versions through one window over their key.
 """
 
 from __future__ import annotations
@@ -46,19 +46,21 @@ POLICIES: Mapping[str, Policy] = {
     "sum": Policy(policy="sum", columns=("value",)),
     "custom": Policy(policy="custom", function="benchmarks.before_replace:newer"),
 }
-SHARES = (0, 1, 50)
+CONTENDED_PERCENTS = (0, 1, 50)
 RUNS = 3
 
 
 def newer(old: object, new: object, _change: object) -> object:
-    """Keep the greater `updated`, as a user's function would."""
+    """Return the tuple with the greater `updated`, as a user's policy would."""
     return old if old["updated"] > new["updated"] else new  # type: ignore[index]
 
 
-def versions(spark: SparkSession, keys: int, share: int) -> DataFrame:
-    """Return versions of keys, of which `share` percent have two."""
+def versions(spark: SparkSession, keys: int, contended_percent: int) -> DataFrame:
+    """Return one version of each key by replicaset 1, and for some percent of the keys a second one by 2."""
     first = spark.range(keys).withColumn("replicaset_id", F.lit(1))
-    second = spark.range(keys).where(F.col("id") % 100 < share).withColumn("replicaset_id", F.lit(2))
+    second = (
+        spark.range(keys).where(F.col("id") % 100 < contended_percent).withColumn("replicaset_id", F.lit(2))
+    )
     rows = first.unionByName(second)
 
     def integer(value: Column) -> Column:
@@ -70,34 +72,34 @@ def versions(spark: SparkSession, keys: int, share: int) -> DataFrame:
     return rows.select("id", "replicaset_id", F.unhex(F.concat(*parts)).alias("tuple"), stamp.alias("stamp"))
 
 
-def best(work: Callable[[], object]) -> float:
-    """Return the seconds of the fastest run."""
-    found = []
+def best_seconds(work: Callable[[], object]) -> float:
+    """Return the seconds of the fastest of some runs."""
+    seconds = []
     for _ in range(RUNS):
         began = time.perf_counter()
         work()
-        found.append(time.perf_counter() - began)
-    return min(found)
+        seconds.append(time.perf_counter() - began)
+    return min(seconds)
 
 
-def passed(rows: DataFrame) -> None:
-    """Pass the rows through one window over their key."""
+def run_window(rows: DataFrame) -> None:
+    """Pass the rows through one Spark window over their key, into the noop sink."""
     counted = rows.withColumn("count", F.count("*").over(Window.partitionBy("id")))
     counted.write.format("noop").mode("overwrite").save()
 
 
-def in_memory(rows: DataFrame) -> KeyVersions:
-    """Return the rows as the versions of keys of one table."""
-    found = rows.toArrow().combine_chunks()
-    keys = found["id"].to_numpy().astype(np.int32)
-    replicasets = found["replicaset_id"].to_numpy()
-    times = found["stamp"].to_numpy().astype(np.int64) * 1_000_000
+def key_versions(rows: DataFrame) -> KeyVersions:
+    """Return the rows as the versions that `choose` takes, all of one table."""
+    arrow = rows.toArrow().combine_chunks()
+    keys = arrow["id"].to_numpy().astype(np.int32)
+    replicasets = arrow["replicaset_id"].to_numpy()
+    times = arrow["stamp"].to_numpy().astype(np.int64) * 1_000_000
     return KeyVersions(
         keys,
         np.zeros_like(keys),
         replicasets.astype(np.int32),
         np.full(len(keys), PRESENT, np.int8),
-        found["tuple"].combine_chunks(),
+        arrow["tuple"].combine_chunks(),
         replicasets.astype(np.int64),
         keys.astype(np.int64),
         times,
@@ -105,17 +107,17 @@ def in_memory(rows: DataFrame) -> KeyVersions:
     )
 
 
-def plan_of(policy: Policy) -> ResolvePlan:
-    """Return what a table's versions are resolved by."""
+def resolve_plan(policy: Policy) -> ResolvePlan:
+    """Return the plan of a batch with one contended table and its policy."""
     formats, by_replicaset = Formats("accounts", (SPACE,)), np.zeros(len(REPLICASETS), np.int32)
     table = TablePolicy("accounts", policy.policy, options_of(policy, ()), formats, by_replicaset, False)
     return ResolvePlan(0, datetime.now(UTC), (table,), (True,), REPLICASETS, INSTANCES)
 
 
 def main() -> None:
-    """Print seconds and ratios."""
+    """Print the seconds of each policy, and their ratio to those of the window."""
     options = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    options.add_argument("--rows", type=int, default=500_000, metavar="N", help="keys")
+    options.add_argument("--rows", type=int, default=500_000, metavar="N", help="number of keys")
     keys = options.parse_args().rows
     os.environ.setdefault(
         "PYSPARK_SUBMIT_ARGS", "--master local[2] --conf spark.ui.enabled=false pyspark-shell"
@@ -123,16 +125,16 @@ def main() -> None:
     paths = {name: os.path.abspath(f".state/bench/{name}") for name in ("warehouse", "checkpoint")}  # noqa: PTH100
     config = Config.model_validate({**paths, "sources": [{"name": "none", "path": "none"}]})
     spark = spark_session(config, "before_replace")
-    for share in SHARES:
-        rows = versions(spark, keys, share).persist()
-        count = rows.count()
-        unit, given = best(lambda rows=rows: passed(rows)), in_memory(rows)  # type: ignore[misc]
-        print(f"{share} % of {keys} keys contended, {count} versions: one window takes {unit:.2f} s")
+    for percent in CONTENDED_PERCENTS:
+        rows = versions(spark, keys, percent).persist()
+        count, of_keys = rows.count(), key_versions(rows)
+        window = best_seconds(lambda rows=rows: run_window(rows))  # type: ignore[misc]
+        print(f"{percent} % of {keys} keys contended, {count} versions: one window takes {window:.2f} s")
         for name, policy in POLICIES.items():
-            plan = plan_of(policy)
-            seconds = best(lambda given=given, plan=plan: choose(given, keys, plan))  # type: ignore[misc]
+            plan = resolve_plan(policy)
+            seconds = best_seconds(lambda rows=of_keys, plan=plan: choose(rows, keys, plan))  # type: ignore[misc]
             rate = count / max(seconds, 1e-9)
-            print(f"  {name:28} {seconds:6.2f} s  {seconds / unit:5.2f} x  {rate:10.0f} versions/s")
+            print(f"  {name:28} {seconds:6.2f} s  {seconds / window:5.2f} x  {rate:10.0f} versions/s")
         rows.unpersist()
 
 

@@ -1,9 +1,10 @@
-"""A log of a real server with many rows, many tables, and their definitions changing all the time, as one load.
+"""Time and memory to load one log of a real server that changes the definitions of its many spaces all the time.
 
     python -m benchmarks.definitions [--rows N] [--tables N] [--distributed]
 
-In rounds, each of the tables gets rows, and then one of: fields, a new primary key, a truncation, a drop and the same
-name again, a rebuild by another space and a rename, a new name. The tables must hold the server's tuples in the end.
+In each round, each space is written, and then one of: more fields; another primary key; a truncation; a drop, and a
+space of the same name; a copy into another space that takes its name; a rename to and fro. At the end, the tables must
+have the server's tuples.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from typing import Any
 import msgpack
 from pyspark.sql import SparkSession
 
-from benchmarks.deployed import Ours, session_in
-from benchmarks.growth import Peak
+from benchmarks.growth import PeakMemory
+from benchmarks.measured_job import MeasuredJob, session_in
 from tests.live import Tarantool
 
 STATE = Path(".state/bench")
 
-ACTS = """
+CHANGE_DEFINITIONS = """
     local tables, rows = ...
     local rounds, changes = 6, 0
     local function format(n)
@@ -77,7 +78,7 @@ ACTS = """
     end
     return changes, box.info.lsn
 """
-TRUTH = """
+SERVER_TUPLES = """
     local found = {}
     for t = 1, ... do
         local name, ids = 'table_' .. t, {}
@@ -89,56 +90,56 @@ TRUTH = """
 
 
 class ServerLogs:
-    """A server's directory as a source of `Ours`."""
+    """A server's directory as a source of `MeasuredJob`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def source(self) -> dict[str, Any]:
-        """Return the source's entry in the configuration."""
+    def source_entry(self) -> dict[str, Any]:
+        """Return the entry under `sources` of the configuration."""
         return {"name": "a1", "path": str(self._path.resolve())}
 
 
-def check(ours: Ours, truth: dict[str, list[list[Any]]]) -> None:
-    """Stop unless the tables hold the server's tuples."""
-    for name, tuples in truth.items():
-        rows = ours.warehouse.opened(name).to_pyarrow_table(columns=["_tuple"])["_tuple"].to_pylist()
+def check(job: MeasuredJob, expected: dict[str, list[list[Any]]]) -> None:
+    """Exit unless the tables have the server's tuples, given by space."""
+    for name, tuples in expected.items():
+        rows = job.warehouse.opened(name).to_pyarrow_table(columns=["_tuple"])["_tuple"].to_pylist()
         found = sorted(msgpack.unpackb(row) for row in rows)
         if found != sorted(tuples):
             raise SystemExit(f"{name}: {len(found)} rows are not the server's {len(tuples)}")
 
 
 def measure(
-    spark: SparkSession, folder: Path, logs: Path, truth: dict[str, Any], rows: int, kind: str
+    spark: SparkSession, folder: Path, logs: Path, tuples: dict[str, Any], rows: int, kind: str
 ) -> None:
-    """Aggregate the log, compare the tables with the server, and print what it took."""
+    """Aggregate the log, compare the tables with the server's tuples, and print time and memory."""
     settings = {"local_bytes": 1} if kind == "distributed" else {}
-    ours = Ours(spark, folder / kind, [ServerLogs(logs)], **settings)
-    with Peak() as peak:
-        seconds = ours.run()
-    check(ours, truth)
-    steps = ", ".join(f"{step} {took:.2f}" for step, took in ours.steps.items() if took >= 0.05)
+    job = MeasuredJob(spark, folder / kind, [ServerLogs(logs)], **settings)
+    with PeakMemory() as peak:
+        seconds = job.run()
+    check(job, tuples)
+    steps = ", ".join(f"{step} {took:.2f}" for step, took in job.steps.items() if took >= 0.05)
     print(
         f"{kind}: {rows:,} rows in {seconds:.2f} s, as the server has them; {peak}\n    {steps}", flush=True
     )
 
 
 def main() -> None:
-    """Measure and print."""
+    """Make the log, measure, and print a line per executor."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--tables", type=int, default=50)
-    parser.add_argument("--distributed", action="store_true", help="by executors, too")
+    parser.add_argument("--distributed", action="store_true", help="also as Spark tasks")
     options = parser.parse_args()
     folder = STATE / f"definitions-{time.time_ns()}"
     spark = session_in(folder)
     try:
         with Tarantool(folder / "a1", cfg={"memtx_memory": 1 << 29}) as server:
-            changes, rows = server.eval(ACTS, options.tables, options.rows)
-            truth = server.eval(TRUTH, options.tables)
+            changes, rows = server.eval(CHANGE_DEFINITIONS, options.tables, options.rows)
+            tuples = server.eval(SERVER_TUPLES, options.tables)
         print(f"{rows:,} rows, {options.tables} tables, {changes} changes of definitions", flush=True)
         for kind in ("local", "distributed") if options.distributed else ("local",):
-            measure(spark, folder, folder / "a1", truth, rows, kind)
+            measure(spark, folder, folder / "a1", tuples, rows, kind)
     finally:
         spark.stop()
         shutil.rmtree(folder, ignore_errors=True)

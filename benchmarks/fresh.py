@@ -1,10 +1,10 @@
-"""How long a committed change on a live master takes until SQL shows it: master → daemon → spool → job → epoch.
+"""Time from a master's commit until SQL shows the change: live master → daemon → spool → job → epoch.
 
     python -m benchmarks.fresh [--seconds S] [--rate ROWS] [--trigger SECONDS]
 
-For each row of the log: from the time that the master stamped it with to the moment when the epoch that has it stood in
-`_epochs` (the time of its Delta commit's file). Daemon and job run as processes of their own, on one machine, so by one
-clock. Rows of the first batches, while the job starts, are left out. Prints the median and the 95th percentile.
+A row's time goes from the master's timestamp in the row to the commit of its epoch, which is the time of the Delta
+commit's file of `_epochs`. Daemon and job run as processes of their own on this machine, so one clock counts. Rows of
+the first batches, while the job starts, are left out. Prints the median and the 95th percentile.
 """
 
 from __future__ import annotations
@@ -47,12 +47,11 @@ trigger: {trigger} seconds
 sources: [{{name: a, path: spool}}]
 subscribe: {{replicasets: [{{name: a, spool: spool, peers: ["unix/:{socket}"]}}]}}
 """
-WARM = 3
-"""Batches that do not count."""
+WARM_UP_BATCHES = 3
 
 
 def main() -> None:
-    """Run and print."""
+    """Measure in a temporary folder."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=90.0)
     parser.add_argument("--rate", type=int, default=200)
@@ -63,7 +62,7 @@ def main() -> None:
 
 
 def measure(folder: Path, seconds: float, rate: int, trigger: int) -> None:
-    """Measure in a folder."""
+    """Run a master, the daemon and the job in a folder for some seconds, and print the times."""
     config, spool = folder / "config.yaml", folder / "spool"
     with Tarantool(folder / "master") as master:
         config.write_text(CONFIG.format(trigger=trigger, socket=master.socket))
@@ -72,7 +71,7 @@ def measure(folder: Path, seconds: float, rate: int, trigger: int) -> None:
             while not list(spool.glob("*.xlog")):
                 time.sleep(0.1)
             with Command("aggregate", config, folder / "job.log") as job:
-                while len(epochs(folder)) <= WARM:
+                while len(epochs(folder)) <= WARM_UP_BATCHES:
                     if not job.is_running:
                         raise RuntimeError((folder / "job.log").read_text())
                     time.sleep(0.2)
@@ -87,7 +86,7 @@ def table(folder: Path, name: str) -> DeltaTable:
 
 
 def epochs(folder: Path) -> list[int]:
-    """Return the epochs that stand."""
+    """Return the committed epochs."""
     try:
         return sorted(int(row["epoch"]) for row in rows_of(table(folder, "_epochs"), ["epoch"]))
     except TableNotFoundError:
@@ -95,25 +94,25 @@ def epochs(folder: Path) -> list[int]:
 
 
 def report(folder: Path, trigger: int) -> None:
-    """Print what was measured."""
-    commits = sorted((folder / "warehouse" / "aggregator.db" / "_epochs" / "_delta_log").glob("0*.json"))
-    stood = [path.stat().st_mtime for path in commits]
+    """Print median and percentile of the times between the rows' timestamps and the commits of their epochs."""
+    log = sorted((folder / "warehouse" / "aggregator.db" / "_epochs" / "_delta_log").glob("0*.json"))
+    commit_times = [path.stat().st_mtime for path in log]
     known = epochs(folder)
     # The table's first version has no row; each epoch is one append.
-    moments = dict(zip(known, stood[-len(known) :], strict=True))
+    committed_at = dict(zip(known, commit_times[-len(known) :], strict=True))
     rows = rows_of(table(folder, "_changelog"), ["epoch", "timestamp", "file"])
     ages = np.array(
         [
-            moments[row["epoch"]] - row["timestamp"].timestamp()
+            committed_at[row["epoch"]] - row["timestamp"].timestamp()
             for row in rows
             # A batch that the job did not finish has rows, but no epoch.
-            if known[WARM - 1] < row["epoch"] <= known[-1] and row["file"].endswith(".xlog")
+            if known[WARM_UP_BATCHES - 1] < row["epoch"] <= known[-1] and row["file"].endswith(".xlog")
         ]
     )
-    median, most = np.percentile(ages, [50, 95])
-    print(f"{ages.size:,} rows in {len(known) - WARM} batches, trigger {trigger} s")
+    median, p95 = np.percentile(ages, [50, 95])
+    print(f"{ages.size:,} rows in {len(known) - WARM_UP_BATCHES} batches, trigger {trigger} s")
     print(
-        f"from commit to SQL: median {median:.1f} s, p95 {most:.1f} s: {most / trigger:.2f} trigger intervals"
+        f"from commit to SQL: median {median:.1f} s, p95 {p95:.1f} s: {p95 / trigger:.2f} trigger intervals"
     )
 
 

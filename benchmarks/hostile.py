@@ -1,12 +1,13 @@
-"""A relay's honest subscriber beside many idle, slow and lying clients: how far behind its rows are, open loop.
+"""Lag of a relay's honest subscriber while many idle, slow and lying clients use the relay, too.
 
     python -m benchmarks.hostile [--idle N] [--slow N] [--lying N] [--seconds S] [--rate ROWS]
 
-The relay, the crowd and the honest subscriber are a process each. This one appends to the spool, ROWS a second by the
-clock, whatever happens. The honest one subscribes before the others come, and reads all; the lag of a row is from its
-append to its arrival. Idle clients connect and say nothing. Slow ones send a byte of a request a second. Lying ones
-send lengths of 1 GiB, odd packets and wrong passwords as fast as they are let. Each that is closed comes back at once.
-Prints the lag alone and beside them, the relay's memory and processor time, and how many connections it refused.
+The relay and the hostile clients (`--crowd`) run as one process each. This process is the honest subscriber, and also
+appends ROWS a second to the spool by the clock, even if the relay falls behind (an open loop). A row's lag goes from
+its append to its arrival. Idle clients connect and send nothing. Slow ones send one byte of a request per second. Lying
+ones send lengths of 1 GiB, malformed packets and wrong passwords as fast as the relay takes them. A client whose
+connection is closed connects again at once. Prints the lag without and with the clients, the relay's memory and
+processor time, and how many connections it refused.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import Any
 
 import msgpack
 import numpy as np
+import psutil
 
 from schemas.errors import ConnectionLostError
 from sources.iproto import inflow
@@ -41,7 +43,7 @@ from sources.xlog.format.encode import encode_body, encode_row
 from tests.live.commands import Command
 from tests.sources.relay.spools import write_spool
 
-ME = "00000000-0000-4000-8000-000000000001"
+SUBSCRIBER_UUID = "00000000-0000-4000-8000-000000000001"
 CONFIG = """
 relay:
   status: 127.0.0.1:{status}
@@ -53,7 +55,7 @@ BODY = encode_body(space_id=512, tuple_=msgpack.packb([1, "abcdefghijklmnopqrstu
 
 
 def main() -> None:
-    """Run and print."""
+    """Measure in a temporary folder; with `--crowd`, be the hostile clients of a running relay."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--idle", type=int, default=1000)
     parser.add_argument("--slow", type=int, default=1000)
@@ -61,7 +63,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--rate", type=int, default=5000)
     parser.add_argument("--port", type=int, default=33016)
-    parser.add_argument("--crowd", action="store_true", help="be the crowd of a relay that runs")
+    parser.add_argument("--crowd", action="store_true", help="be the hostile clients of a running relay")
     options = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     if options.crowd:
@@ -73,62 +75,57 @@ def main() -> None:
 
 
 async def measure(folder: Path, options: argparse.Namespace) -> None:
-    """Measure in a folder."""
+    """Run the relay and the clients for some seconds, and print the subscriber's lag and the relay's cost."""
     inflow.compile_kernels()
     write_spool(folder / "spool", 1)
-    config = folder / "config.yaml"
+    config, log = folder / "config.yaml", folder / "relay.log"
     config.write_text(CONFIG.format(status=options.port + 1, port=options.port))
-    with Command("relay", config, folder / "said") as relay, Spool(folder / "spool") as spool:
-        honest = Honest(options.port)
-        await honest.begin(dict(spool.vclock or {}))
-        writing = asyncio.create_task(write(spool, honest, options.rate))
+    with Command("relay", config, log) as relay, Spool(folder / "spool") as spool:
+        subscriber = HonestSubscriber(options.port)
+        await subscriber.subscribe(dict(spool.vclock or {}))
+        writing = asyncio.create_task(append_rows(spool, subscriber, options.rate))
         await asyncio.sleep(options.seconds / 4)
-        print(f"alone: {honest.shown()}")
-        used = _processor(relay.pid)
+        print(f"alone: {subscriber.take_lag_text()}")
+        process = psutil.Process(relay.pid)
+        seconds_before = sum(process.cpu_times()[:2])
         words = [f"--{name}={getattr(options, name)}" for name in ("idle", "slow", "lying", "port")]
         others = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "benchmarks.hostile", "--crowd", *words
         )
         await asyncio.sleep(options.seconds)
-        print(f"beside {options.idle} idle, {options.slow} slow, {options.lying} lying: {honest.shown()}")
+        counts = f"{options.idle} idle, {options.slow} slow, {options.lying} lying"
+        print(f"with {counts} clients: {subscriber.take_lag_text()}")
+        seconds = sum(process.cpu_times()[:2]) - seconds_before
+        print(f"relay: {process.memory_info().rss / 2**20:.0f} MiB, {seconds:.1f} s of processor time")
+        spool_status = await asyncio.to_thread(_spool_status, options.port + 1)
         print(
-            f"relay: {_resident(relay.pid) / 2**20:.0f} MiB, {_processor(relay.pid) - used:.1f} s of processor"
-        )
-        shown = await asyncio.to_thread(_status, options.port + 1)
-        print(
-            f"relay: {shown['connections']} connections, {shown['refused_connections']:,} refused or given way"
+            f"relay: {spool_status['connections']} connections, "
+            f"{spool_status['refused_connections']:,} closed as too many"
         )
         others.kill()
         await others.wait()
         writing.cancel()
         await asyncio.gather(writing, return_exceptions=True)
-        honest.close()
-    print(f"relay's log: {(folder / 'said').stat().st_size / 2**10:.0f} KiB")
+        subscriber.close()
+    print(f"relay's log: {log.stat().st_size / 2**10:.0f} KiB")
 
 
 async def crowd(options: argparse.Namespace) -> None:
-    """Be all clients but the honest one, until killed."""
+    """Run all hostile clients, until killed."""
     kinds = (idle, options.idle), (slow, options.slow), (lie, options.lying)
-    await asyncio.gather(*(_again(talk, options.port) for talk, count in kinds for _ in range(count)))
+    await asyncio.gather(*(_reconnect(talk, options.port) for talk, count in kinds for _ in range(count)))
 
 
-class Honest:
-    """The subscriber whose lag counts.
-
-    Parameters
-    ----------
-    port : int
-        The relay's.
-
-    """
+class HonestSubscriber:
+    """A subscriber of the relay at a port, whose lag is measured."""
 
     def __init__(self, port: int) -> None:
         self._port = port
-        self._appended: dict[int, float] = {}
+        self._append_times: dict[int, float] = {}
         self._lags: list[float] = []
 
-    async def begin(self, vclock: dict[int, int]) -> None:
-        """Subscribe."""
+    async def subscribe(self, vclock: dict[int, int]) -> None:
+        """Connect, as soon as the relay listens, and subscribe to the rows after a vclock."""
         peer = Peer(
             "relay", Address("127.0.0.1", self._port), "central", PasswordSource(env="RELAY_PASSWORD")
         )
@@ -138,8 +135,8 @@ class Honest:
                 connection = await connect(peer, 30.0)
             await asyncio.sleep(0.05)
         uuid = await connection.replicaset_uuid()
-        rows = RowStream(vclock, self._take, "relay")
-        await connection.subscribe(Subscription(uuid, ME, vclock, (2, 6, 0)), rows)
+        rows = RowStream(vclock, self._receive, "relay")
+        await connection.subscribe(Subscription(uuid, SUBSCRIBER_UUID, vclock, (2, 6, 0)), rows)
         self._connection = connection
         self._acks = asyncio.create_task(self._acknowledge(rows))
 
@@ -148,21 +145,21 @@ class Honest:
             self._connection.acknowledge(inflow.array_to_vclock(rows.vclock), to_relay=True)
             await asyncio.sleep(1)
 
-    def appended(self, lsn: int) -> None:
-        """Take note that a row was appended now."""
-        self._appended[lsn] = time.monotonic()
+    def note_append(self, lsn: int) -> None:
+        """Take the present as the time at which a row was appended."""
+        self._append_times[lsn] = time.monotonic()
 
-    def _take(self, chunk: TransactionChunk) -> None:
+    def _receive(self, chunk: TransactionChunk) -> None:
         now = time.monotonic()
-        self._lags += [now - self._appended.pop(int(lsn), now) for lsn in chunk.lsns]
+        self._lags += [now - self._append_times.pop(int(lsn), now) for lsn in chunk.lsns]
 
-    def shown(self) -> str:
-        """Return the lag since the last question, rows that have not come included."""
+    def take_lag_text(self) -> str:
+        """Return the lags since the last call as text; a row that has not arrived counts with its lag so far."""
         now = time.monotonic()
-        lags = np.array([*self._lags, *(now - at for at in self._appended.values())])
+        lags = np.array([*self._lags, *(now - at for at in self._append_times.values())])
         self._lags.clear()
-        middle, high = np.percentile(lags, [50, 99]) * 1000
-        return f"lag p50 {middle:.0f} ms, p99 {high:.0f} ms, max {lags.max() * 1000:.0f} ms of {lags.size:,} rows"
+        p50, p99 = np.percentile(lags, [50, 99]) * 1000
+        return f"lag p50 {p50:.0f} ms, p99 {p99:.0f} ms, max {lags.max() * 1000:.0f} ms of {lags.size:,} rows"
 
     def close(self) -> None:
         """Close the connection."""
@@ -170,8 +167,8 @@ class Honest:
         self._connection.close()
 
 
-async def write(spool: Spool, honest: Honest, rate: int) -> None:
-    """Append rows by the clock."""
+async def append_rows(spool: Spool, subscriber: HonestSubscriber, rate: int) -> None:
+    """Append `rate` rows a second to the spool, until cancelled."""
     began, done = time.monotonic(), 0
     while True:
         due = int((time.monotonic() - began) * rate)
@@ -180,7 +177,7 @@ async def write(spool: Spool, honest: Honest, rate: int) -> None:
             lsns = range(first, first + due - done)
             rows = [encode_row(3, BODY, timestamp=1.5, replica_id=1, lsn=lsn) for lsn in lsns]
             for lsn in lsns:
-                honest.appended(lsn)
+                subscriber.note_append(lsn)
             spool.append(np.frombuffer(b"".join(rows), np.uint8), {1: lsns[-1]})
             done = due
         await asyncio.sleep(TICK_SECONDS)
@@ -189,8 +186,8 @@ async def write(spool: Spool, honest: Honest, rate: int) -> None:
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
 
 
-async def _again(talk: Talk, port: int) -> None:
-    """Connect as one of many addresses of this machine, and again whenever it is closed."""
+async def _reconnect(talk: Talk, port: int) -> None:
+    """Connect from a random address of this machine and talk; whenever the connection ends, do it again."""
     while True:
         source = f"127.0.{random.randrange(1, 40)}.{random.randrange(1, 250)}"
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
@@ -203,13 +200,13 @@ async def _again(talk: Talk, port: int) -> None:
 
 
 async def idle(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
-    """Say nothing."""
+    """Send nothing."""
     while await reader.read(1 << 16):
         pass
 
 
 async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Send a request by a byte a second."""
+    """Send pings, one byte per second."""
     await reader.readexactly(128)
     for byte in encode_packet(0x40, 1, {}) * 100:
         writer.write(bytes([byte]))
@@ -219,7 +216,7 @@ async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 async def lie(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Send lengths that are none, packets that are none, passwords that are wrong."""
+    """Send one of: two false lengths, two wrong passwords, and a request that the relay does not expect."""
     await reader.readexactly(128)
     writer.write(
         random.choice(
@@ -235,20 +232,11 @@ async def lie(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Non
     await idle(reader, writer)
 
 
-def _resident(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) * 1024
-
-
-def _processor(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _status(port: int) -> dict[str, Any]:
+def _spool_status(port: int) -> dict[str, Any]:
+    """Return the relay's status of its only spool."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=30) as answer:
-        found: dict[str, Any] = json.load(answer)["spools"][0]
-    return found
+        status: dict[str, Any] = json.load(answer)["spools"][0]
+    return status
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""One transaction of 10^6 rows and 1.5 GB: refused by name at first, then done by each executor; the memory of both.
+"""Time and memory to aggregate one transaction of 10^6 rows and 1.5 GB, by Spark's tasks and in the driver.
 
     python -m benchmarks.large_transaction [--rows N] [--bytes N]
 
-A transaction is one block of the log, which is decompressed as a whole: `max_block_bytes` says how large it may be.
+A transaction is one block of the log, which is decompressed as a whole; `max_block_bytes` limits its size. Checks first
+that the default limit refuses the transaction.
 """
 
 from __future__ import annotations
@@ -15,40 +16,40 @@ from pathlib import Path
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from benchmarks.deployed import Ours, session_in
-from benchmarks.growth import MIB, Peak
+from benchmarks.growth import MIB, PeakMemory
 from benchmarks.logs import Member
+from benchmarks.measured_job import MeasuredJob, session_in
 
 STATE = Path(".state/bench")
 SPACE = "orders"
 
 
-def refused(spark: SparkSession, folder: Path, member: Member) -> None:
-    """Stop unless the default limit refuses the transaction by name."""
+def check_default_limit(spark: SparkSession, folder: Path, member: Member) -> None:
+    """Print the error with which the default limit refuses the transaction; exit if there is none."""
     try:
-        Ours(spark, folder, [member]).run()
+        MeasuredJob(spark, folder, [member]).run()
     except StreamingQueryException as error:
-        said = next(line for line in str(error).splitlines() if "Error" in line and ".xlog" in line)
-        print(f"with the default limit: {said.strip()}", flush=True)
+        text = next(line for line in str(error).splitlines() if "Error" in line and ".xlog" in line)
+        print(f"with the default limit: {text.strip()}", flush=True)
         return
     raise SystemExit("the transaction was not refused")
 
 
 def measure(spark: SparkSession, folder: Path, member: Member, rows: int, local_bytes: int) -> None:
-    """Aggregate the transaction, and print what it took."""
+    """Aggregate the transaction into a new warehouse, and print time and memory."""
     settings = {"max_block_bytes": 4096 * MIB, "local_bytes": local_bytes}
-    ours = Ours(spark, folder, [member], **settings)
-    with Peak() as peak:
-        seconds = ours.run()
-    found = ours.warehouse.opened(SPACE).to_pyarrow_dataset().count_rows()
-    if found != rows:
-        raise SystemExit(f"{found} rows of {rows} are in the table")
+    job = MeasuredJob(spark, folder, [member], **settings)
+    with PeakMemory() as peak:
+        seconds = job.run()
+    count = job.warehouse.opened(SPACE).to_pyarrow_dataset().count_rows()
+    if count != rows:
+        raise SystemExit(f"the table has {count} rows instead of {rows}")
     kind = "local" if local_bytes > 1 else "distributed"
     print(f"{kind}: {seconds:.1f} s, {1e6 * seconds / rows:.1f} µs a row; {peak}", flush=True)
 
 
 def main() -> None:
-    """Measure and print."""
+    """Write the transaction, check the default limit, and measure both executors."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--bytes", type=int, default=1_500_000_000)
@@ -63,7 +64,7 @@ def main() -> None:
             flush=True,
         )
         if options.bytes > 1024 * MIB:
-            refused(spark, folder / "refused", member)
+            check_default_limit(spark, folder / "refused", member)
         for name, local_bytes in (("distributed", 1), ("local", 1 << 40)):
             measure(spark, folder / name, member, options.rows, local_bytes)
             shutil.rmtree(folder / name)

@@ -1,9 +1,9 @@
-"""The subscription daemon's memory while a master writes for minutes, and whether it keeps up.
+"""Memory and lag of the subscription daemon while a master writes for minutes.
 
     python -m benchmarks.live_memory [--minutes M] [--rate ROWS]
 
-The daemon runs as a process of its own, `python -m jobs.subscribe`; its resident memory is looked at each second, after
-the first tenth of the time. Prints the least and the most of each tenth, rows and lag.
+The daemon runs as a process of its own, `python -m jobs.subscribe`; its resident memory is read each second. Prints the
+least and the most of each tenth of the time, the rows, and how many of them the daemon has not received at the end.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import tempfile
 import time
 import urllib.request
 from pathlib import Path
+
+import psutil
 
 from tests.live import Tarantool
 from tests.live.commands import Command
@@ -51,7 +53,7 @@ subscribe:
 
 
 def main() -> None:
-    """Run and print."""
+    """Measure in a temporary folder."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--rate", type=int, default=10_000)
@@ -62,19 +64,20 @@ def main() -> None:
 
 
 def measure(folder: Path, minutes: float, rate: int, port: int) -> None:
-    """Measure in a folder."""
+    """Run a master and the daemon in a folder for some minutes, and print memory and lag."""
     config = folder / "config.yaml"
     with Tarantool(folder / "master", cfg={"memtx_memory": 1 << 30, "checkpoint_interval": 0}) as master:
         config.write_text(CONFIG.format(port=port, socket=master.socket))
         master.eval(WRITE, rate)
-        with Command("subscribe", config, folder / "said") as daemon:
-            begun, seen = time.monotonic(), dict[int, list[int]]()
+        with Command("subscribe", config, folder / "daemon.log") as daemon:
+            process, begun = psutil.Process(daemon.pid), time.monotonic()
+            sizes_by_tenth = dict[int, list[int]]()
             while time.monotonic() - begun < 60 * minutes:
                 tenth = int((time.monotonic() - begun) / (6 * minutes))
-                seen.setdefault(tenth, []).append(_resident(daemon.pid))
+                sizes_by_tenth.setdefault(tenth, []).append(process.memory_info().rss)
                 time.sleep(1)
-            lag, lsn = _lag(port), int(master.eval("return box.info.lsn"))
-        for tenth, sizes in sorted(seen.items()):
+            lag, lsn = _lag_rows(port), int(master.eval("return box.info.lsn"))
+        for tenth, sizes in sorted(sizes_by_tenth.items()):
             print(f"tenth {tenth + 1}: {min(sizes) / 2**20:.1f} to {max(sizes) / 2**20:.1f} MiB")
         print(
             f"{lsn:,} rows in {minutes:g} minutes, {lsn / 60 / minutes:,.0f} rows/s; {lag} rows behind at the end"
@@ -82,12 +85,8 @@ def measure(folder: Path, minutes: float, rate: int, port: int) -> None:
         print(f"spool: {sum(f.stat().st_size for f in (folder / 'spool').glob('0*')) / 2**20:.0f} MiB")
 
 
-def _resident(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) * 1024
-
-
-def _lag(port: int) -> int:
+def _lag_rows(port: int) -> int:
+    """Return the number of rows that the daemon has not received yet, by its status."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=30) as answer:
         status = json.load(answer)
     return sum(int(rows) for rows in status["replicasets"][0]["lag_rows"].values())

@@ -1,7 +1,7 @@
-"""Logs for benchmarks: replicasets of one member each, written with the project's own writer, the same on every run.
+"""Writes logs and snapshots for benchmarks with the project's own writer; each run writes the same bytes.
 
-A `Member` announces itself and its spaces, then writes changes in group-committed blocks. Its tuples have nine
-fields and about 108 bytes, as in `benchmarks.decode`. That Tarantool reads such files is shown by the writer's tests.
+The tuples have nine fields and about 108 bytes, as in `benchmarks.decode`. The tests of the writer show that Tarantool
+reads its files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sources.xlog.format.encode import encode_body, encode_row
 from sources.xlog.format.meta import Meta
 from sources.xlog.format.writer import Fsync, XlogWriter
 
-ROWS_A_BLOCK = 300
+ROWS_PER_BLOCK = 300
 FORMAT = (
     ("id", "unsigned"),
     ("name", "string"),
@@ -32,21 +32,22 @@ FORMAT = (
     ("state", "string"),
 )
 CITIES = ("Amsterdam", "Berlin", "Cairo", "Dhaka", "Edinburgh", "Florence", "Geneva", "Helsinki")
-FIRST_SPACE = 512
+FIRST_SPACE_ID = 512
 ADMIN = 1
+"""The id of the user `admin`, and here also the replica id of each `Member`."""
 
 
 class Member:
-    """The only member of a replicaset, and its directory.
+    """The only member of a replicaset; each call writes a log of one row per transaction, or a snapshot.
 
     Parameters
     ----------
     folder : Path
-        The logs lie in `<folder>/<name>`.
+        The logs are in `<folder>/<name>`. The first one registers the member and creates its spaces.
     name : str
-        Its uuids follow from it, so that every run writes the same.
+        The uuids are derived from it.
     spaces : sequence of str
-        Names; their ids begin at `FIRST_SPACE`.
+        Names of the spaces; their ids begin at `FIRST_SPACE_ID`.
 
     """
 
@@ -54,55 +55,50 @@ class Member:
         self.name, self.path = name, folder / name
         self.uuid = str(uuid5(NAMESPACE_OID, name))
         self.replicaset = str(uuid5(NAMESPACE_OID, f"replicaset of {name}"))
-        self.spaces = {space: FIRST_SPACE + number for number, space in enumerate(spaces)}
-        self._lsn, self._vclocks = 0, [0]
+        self.spaces = {space: FIRST_SPACE_ID + number for number, space in enumerate(spaces)}
+        self._lsn, self._start_lsns = 0, [0]
         self._draw = random.Random(name)
         self.path.mkdir(parents=True)
-        self._write([self._registration(), *self._definitions()])
+        self._write(
+            self._row(RequestType.INSERT, encode_body(space_id=space_id, tuple_=tuple_))
+            for space_id, tuple_ in self._system_tuples()
+        )
 
-    def source(self) -> dict[str, str]:
-        """Return the source as a configuration names it."""
+    def source_entry(self) -> dict[str, str]:
+        """Return the entry under `sources` of the configuration."""
         return {"name": self.name, "path": str(self.path.resolve()), "replicaset": self.replicaset}
 
-    def put(self, space: str, keys: Iterable[int]) -> int:
-        """Write one log with a REPLACE of each key; return its size in bytes."""
-        return self._write(self._replace(self.spaces[space], key) for key in keys)
+    def replace(self, space: str, keys: Iterable[int]) -> None:
+        """Write one log with a REPLACE of each key."""
+        self.replace_in_spaces([(space, keys)])
 
-    def change(self, parts: Sequence[tuple[str, Sequence[int]]]) -> int:
-        """Write one log with REPLACEs over several spaces."""
-        return self._write(self._replace(self.spaces[space], key) for space, keys in parts for key in keys)
+    def replace_in_spaces(self, parts: Sequence[tuple[str, Iterable[int]]]) -> None:
+        """Write one log with a REPLACE of each key of several spaces."""
+        self._write_tuples(RequestType.REPLACE, parts)
 
-    def insert(self, space: str, keys: Iterable[int]) -> int:
-        """Write one log with an INSERT of each key; return its size in bytes."""
-        space_id = self.spaces[space]
-        return self._write(
-            self._row(RequestType.INSERT, encode_body(space_id=space_id, tuple_=self._tuple(key)))
-            for key in keys
-        )
+    def insert(self, space: str, keys: Iterable[int]) -> None:
+        """Write one log with an INSERT of each key."""
+        self._write_tuples(RequestType.INSERT, [(space, keys)])
 
     def snapshot(self, space: str, keys: Iterable[int]) -> None:
-        """Write a snapshot of the definitions, and of a tuple of each key in a space; keys come in order."""
+        """Write a snapshot of the definitions, and of one tuple per key of a space; the keys must ascend."""
         vclock, stamp = {ADMIN: self._lsn}, 1.7e9
-        bodies = chain(
-            [(int(SystemSpace.CLUSTER), msgpack.packb([ADMIN, self.uuid]))],
-            ((space_id, msgpack.packb(fields)) for space_id, fields in self._defined()),
-            ((self.spaces[space], self._tuple(key)) for key in keys),
-        )
+        bodies = chain(self._system_tuples(), ((self.spaces[space], self._tuple(key)) for key in keys))
         meta = Meta("SNAP", "0.13", self.uuid, vclock, None, {"Version": "2.6.0"})
         with XlogWriter(self.path / f"{self._lsn:020d}.snap", meta, Fsync.NEVER) as file:
             for number, (space_id, tuple_) in enumerate(bodies, 1):
                 body = encode_body(space_id=space_id, tuple_=tuple_)
                 file.write([encode_row(RequestType.INSERT, body, lsn=number, timestamp=stamp)])
-                if number % ROWS_A_BLOCK == 0:
+                if number % ROWS_PER_BLOCK == 0:
                     file.flush()
 
     def transaction(self, space: str, rows: int, row_bytes: int) -> int:
-        """Write one log with one transaction of so many REPLACEs of about so many bytes each; return its size."""
+        """Write one log of one transaction of `rows` REPLACEs, about `row_bytes` each; return the file's bytes."""
         first = self._lsn + 1
-        # Compresses to about a half: hexadecimal digits in the place of random bytes.
+        # Hexadecimal digits of random bytes compress to about a half.
         text = self._draw.randbytes(row_bytes // 2).hex()
 
-        def written() -> Iterator[bytes]:
+        def encoded_rows() -> Iterator[bytes]:
             for key in range(rows):
                 at = key * 7919 % len(text)
                 fields = [
@@ -127,12 +123,12 @@ class Member:
                     timestamp=1.7e9 + self._lsn / 1e5,
                 )
 
-        return self._write_transactions([written()])
+        return self._write_transactions([encoded_rows()])
 
-    def update(self, space: str, keys: Iterable[int]) -> int:
+    def update(self, space: str, keys: Iterable[int]) -> None:
         """Write one log with an UPDATE of each key."""
         operations = msgpack.packb([["+", 7, 1], ["=", 4, "Zagreb"]])
-        return self._write(
+        self._write(
             self._row(
                 RequestType.UPDATE,
                 encode_body(
@@ -146,11 +142,19 @@ class Member:
             for key in keys
         )
 
-    def _write(self, rows: Iterable[bytes]) -> int:
-        return self._write_transactions([row] for row in rows)
+    def _write_tuples(self, kind: RequestType, parts: Sequence[tuple[str, Iterable[int]]]) -> None:
+        self._write(
+            self._row(kind, encode_body(space_id=self.spaces[space], tuple_=self._tuple(key)))
+            for space, keys in parts
+            for key in keys
+        )
+
+    def _write(self, rows: Iterable[bytes]) -> None:
+        self._write_transactions([row] for row in rows)
 
     def _write_transactions(self, transactions: Iterable[Iterable[bytes]]) -> int:
-        begin, before = self._vclocks[-1], self._vclocks[-2] if len(self._vclocks) > 1 else None
+        """Write one log that begins after the last one; return its bytes."""
+        begin, before = self._start_lsns[-1], self._start_lsns[-2] if len(self._start_lsns) > 1 else None
         meta = Meta(
             *("XLOG", "0.13", self.uuid, {ADMIN: begin} if begin else {}),
             None if before is None else ({ADMIN: before} if before else {}),
@@ -160,35 +164,24 @@ class Member:
         with XlogWriter(path, meta, Fsync.NEVER) as log:
             for number, rows in enumerate(transactions, 1):
                 log.write(rows)
-                if number % ROWS_A_BLOCK == 0:
+                if number % ROWS_PER_BLOCK == 0:
                     log.flush()
-        self._vclocks.append(self._lsn)
+        self._start_lsns.append(self._lsn)
         return path.stat().st_size
 
     def _row(self, kind: RequestType, body: bytes) -> bytes:
         self._lsn += 1
         return encode_row(kind, body, replica_id=ADMIN, lsn=self._lsn, timestamp=1.7e9 + self._lsn / 1e5)
 
-    def _insert(self, space_id: int, fields: Sequence[object]) -> bytes:
-        return self._row(
-            RequestType.INSERT, encode_body(space_id=space_id, tuple_=msgpack.packb(list(fields)))
-        )
-
-    def _registration(self) -> bytes:
-        return self._insert(SystemSpace.CLUSTER, [ADMIN, self.uuid])
-
-    def _defined(self) -> Iterator[tuple[int, list[object]]]:
-        """Yield the rows of `_space`, then those of `_index`."""
+    def _system_tuples(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the system space's id and the tuple of each row of `_cluster`, `_space` and `_index`."""
+        yield SystemSpace.CLUSTER, msgpack.packb([ADMIN, self.uuid])
         fields = [{"name": name, "type": kind} for name, kind in FORMAT]
         for space, space_id in self.spaces.items():
-            yield SystemSpace.SPACE, [space_id, ADMIN, space, "memtx", 0, {}, fields]
+            yield SystemSpace.SPACE, msgpack.packb([space_id, ADMIN, space, "memtx", 0, {}, fields])
         for space_id in self.spaces.values():
             part = [{"field": 0, "type": "unsigned"}]
-            yield SystemSpace.INDEX, [space_id, 0, "pk", "tree", {"unique": True}, part]
-
-    def _definitions(self) -> Iterable[bytes]:
-        for space_id, fields in self._defined():
-            yield self._insert(space_id, fields)
+            yield SystemSpace.INDEX, msgpack.packb([space_id, 0, "pk", "tree", {"unique": True}, part])
 
     def _tuple(self, key: int) -> bytes:
         draw = self._draw
@@ -205,6 +198,3 @@ class Member:
         ]
         packed: bytes = msgpack.packb(fields)
         return packed
-
-    def _replace(self, space_id: int, key: int) -> bytes:
-        return self._row(RequestType.REPLACE, encode_body(space_id=space_id, tuple_=self._tuple(key)))

@@ -1,8 +1,9 @@
-"""A real server that follows the decided tables of two replicasets: how long it takes, and that every tuple equals.
+"""Time until a real server that follows the aggregated tables of two replicasets has their tuples.
 
     python -m benchmarks.node --rows 1000000 --follower tarantool
 
-Two real masters write the rows, a half of the keys both of them; the batches are done in this process, without Spark.
+Two real masters write the rows, a third of the keys both of them; batches run in this process, without Spark. After
+each step, all tuples of the follower are compared with the table's.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from pathlib import Path
 
 from pipeline.node.writer import NodeWriter
 from tests.live.server import Tarantool, find_servers
-from tests.pipeline.node.world import World, tuples_of, vclock_of, world
+from tests.pipeline.node.world import World, tuples_of, vclock_of
+from tests.pipeline.node.world import world as two_replicasets
 from tests.sources.subscribe.following import await_until
 
 FILL = """
@@ -35,22 +37,22 @@ FILL = """
 
 @contextmanager
 def timed(what: str) -> Iterator[None]:
-    """Print how long something takes."""
+    """Print the seconds that the block takes."""
     begin = time.monotonic()
     yield
     print(f"{what:<62} {time.monotonic() - begin:8.2f} s", flush=True)
 
 
-def check(found: World, follower: Tarantool) -> int:
-    """Compare all tuples, and return how many there are."""
-    expected = sorted(found.deployment.tuples("accounts"))
+def check(world: World, follower: Tarantool) -> int:
+    """Return the number of tuples of the table; exit unless the follower has the same ones."""
+    expected = sorted(world.deployment.tuples("accounts"))
     if tuples_of(follower, "accounts") != expected:
         raise SystemExit("the follower's tuples are not those of the table")
     return len(expected)
 
 
-def lag(writer: NodeWriter, follower: Tarantool) -> tuple[float, float]:
-    """Return the seconds from an epoch's commit until the stream and the follower have it."""
+def seconds_since_commit(writer: NodeWriter, follower: Tarantool) -> tuple[float, float]:
+    """Return the seconds from the newest epoch's commit until the stream has it, and until the follower has it."""
     writer.advance()
     committed = writer.mark.committed_at / 1e6 if writer.mark is not None else 0.0
     written = time.time() - committed
@@ -60,38 +62,38 @@ def lag(writer: NodeWriter, follower: Tarantool) -> tuple[float, float]:
 
 
 def run(root: Path, rows: int, binary: str) -> None:
-    """Print the figures."""
-    with world(root) as found:
+    """Measure the first snapshot and three epochs, and print the times; `binary` is the follower's Tarantool."""
+    with two_replicasets(root) as world:
         for name in "ab":
-            found.eval(name, "box.space.accounts.index.name:drop()")
-        third = rows // 4
-        with timed(f"two masters write {rows:,} rows, {third:,} keys both of them"):
-            found.eval("a", FILL, 1, 2 * third, 1)
-            found.eval("b", FILL, third + 1, 3 * third, 1)
+            world.eval(name, "box.space.accounts.index.name:drop()")
+        shared = rows // 4
+        with timed(f"two masters write {rows:,} rows, {shared:,} keys both of them"):
+            world.eval("a", FILL, 1, 2 * shared, 1)
+            world.eval("b", FILL, shared + 1, 3 * shared, 1)
         with timed("one batch"):
-            found.settle()
-        with found.writing() as writer, found.serving():
+            world.settle()
+        with world.writing() as writer, world.serving():
             with timed("snapshot of the stream"):
                 writer.advance()
             with timed("the follower starts and joins"):
-                follower = found._stack.enter_context(found.follower(binary))
-                found.await_epoch(follower, writer)
+                follower = world._stack.enter_context(world.follower(binary))
+                world.await_epoch(follower, writer)
             with timed("comparing"):
-                print(f"{check(found, follower):,} tuples equal")
+                print(f"{check(world, follower):,} tuples equal")
             for size in (100, 10_000, rows // 4):
-                found.eval("a", FILL, 1, size, 2)
-                found.eval("b", FILL, 1, size, 3)
-                found.settle()
-                written, there = lag(writer, follower)
+                world.eval("a", FILL, 1, size, 2)
+                world.eval("b", FILL, 1, size, 3)
+                world.settle()
+                in_stream, in_follower = seconds_since_commit(writer, follower)
                 print(
-                    f"an epoch of {size // 2 + size // 3:>9,} rows: written after {written:6.2f} s, "
-                    f"at the follower after {there:6.2f} s; {check(found, follower):,} tuples equal",
+                    f"an epoch of {size // 2 + size // 3:>9,} rows: in the stream after {in_stream:6.2f} s, "
+                    f"at the follower after {in_follower:6.2f} s; {check(world, follower):,} tuples equal",
                     flush=True,
                 )
 
 
 def main() -> int:
-    """Run the command."""
+    """Measure in a temporary folder."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--follower", default=next(iter(find_servers()), None))

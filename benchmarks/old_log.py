@@ -1,7 +1,7 @@
-"""What a commit costs in a table that has many already: `python -m benchmarks.old_log [--commits 100 2000 20000]`.
+"""Time of one commit to a Delta table that has many commits: `python -m benchmarks.old_log [--commits N ...]`.
 
-A stream with a trigger of 5 seconds makes 17,280 commits a day. The commits of a batch (`warehouse.commits`) are
-compared with delta-rs' own way: look for the newest version, commit with its default hooks, look again.
+A stream with a trigger of 5 seconds makes 17,280 commits a day. A commit by `warehouse.commits` is compared with
+delta-rs' own way: look for the newest version, commit with the default hooks, look for the newest version again.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ TABLE = "_epochs"
 FILE = ("part.parquet", 100)
 
 
-def with_commits(folder: Path, count: int) -> Place:
-    """Return a place with a table of so many commits, and checkpoints as delta-rs makes them."""
+def make_table(folder: Path, count: int) -> Place:
+    """Make a table of `count` commits with delta-rs' checkpoint in a folder, and return the folder's `Place`."""
     place = place_of(str(folder))
     path = place.uri(TABLE)
     write_deltalake(path, pa.table({"epoch": [1]}))
@@ -49,8 +49,8 @@ def median_ms(work: Callable[[int], object], times: int = 20) -> float:
     return statistics.median(taken)
 
 
-def plain(place: Place) -> Callable[[int], object]:
-    """Return a commit as delta-rs makes it by default."""
+def delta_rs_commit(place: Place) -> Callable[[int], object]:
+    """Return a function that commits as delta-rs does by default."""
     table = DeltaTable(place.uri(TABLE))
 
     def commit(_: int) -> None:
@@ -61,22 +61,22 @@ def plain(place: Place) -> Callable[[int], object]:
     return commit
 
 
-def ours(place: Place) -> Callable[[int], object]:
-    """Return a commit of a batch."""
+def batch_commit(place: Place) -> Callable[[int], object]:
+    """Return a function that commits as a batch does."""
     tables = OpenTables(place)
     return lambda _: tables.commit(TABLE, [DataFile(TABLE, *FILE, 1, "{}")])
 
 
 def main() -> None:
-    """Print a line for each number of commits."""
+    """Print the median time of both ways, and their ratio, per number of commits."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--commits", type=int, nargs="+", default=[100, 2_000, 20_000])
     print("commits in the log   delta-rs, ms   a batch's commit, ms   ratio")
     for count in parser.parse_args().commits:
         with tempfile.TemporaryDirectory() as folder:
-            place = with_commits(Path(folder), count)
-            usual, own = median_ms(plain(place)), median_ms(ours(place))
-            print(f"{count:>18,}   {usual:12.1f}   {own:20.1f}   {own / usual:5.2f}")
+            place = make_table(Path(folder), count)
+            delta_rs, batch = median_ms(delta_rs_commit(place)), median_ms(batch_commit(place))
+            print(f"{count:>18,}   {delta_rs:12.1f}   {batch:20.1f}   {batch / delta_rs:5.2f}")
 
 
 if __name__ == "__main__":

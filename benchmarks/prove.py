@@ -1,24 +1,25 @@
-"""What `aggregator prove` costs a server, and whether load makes it name a difference that is none.
+"""Cost of `aggregator prove` for a server, and whether the proof reports false differences while the server writes.
 
     python -m benchmarks.prove [--rows N] [--minutes M] [--writes ROWS]
 
-A server gets N tuples, `jobs.aggregate` makes the tables. Then the proof runs by checksums and by plain SELECTs: its
-time, the server's processor time, and how long another client's SELECTs take meanwhile. One byte of one tuple is then
-changed in the server's memory and found. At last, for M minutes, the server writes, the job follows, and proofs run one
-after another: how many keys were looked at again, and how many were called different.
+A server gets N tuples, and `jobs.aggregate` makes the tables. Then the proof runs by checksums and by plain SELECTs;
+measured are its time, the server's processor time, and how long SELECTs of another client take meanwhile. Next, one
+byte of one tuple is changed in the server's memory, which the proof must find. Finally the server writes for M minutes
+while the job follows and proofs run one after another; counted are keys that were compared again, and differences.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import psutil
 
 from config.deployment import Config, load
 from jobs.prove import peers_of
@@ -74,7 +75,7 @@ sources: [{{name: a, path: {folder}/master}}]
 
 
 def main() -> None:
-    """Run and print."""
+    """Measure in a temporary folder."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--minutes", type=float, default=1.0)
@@ -85,72 +86,76 @@ def main() -> None:
 
 
 def measure(folder: Path, rows: int, minutes: float, writes: int) -> None:
-    """Measure in a folder."""
+    """Run all proofs against a server in a folder, and print their cost and results."""
     file = folder / "config.yaml"
     file.write_text(CONFIG.format(folder=folder))
     with Tarantool(folder / "master", cfg={"memtx_memory": 1 << 30, "checkpoint_interval": 0}) as master:
         master.eval(FILL, rows)
         begun = time.monotonic()
-        with Command("aggregate", file, folder / "said", "--once") as job:
+        with Command("aggregate", file, folder / "job.log", "--once") as job:
             while job.is_running:
                 time.sleep(0.2)
         print(f"{rows} tuples, tables made in {time.monotonic() - begun:.0f} s", flush=True)
         config = load(str(file))
         peers = peers_of(config, [f"unix/:{master.socket}"])[0]
-        waited = probed(master, 5.0)
-        print(f"nothing runs: SELECTs of another client {shown(waited)}", flush=True)
+        with probing(master) as latencies:
+            time.sleep(5)
+        print(f"without a proof: SELECTs of another client {latency_text(latencies)}", flush=True)
         for name, limits in (
             ("checksums, no limit", ProofLimits(by_checksums=True)),
             ("checksums, 50,000/s", ProofLimits(50_000.0, by_checksums=True)),
             ("SELECTs, no limit", ProofLimits()),
             ("SELECTs, 50,000/s", ProofLimits(50_000.0)),
         ):
-            measured(name, master, config, peers, limits)
+            measure_proof(name, master, config, peers, limits)
         changed = master.eval(CHANGE_A_BYTE, 500, "state 5O0")
         print(f"one byte of tuple 500 is changed: {changed!r}", flush=True)
-        print(proof_of(config, peers, ProofLimits(None, 60)), flush=True)
+        print(prove(config, peers, ProofLimits(None, 60)), flush=True)
         master.eval(CHANGE_A_BYTE, 500, "state 500")
-        with Command("aggregate", file, folder / "said"):
+        with Command("aggregate", file, folder / "job.log"):
             master.eval(LOAD, writes, rows)
-            under_load(config, peers, minutes, writes)
+            prove_under_load(config, peers, minutes, writes)
 
 
-def under_load(config: Config, peers: list[Peer], minutes: float, writes: int) -> None:
-    """Prove for some minutes while the server writes and the job follows."""
-    end, proven, again, different, moving, rows = time.monotonic() + 60 * minutes, 0, 0, 0, 0, 0
+def prove_under_load(config: Config, peers: list[Peer], minutes: float, writes: int) -> None:
+    """Repeat the proof for some minutes while the server writes and the job follows, and print all results."""
+    end, proofs = time.monotonic() + 60 * minutes, list[SpaceProof]()
     while time.monotonic() < end:
-        found = proof_of(config, peers, ProofLimits(50_000, 120))
-        proven, again, rows = proven + 1, again + found.looked_again, rows + found.rows
-        different, moving = different + len(found.differences), moving + found.moving
+        one = prove(config, peers, ProofLimits(50_000, 120))
+        proofs.append(one)
         print(
-            f"  proof {proven}: {found.rows} tuples in {found.seconds:.0f} s, {found.looked_again} looked at again, "
-            f"{len(found.differences)} different, {found.moving} moving, error {found.error}",
+            f"  proof {len(proofs)}: {one.rows} tuples in {one.seconds:.0f} s, {one.looked_again} compared again, "
+            f"{len(one.differences)} different, {one.moving} without a result, error {one.error}",
             flush=True,
         )
     print(
-        f"{minutes:g} minutes, {writes} writes a second: {proven} proofs of {rows} tuples, "
-        f"{again} keys looked at again, {different} called different, {moving} that always changed",
+        f"{minutes:g} minutes, {writes} writes a second: {len(proofs)} proofs of {sum(p.rows for p in proofs)} "
+        f"tuples, {sum(p.looked_again for p in proofs)} keys compared again, "
+        f"{sum(len(p.differences) for p in proofs)} different, "
+        f"{sum(p.moving for p in proofs)} without a result, since they changed during each comparison",
         flush=True,
     )
 
 
-def measured(name: str, master: Tarantool, config: Config, peers: list[Peer], limits: ProofLimits) -> None:
-    """Print what one proof takes, and what another client sees meanwhile."""
-    waited: list[float] = []
-    before = processor_seconds(master.pid)
-    with probing(master, waited):
-        found = proof_of(config, peers, limits)
-    took = processor_seconds(master.pid) - before
-    assert found.holds, str(found)
+def measure_proof(
+    name: str, master: Tarantool, config: Config, peers: list[Peer], limits: ProofLimits
+) -> None:
+    """Run one proof, and print its time, the server's processor time, and the latency of another client."""
+    server = psutil.Process(master.pid)
+    before = sum(server.cpu_times()[:2])
+    with probing(master) as latencies:
+        proof = prove(config, peers, limits)
+    seconds = sum(server.cpu_times()[:2]) - before
+    assert proof.holds, str(proof)
     print(
-        f"{name}: {found.rows} tuples in {found.seconds:.1f} s, {1e6 * took / found.rows:.2f} us of the server's "
-        f"processor a tuple (probe included); SELECTs of another client {shown(waited)}",
+        f"{name}: {proof.rows} tuples in {proof.seconds:.1f} s, {1e6 * seconds / proof.rows:.2f} us of the "
+        f"server's processor per tuple (probe included); SELECTs of another client {latency_text(latencies)}",
         flush=True,
     )
 
 
-def proof_of(config: Config, peers: list[Peer], limits: ProofLimits) -> SpaceProof:
-    """Return what comes of the one space."""
+def prove(config: Config, peers: list[Peer], limits: ProofLimits) -> SpaceProof:
+    """Compare the server's only space with its table."""
     place = place_of(config.warehouse, config.database)
     state = load_state(Warehouse(None, config.warehouse, config.database))
 
@@ -158,16 +163,16 @@ def proof_of(config: Config, peers: list[Peer], limits: ProofLimits) -> SpacePro
         return newest_tables(place)
 
     async def run() -> SpaceProof:
-        found = [one async for one in prove_spaces(peers, state, tables, limits)]
-        return found[0]
+        (proof,) = [one async for one in prove_spaces(peers, state, tables, limits)]
+        return proof
 
     return asyncio.run(run())
 
 
 @contextmanager
-def probing(master: Tarantool, waited: list[float]) -> Iterator[None]:
-    """Ask the server for single tuples from another thread, and note how long each answer takes."""
-    stop = threading.Event()
+def probing(master: Tarantool) -> Iterator[list[float]]:
+    """Read single tuples from another thread while the block runs; yield the list of the seconds of each read."""
+    stop, latencies = threading.Event(), list[float]()
 
     def work() -> None:
         connection = master.connect()
@@ -175,7 +180,7 @@ def probing(master: Tarantool, waited: list[float]) -> Iterator[None]:
             while not stop.is_set():
                 begun = time.perf_counter()
                 connection.eval("return box.space.orders:get(1)")
-                waited.append(time.perf_counter() - begun)
+                latencies.append(time.perf_counter() - begun)
                 stop.wait(0.005)
         finally:
             connection.close()
@@ -183,31 +188,17 @@ def probing(master: Tarantool, waited: list[float]) -> Iterator[None]:
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        yield
+        yield latencies
     finally:
         stop.set()
         thread.join()
 
 
-def probed(master: Tarantool, seconds: float) -> list[float]:
-    """Return how long answers take while nothing else runs."""
-    waited: list[float] = []
-    with probing(master, waited):
-        time.sleep(seconds)
-    return waited
-
-
-def shown(waited: list[float]) -> str:
-    """Return times as text."""
-    ordered = sorted(waited)
-    median, most = ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100]
-    return f"{1e3 * median:.2f} ms (median), {1e3 * most:.2f} ms (99 %)"
-
-
-def processor_seconds(pid: int) -> float:
-    """Return the processor time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / float(os.sysconf("SC_CLK_TCK"))
+def latency_text(latencies: list[float]) -> str:
+    """Return the median and the 99th percentile, in milliseconds."""
+    ordered = sorted(latencies)
+    median, p99 = ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100]
+    return f"{1e3 * median:.2f} ms (median), {1e3 * p99:.2f} ms (99 %)"
 
 
 if __name__ == "__main__":

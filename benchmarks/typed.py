@@ -1,14 +1,14 @@
-"""Tuples → typed columns, against the `msgpack` C extension decoding the same tuples to Python objects.
+"""Rate of decoding tuples into typed Arrow columns, against the `msgpack` C extension decoding them to Python objects.
 
     python -m benchmarks.typed [--rows N] [--repeat N]
 
-Both sides run on one core in one process, on the same bytes, and take turns; printed are the best of the repeats.
-Ours ends with a checked Arrow struct of the table's columns. Theirs is measured three times: to Python objects as
-the library leaves extensions (`ExtType`, bytes that nobody has read); with an `ext_hook` that makes decimals, uuids and
-datetimes of them, which is what our columns hold; and with that up to where ours ends, Arrow columns of the table's
-types, by `pyarrow.array` from each column's values. PyArrow makes no variants: there a nested value becomes JSON text,
-as one would write it by hand (`json.dumps`). Ours also tells tuples that do not fit; theirs would raise an exception.
-Canonical keys are measured too.
+Both sides run alternately on one core in one process, on the same bytes; the fastest of the repeats is printed. Ours
+(`udfs.tuples`) results in an Arrow struct of the table's columns, whose values are checked against the format. Theirs
+is measured in three ways: to Python objects with extensions left as `ExtType`, undecoded bytes; with an `ext_hook` that
+decodes decimals, uuids and datetimes, as our columns have them; and further to Arrow columns of the table's types, by
+`pyarrow.array` from each column's values. PyArrow cannot make variants, so a nested value becomes JSON text there
+(`json.dumps`). Tuples that do not fit the format are marked by ours, and raise an exception in theirs. The rate of
+canonical keys is measured too.
 """
 
 from __future__ import annotations
@@ -37,17 +37,19 @@ from udfs.tuples.plan import plan_of
 from udfs.tuples.tuples import decode
 
 Shape = tuple[tuple[str, ...], Callable[[random.Random, int], list[Any]]]
+"""The fields' types, and a function that makes tuple number N of them."""
+
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
-def cents(number: int) -> msgpack.ExtType:
-    """Return an MP_DECIMAL of two digits after the point."""
-    digits = f"{number}c"
+def decimal_ext(cents: int) -> msgpack.ExtType:
+    """Return a number of cents as an MP_DECIMAL with two digits after the point."""
+    digits = f"{cents}c"
     return msgpack.ExtType(1, b"\x02" + bytes.fromhex(digits.zfill(len(digits) + len(digits) % 2)))
 
 
-def moment(draw: random.Random) -> msgpack.ExtType:
-    """Return an MP_DATETIME of microseconds and an offset."""
+def datetime_ext(draw: random.Random) -> msgpack.ExtType:
+    """Return a random MP_DATETIME with microseconds and a time zone offset of 180 minutes."""
     return msgpack.ExtType(
         4, struct.pack("<qihh", draw.randrange(2**31), draw.randrange(10**6) * 1000, 180, 0)
     )
@@ -58,8 +60,8 @@ def mixed(draw: random.Random, number: int) -> list[Any]:
     return [
         draw.randrange(2**40),
         f"customer {number:08d}",
-        cents(draw.randrange(10**7)),
-        moment(draw),
+        decimal_ext(draw.randrange(10**7)),
+        datetime_ext(draw),
         msgpack.ExtType(2, draw.randbytes(16)),
         draw.random() * 1000,
         number % 2 == 0,
@@ -75,7 +77,7 @@ def plain(draw: random.Random, number: int) -> list[Any]:
 
 
 def nested(draw: random.Random, number: int) -> list[Any]:
-    """Return a tuple of eight fields of which three become variants."""
+    """Return a tuple of eight fields, three of which become variants."""
     payload = {"items": [{"sku": "A-17", "qty": number % 7, "price": 12.5}], "gift": None}
     tags = ["new", "paid"]
     head = [draw.randrange(2**40), f"customer {number:08d}", draw.random(), number % 2 == 0]
@@ -99,7 +101,7 @@ SHAPES: dict[str, Shape] = {
 
 
 def decimal_of(data: bytes) -> decimal.Decimal:
-    """Return an MP_DECIMAL's value: a scale of one byte, packed digits, a sign."""
+    """Return the value of an MP_DECIMAL whose first byte is the scale, followed by packed digits and the sign."""
     digits = data[1:].hex()
     return decimal.Decimal(int(digits[:-1]) * (-1 if digits[-1] in "bd" else 1)).scaleb(-data[0])
 
@@ -114,8 +116,8 @@ def ext_hook(code: int, data: bytes) -> Any:
     return EPOCH + datetime.timedelta(seconds=seconds, microseconds=nanoseconds // 1000)
 
 
-def best(repeat: int, *works: Callable[[], Any]) -> list[float]:
-    """Return the shortest time of each work in seconds; they take turns."""
+def best_seconds(repeat: int, *works: Callable[[], Any]) -> list[float]:
+    """Call the functions in turn, some times, and return the least processor seconds of each."""
     times = [[] for _ in works]  # type: list[list[float]]
     for _ in range(repeat):
         for work, taken in zip(works, times, strict=True):
@@ -133,7 +135,7 @@ def unpack_all(rows: list[bytes], **options: Any) -> None:
 
 
 def arrow_columns(rows: list[bytes], fields: list[pa.Field]) -> list[pa.Array]:
-    """Decode every tuple to Python objects, and those to Arrow columns; variants to JSON text."""
+    """Decode every tuple to Python objects, and convert those to Arrow columns; variants become JSON text."""
     unpack = msgpack.unpackb
     objects = [unpack(row, strict_map_key=False, ext_hook=ext_hook) for row in rows]
     columns = []
@@ -148,8 +150,8 @@ def arrow_columns(rows: list[bytes], fields: list[pa.Field]) -> list[pa.Array]:
     return columns
 
 
-def same_columns(decoded: pa.StructArray, columns: list[pa.Array]) -> bool:
-    """Return whether both sides hold the same, but for variants, which are text on one side."""
+def have_equal_values(decoded: pa.StructArray, columns: list[pa.Array]) -> bool:
+    """Return whether the columns of both sides are equal; variants are not compared, since theirs are text."""
     return all(
         pa.types.is_struct(field.type) or decoded.field(place).equals(column)
         for place, (field, column) in enumerate(zip(decoded.type, columns, strict=False))
@@ -157,7 +159,7 @@ def same_columns(decoded: pa.StructArray, columns: list[pa.Array]) -> bool:
 
 
 def measure(name: str, rows: int, repeat: int) -> Iterator[str]:
-    """Yield the lines of one shape of tuples."""
+    """Measure both sides on tuples of one shape, and yield the lines of the result."""
     types, make = SHAPES[name]
     draw = random.Random(0)
     raw = [msgpack.packb(make(draw, number)) for number in range(rows)]
@@ -169,9 +171,9 @@ def measure(name: str, rows: int, repeat: int) -> Iterator[str]:
     if decoded.field("_error").null_count != rows:
         raise SystemExit(f"{name}: {decoded.field('_error').drop_null()[0]}")
     columns = list(plan.arrow_fields[: len(types)])
-    if not same_columns(decoded, arrow_columns(raw, columns)):
+    if not have_equal_values(decoded, arrow_columns(raw, columns)):
         raise SystemExit(f"{name}: the two sides differ")
-    ours, theirs, hooked, arrow, keyed = best(
+    ours, theirs, hooked, arrow, keyed = best_seconds(
         repeat,
         lambda: decode(tuples, plan),
         lambda: unpack_all(raw),
@@ -192,7 +194,7 @@ def measure(name: str, rows: int, repeat: int) -> Iterator[str]:
 
 
 def main() -> None:
-    """Print the ratios."""
+    """Measure all shapes, and print rates and ratios."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", type=int, default=10_000, help="tuples a batch (Spark's own default)")
     parser.add_argument("--repeat", type=int, default=30)

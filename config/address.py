@@ -41,7 +41,7 @@ class TlsFiles(Part):
     server_name: str | None = None
 
     def tls(self) -> TlsOptions:
-        """Return the settings for the client and the relay."""
+        """Return the settings as the client and the relay take them."""
         return TlsOptions(**self.model_dump())
 
 

@@ -403,18 +403,19 @@ def load(path: str | Path) -> Config:
 
 
 def load_live(path: str | Path) -> Live:
-    """Read and check the sections of the daemons; of other keys, check only that some job knows them."""
+    """Read and check the sections of the daemons; other keys must exist in `Config`, but are not checked."""
     return _load(Path(path), Live, Config.model_fields)
 
 
-def _load(path: Path, model: type[_Model], others: Iterable[str]) -> _Model:
+def _load(path: Path, model: type[_Model], ignored_keys: Iterable[str]) -> _Model:
+    """Read and check a file by a model; keys that only other models have are ignored."""
     document = read_document(path)
     context = {"folder": path.resolve().parent}
     mistakes = list(document.repeated)
     data = document.data
     if isinstance(data, dict):
         own = model.model_fields
-        data = {key: value for key, value in data.items() if key in own or key not in others}
+        data = {key: value for key, value in data.items() if key in own or key not in ignored_keys}
     try:
         config = model.model_validate(data, context=context)
     except ValidationError as error:

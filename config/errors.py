@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from config.yaml_document import Location, Mistake
 
-_KINDS = {
+_ALLOWED = {
     "model_type": "keys with values",
     "dict_type": "keys with values",
     "tuple_type": "a list",
@@ -50,7 +50,7 @@ def _explanation(details: ErrorDetails, where: Location, model: type[BaseModel])
         case "literal_error":
             what = f"{value} is refused; allowed: {_allowed_values(model, where)}"
         case _:
-            what = f"{value} is refused; allowed: {_KINDS.get(details['type'], details['msg'])}"
+            what = f"{value} is refused; allowed: {_ALLOWED.get(details['type'], details['msg'])}"
     return what
 
 
@@ -75,7 +75,7 @@ def _allowed_values(model: type[BaseModel], where: Location) -> str:
 
 
 def _type_at(model: type[BaseModel], where: Location) -> Any:
-    """Return the type at a location, through fields, items of tuples and values of dicts."""
+    """Return the type that the model has at a location: follow fields, items of tuples and values of dicts."""
     kind: Any = model
     for part in where:
         kind = _without_none(kind)

@@ -2,9 +2,9 @@
 
     python -m config.json_schema        writes conf/schema.json and conf/live.schema.json
 
-Generated from the models, whose docstrings describe the keys. A schema cannot express all checks of
-`config.deployment`, such as names that must differ or keys that need each other. Whatever a schema rejects, the models
-reject too.
+They are generated from the models, whose docstrings describe the keys. A schema cannot express all checks of
+`config.deployment`, such as names that must differ or keys that need each other; but the models reject all that a
+schema rejects.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _NAMES = re.compile(r"(\w+(?:, \w+)*)(?: : .*)?")
 def schemas() -> dict[str, dict[str, Any]]:
     """Return the schemas by file name."""
     live = schema_of(Live)
-    # The sections of the daemons may be in the file of the deployment; daemons ignore its other keys.
+    # The sections of the daemons may be in the file of the deployment, whose other keys the daemons ignore.
     live["properties"] |= {name: True for name in Config.model_fields if name not in Live.model_fields}
     return {"schema.json": schema_of(Config), "live.schema.json": live}
 
 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
     """Return the schema of a model, with a description of each key that a docstring describes."""
-    whole = model.model_json_schema(schema_generator=_Plain)
-    models = {one.__name__: one for one in _models(model)}
+    whole = model.model_json_schema(schema_generator=_WithoutTitles)
+    models = {one.__name__: one for one in _models_in(model)}
     for name, part in [(model.__name__, whole), *whole["$defs"].items()]:
         summary, described = described_keys(inspect.getdoc(models[name]) or "")
         part["description"] = summary
@@ -51,9 +51,9 @@ def schema_of(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def described_keys(docstring: str) -> tuple[str, dict[str, str]]:
-    """Return the summary of a docstring in NumPy's form, and the text of each parameter that has one."""
+    """Return the summary of a docstring in NumPy's form, and the descriptions by parameter."""
     summary, _, parameters = _PARAMETERS.sub("\0", docstring, count=1).partition("\0")
-    found: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     names: list[str] = []
     for line in parameters.splitlines():
         head = _NAMES.fullmatch(line)
@@ -61,35 +61,36 @@ def described_keys(docstring: str) -> tuple[str, dict[str, str]]:
             names = head[1].split(", ")
         elif line.startswith("    "):
             for name in names:
-                found[name] = f"{found.get(name, '')} {line.strip()}".strip()
-    return " ".join(summary.split()), found
+                descriptions[name] = f"{descriptions.get(name, '')} {line.strip()}".strip()
+    return " ".join(summary.split()), descriptions
 
 
 def text_of(schema: dict[str, Any]) -> str:
-    """Return a schema as the text of its file."""
+    """Return a schema as JSON text, as its file has it."""
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 
-class _Plain(GenerateJsonSchema):
-    """Leaves out the titles of keys, which editors would show in place of the descriptions."""
+class _WithoutTitles(GenerateJsonSchema):
+    """Leaves out the titles of keys, which editors would show instead of the descriptions."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
         return False
 
 
-def _models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    """Yield a model and all models of its fields."""
+def _models_in(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """Yield a model and, recursively, the models of its fields."""
     yield model
     for field in model.model_fields.values():
-        for one in _classes(field.annotation):
-            yield from _models(one)
+        for one in _models_of_type(field.annotation):
+            yield from _models_in(one)
 
 
-def _classes(annotation: Any) -> Iterator[type[BaseModel]]:
+def _models_of_type(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the models in a type annotation."""
     if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
         yield annotation
     for inner in getattr(annotation, "__args__", ()):
-        yield from _classes(inner)
+        yield from _models_of_type(inner)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The sections of a configuration that the daemons read: `subscribe` and `relay`.
 
-They may be in the file of the deployment or in a file of their own; keys of the other jobs are ignored.
+They may be in the file of the deployment or in a file of their own; other keys of the deployment are ignored.
 """
 
 from __future__ import annotations

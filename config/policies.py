@@ -71,14 +71,14 @@ class Policy(Part):
         return tuple(dict.fromkeys((*column, *self.columns, *merged, *self.sequence)))
 
     def check(self, *where: str | int) -> None:
-        """Raise a mistake if the policy lacks a key that it needs, or has one that it does not take."""
-        own = POLICIES[self.policy]
+        """Raise a mistake, at `where`, if the policy lacks a key that it needs, or has one that it does not take."""
+        entry = POLICIES[self.policy]
         for key in filter(None, dict.fromkeys(one.option for one in POLICIES.values())):
-            if key != own.option and getattr(self, key) and key in self.model_fields_set:
+            if key != entry.option and getattr(self, key) and key in self.model_fields_set:
                 raise mistake(f"is not a key of {self.policy}", *where, key)
-        if own.option and not getattr(self, own.option):
-            raise mistake(f"{self.policy} needs the key {own.option}: {own.option_help}", *where)
-        if self.deletes == "all" and not own.takes_deleted:
+        if entry.option and not getattr(self, entry.option):
+            raise mistake(f"{self.policy} needs the key {entry.option}: {entry.option_help}", *where)
+        if self.deletes == "all" and not entry.takes_deleted:
             allowed = ", ".join(one.name for one in POLICIES.values() if one.takes_deleted)
             raise mistake(f"deletes: all has no meaning for {self.policy}; allowed with {allowed}", *where)
         for field, sequence in self.fields.items():

@@ -18,7 +18,7 @@ from sources.xlog.format.block import BLOCK_LIMIT
 
 
 def _is_local(listen: str) -> bool:
-    """Return whether only processes of this machine can reach an address."""
+    """Return whether an address can be reached only from this machine."""
     address = parse_address(listen)[1]
     return address.path is not None or address.host in ("localhost", "127.0.0.1", "::1")
 
@@ -85,7 +85,7 @@ class FollowerUser(Part):
         return self
 
     def password(self) -> PasswordSource | None:
-        """Return the source of the password: an environment variable or a file."""
+        """Return the environment variable or the file with the password; None for guest."""
         return None if self.name == "guest" else PasswordSource(self.password_env, self.password_file)
 
 
@@ -190,17 +190,18 @@ class RelayConfig(Part):
         return self
 
     def options(self, max_block_bytes: int = BLOCK_LIMIT) -> list[RelayOptions]:
-        """Return the options of each spool; `max_block_bytes` is of the whole file (`config.live.Live`)."""
+        """Return the options of each spool; the file sets `max_block_bytes` outside of this section."""
         served = [(each.name, each.spool, each.listen) for each in self.spools]
-        return self._served(served, max_block_bytes)
+        return self._options_of(served, max_block_bytes)
 
     def aggregated_options(self, max_block_bytes: int = BLOCK_LIMIT) -> list[RelayOptions]:
         """Return the options of the stream of the decided tables; empty if it is not configured."""
         own = self.aggregated
         served = [] if own is None else [("aggregated", own.spool, own.listen)]
-        return self._served(served, max_block_bytes)
+        return self._options_of(served, max_block_bytes)
 
-    def _served(self, served: Sequence[tuple[str, str, str]], max_block_bytes: int) -> list[RelayOptions]:
+    def _options_of(self, served: Sequence[tuple[str, str, str]], max_block_bytes: int) -> list[RelayOptions]:
+        """Return the options of spools, given by name, directory and address to listen on."""
         users = {user.name: PasswordSource(user.password_env, user.password_file) for user in self.users}
         tls = None if self.tls is None else self.tls.tls()
         return [

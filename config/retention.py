@@ -1,7 +1,7 @@
 """The section `retention` of the configuration: how long the aggregator's own tables keep old rows.
 
-By default nothing is removed. Rows that could still be needed are kept longer (`pipeline.retention`);
-`jobs/maintain.py` removes the others (docs/operation.md).
+By default nothing is removed. `jobs/maintain.py` removes old rows, except those that could still be needed
+(`pipeline.retention`, docs/operation.md).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from config.values import Days, Part, Uuid, mistake
 
 WITHIN_EPOCHS = ("tombstones", "changelog", "conflicts")
-"""Keys whose ages are measured by the times of epochs, so epochs must be kept at least as long."""
+"""Keys whose ages are measured by the times of epochs, so `epochs` must not be shorter."""
 
 
 class Retention(Part):
@@ -46,7 +46,7 @@ class Retention(Part):
 
     @property
     def asks_sources(self) -> bool:
-        """Whether the rows to remove depend on what the sources may still send."""
+        """Whether the rows to remove depend on the rows that the sources may still send."""
         return self.tombstones is not None or self.changelog is not None
 
     @model_validator(mode="after")

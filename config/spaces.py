@@ -25,14 +25,14 @@ Misfits = Literal["quarantine"]
 """The treatment of a row with a value that its column cannot hold: the whole row is set aside."""
 
 
-def _of_fields(chosen: object) -> object:
-    """Expand a choice for a space to a choice for all of its fields."""
+def _for_all_fields(chosen: object) -> object:
+    """Turn a choice for a whole space into a choice for all of its fields."""
     return {"*": chosen} if isinstance(chosen, str) else chosen
 
 
 StringFields = Annotated[
     dict[str, Strings],
-    BeforeValidator(_of_fields),
+    BeforeValidator(_for_all_fields),
     WithJsonSchema(
         {"anyOf": [{"const": "binary"}, {"type": "object", "additionalProperties": {"const": "binary"}}]}
     ),
@@ -97,12 +97,12 @@ class Spaces(Part):
         return self
 
     def masks_of(self, space_name: str) -> dict[str, Kind]:
-        """Return the masked fields of a space, including names that the space does not have."""
-        found: dict[str, Kind] = {}
+        """Return the mask of each masked field of a space; some names may not be fields of the space."""
+        masks: dict[str, Kind] = {}
         for pattern, kinds in self.masks.items():
             if fnmatchcase(space_name, pattern):
-                found |= {f: kind for f, kind in kinds.items() if found.get(f) != "drop"}
-        return found
+                masks |= {f: kind for f, kind in kinds.items() if masks.get(f) != "drop"}
+        return masks
 
     def binary_fields(self, space_name: str, fields: Iterable[str]) -> frozenset[str]:
         """Return the fields of a space whose columns are binary instead of string."""
@@ -116,7 +116,7 @@ class Spaces(Part):
         return _matches(space_name, tuple(self.misfits))
 
     def mask_key(self) -> PasswordSource:
-        """Return the environment variable or file that holds the key of `hash`."""
+        """Return the environment variable or the file with the key of `hash`."""
         return PasswordSource(self.mask_key_env, self.mask_key_file)
 
     def wants(self, space_name: str) -> bool:

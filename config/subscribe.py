@@ -78,9 +78,9 @@ class ReplicasetConfig(Part):
             raise mistake(f"{self.spool!r} is refused; allowed: a local directory", "spool")
         return self
 
-    def peer(self, text: str) -> Peer:
-        """Return the settings of a peer for the client."""
-        user, address = parse_address(text)
+    def peer(self, peer_address: str) -> Peer:
+        """Return the settings with which the client connects to the peer at an address."""
+        user, address = parse_address(peer_address)
         tls = None if self.tls is None else self.tls.tls()
         return Peer(
             str(address),
@@ -114,7 +114,7 @@ class KeepFiles(Part):
     snapshot: bool = False
 
     def keep(self) -> SpoolRetention:
-        """Return the settings for the daemon."""
+        """Return the settings as the daemon takes them."""
         age = None if self.age is None else seconds(self.age)
         return SpoolRetention(frozenset(self.readers), self.size, age, seconds(self.forget), self.snapshot)
 
@@ -182,7 +182,7 @@ class Subscribe(Part):
         ----------
         accept_rewind : bool
         max_block_bytes : int
-            The limit of the whole file (`config.live.Live`).
+            The limit, which the file sets outside of this section (`config.live.Live`).
 
         """
         timing = Timing(

@@ -33,25 +33,25 @@ def mistake(what: str, *where: str | int) -> PydanticCustomError:
     return PydanticCustomError("mistake", "{what}", {"what": what, "where": where})
 
 
-def later(*names: str | bool, why: str = "is not there yet") -> BeforeValidator:
-    """Return a check that rejects some names with a reason: they are planned, or belong to another section."""
+def later(*values: str | bool, why: str = "is not there yet") -> BeforeValidator:
+    """Return a check that rejects some values with a reason: they are planned, or belong to another section."""
 
     def check(value: Any) -> Any:
-        if isinstance(value, str | bool) and value in names:
+        if isinstance(value, str | bool) and value in values:
             raise PydanticCustomError("later", "{value} {why}", {"value": repr(value), "why": why})
         return value
 
     return BeforeValidator(check)
 
 
-def _text(pattern: re.Pattern[str] | str) -> WithJsonSchema:
+def _schema_of_text(pattern: re.Pattern[str] | str) -> WithJsonSchema:
     """Return the JSON Schema of a string that matches a pattern as a whole."""
     text = pattern if isinstance(pattern, str) else pattern.pattern
     return WithJsonSchema({"type": "string", "pattern": f"^(?:{text})$"})
 
 
-def _number_or(pattern: re.Pattern[str]) -> WithJsonSchema:
-    """Return the JSON Schema of a number, or a text with a unit."""
+def _schema_of_number_or_text(pattern: re.Pattern[str]) -> WithJsonSchema:
+    """Return the JSON Schema of a number, or of a text with a unit that matches a pattern."""
     text = {"type": "string", "pattern": f"^(?:{pattern.pattern})$"}
     return WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, text]})
 
@@ -114,7 +114,7 @@ def _days(value: Any) -> int:
         return value
     match = _DAYS.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        raise mistake(f"{value!r} is not a number of days; allowed: such as 90 days")
+        raise mistake(f"{value!r} is not a number of days; allowed: a number and the unit, like 90 days")
     return int(match[1])
 
 
@@ -129,32 +129,34 @@ _URL = r"https?://[^\s@/?#]+(/[^\s@?#]*)?"
 _LABEL = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
 _FUNCTION = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
 
-Name = Annotated[str, _matching(_NAME, "a-z, 0-9 and _, a letter first, up to 63"), _text(_NAME)]
+Name = Annotated[str, _matching(_NAME, "a-z, 0-9 and _, a letter first, up to 63"), _schema_of_text(_NAME)]
 """A name that SQL accepts without quotes."""
 
-Label = Annotated[str, _matching(_LABEL, "letters, digits, _ . -, up to 63"), _text(_LABEL)]
+Label = Annotated[str, _matching(_LABEL, "letters, digits, _ . -, up to 63"), _schema_of_text(_LABEL)]
 """A name for people, never for SQL."""
 
-Location = Annotated[str, AfterValidator(_location), _text(r".*\S.*")]
+Location = Annotated[str, AfterValidator(_location), _schema_of_text(r".*\S.*")]
 """A folder or a URI, made absolute against the YAML file's folder."""
 
-Url = Annotated[str, AfterValidator(_url), _text(_URL)]
+Url = Annotated[str, AfterValidator(_url), _schema_of_text(_URL)]
 """The address of a web service."""
 
-Uuid = Annotated[str, AfterValidator(_uuid), _text(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")]
+Uuid = Annotated[
+    str, AfterValidator(_uuid), _schema_of_text(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
+]
 """A uuid in its canonical text."""
 
-Interval = Annotated[str, AfterValidator(_interval), _text(_INTERVAL)]
+Interval = Annotated[str, AfterValidator(_interval), _schema_of_text(_INTERVAL)]
 """An interval in the notation of Spark's triggers."""
 
-ByteCount = Annotated[int, BeforeValidator(_byte_count), _number_or(_BYTES)]
+ByteCount = Annotated[int, BeforeValidator(_byte_count), _schema_of_number_or_text(_BYTES)]
 """A size, in bytes."""
 
-Days = Annotated[int, BeforeValidator(_days), _number_or(_DAYS)]
+Days = Annotated[int, BeforeValidator(_days), _schema_of_number_or_text(_DAYS)]
 """A number of days."""
 
-Decimal = Annotated[str, AfterValidator(_decimal), _text(f"string|{_DECIMAL.pattern}")]
+Decimal = Annotated[str, AfterValidator(_decimal), _schema_of_text(f"string|{_DECIMAL.pattern}")]
 """`string`, or a Spark decimal type with 38 digits."""
 
-FunctionName = Annotated[str, _matching(_FUNCTION, "package.module:function"), _text(_FUNCTION)]
+FunctionName = Annotated[str, _matching(_FUNCTION, "package.module:function"), _schema_of_text(_FUNCTION)]
 """The name of a function in an importable module."""

@@ -93,7 +93,7 @@ def read_document(file: Path) -> Document:
 
 
 def _walk(node: yaml.Node, where: Location, lines: dict[Location, int]) -> Iterator[Mistake]:
-    """Fill `lines` and yield the repeated keys."""
+    """Add the line of each value below a node to `lines`, and yield a mistake for each repeated key."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             inner = (*where, key.value)

@@ -29,7 +29,7 @@ from pipeline.source_options import stream_options
 from pipeline.start.open_writer import open_writer
 from pipeline.state import State
 from pipeline.stream import OnResult, StreamWriter
-from schemas.compiled import is_kept
+from schemas.compiled import is_cached
 from sources.xlog.datasource import register
 from sources.xlog.format.kernels.fill import walk_rows
 from udfs.before_replace.custom import load_function
@@ -134,7 +134,7 @@ def start_stream(
 def aggregate(config: Config, *, once: bool = False) -> State:
     """Run the job until it is stopped, or with `once` up to the current end of the logs; return the state."""
     check_functions(config)
-    if not is_kept(walk_rows):
+    if not is_cached(walk_rows):
         print("kernels are compiled first, once on this machine: a minute of one core", file=sys.stderr)
     spark = spark_session(config, "aggregate")
     register(spark)
@@ -151,7 +151,7 @@ def aggregate(config: Config, *, once: bool = False) -> State:
         log_step(f"reading {len(warehouse.tables())} tables, and the ends of {len(config.sources)} sources")
         writer = writer_on(spark, config, warehouse, lock)
         service = Service(spark, warehouse, config, writer)
-        service.take_up()
+        service.read_newly_included_spaces()
         with lineage_events(config, spark.version, lambda: writer.state.versions) as around:
             batches = StreamWriter(
                 *(warehouse, config, writer, lambda done: [watch(done) for watch in watches]),
@@ -160,7 +160,9 @@ def aggregate(config: Config, *, once: bool = False) -> State:
             log_step("starting the stream")
             query = start_stream(spark, config, writer, batches, once=once)
             try:
-                progress.follow(query, lambda: keep_connected(writer, peers, has_epoch=service.glance() > 0))
+                progress.follow(
+                    query, lambda: keep_connected(writer, peers, has_epoch=service.serve_if_due() > 0)
+                )
             finally:
                 try:
                     batches.finish()

@@ -34,7 +34,7 @@ from jobs.runtime.progress import log_step
 from jobs.runtime.session import log_reading_session
 from observe.tuple_text import tuple_text
 from pipeline.commit.load import load_state
-from pipeline.requests.rebuild import rebuild_of
+from pipeline.requests.rebuild import plan_rebuild
 from pipeline.requests.service import Service
 from schemas.errors import ConfigurationError, LockError, WarehouseError
 from schemas.states import RequestKind, RequestState
@@ -72,8 +72,8 @@ def policy_of(config: Config, space: str, text: str | None) -> Policy:
 
 def show_rebuild(warehouse: Warehouse, config: Config, space: str, policy: Policy) -> None:
     """Print the changes that a policy would make."""
-    rebuild = rebuild_of(warehouse.open_tables, load_state(warehouse), config, space, policy)
-    print(f"{rebuild.changed} keys of {space} would change under {policy.policy}")
+    rebuild = plan_rebuild(warehouse.open_tables, load_state(warehouse), config, space, policy)
+    print(f"{rebuild.changed_keys} keys of {space} would change under {policy.policy}")
     for key, before, after in rebuild.examples:
         print(f"  key {key.hex()}: {_shown(before)} -> {_shown(after)}")
 

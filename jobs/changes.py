@@ -16,7 +16,7 @@ from jobs.runtime.command_line import finished
 from observe.change_feed import DELETE, INSERT, UPDATE_BEFORE, EpochChanges, changes
 from observe.log_rows.row_format import to_json_value
 from schemas.errors import WarehouseError
-from schemas.names import is_of_space, table_name
+from schemas.names import is_space_table, table_name
 from warehouse.newest_epoch import last_epoch
 from warehouse.place import Place
 
@@ -58,7 +58,7 @@ def show(
         No batch is done yet, and the feed is not followed.
 
     """
-    table = space if place.has(space) and is_of_space(space) else table_name(space)
+    table = space if place.has(space) and is_space_table(space) else table_name(space)
     count, last = 0, after
     while True:
         newest = last_epoch(place) if upto is None else min(upto, last_epoch(place))

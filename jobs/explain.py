@@ -34,8 +34,9 @@ def show(place: Place, epoch: int | None, *, as_json: bool = False) -> int:
         print(json.dumps({**asdict(found), "copies": found.copies}, default=str, ensure_ascii=False))
     else:
         print("\n".join(lines(found)))
-    rows, tables = found.epoch["rows"], len(found.written)
-    finished(f"epoch {found.epoch['epoch']}: {rows} rows read, {tables} tables written")
+    rows = found.epoch["rows"]
+    written = f", {len(found.written)} tables written" if found.has_before else ""
+    finished(f"epoch {found.epoch['epoch']}: {rows} rows read{written}")
     return 0
 
 
@@ -89,6 +90,8 @@ def lines(found: BatchExplanation) -> Iterator[str]:
         ),
     )
     yield from _part("written", map(_write, found.written))
+    if not found.has_before:
+        yield "maintenance has removed the epoch before: what was written, and what waited, is not known"
 
 
 def _part(title: str, texts: Iterator[str]) -> Iterator[str]:

@@ -19,8 +19,8 @@ from jobs.commands.main import main
 from jobs.runtime.session import log_reading_session
 from pipeline.commit.load import load_state
 from pipeline.requests.arguments import KEEP_DAYS
-from pipeline.retention.cleaning import cleaning_of
-from pipeline.retention.sources import source_facts
+from pipeline.retention.cleaning import plan_cleaning
+from pipeline.retention.sources import source_progress
 from pipeline.source_options import stream_options
 from schemas.errors import ConfigurationError, WarehouseError
 from schemas.states import RequestKind, RequestState
@@ -58,8 +58,8 @@ def maintain(config: Config, keep_days: int = KEEP_DAYS, *, dry_run: bool = Fals
 def show(warehouse: Warehouse, config: Config, keep_days: int) -> None:
     """Print the rows that would be removed, and those that would stay although they are old enough."""
     state = load_state(warehouse)
-    sources = source_facts(Follower(parse_options(stream_options(config, state, 1))), state)
-    cleaning = cleaning_of(warehouse.open_tables, state, config, config.retention, sources, keep_days)
+    sources = source_progress(Follower(parse_options(stream_options(config, state, 1))), state)
+    cleaning = plan_cleaning(warehouse.open_tables, state, config, config.retention, sources, keep_days)
     for count in cleaning.counts() or ["nothing"]:
         print(f"{count} would be removed")
     for reason in cleaning.held:

@@ -31,7 +31,7 @@ from observe.validation.secondary_keys import IndexConflicts, find_index_conflic
 from observe.validation.spaces import columns_check, space_tables, spaces_check
 from observe.validation.validator import Validator
 from pipeline.commit.load import load_state
-from pipeline.requests.service import encoded
+from pipeline.requests.service import conflict_to_json
 from pipeline.state import State
 from schemas.errors import WarehouseError
 from schemas.states import RequestKind
@@ -46,7 +46,7 @@ def request_index_conflicts(
 ) -> None:
     """Request that the found conflicts are added to `_conflicts`."""
     if found.rows:
-        rows = [encoded(row) for row in found.rows]
+        rows = [conflict_to_json(row) for row in found.rows]
         answered_request(config, warehouse, RequestKind.CONFLICTS, {"rows": rows}, lambda: spark)
 
 

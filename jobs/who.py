@@ -35,7 +35,7 @@ def who(place: Place, space: str, values: Sequence[Value], *, as_json: bool = Fa
         print(json.dumps({"space": space, "key": to_json_value(list(values)), **found}, ensure_ascii=False))
     else:
         print("\n".join(lines(found)))
-    if not story.changes:
+    if not story.changes and story.winner is None:
         finished(
             f"no row of {space} has the key {json.dumps(to_json_value(list(values)))}",
             f"aggregator cat --space {space}",

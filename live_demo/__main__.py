@@ -2,8 +2,8 @@
 
     python -m live_demo [--kill-after SECONDS] [--every SECONDS] [--port PORT] [--folder FOLDER]
 
-Thin: options and exit code. Not a subcommand of `aggregator`, since it brings servers and a writer along, which the
-wheel does not need.
+This module has only the options and the exit code. The demonstration is not a subcommand of `aggregator`, because the
+wheel does not need its servers.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from live_demo.demonstration import Options, demonstrate
     default=".state/live-demo",
     type=click.Path(path_type=Path),
     show_default=True,
-    help="Where all files lie; what is in it goes.",
+    help="The folder for all files; its present content is deleted.",
 )
-@click.option("--port", default=8074, show_default=True, help="Of the page; 0: any that is free.")
-@click.option("--every", default=5, show_default=True, help="Seconds between two looks at the tables.")
+@click.option("--port", default=8074, show_default=True, help="Port of the page; 0: any free one.")
+@click.option("--every", default=5, show_default=True, help="Seconds between two reads of the tables.")
 @click.option(
     "--kill-after",
     type=int,
     metavar="SECONDS",
-    help="Kill a master so long after the first rows, and start it again after as long.",
+    help="Kill a master this long after the first rows, and start it again after the same time.",
 )
 def live_demo(folder: Path, port: int, every: int, kill_after: int | None) -> int:
-    """Two replicasets of real Tarantools, the daemon, the stream, SQL, and a page in the browser.
+    """Run two replicasets of real Tarantools, the daemon and the stream, and show SQL and a page in the browser.
 
-    Ends by Ctrl-C, with all processes that it started.
+    Ctrl-C ends it and all processes that it started.
     """
     with suppress(KeyboardInterrupt, Stopped):
         demonstrate(Options(folder, port, every, kill_after))

@@ -1,7 +1,7 @@
-"""Child processes of the demonstration: each in a group of its own, all ended with the demonstration.
+"""Runs the child processes of the demonstration, each in its own process group; all end with the demonstration.
 
-A group of its own, so that Ctrl-C on the terminal reaches the demonstration alone, which then stops the others in
-order. Where the demonstration is killed, the system ends them: `setpriv --pdeathsig` of util-linux asks it to.
+With groups of their own, Ctrl-C on the terminal reaches only the demonstration, which then stops the children in order.
+If the demonstration is killed, the kernel ends them, because `setpriv --pdeathsig` of util-linux starts them.
 """
 
 from __future__ import annotations
@@ -17,40 +17,41 @@ from pathlib import Path
 from schemas.errors import AggregatorError
 
 STOP_SECONDS = 60.0
-LAST_BYTES = 2000
+SHOWN_BYTES = 2000
+"""Length of the end of a child's output that an error shows."""
 
 
 class DemonstrationError(AggregatorError):
-    """A part of the demonstration does not start, or ends by itself."""
+    """A part of the demonstration cannot start, or has ended by itself."""
 
 
 def ending_with_parent(words: Sequence[str]) -> list[str]:
-    """Return a command line whose process gets SIGTERM when this process ends, where the system has the means."""
+    """Return a command line whose process gets SIGTERM when this process ends; unchanged without `setpriv`."""
     setpriv = shutil.which("setpriv")
     return list(words) if setpriv is None else [setpriv, "--pdeathsig", "TERM", *words]
 
 
 class Child:
-    """One child process; what it prints goes to a file.
+    """One child process.
 
     Parameters
     ----------
     name : str
-        Shown in messages.
+        Name in messages.
     words : sequence of str
-        Its command line.
-    said : Path
-        Gets its output.
+        The command line.
+    log : Path
+        The file to which the output is appended.
     environment : mapping of str to str, optional
-        Added to this process's.
+        Variables to add to those of this process.
 
     """
 
     def __init__(
-        self, name: str, words: Sequence[str], said: Path, environment: Mapping[str, str] | None = None
+        self, name: str, words: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
     ) -> None:
-        self.name, self.said = name, said
-        with said.open("ab") as file:
+        self.name, self.log = name, log
+        with log.open("ab") as file:
             self._process = subprocess.Popen(
                 ending_with_parent(words),
                 env={**os.environ, **(environment or {})},
@@ -66,28 +67,21 @@ class Child:
         return self._process.poll() is None
 
     def check(self) -> None:
-        """Raise where the process has ended by itself.
-
-        Raises
-        ------
-        DemonstrationError
-            With the end of its output.
-
-        """
+        """Raise `DemonstrationError` with the end of the output if the process has ended."""
         if not self.is_running:
-            last = self.said.read_bytes()[-LAST_BYTES:].decode(errors="replace")
+            last = self.log.read_bytes()[-SHOWN_BYTES:].decode(errors="replace")
             raise DemonstrationError(
-                f"{self.name} has ended with code {self._process.returncode}: {last}", file=str(self.said)
+                f"{self.name} has ended with code {self._process.returncode}: {last}", file=str(self.log)
             )
 
-    def ask_to_stop(self) -> None:
-        """Send SIGTERM, and return at once."""
+    def terminate(self) -> None:
+        """Send SIGTERM if the process runs; do not wait for its end."""
         if self.is_running:
             self._process.terminate()
 
     def stop(self) -> None:
-        """Send SIGTERM, wait until the process has ended, and kill what is left of its group."""
-        self.ask_to_stop()
+        """Send SIGTERM, wait for the end of the process, and kill the rest of its group."""
+        self.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_SECONDS)
         self.kill()

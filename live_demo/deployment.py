@@ -1,7 +1,4 @@
-"""The configuration of the demonstration, one file for the daemon and for the stream, as a user writes it.
-
-Pure: addresses and folders in, text out.
-"""
+"""Writes the demonstration's configuration: one YAML file for the daemon and the stream, as a user would write it."""
 
 from __future__ import annotations
 
@@ -13,18 +10,18 @@ import yaml
 STREAM, DAEMON = "stream", "daemon"
 
 
-def deployment(socket: Callable[[str], Path], stream_port: int, daemon_port: int) -> str:
-    """Return the file's text; its paths are relative to its own folder.
+def deployment_yaml(socket: Callable[[str], Path], stream_port: int, daemon_port: int) -> str:
+    """Return the text of the file; its paths are relative to its folder.
 
     Parameters
     ----------
     socket : callable
-        Returns where the member of a name listens.
+        Returns the unix socket of a member by its name.
     stream_port, daemon_port : int
-        Where `/metrics` and `/status` are served.
+        Ports on which stream and daemon serve `/metrics` and `/status`.
 
     """
-    whole = {
+    config = {
         "warehouse": "warehouse",
         "checkpoint": "checkpoint",
         "trigger": "3 seconds",
@@ -43,4 +40,4 @@ def deployment(socket: Callable[[str], Path], stream_port: int, daemon_port: int
             ],
         },
     }
-    return yaml.safe_dump(whole, sort_keys=False)
+    return yaml.safe_dump(config, sort_keys=False)

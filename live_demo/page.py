@@ -1,7 +1,6 @@
-"""A small local server: the report page, which the browser refreshes by itself, and the metrics of both commands.
+"""Serves the newest report page, which refreshes itself, and the metrics of stream and daemon on a local port.
 
-`/` is the newest report, `/metrics/stream` and `/metrics/daemon` are what the commands serve at this moment. Not here:
-what the page shows (`observe.report`).
+`/` is the report (`observe.report`); `/metrics/stream` and `/metrics/daemon` pass on the present metrics of the two.
 """
 
 from __future__ import annotations
@@ -13,27 +12,33 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from schemas.errors import ConfigurationError
 
-WAITING = b"<!doctype html><title>aggregator</title><p>The first report is being made.</p>"
-WAIT_SECONDS = 2
-ASK_SECONDS = 5.0
+PAGE_WITHOUT_REPORT = b"<!doctype html><title>aggregator</title><p>The first report is being made.</p>"
+REFRESH_WITHOUT_REPORT_SECONDS = 2
+METRICS_TIMEOUT_SECONDS = 5.0
 
 
-def answer(
-    path: str, page: Path, metrics: Mapping[str, str], refresh: int
-) -> tuple[int, Mapping[str, str], bytes]:
-    """Return status, headers and body for a path.
+class Response(NamedTuple):
+    """An HTTP response."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def response_to(path: str, page: Path, metrics: Mapping[str, str], refresh: int) -> Response:
+    """Return the response to a GET of a path.
 
     Parameters
     ----------
     path : str
     page : Path
-        The report's file, which may not be there yet.
+        The file of the report, which may not exist yet.
     metrics : mapping of str to str
-        Name of a command to where it serves its metrics.
+        URL of the metrics, by the name under `/metrics/`.
     refresh : int
         Seconds after which the browser loads the page again.
 
@@ -41,22 +46,23 @@ def answer(
     html = "text/html; charset=utf-8"
     if path == "/":
         if not page.is_file():
-            return 200, {"Content-Type": html, "Refresh": str(WAIT_SECONDS)}, WAITING
-        return 200, {"Content-Type": html, "Refresh": str(refresh)}, page.read_bytes()
-    address = metrics.get(path.removeprefix("/metrics/"))
+            headers = {"Content-Type": html, "Refresh": str(REFRESH_WITHOUT_REPORT_SECONDS)}
+            return Response(200, headers, PAGE_WITHOUT_REPORT)
+        return Response(200, {"Content-Type": html, "Refresh": str(refresh)}, page.read_bytes())
+    url = metrics.get(path.removeprefix("/metrics/"))
     plain = {"Content-Type": "text/plain; charset=utf-8"}
-    if address is None:
-        return 404, plain, b"/, /metrics/stream, /metrics/daemon\n"
+    if url is None:
+        return Response(404, plain, b"/, /metrics/stream, /metrics/daemon\n")
     try:
-        with urllib.request.urlopen(address, timeout=ASK_SECONDS) as found:
-            return 200, plain, found.read()
+        with urllib.request.urlopen(url, timeout=METRICS_TIMEOUT_SECONDS) as answer:
+            return Response(200, plain, answer.read())
     except (urllib.error.URLError, TimeoutError) as error:
-        return 503, plain, f"{path}: {error}\n".encode()
+        return Response(503, plain, f"{path}: {error}\n".encode())
 
 
 @contextmanager
 def page_server(port: int, page: Path, metrics: Mapping[str, str], refresh: int) -> Iterator[int]:
-    """Serve on this machine while the block runs; yields the port.
+    """Serve on a port of this machine while the block runs, and yield the port; 0 takes any free one.
 
     Raises
     ------
@@ -67,16 +73,16 @@ def page_server(port: int, page: Path, metrics: Mapping[str, str], refresh: int)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            status, headers, body = answer(self.path, page, metrics, refresh)
-            self.send_response(status)
-            for name, value in headers.items():
+            response = response_to(self.path, page, metrics, refresh)
+            self.send_response(response.status)
+            for name, value in response.headers.items():
                 self.send_header(name, value)
-            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Content-Length", str(len(response.body)))
             self.end_headers()
-            self.wfile.write(body)
+            self.wfile.write(response.body)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Print nothing about requests."""
+            """Do not log requests."""
 
     try:
         server = ThreadingHTTPServer(("127.0.0.1", port), Handler)

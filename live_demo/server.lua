@@ -1,8 +1,9 @@
 -- Starts one member of the live demonstration from its environment, and writes to it until it ends.
---   DEMO_CFG    box.cfg as JSON; `replication` names the other member where this one joins it
---   DEMO_SOCKET the unix socket of this member, DEMO_OTHER of the other one, which is followed as soon as it is ready
---   DEMO_OWN    0 or 1: the member writes the keys with this remainder, so that inside a replicaset nobody competes
---   DEMO_PARENT the process that started it, where the server is to end with it, however that one ends
+--   DEMO_CFG    box.cfg as JSON; `replication` names the other member if this one joins it
+--   DEMO_SOCKET the unix socket of this member
+--   DEMO_OTHER  the unix socket of the other member, which this one follows as soon as it is ready
+--   DEMO_OWN    0 or 1: the member writes even or odd keys, so the two members never write the same key
+--   DEMO_PARENT the id of the parent process; if it is set, the server ends when that process ends, for any reason
 local ffi, fio, fiber = require('ffi'), require('fio'), require('fiber')
 local parent = os.getenv('DEMO_PARENT')
 if parent ~= nil then
@@ -18,7 +19,7 @@ local own, other = tonumber(os.getenv('DEMO_OWN')), os.getenv('DEMO_OTHER')
 box.cfg(require('json').decode(os.getenv('DEMO_CFG')))
 
 if box.space.accounts == nil then
-    -- `super` so that members of any version may join each other; the socket is in a private folder.
+    -- With `super`, members of any version may join each other; the socket is in a private folder.
     box.schema.user.grant('guest', 'super', nil, nil, {if_not_exists = true})
     local format = {{'id', 'unsigned'}, {'owner', 'string'}, {'balance', 'integer'}, {'updated', 'number'}}
     box.schema.space.create('accounts', {format = format}):create_index('id')
@@ -33,14 +34,14 @@ local function write()
         elseif dice <= 4 then
             accounts:replace({id, os.getenv('DEMO_NAME'), math.random(1000), fiber.time()})
         else
-            -- The row of the log has the operation alone: what the tuple becomes is computed by its reader.
+            -- The log has only the operation of this row; a reader of the log must compute the new tuple.
             accounts:update(id, {{'+', 'balance', 10}, {'=', 'updated', fiber.time()}})
         end
         fiber.sleep(PAUSE)
     end
 end
 
--- A master that asks for a member which is not ready yet would take no writes meanwhile, nor let that member join.
+-- While a master waits for a member that is not ready, it is read-only, so that member could not join it.
 local function follow()
     if #(box.cfg.replication or {}) > 0 then return end
     while not fio.path.exists(other .. '.ready') do fiber.sleep(0.05) end

@@ -1,7 +1,4 @@
-"""The Tarantools of the demonstration: two replicasets of two masters, which write to themselves (`server.lua`).
-
-Not here: who reads them (`live_demo.deployment`).
-"""
+"""Runs the Tarantools of the demonstration: two replicasets of two masters that write by themselves (`server.lua`)."""
 
 from __future__ import annotations
 
@@ -17,8 +14,8 @@ from live_demo.children import Child, DemonstrationError
 
 SCRIPT = Path(__file__).with_name("server.lua")
 START_SECONDS = 30.0
-MEMORY = 32 << 20
-"""Bytes for tuples, the least that a server takes without complaint."""
+MEMTX_BYTES = 32 << 20
+"""Memory for tuples: the least that a server accepts without a warning."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,7 @@ class Member:
 
     @property
     def number(self) -> int:
-        """The number in the replicaset, from 1."""
+        """The number within the replicaset, 1 or 2."""
         return int(self.name[1:])
 
     @property
@@ -46,43 +43,36 @@ class Member:
 
     @property
     def replicaset_uuid(self) -> str:
-        """The same for both members."""
+        """The uuid of the replicaset, the same for both members."""
         return str(UUID(f"{self.name[0] * 8}-0000-4000-8000-000000000000"))
 
     @property
     def instance_uuid(self) -> str:
-        """The member's own."""
+        """The uuid of the instance."""
         return str(UUID(f"{self.name[0] * 8}-0000-4000-8000-{self.number:012}"))
 
 
 MEMBERS = tuple(map(Member, ("a1", "a2", "b1", "b2")))
 
 
-def binary() -> str:
-    """Return the server's program: the first that `TARANTOOL` names, else the `tarantool` on PATH.
-
-    Raises
-    ------
-    DemonstrationError
-        Where there is none.
-
-    """
+def tarantool_program() -> str:
+    """Return the first path in the variable `TARANTOOL`, else the `tarantool` on PATH; raise if there is neither."""
     named = [path for path in os.environ.get("TARANTOOL", "").split(":") if path]
-    found = named[0] if named else shutil.which("tarantool")
-    if found is None:
+    program = named[0] if named else shutil.which("tarantool")
+    if program is None:
         raise DemonstrationError("there is no tarantool on PATH", advice="install one, or set TARANTOOL")
-    return found
+    return program
 
 
 class Servers:
-    """The four servers.
+    """The processes of the four members.
 
     Parameters
     ----------
     folder : Path
-        Each server has a folder in it, with its `.snap` and `.xlog` files.
+        Contains one folder per member, with its `.snap` and `.xlog` files.
     sockets : Path
-        A private folder with a short path, for unix sockets.
+        A private folder for unix sockets, whose paths must be short.
 
     """
 
@@ -91,11 +81,11 @@ class Servers:
         self._children: dict[str, Child] = {}
 
     def socket(self, name: str) -> Path:
-        """Return where a member listens."""
+        """Return the unix socket of a member."""
         return self._sockets / name
 
     def start_all(self) -> None:
-        """Start all members; each second one joins the first one of its replicaset."""
+        """Start all members; the second one of each replicaset joins the first one."""
         for number in (1, 2):
             started = [member for member in MEMBERS if member.number == number]
             for member in started:
@@ -117,14 +107,14 @@ class Servers:
         return name in self._children and self._children[name].is_running
 
     def check(self) -> None:
-        """Raise where a member has ended that nobody killed."""
+        """Raise `DemonstrationError` if a member has ended that `kill` did not end."""
         for child in self._children.values():
             child.check()
 
     def stop(self) -> None:
-        """Stop all members, at the same time."""
+        """Stop all members in parallel."""
         for child in self._children.values():
-            child.ask_to_stop()
+            child.terminate()
         for child in self._children.values():
             child.stop()
         self._children.clear()
@@ -142,7 +132,7 @@ class Servers:
             "replicaset_uuid": member.replicaset_uuid,
             "replication_timeout": 1,
             "replication_connect_timeout": 10,
-            "memtx_memory": MEMORY,
+            "memtx_memory": MEMTX_BYTES,
             **({"replication": [f"unix/:{self.socket(member.other)}"]} if joins else {}),
         }
         environment = {
@@ -153,16 +143,16 @@ class Servers:
             "DEMO_NAME": member.name,
             "DEMO_PARENT": str(os.getpid()),
         }
-        said = self._folder / f"{member.name}.log"
-        said.unlink(missing_ok=True)
-        words = [binary(), str(SCRIPT)]
-        self._children[member.name] = Child(f"the server {member.name}", words, said, environment)
+        log = self._folder / f"{member.name}.log"
+        log.unlink(missing_ok=True)
+        words = [tarantool_program(), str(SCRIPT)]
+        self._children[member.name] = Child(f"the server {member.name}", words, log, environment)
 
     def _await_ready(self, name: str) -> None:
         child = self._children[name]
         deadline = time.monotonic() + START_SECONDS
-        while b"ready\n" not in child.said.read_bytes():
+        while b"ready\n" not in child.log.read_bytes():
             child.check()
             if time.monotonic() > deadline:
-                raise DemonstrationError(f"the server {name} does not start", file=str(child.said))
+                raise DemonstrationError(f"the server {name} does not start", file=str(child.log))
             time.sleep(0.05)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
 from schemas.errors import ConfigurationError
-from sources.xlog.directory.offset import Entry, from_text
+from sources.xlog.directory.offset import OffsetEntry, from_text
 from warehouse.newest_epoch import EPOCHS
 from warehouse.place import Place
 from warehouse.read import answer
@@ -93,6 +93,8 @@ class BatchExplanation:
     set_aside : sequence of mapping
         New rows of `_quarantine`, grouped by `space`, `reason`, `is_in_table`: `rows`.
     written : sequence of WrittenFiles
+    has_before : bool
+        Whether the epoch before is known. If maintenance has removed it, `waiting` and `written` are empty.
 
     """
 
@@ -105,6 +107,7 @@ class BatchExplanation:
     decisions: Rows
     set_aside: Rows
     written: Sequence[WrittenFiles]
+    has_before: bool = True
 
     @property
     def copies(self) -> int:
@@ -131,7 +134,8 @@ def explain(place: Place, epoch: int) -> BatchExplanation:
             advice="`aggregator status` shows the newest one",
         )
     row = rows[epoch]
-    versions = dict(row["versions"])
+    has_before = epoch == 0 or epoch - 1 in rows
+    versions = dict(row["versions"]) if has_before else {}
     before = dict(rows[epoch - 1]["versions"]) if epoch - 1 in rows else {}
     return BatchExplanation(
         epoch={name: row[name] for name in ("epoch", "query_id", "batch_id", "committed_at", "rows")}
@@ -148,6 +152,7 @@ def explain(place: Place, epoch: int) -> BatchExplanation:
             for table, version in sorted(versions.items())
             if before.get(table) != version
         ],
+        has_before=has_before,
     )
 
 
@@ -168,11 +173,11 @@ def _read_ranges(start: str | None, end: str | None) -> list[ReadRange]:
     ]
 
 
-def _place(entry: Entry | None) -> tuple[str, int]:
+def _place(entry: OffsetEntry | None) -> tuple[str, int]:
     return ("", 0) if entry is None else (entry.file, entry.position)
 
 
-def _label(entry: Entry) -> str | None:
+def _label(entry: OffsetEntry) -> str | None:
     return entry.instant.label if entry.instant is not None and entry.instant.is_at_point else None
 
 

@@ -132,7 +132,7 @@ def changes(
 
 def diff_rows(old: pa.Table | None, new: pa.Table | None) -> pa.Table:
     """Return the rows that only one of two tables has, or that differ, each with its `_change_type`."""
-    before, after = _only_in(old, new), _only_in(new, old)
+    before, after = _rows_not_in(old, new), _rows_not_in(new, old)
     keys_before = set() if before is None else set(before[_KEY].to_pylist())
     keys_after = set() if after is None else set(after[_KEY].to_pylist())
     parts = [
@@ -151,18 +151,43 @@ def diff_rows(old: pa.Table | None, new: pa.Table | None) -> pa.Table:
     return whole.sort_by([(_KEY, "ascending"), ("_image", "ascending")]).drop_columns(["_image"])
 
 
-def _only_in(rows: pa.Table | None, others: pa.Table | None) -> pa.Table | None:
-    """Return the rows of one table that another table does not have in the same version."""
+def _rows_not_in(rows: pa.Table | None, others: pa.Table | None) -> pa.Table | None:
+    """Return the rows that `others` lacks; two rows are the same if the columns `_VERSION` are equal."""
     if rows is None or others is None or not (rows.num_rows and others.num_rows):
         return rows
     names = [name for name in _VERSION if name in rows.column_names and name in others.column_names]
-    numbered = rows.select(names).append_column("_number", pa.array(range(rows.num_rows), pa.int64()))
-    # A join never matches NULL, and rows of a snapshot have no lsn.
-    left, right = (_without_nulls(table, names) for table in (numbered, others.select(names)))
+    left, right = _without_nulls(rows.select(names), names), _without_nulls(others.select(names), names)
+    if "_tuple" not in names:
+        left, right = (
+            one.append_column("_content", _contents(whole, other))
+            for one, whole, other in ((left, rows, others), (right, others, rows))
+        )
+        names.append("_content")
+    left = left.append_column("_number", pa.array(range(rows.num_rows), pa.int64()))
     return rows.take(left.join(right, names, join_type="left anti")["_number"].sort())
 
 
+def _contents(rows: pa.Table, others: pa.Table) -> pa.Array:
+    """Return as a text what a masked table shows of each row whose origin does not name its tuple.
+
+    Such are the tuples that policies make, and those of a later snapshot. Where the two tables have other columns,
+    their format or mask has changed, and no column is compared.
+    """
+    columns = [name for name in rows.column_names if not name.startswith("_")]
+    if set(columns) != {name for name in others.column_names if not name.startswith("_")}:
+        columns = []
+    is_made = pc.less(rows["_replicaset_id"], 0)
+    is_unnamed = pc.fill_null(pc.or_(is_made, pc.is_null(rows["_global_id"])), True).to_pylist()
+    found = [""] * rows.num_rows
+    places = [place for place, unnamed in enumerate(is_unnamed) if unnamed and columns]
+    shown = rows.select(sorted(columns)).take(pa.array(places, pa.int64())).to_pylist()
+    for place, row in zip(places, shown, strict=True):
+        found[place] = repr(row)
+    return pa.array(found, pa.string())
+
+
 def _without_nulls(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Replace NULL, which a join never matches, by a value that no row has; rows of a snapshot have no lsn."""
     for name in names:
         column = rows[name]
         least: bytes | int = b"" if pa.types.is_binary(column.type) else -(1 << 31)
@@ -173,6 +198,7 @@ def _without_nulls(rows: pa.Table, names: Sequence[str]) -> pa.Table:
 
 
 def _change_types(rows: pa.Table, other_keys: Collection[bytes], in_both: str, in_one: str) -> pa.Array:
+    """Return the change type of each row: `in_both` if its key is in `other_keys`, else `in_one`."""
     return pa.array([in_both if key in other_keys else in_one for key in rows[_KEY].to_pylist()], pa.string())
 
 

@@ -18,14 +18,14 @@ from typing import Any
 import yaml
 from deltalake import DeltaTable
 
-from observe.validation.suites import PRESENT
+from observe.validation.suites import NEVER_NULL
 from schemas.descriptions import COLUMNS, TABLES, UNIQUE, VERSION_COLUMNS
-from schemas.names import column_name, exact_table, is_of_space, unescape
+from schemas.names import column_name, exact_table, is_space_table, unescape
 from schemas.states import SpaceState
 from warehouse.place import Place
 from warehouse.read import newest_of_each
 
-KEYED = ("_key", "_tuple", "_replicaset_id")
+NEVER_NULL_IN_SPACES = ("_key", "_tuple", "_replicaset_id")
 """Columns of a space's table that are never null."""
 
 UNKNOWN = "Column that this release does not write."
@@ -61,7 +61,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table; `version` is its Delta version in the epoch, None for a table that is not in the epoch."""
+    """A table; `version` is its Delta version in the epoch, None if no epoch names the table."""
 
     name: str
     description: str
@@ -166,12 +166,12 @@ def describe_table(
                 type_,
                 COLUMNS.get(column, UNKNOWN),
                 column in UNIQUE.get(name, ()),
-                column in PRESENT.get(name, ()),
+                column in NEVER_NULL.get(name, ()),
             )
             for column, type_ in types.items()
         ]
         return Table(name, TABLES[name], version, columns)
-    is_exact = not is_of_space(name)
+    is_exact = not is_space_table(name)
     space_table = name.removeprefix(exact_table("")) if is_exact else name
     fields = descriptions.get(space_table, {})
     columns = [
@@ -180,7 +180,7 @@ def describe_table(
             type_,
             VERSION_COLUMNS.get(column) or fields.get(column) or "Field that no present format has.",
             column == "_key",
-            column in KEYED,
+            column in NEVER_NULL_IN_SPACES,
         )
         for column, type_ in types.items()
     ]

@@ -14,7 +14,7 @@ from typing import Any
 
 from config.deployment import Config
 from schemas.errors import WarehouseError
-from schemas.names import is_of_space
+from schemas.names import is_space_table
 from schemas.states import RequestState, refusal_reason
 from sources.spool.stopped import StoppedSpool
 from udfs.rid.comparison import Verdict
@@ -185,7 +185,7 @@ def overview_of(place: Place, now: datetime) -> Overview:
         epoch=int(last["epoch"]),
         committed_at=last["committed_at"].isoformat(),
         age_seconds=round((now - last["committed_at"].astimezone(UTC)).total_seconds(), 1),
-        spaces=sum(1 for name, _ in last["versions"] if is_of_space(name)),
+        spaces=sum(1 for name, _ in last["versions"] if is_space_table(name)),
         replicasets=replicasets,
         gaps=() if gaps is None else tuple(str(gap) for gap in open_gaps(rows_of(gaps))),
         requests=tuple(f"{one['kind']} {one['request']}, asked {one['asked_at']}" for one in asked),

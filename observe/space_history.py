@@ -113,7 +113,7 @@ def definitions_of(log: DataFrame, config: Config) -> Definitions:
     for replicaset_id in {row.replicaset_id for row in rows}:
         own = [row for row in rows if row.replicaset_id == replicaset_id]
         snapshots = frozenset(row.segment for row in own if row.file.endswith(".snap"))
-        changes[replicaset_id] = follow_control_rows({}, {}, map(_control, own), snapshots).changes
+        changes[replicaset_id] = follow_control_rows({}, {}, map(_control_row, own), snapshots).changes
     return Definitions(build_history({}, changes, build_router(config.spaces, check_space)), changes)
 
 
@@ -123,7 +123,8 @@ def _is_held() -> Column:
     return (F.col("space_id") > SYSTEM_ID_MAX) & ~F.col("type").isin(followed)
 
 
-def _control(row: Any) -> ControlRow:
+def _control_row(row: Any) -> ControlRow:
+    """Return a row of `_changelog` as the planner's control row."""
     key, tuple_, operations, body = (
         None if data is None else bytes(data) for data in (row.key, row.tuple, row.operations, row.body)
     )
@@ -189,8 +190,8 @@ def history(warehouse: Warehouse, config: Config, table: str) -> DataFrame:
     place = (F.col(name) for name in ("replicaset_id", "space_id", *POSITION, SERVER_VERSION))
     rows = changes.withColumn("layout", layout(*place)).where("layout IS NOT NULL")
     keyed = _from_known_tuples(_keyed(rows, versions), cleaned_replicasets(warehouse.place))
-    made = _folded(_with_ranges(keyed, rows, versions), formats, _ends(found, lineages))
-    return _shown(made, versions, config)
+    made = _key_versions(_with_ranges(keyed, rows, versions), formats, _ends(found, lineages))
+    return _with_periods(made, versions, config)
 
 
 def _lineages_of(history: History, table: str) -> dict[int, Lineage]:
@@ -210,6 +211,7 @@ def _lineages_of(history: History, table: str) -> dict[int, Lineage]:
 
 
 def _has_version(history: History, lineages: Mapping[int, Lineage], number: int) -> bool:
+    """Whether one of the lineages has the schema version with this number."""
     return any(
         meaning.version == number and meaning.lineage in lineages
         for meanings in history.meanings.values()
@@ -229,6 +231,7 @@ class Interval:
 
 
 def _intervals(history: History, lineages: Mapping[int, Lineage], kept: Sequence[int]) -> list[Interval]:
+    """Return the intervals of the lineages; their versions are indexes in `kept`."""
     found = []
     for (replicaset_id, space_id), meanings in history.meanings.items():
         ends = [*(meaning.since for meaning in meanings[1:]), None]
@@ -301,7 +304,7 @@ def _layout_column(
     """Return an Arrow UDF of a row's replicaset id, space id, position and server version: its index in the formats.
 
     The formats are those of all schema versions for the first server version, then those for the next one. The index
-    is null where the space is another one at the row's position.
+    is null if the space id means another space at the row's position.
     """
     places = {server: number * versions for number, server in enumerate(servers)}
 
@@ -343,6 +346,7 @@ def _is_from(position: Sequence[NDArray[np.int64]], since: LogPosition) -> NDArr
 
 
 def _keyed(rows: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
+    """Return the rows that have a canonical key, with it; the time of rows of snapshots becomes null."""
     timed = F.when(~F.col("file").endswith(".snap"), F.col("timestamp"))
     from_tuple = ~F.col("type").isin("UPDATE", "DELETE")
     data = F.when(from_tuple, F.col("tuple")).otherwise(F.col("key"))
@@ -352,15 +356,7 @@ def _keyed(rows: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
 
 
 def _from_known_tuples(rows: DataFrame, cleaned: Collection[int]) -> DataFrame:
-    """Return the rows whose previous tuple is stored.
-
-    Parameters
-    ----------
-    rows : DataFrame
-    cleaned : collection of int
-        Replicasets with removed rows.
-
-    """
+    """Leave out UPDATEs and UPSERTs whose earlier tuple maintenance has removed; `cleaned`: replicasets concerned."""
     if not cleaned:
         return rows
     knows = F.when(~F.col("type").isin("UPDATE", "UPSERT"), F.struct(*POSITION))
@@ -397,7 +393,7 @@ def _with_ranges(rows: DataFrame, log: DataFrame, versions: Sequence[SchemaVersi
     return result
 
 
-def _folded(
+def _key_versions(
     rows: DataFrame, formats: Sequence[TupleFormat], ends: Mapping[int, Sequence[EndOfAllVersions]]
 ) -> DataFrame:
     """Return the versions of each key, as `udfs.versions.history.VERSIONS`."""
@@ -409,7 +405,8 @@ def _folded(
     return apart.mapInArrow(run, from_arrow_schema(VERSIONS))
 
 
-def _shown(made: DataFrame, versions: Sequence[SchemaVersion], config: Config) -> DataFrame:
+def _with_periods(made: DataFrame, versions: Sequence[SchemaVersion], config: Config) -> DataFrame:
+    """Return versions with their typed columns and their period of validity."""
     decode = tuple_columns(build_table_layout([one.space for one in versions], config.types, config.spaces))
     of_key = Window.partitionBy(*KEY).orderBy(*POSITION)
     return made.select(

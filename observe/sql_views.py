@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from config.deployment import Config
 from observe.dbt_sources import source_yaml, tables_at_epoch
 from schemas.errors import ConfigurationError, WarehouseError
-from schemas.names import is_of_space, table_name
+from schemas.names import is_space_table, table_name
 from schemas.tables import SYSTEM_TABLES
 from warehouse.kept_epochs import kept
 from warehouse.newest_epoch import EPOCHS, NEVER_ROLLED_BACK
@@ -105,9 +105,9 @@ def statements(config: Config, wanted: list[int], labels: Sequence[str] = ()) ->
         )
     refuse_old(place, [*wanted, *(instants[label] for label in labels)])
     tables = place.tables()
-    spaces = [name for name in tables if is_of_space(name) and name in epochs[max(epochs)]]
+    spaces = [name for name in tables if is_space_table(name) and name in epochs[max(epochs)]]
     yield from table_statements(
-        place.root, config.database, [n for n in tables if not is_of_space(n) or n in spaces]
+        place.root, config.database, [n for n in tables if not is_space_table(n) or n in spaces]
     )
     yield from who_wrote_statements(config.database, spaces)
     yield f"SET {OLD_VERSIONS}=false"

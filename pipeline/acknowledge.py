@@ -83,7 +83,7 @@ class Acknowledger:
     ----------
     config : Config
     follower : Follower
-        Of the same sources; it finds the replicaset of a spool.
+        Follows the same sources; it finds the replicaset of a spool.
 
     """
 

@@ -29,6 +29,7 @@ from pipeline.commit.epoch import append_rows, commit_epoch
 from pipeline.commit.vshard import with_collected
 from pipeline.executors.local import LocalExecutor, read_locally
 from pipeline.executors.work import BatchWork, Executor
+from pipeline.inputs import with_room
 from pipeline.plan.plan import BatchPlan
 from pipeline.plan.router import build_router
 from pipeline.plan.tables import check_space
@@ -95,11 +96,11 @@ class BatchWriter:
     warehouse : Warehouse
     config : Config
     follower : Follower
-        Of the deployment's sources.
+        Follows the deployment's sources.
     lock : WriterLock
         The acquired lock.
     state : State
-        As loaded (`pipeline.commit.load`).
+        The loaded state (`pipeline.commit.load`).
     distributed : callable, optional
         Makes the executor of a batch that does not fit the driver's memory; by default all batches are done locally.
 
@@ -147,8 +148,9 @@ class BatchWriter:
 
         """
         self._began, self.steps = time.monotonic(), {}
-        with self.tables.looked_at_once():
-            return self._process(segments, name, healing, follower or self.follower)
+        with self.tables.renewed_once():
+            spaced = with_room(segments, self.state)
+            return self._process(spaced, name, healing, follower or self.follower)
 
     def _process(
         self, segments: Sequence[Segment], name: BatchName, healing: Healing | None, reader: Follower
@@ -248,7 +250,7 @@ class BatchWriter:
                 self._changelog_files(again),
                 self._healed() if again else (),
                 self._own_rows(plan),
-                () if healing is None else healing.again,
+                () if healing is None else healing.reapplied,
             ),
             prepared,
         )

@@ -34,7 +34,7 @@ from pipeline.reduce.versions import ENTRIES
 from pipeline.resolve.records import quarantine_rows, version_rows
 from pipeline.resolve.resolve import PUTS, Resolved, resolve
 from pipeline.resolve.resolve_plan import ResolvePlan, resolve_plan
-from pipeline.write.lookup import BaseFiles, FileCache, FileRef, FoundVersions, find_versions, merged_entries
+from pipeline.write.lookup import BaseFiles, FileCache, FileRef, FoundVersions, find_versions, join_found
 from schemas.errors import UnsupportedError
 from schemas.vshard import COLLECTED_IN
 from udfs.buffers import as_array
@@ -153,7 +153,7 @@ def _buckets_before(
 
 
 def without_moves(conflicts: pa.Table, shards: ShardPlan) -> pa.Table:
-    """Return the decisions that are real conflicts, without those that a move of a bucket explains.
+    """Return conflicts without those that a move of a bucket explains.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ class BucketPlan:
     encodings : tuple of TableEncoding
         By table number.
     shards : ShardPlan or None
-        vshard's buckets; None where no replicaset is a storage of vshard.
+        vshard's buckets; None if no replicaset is a storage of vshard.
 
     """
 
@@ -279,7 +279,7 @@ def process_bucket(
     reduced = reduce(rows, found.entries, plan.reduce)
     more = more_requests(reduced.changes, requests, found.entries, plan.reduce)
     if more:
-        found = merged_entries([found, find_versions(more, files, cache, share)])
+        found = join_found([found, find_versions(more, files, cache, share)])
     resolved = resolve(reduced.changes, found.entries, plan.resolve)
     if plan.shards is not None:
         resolved = replace(resolved, conflicts=without_moves(resolved.conflicts, plan.shards))

@@ -5,30 +5,43 @@ Reads headers of files, the `_cluster` of a source that is new to its replicaset
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.plan.generation import find_generation
+from pipeline.plan.generation import find_generation, follow_generation
+from pipeline.plan.members import IdTranslation, follow_source_ids, translate_summary
 from pipeline.plan.position import LogSegment
-from pipeline.plan.summary import Summary
-from pipeline.plan.upgrades import schema_version
+from pipeline.plan.summary import LOCAL_ID, Summary
+from pipeline.plan.upgrades import server_version_in_schema
+from pipeline.plan.waiting_order import LsnRange, order_waiting
 from pipeline.state import ReplicasetState, State
 from pipeline.waiting import STORED_NAMES, PendingRows, read_pending, waiting_segment
 from schemas.iproto import SystemSpace
 from sources.xlog.format.damage import Mode
 from sources.xlog.format.meta import REPLICASET_KEY, Meta, peer_versions
 from sources.xlog.format.selection import Selection
+from sources.xlog.format.vclock import joined
 from sources.xlog.reader import reader
 from sources.xlog.stream.follow import Follower
 from sources.xlog.stream.origins import members_at
 from sources.xlog.stream.segment import Segment
 from udfs.operations.update_rules import LATEST, release_number, rules_of
 from warehouse.commits import OpenTables
+
+SEGMENT_STEP = 1 << 20
+"""The distance between the numbers of segments between which waiting rows may come."""
+
+NUMBER_MAX = 2**31 - 1
+"""The highest number of a segment."""
+
+_PendingPart = tuple[ReplicasetState, str, str, str | None, pa.RecordBatch]
+"""Waiting rows from one segment of a batch, with their replicaset, source, file and instance."""
 
 
 def log_segments(
@@ -89,7 +102,7 @@ def _schema_versions(segment: Segment, meta: Meta, limits: reader.Limits) -> Ite
     for batch in reader.read_rows(
         fs, path, meta.length, segment.begin, selection, Mode.DROPMALFORMED, exact=True, limits=limits
     ):
-        versions = map(schema_version, batch.column("tuple").to_pylist())
+        versions = map(server_version_in_schema, batch.column("tuple").to_pylist())
         yield from (version for version in versions if version is not None)
 
 
@@ -172,12 +185,28 @@ def with_server_versions(tables: OpenTables, follower: Follower, state: State) -
     return state.with_replicasets(found)
 
 
+def with_room(segments: Sequence[Segment], state: State) -> tuple[Segment, ...]:
+    """Return a batch's segments, numbered so that segments of waiting rows fit between them.
+
+    Parameters
+    ----------
+    segments : sequence of Segment
+        Numbered from 0 on.
+    state : State
+        Before the batch.
+
+    """
+    known = (state.replicasets.get(segment.replicaset_uuid) for segment in segments)
+    if not any(one is not None and one.has_waiting_rows for one in known):
+        return tuple(segments)
+    step = min(SEGMENT_STEP, NUMBER_MAX // (len(segments) + 1))
+    return tuple(replace(segment, segment=segment.segment * step) for segment in segments)
+
+
 def pending_rows(
     tables: OpenTables, state: State, segments: Sequence[LogSegment], summaries: Mapping[str, Summary]
 ) -> list[PendingRows]:
-    """Return the waiting rows of a batch's replicasets, numbered to come before or after the batch's segments.
-
-    They come after them if the segments contain the rows that they waited for.
+    """Return the waiting rows of a batch's replicasets, numbered to come where they belong among its segments.
 
     Parameters
     ----------
@@ -185,9 +214,9 @@ def pending_rows(
     state : State
         Before the batch.
     segments : sequence of LogSegment
-        Of the batch.
+        The batch's segments, with numbers that leave room (`with_room`).
     summaries : mapping of str to Summary
-        Of these segments, by replicaset uuid.
+        The summaries of these segments, by replicaset uuid.
 
     """
     waiting = [
@@ -197,29 +226,66 @@ def pending_rows(
     ]
     if not waiting:
         return []
-    parts = _pending_by_segment(tables, {one.id: one for one in waiting})
-    # A generation already contains the waiting rows from before it.
-    behind = frozenset(
-        one.uuid
-        for one in waiting
-        if _fills_hole(one, summaries[one.uuid])
-        or find_generation(one, [part for part in segments if part.replicaset_uuid == one.uuid]) is not None
-    )
-    last = max((segment.segment for segment in segments), default=-1) + 1
+    stored = _pending_by_segment(tables, {one.id: one for one in waiting})
+    first: list[PendingRows] = []
+    between: list[PendingRows] = []
+    for one in waiting:
+        own = [segment for segment in segments if segment.replicaset_uuid == one.uuid]
+        parts = [part for part in stored if part[0] is one]
+        counts: Counter[int] = Counter()
+        for passed, index in _order(state, one, own, summaries[one.uuid], parts):
+            _, source, file, instance, rows = parts[index]
+            counts[passed] += 1
+            number = own[passed - 1].segment + counts[passed] if passed else 0
+            segment = waiting_segment(number, one.uuid, (source, file, instance), rows)
+            (between if passed else first).append(PendingRows(segment, rows))
     return [
-        PendingRows(
-            waiting_segment(
-                last + i if one.uuid in behind else i - len(parts), one.uuid, (source, file, instance), rows
-            ),
-            rows,
-        )
-        for i, (one, source, file, instance, rows) in enumerate(parts)
+        *(replace(one, segment=replace(one.segment, segment=i - len(first))) for i, one in enumerate(first)),
+        *between,
     ]
 
 
-def _pending_by_segment(
-    tables: OpenTables, waiting: Mapping[int, ReplicasetState]
-) -> list[tuple[ReplicasetState, str, str, str | None, pa.RecordBatch]]:
+def _order(
+    state: State,
+    one: ReplicasetState,
+    segments: Sequence[LogSegment],
+    summary: Summary,
+    parts: Sequence[_PendingPart],
+) -> list[tuple[int, int]]:
+    """Return the order of a replicaset's waiting rows among its log segments, as `order_waiting` does.
+
+    A generation already contains the waiting rows from before it, so these come after it.
+    """
+    generation = find_generation(one, segments)
+    snapshots = frozenset(segment.segment for segment in segments if segment.is_snapshot)
+    control = follow_generation(one, generation, summary.control, snapshots)
+    number = None if generation is None else generation.segment
+    found = follow_source_ids(one, segments, control.registrations, state.instance_uuids, number)
+    ids = {segment.segment: found.translations.get(segment.source, {}) for segment in segments}
+    logs: dict[int, list[LsnRange]] = {segment.segment: [] for segment in segments}
+    for run in translate_summary(summary, ids).runs:
+        if run.replica_id != LOCAL_ID and run.start.segment not in snapshots:
+            logs[run.start.segment].append(LsnRange(run.replica_id, run.first, run.last))
+    waiting = [_lsns_of(rows, found.translations.get(source, {})) for _, source, _, _, rows in parts]
+    settled = {**found.bases, **one.settled}
+    if generation is None:
+        return order_waiting(settled, waiting, list(logs.values()))
+    passed = sum(1 for _ in takewhile(lambda segment: segment.is_snapshot, segments))
+    return order_waiting(joined(settled, generation.settled), waiting, list(logs.values()), passed)
+
+
+def _lsns_of(rows: pa.RecordBatch, ids: IdTranslation) -> list[LsnRange]:
+    """Return the lsns of some waiting rows of one source, whose ids are translated by `ids`."""
+    named = pa.Table.from_batches([rows]).select(["replica_id", "lsn"])
+    named = named.filter(pc.greater(named["replica_id"], LOCAL_ID))
+    bounds = named.group_by("replica_id").aggregate([("lsn", "min"), ("lsn", "max")]).to_pylist()
+    return [
+        LsnRange(ids.get(row["replica_id"], row["replica_id"]), row["lsn_min"], row["lsn_max"])
+        for row in bounds
+    ]
+
+
+def _pending_by_segment(tables: OpenTables, waiting: Mapping[int, ReplicasetState]) -> list[_PendingPart]:
     """Return the rows of `_pending` of some replicasets, by segment and in log order."""
     whole = read_pending(tables, waiting, for_definition=False)
     order = [(name, "ascending") for name in ("replicaset_id", "segment", "position", "row")]
@@ -228,7 +294,7 @@ def _pending_by_segment(
         whole["segment"].to_numpy().astype(np.int64) & 0xFFFFFFFF
     )
     cuts = [0, *(np.flatnonzero(np.diff(keys)) + 1).tolist(), whole.num_rows]
-    parts = []
+    parts: list[_PendingPart] = []
     for begin, end in pairwise(cuts):
         if begin == end:
             continue
@@ -237,13 +303,3 @@ def _pending_by_segment(
         place = (first["source"], first["file"], first["instance_uuid"])
         parts.append((waiting[first["replicaset_id"]], *place, rows.select(STORED_NAMES)))
     return parts
-
-
-def _fills_hole(replicaset: ReplicasetState, summary: Summary) -> bool:
-    """Return whether new rows contain a missing lsn before the waiting rows, as another member's copy of the log does.
-
-    Then the waiting rows come after the new ones, and those that are in both are dropped.
-    """
-    missing = {i: lsn + 1 for i, lsn in replicaset.settled.items() if replicaset.read.get(i, 0) > lsn}
-    missing |= {i: 1 for i in replicaset.read if i not in replicaset.settled}
-    return any(run.first <= missing.get(run.replica_id, 0) <= run.last for run in summary.runs)

@@ -7,7 +7,6 @@ Small tables share a bucket, a large one is divided. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -101,9 +100,7 @@ def groups_of_tables(plan: ReducePlan) -> tuple[Int32s, frozenset[int]]:
             groups[groups == groups[final]] = groups[base]
         if len(lineage.eras) > 1:
             undivided |= {table for table in (base, final) if table >= 0}
-    distinct, numbered = np.unique(groups, return_inverse=True)
-    del distinct
-    found = numbered.astype(np.int32)
+    found = np.unique(groups, return_inverse=True)[1].astype(np.int32)
     return found, frozenset(int(found[table]) for table in undivided)
 
 
@@ -163,9 +160,3 @@ def _split_keys(
             filled = 0.0
         filled += float(weights[place])
     return cuts, filled
-
-
-def single_bucket(plan: ReducePlan) -> KeyRanges:
-    """Return the ranges of a batch that is not divided: all keys are in bucket 0."""
-    nothing: Sequence[bytes] = []
-    return key_ranges(plan, 1, np.zeros(0, np.int32), pa.array(nothing, pa.binary()), np.zeros(0))

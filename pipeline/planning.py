@@ -16,7 +16,7 @@ from pipeline.inputs import log_segments, pending_rows, with_members
 from pipeline.plan.history import Router
 from pipeline.plan.plan import Allocator, BatchPlan, plan_batch, sync_spaces, watched_spaces
 from pipeline.plan.position import LogSegment
-from pipeline.plan.summary import Summary, join_summaries, summarize_rows
+from pipeline.plan.summary import Summary, merge_summaries, summarize_rows
 from pipeline.requests.generation import Healing
 from pipeline.state import State
 from pipeline.waiting import PendingRows, released_rows, spaces_awaiting_definition, with_released_counts
@@ -88,9 +88,10 @@ class Planner:
             parts, whole = _with_pending(own, summaries, pending, known, watched)
             parts, whole = [*(one.segment for one in released), *parts], with_released_counts(whole, released)
             if healing is not None:
-                parts, whole = healing.of_segments(parts), healing.of_summaries(whole)
+                parts, whole = healing.mark_segments(parts), healing.add_counts(whole)
             plan = plan_batch(self.config, self.state, parts, whole, self.allocate, self.router)
-            found, more = sync_spaces(self.state, plan.controls), watched_spaces(self.state, plan.controls)
+            found = sync_spaces(self.state, plan.controls)
+            more = _union(watched_spaces(self.state, plan.controls), _passed_spaces(plan), watched)
             if _is_subset(found, known) and _is_subset(more, watched):
                 spaces = plan.previously_unknown(("applied",)) & spaces_awaiting_definition(self.state)
                 if released or not spaces:
@@ -100,7 +101,7 @@ class Planner:
                 released = released_rows(self.tables, self.state, spaces, min(first, 0))
                 if not released:
                     return plan, pending
-            # A space became synchronous, or `_bucket` was created, in this batch: its rows must be summarized again.
+            # A space became synchronous, or must be watched, from this batch on: its rows must be summarized again.
             known, watched = found, more
 
     def _waiting(self, is_all: bool) -> dict[str, Summary]:
@@ -110,6 +111,30 @@ class Planner:
         """
         known = self.state.replicasets.items()
         return {uuid: Summary() for uuid, one in known if one.has_waiting_rows and (is_all or one.buckets)}
+
+
+def _passed_spaces(plan: BatchPlan) -> dict[str, frozenset[int]]:
+    """Return, by replicaset uuid, the ids of followed spaces of which a row that cannot be applied was read before.
+
+    That happens after a heal. A summary has the first such row only, which hides a later one that is new.
+    """
+    found = {}
+    for uuid, settlement in plan.settlements.items():
+        known = plan.before.replicasets.get(uuid)
+        renewed = any(one.is_snapshot and one.replicaset_uuid == uuid for one in plan.segments)
+        refused = {} if known is None or renewed else known.refused
+        found[uuid] = frozenset(
+            row.space_id
+            for row in plan.summaries[uuid].control
+            if row.held_reason is not None and row.space_id is not None and row.space_id not in refused
+            if settlement.was_read_before(row)
+        )
+    return found
+
+
+def _union(*parts: Mapping[str, frozenset[int]]) -> dict[str, frozenset[int]]:
+    uuids = {uuid for part in parts for uuid in part}
+    return {uuid: frozenset().union(*(part.get(uuid, frozenset()) for part in parts)) for uuid in uuids}
 
 
 def _is_subset(found: Mapping[str, frozenset[int]], known: Mapping[str, frozenset[int]]) -> bool:
@@ -124,16 +149,11 @@ def _with_pending(
     watched: WatchedSpaces,
 ) -> tuple[list[LogSegment], dict[str, Summary]]:
     """Return the segments and summaries, with those of the waiting rows inserted in log order."""
-    first = [one.segment for one in pending if one.segment.segment < 0]
-    behind = [one.segment for one in pending if one.segment.segment >= 0]
     found: dict[str, Summary] = {}
     for uuid, summary in summaries.items():
         spaces = (sync.get(uuid, frozenset()), watched.get(uuid, frozenset()))
         own = [one for one in pending if one.segment.replicaset_uuid == uuid]
-        parts = [
-            (one.segment.segment < 0, summarize_rows(one.rows, one.segment.segment, *spaces)) for one in own
-        ]
-        before = [part for is_first, part in parts if is_first]
-        after = [part for is_first, part in parts if not is_first]
-        found[uuid] = join_summaries([*before, summary, *after]) if parts else summary
-    return [*first, *segments, *behind], found
+        parts = [summarize_rows(one.rows, one.segment.segment, *spaces) for one in own]
+        found[uuid] = merge_summaries([summary, *parts]) if parts else summary
+    whole = [*segments, *(one.segment for one in pending)]
+    return sorted(whole, key=lambda segment: segment.segment), found

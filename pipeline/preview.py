@@ -16,7 +16,7 @@ from pipeline.checkpoint import resume_offset
 from pipeline.commit.load import load_state
 from pipeline.executors.summary_task import summaries_by_replicaset, summarize_range
 from pipeline.executors.work import SyncSpaces, WatchedSpaces
-from pipeline.inputs import with_server_versions
+from pipeline.inputs import with_room, with_server_versions
 from pipeline.plan.plan import BatchPlan
 from pipeline.plan.router import build_router
 from pipeline.plan.summary import Summary
@@ -55,7 +55,7 @@ class Preview:
         The state of the newest epoch.
     plan : BatchPlan or None
         The plan of all new rows; None if there are none.
-    start_offsets : mapping of str to Entry
+    start_offsets : mapping of str to OffsetEntry
         For each replicaset uuid, the offset at which the run begins to read.
     bytes : mapping of str to int
         For each replicaset uuid, the number of bytes of logs that the run reads.
@@ -100,7 +100,7 @@ def preview_next_run(config: Config) -> Preview:
     follower = follower_of(parse_options({**options, "on_source_error": "skip"}))
     start = resume_offset(warehouse, config.checkpoint) or {}
     begins = begin_offsets(follower, start, follower.latest(start))
-    segments = segments_between(follower, begins, _end_offset(follower, begins))
+    segments = with_room(segments_between(follower, begins, _end_offset(follower, begins)), after_start)
     after_start = with_server_versions(warehouse.open_tables, follower, after_start)
     planner = Planner(
         *(config, warehouse.open_tables, after_start),

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from schemas.iproto import VCLOCK_MAX
-from schemas.space import KeyParts
+from schemas.space import KeyParts, Space
 
 if TYPE_CHECKING:
     from pipeline.plan.control import SpaceDefinition
@@ -29,7 +29,7 @@ class MapEntry:
 
 @dataclass(frozen=True)
 class ReplicasetState:
-    """What is known of a replicaset after the last batch that read its log.
+    """The state of a replicaset after the last batch that read its log.
 
     Parameters
     ----------
@@ -52,6 +52,8 @@ class ReplicasetState:
         For each space id, all primary keys that the space has had so far (`schemas.space.key_parts`).
     refused : mapping of int to str
         For each space whose rows go to `_changelog` only, the reason.
+    followed : mapping of int to Space
+        For each refused space that has rows in its table, the last definition by which its rows were followed.
     leader : str or None
         The instance whose log was read last; component 0 of `settled` and `read` counts its local changes.
     last_source : str or None
@@ -59,8 +61,8 @@ class ReplicasetState:
     local_lsns : mapping of str to int
         For each instance uuid, the lsn of the last change of a local space that is in `_changelog`.
     id_translations : mapping of str to mapping of int to int
-        For each source whose `_cluster` differs from `cluster` (document 001), a mapping of the source's replica ids to
-        those of `cluster`.
+        For each source whose `_cluster` differs from `cluster` (document 001), the replica id in `cluster` of each of
+        the source's replica ids that differs.
     has_loss : bool
         Whether rows of its log are lost, or differ from another member's: then an INSERT does not prove that its key is
         new.
@@ -89,6 +91,7 @@ class ReplicasetState:
     tables: Mapping[int, str] = field(default_factory=dict)
     primary_keys: Mapping[int, frozenset[KeyParts]] = field(default_factory=dict)
     refused: Mapping[int, str] = field(default_factory=dict)
+    followed: Mapping[int, Space] = field(default_factory=dict)
     leader: str | None = None
     last_source: str | None = None
     local_lsns: Mapping[str, int] = field(default_factory=dict)
@@ -100,6 +103,16 @@ class ReplicasetState:
     views: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     buckets: Mapping[int, VshardBucket] = field(default_factory=dict)
     log_time: datetime | None = None
+
+    def definition(self, space_id: int) -> Space | None:
+        """Return the definition of the rows that a space has in its table; None where it has none there.
+
+        The rows of a refused space stay as they were, so its newer definitions say nothing of them.
+        """
+        if space_id in self.refused:
+            return self.followed.get(space_id)
+        rows = self.spaces.get(space_id)
+        return None if rows is None else rows.decoded()
 
     @property
     def has_waiting_rows(self) -> bool:
@@ -136,7 +149,7 @@ class State:
     own_lsn : int
         The lsn of the aggregator's last change of `_cluster` that is in `_changelog`.
     settings : str or None
-        The settings of the last batch (`pipeline.plan.settings`); None where an older version did not store them.
+        The settings of the last batch (`pipeline.plan.settings`); None if an older version did not store them.
     undecided_buckets : frozenset of int
         vshard's buckets that seem active in two replicasets, while one of the two logs may not be read far enough.
 
@@ -152,6 +165,11 @@ class State:
     settings: str | None = None
     undecided_buckets: frozenset[int] = frozenset()
 
+    @property
+    def instance_uuids(self) -> dict[int, str]:
+        """The uuid of each instance, by global id."""
+        return {global_id: uuid for uuid, global_id in self.global_ids.items()}
+
     def with_replicasets(self, changed: Mapping[str, ReplicasetState]) -> State:
         """Return the state with some replicasets replaced."""
         return replace(self, replicasets={**self.replicasets, **changed})
@@ -161,7 +179,7 @@ class State:
         return {uuid: dict(one.settled) for uuid, one in self.replicasets.items()}
 
     def start_vclocks(self) -> dict[str, dict[int, int]]:
-        """Return, by replicaset uuid, a vclock from which any source of the replicaset can be read without a gap."""
+        """Return a vclock from which any source of a replicaset can be read without a gap, by replicaset uuid."""
         return {uuid: _lowest_vclock(one) for uuid, one in self.replicasets.items()}
 
     def waiting_vclocks(self) -> dict[str, dict[int, int]]:

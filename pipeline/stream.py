@@ -77,7 +77,7 @@ class StreamWriter:
     def finish(self) -> None:
         """Wait until the current batch is done; later batches raise an error."""
         if self._writer.between.locked():
-            log.warning("the batch in progress is finished first; to stop at once, ask again")
+            log.warning("the batch in progress is finished first; to stop at once, send the signal again")
         with self._writer.between:
             self._is_finished = True
 
@@ -130,5 +130,5 @@ def check_end_offset(ends: Mapping[int, str | None], batch_id: int, offset: str 
     if offset is not None and ends.get(batch_id, offset) != offset:
         raise OffsetError(
             f"batch {batch_id} has ended elsewhere than the checkpoint says: another job has written it",
-            advice="start with a new checkpoint: the stream begins from the tables, and nothing comes twice",
+            advice="start with a new checkpoint: the stream continues from the tables, and applies no row twice",
         )

@@ -80,7 +80,7 @@ def read_pending(tables: OpenTables, replicaset_ids: Iterable[int], *, for_defin
 
 
 def unknown_spaces(tables: OpenTables) -> dict[int, frozenset[int]]:
-    """Return, by replicaset id, the ids of the spaces whose rows wait for the space's definition."""
+    """Return the ids of the spaces whose rows wait for the space's definition, by replicaset id."""
     found: dict[int, set[int]] = {}
     for file in tables.files(PENDING):
         with opened(tables.place, PENDING, file.path) as parquet:

@@ -1,7 +1,7 @@
 """Computes the checksum of a replicaset's instances: two sides with equal checksums need not send each other their ids.
 
-Document 000: crc32 over the local_id:uuid pairs. It does not define the bytes; docs/formats.md does, so that a daemon
-in another language computes the same sum. Pure.
+Document 000 asks for a crc32 over the local_id:uuid pairs, without defining the bytes. docs/formats.md defines them, so
+that a daemon in another language computes the same sum.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _CRC32 = crcmod.mkCrcFun(0x104C11DB7, initCrc=0, rev=True, xorOut=0xFFFFFFFF)
 """CRC-32 of ISO 3309, as zlib, gzip and PNG have it; not the CRC-32C of Tarantool's log."""
 
 
-def pairs_of(instances: Mapping[int, str]) -> bytes:
+def checksum_input(instances: Mapping[int, str]) -> bytes:
     """Return the bytes to sum: `<local_id>:<uuid>` and a line feed for each instance, by ascending local_id.
 
     Parameters
@@ -42,4 +42,4 @@ def checksum(instances: Mapping[int, str]) -> int:
         Uuids of the registered instances by replica id.
 
     """
-    return int(_CRC32(pairs_of(instances)))
+    return int(_CRC32(checksum_input(instances)))

@@ -23,15 +23,15 @@ log = logging.getLogger(__name__)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_ROOMS = ("schemas", "sources", "udfs", "warehouse", "pipeline")
+_PACKAGES = ("schemas", "sources", "udfs", "warehouse", "pipeline")
 """The packages whose modules kernels import."""
 
 _IMPORT = re.compile(
-    rf"^[ \t]*(?:from[ \t]+((?:{'|'.join(_ROOMS)})\b[\w.]*)[ \t]+import[ \t]*(\([^)]*\)|.*)"
+    rf"^[ \t]*(?:from[ \t]+((?:{'|'.join(_PACKAGES)})\b[\w.]*)[ \t]+import[ \t]*(\([^)]*\)|.*)"
     r"|import[ \t]+(.*))",
     re.MULTILINE,
 )
-"""An import, as text: each process that loads kernels reads some fifty sources, whose syntax trees take 0.1 s."""
+"""An import. Sources are searched as text: parsing the fifty that each process with kernels reads takes 0.1 s."""
 
 _NAME = re.compile(r"[\w.]+")
 
@@ -56,7 +56,7 @@ def _imported(source: bytes) -> Iterator[str]:
         if module:
             yield from (module, *(f"{module}.{name}" for name in _NAME.findall(names)))
         else:
-            yield from (name for name in _NAME.findall(plain) if name.partition(".")[0] in _ROOMS)
+            yield from (name for name in _NAME.findall(plain) if name.partition(".")[0] in _PACKAGES)
 
 
 @lru_cache
@@ -88,31 +88,31 @@ def _compile(function: Any, **options: bool) -> Any:
     compiled = njit(cache=True, nogil=True, **options)(function)
     file = compiled._cache._cache_file
     file._source_stamp = digest_of(function.__module__)
-    file._load_index = _or_nothing(file._load_index, dict)
-    file.load = _or_nothing(file.load, lambda: None)
+    file._load_index = _tolerant(file._load_index, dict)
+    file.load = _tolerant(file.load, lambda: None)
     return compiled
 
 
-def _or_nothing(read: Callable[..., Any], nothing: Callable[[], Any]) -> Callable[..., Any]:
-    """Return a reader of cached code that returns `nothing()` if the file cannot be read."""
+def _tolerant(read: Callable[..., Any], default: Callable[[], Any]) -> Callable[..., Any]:
+    """Return a function that reads cached code by `read`, or returns `default()` if that fails."""
 
-    def reads(*key: Any) -> Any:
+    def read_or_default(*key: Any) -> Any:
         try:
             return read(*key)
         except Exception as error:  # pickle may raise anything for a damaged file
             log.debug("cached machine code cannot be read and is compiled again: %s", error)
-            return nothing()
+            return default()
 
-    return reads
+    return read_or_default
 
 
-def is_kept(function: Any) -> bool:
-    """Return whether code of a compiled function is on disk, so that its first call does not compile it."""
+def is_cached(function: Any) -> bool:
+    """Return whether the machine code of a function is on disk, so that its first call does not compile it."""
     return bool(function._cache._cache_file._load_index())
 
 
 def kernel(function: Any) -> Any:
-    """Compile a function whose numbers are numpy's in Python and machine integers inside, so that no type fits both."""
+    """Compile a function that Python calls; typed `Any`, since it takes numpy's numbers, but computes with integers."""
     return _compile(function)
 
 

@@ -5,7 +5,7 @@ are the minimum with which servers of 2.11 and 3.x start, follow, and offer `box
 They are the dictionary of version 2.11, the oldest server that may follow: newer ones read it too.
 
 Source: `box.space._space:pairs()` and `box.space._index:pairs()` on a new server of 2.11 (`src/box/schema_def.h` names
-the ids). Pure. `pipeline.node.definitions` adds the users' spaces.
+the ids). `pipeline.node.definitions` adds the users' spaces.
 """
 
 from __future__ import annotations
@@ -164,16 +164,16 @@ def space_tuples() -> Iterator[list[Any]]:
 
 def index_tuples() -> Iterator[list[Any]]:
     """Yield the rows of `_index` of the system spaces."""
-    found: dict[int, list[list[Any]]] = {}
+    by_space: dict[int, list[list[Any]]] = {}
     for line in _INDEXES.split("\n"):
         if line:
             space, number, name, *parts = line.split()
             options = {"unique": not name.endswith("*")}
-            own = [int(number), name.rstrip("*"), "tree", options, [_part(part) for part in parts]]
-            found.setdefault(int(space), []).append(own)
-    found[int(SystemSpace.SEQUENCE_DATA)] = [[0, "primary", "hash", {"unique": True}, [[0, "unsigned"]]]]
-    for id_ in sorted({*found, *_VIEWS}):
-        yield from ([id_, *own] for own in found[_VIEWS.get(id_, id_)])
+            index = [int(number), name.rstrip("*"), "tree", options, [_part(part) for part in parts]]
+            by_space.setdefault(int(space), []).append(index)
+    by_space[int(SystemSpace.SEQUENCE_DATA)] = [[0, "primary", "hash", {"unique": True}, [[0, "unsigned"]]]]
+    for id_ in sorted({*by_space, *_VIEWS}):
+        yield from ([id_, *index] for index in by_space[_VIEWS.get(id_, id_)])
 
 
 def user_tuple(id_: int, name: str, kind: str, auth: Mapping[str, str] | None = None) -> list[Any]:
@@ -185,7 +185,7 @@ def user_tuple(id_: int, name: str, kind: str, auth: Mapping[str, str] | None = 
     name : str
     kind : {'user', 'role'}
     auth : mapping of str to str, optional
-        Authentication method to the stored hash.
+        Stored hash of the password, by authentication method.
 
     """
     return [id_, ADMIN, name, kind, dict(auth or {}), [], 0]
@@ -196,7 +196,7 @@ def privilege_tuple(grantee: int, object_type: str, object_id: int, privilege: i
     return [ADMIN, grantee, object_type, object_id, privilege]
 
 
-def dictionary() -> Iterator[tuple[int, Sequence[Any]]]:
+def system_rows() -> Iterator[tuple[int, Sequence[Any]]]:
     """Yield (space id, tuple) of a new server's system rows, except `_cluster`, in an order that servers accept."""
     yield SystemSpace.SCHEMA, ["version", *VERSION]
     yield from ((SystemSpace.COLLATION, row) for row in COLLATIONS)

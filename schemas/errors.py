@@ -1,8 +1,8 @@
 """The errors of the project, each with a class that a caller can catch.
 
-Every error says where (file, offset, space), why, and what to do. Errors are raised in Spark's Python workers as well
-as in the driver, so each must survive pickling: an error is built from keyword fields only, and `__reduce__` rebuilds
-it from them. Entry points show errors and turn them into exit codes.
+Every error says what is wrong, where (file, offset, space), and what to do. Errors are raised in Spark's Python workers
+as well as in the driver, so each must survive pickling: `__reduce__` rebuilds an error from its reason and its fields.
+Entry points show errors and turn them into exit codes.
 """
 
 from __future__ import annotations

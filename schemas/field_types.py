@@ -1,8 +1,8 @@
 """The table of Tarantool's field types: a new one is an entry here.
 
 An entry says how a column of the type is stored, which values a field accepts, and which types include all its values.
-Sources: `src/box/field_def.c` (`field_mp_type`, `field_ext_type`, `field_type_compatibility`). That a `double` accepts
-any number but a decimal is of later versions; an earlier one logs none.
+Sources: `src/box/field_def.c` (`field_mp_type`, `field_ext_type`, `field_type_compatibility`). In later versions a
+`double` accepts any number but a decimal; the log of an earlier one has no other numbers in it.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ class FieldType:
     ----------
     name : str
     storage : ColumnStorage
-        That of a column, unless the option that `schemas.types.TypeOptions` has for the type chooses another one.
+        How a column is stored, unless `schemas.types.TypeOptions` chooses another storage for the type.
     values : tuple of ValueClass
-        The values that a field accepts, besides nil if it is nullable.
+        The values that a field accepts; a nullable field also accepts nil.
     wider : tuple of str
         The types that include all values of this one.
     is_indexable : bool

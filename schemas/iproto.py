@@ -168,7 +168,7 @@ class SystemSpace(IntEnum):
 
 
 DML_MAX = int(RequestType.RAFT) - 1
-"""Types above SELECT up to this one are, or will be, changes of spaces: the next free ones are from 19 on."""
+"""The highest type of a change of a space; types from 19 to this one are free for changes that later versions add."""
 
 SYSTEM_ID_MAX = 511
 """Spaces with an id up to this are Tarantool's own (`BOX_SYSTEM_ID_MAX`)."""
@@ -190,23 +190,20 @@ _UNKNOWN = "TYPE_"
 
 
 def type_name(code: int) -> str:
-    """Return the name that the column `type` shows for a request type.
-
-    An unknown code n reads `TYPE_n`.
-    """
+    """Return the name that the column `type` shows for a request type: `TYPE_n` for an unknown code n."""
     try:
         return RequestType(code).name
     except ValueError:
         return f"{_UNKNOWN}{code}"
 
 
-def is_unknown(name: str) -> bool:
-    """Return whether a name is of a type that is not in `RequestType`."""
+def is_unknown_type(name: str) -> bool:
+    """Return whether a name from `type_name` stands for a code that is not in `RequestType`."""
     return name.startswith(_UNKNOWN)
 
 
 def type_code(name: str) -> int:
     """Return the request type of a name from `type_name`."""
-    if is_unknown(name):
+    if is_unknown_type(name):
         return int(name.removeprefix(_UNKNOWN))
     return int(RequestType[name])

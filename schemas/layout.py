@@ -107,7 +107,7 @@ def table_layout(
     options: TypeOptions | None = None,
     binary: frozenset[str] = frozenset(),
 ) -> TableLayout:
-    """Return the layout of one table over several replicasets' definitions of a space.
+    """Return the layout of the table of a space that several replicasets define.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def table_layout(
     Raises
     ------
     UnsupportedError
-        Where two formats contradict each other or a type is not known (`schemas.types`).
+        Two formats contradict each other, or a type is not known (`schemas.types`).
 
     """
     chosen = options or TypeOptions()

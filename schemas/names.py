@@ -89,10 +89,10 @@ def column_name(field_name: str) -> str:
     return table_name(field_name)
 
 
-def is_of_space(table: str) -> bool:
-    """Whether a table's name is of a space's table: not of a system table or an `_exact_` one.
+def is_space_table(table: str) -> bool:
+    """Whether a name is that of a space's table, and not that of a system table or an `_exact_` table.
 
-    An escaped name may begin with `_` (`2024`, a name in Cyrillic), and then has `__`, which no system table has.
+    An escaped name may begin with `_` (for `2024`, or a name in Cyrillic); it then has `__`, as no system table has.
     """
     return not table.startswith("_") or ("__" in table and not table.startswith(EXACT))
 
@@ -108,7 +108,7 @@ def exact_table(table: str) -> str:
 
 
 def table_of_exact_tuples(tables: Container[str], table: str) -> str:
-    """Return the table with the exact tuples of a space: its own, unless that is masked."""
+    """Return the table with the exact tuples of a space: its `_exact_` table if there is one, else `table`."""
     exact = exact_table(table)
     return exact if exact in tables else table
 
@@ -138,7 +138,7 @@ def unescape(name: str) -> str:
     escaped = match["name"] if match else name
     if _CUT.fullmatch(escaped):
         raise WarehouseError("a truncated name cannot be unescaped", name=name, advice="see `_schema`")
-    original = _undo(escaped)
+    original = _unescaped(escaped)
     if original is None or table_name(original, local_to(name), replicaset_of(name)) != name:
         raise WarehouseError("not the escaped name of a space or field", name=name)
     return original
@@ -156,7 +156,7 @@ def _escape(name: str) -> str:
 
 
 def _runs(name: str) -> Iterator[tuple[str, int, str]]:
-    """Yield (kind, position, text): `=` stays, `u` is in capitals, `x` is not allowed at all."""
+    """Yield (kind, position, text) of each run of characters; kinds: `=` allowed, `u` capitals, `x` not allowed."""
     position = 0
     for kind, group in groupby(name, _kind):
         text = "".join(group)
@@ -178,7 +178,8 @@ def _edit(kind: str, position: int, text: str) -> str:
     return f"u{position}_{len(text)}" if len(text) > 1 else f"u{position}"
 
 
-def _undo(escaped: str) -> str | None:
+def _unescaped(escaped: str) -> str | None:
+    """Return the original of a name without suffixes; None if its bytes are not UTF-8."""
     match = _ESCAPED.fullmatch(escaped)
     if match is None:
         return escaped

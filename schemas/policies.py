@@ -40,7 +40,7 @@ class PolicyEntry:
 
 
 LAST_WRITE_WINS = "last_write_wins"
-"""The default."""
+"""The default policy."""
 
 _PRIORITY_HELP = "uuids of replicasets, or names of sources that name theirs, the first wins"
 

@@ -107,8 +107,8 @@ PARTS_MAX = 255
 """Greatest number of parts of an index (`BOX_INDEX_PART_MAX`)."""
 
 _OWNER_MAX = 2**32 - 1
-_SHOWN = 255
-"""Number of characters that are shown of the name of a space with an invalid definition."""
+_SHOWN_CHARACTERS = 255
+"""Greatest length of the name of a space with an invalid definition; the rest is cut off."""
 
 _TYPE_ALIASES = {"*": "any", "str": "string", "num": "unsigned", "int": "integer", "bool": "boolean"}
 _TEMPORARY_TYPES = ("temporary", "data-temporary")
@@ -241,7 +241,7 @@ def space_of(space: Sequence[Any], primary: Sequence[Any] | None) -> Space:
 
 
 def faulty_space(space: Sequence[Any], reason: str) -> Space:
-    """Return the space of an invalid definition: its id and a name to show.
+    """Return a space with an invalid definition: its id, if that can be read, a name to show, and the fault.
 
     Parameters
     ----------
@@ -256,7 +256,7 @@ def faulty_space(space: Sequence[Any], reason: str) -> Space:
     except TupleError:
         number = 0
     name = space[2] if len(space) > 2 and isinstance(space[2], str) else ""
-    readable = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")[:_SHOWN]
+    readable = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")[:_SHOWN_CHARACTERS]
     return Space(number, 0, readable or f"space {number}", "", fault=f"its definition is odd: {reason}")
 
 

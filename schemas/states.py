@@ -1,7 +1,7 @@
-"""The words that the warehouse's tables use as data: states, kinds and the beginnings of reasons.
+"""The words that the warehouse's tables store as data: states, kinds and the beginnings of reasons.
 
-Each value is what stands in a table, so it never changes: older warehouses are read by it. A member is a `str`, and can
-stand in a row, in an SQL text or in a comparison with what was read.
+The values never change, because warehouses of older releases contain them. A member is a `str`, and can be used in a
+row, in SQL text, and in comparisons with values that were read.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class SpaceState(StrEnum):
-    """`_schema.state`: what became of a space; that of a refused one is `refused_state`."""
+    """`_schema.state`: whether a space exists and has a table; `refused_state` adds the reason of a refusal."""
 
     PRESENT = "present"
     DROPPED = "dropped"
@@ -18,7 +18,7 @@ class SpaceState(StrEnum):
 
 
 REFUSED_PREFIX = f"{SpaceState.REFUSED}: "
-"""The beginning of `_schema.state` of a refused space; the reason follows."""
+"""The beginning of `_schema.state` of a refused space, before the reason."""
 
 
 def refused_state(reason: str) -> str:
@@ -27,16 +27,16 @@ def refused_state(reason: str) -> str:
 
 
 def refusal_reason(state: str) -> str | None:
-    """Return why a space is refused; None if its state is another one."""
+    """Return the reason in the state of a refused space; None for any other state."""
     return state.removeprefix(REFUSED_PREFIX) if state.startswith(REFUSED_PREFIX) else None
 
 
 HELD_PREFIX = "its rows are held, the table stays as it is"
-"""The beginning of the reason of a space that a row has stopped, which the tables cannot follow."""
+"""The beginning of the reason of a refusal by a row that the table cannot follow: later rows of the space wait."""
 
 
 def is_held(reason: str) -> bool:
-    """Return whether a space that is refused for a reason keeps its table as it is, and holds its rows."""
+    """Return whether a space that is refused for this reason keeps its table unchanged, and its rows wait."""
     return reason.startswith(HELD_PREFIX)
 
 
@@ -51,7 +51,7 @@ class SpaceEvent(StrEnum):
 
 
 class RowState(StrEnum):
-    """`_changelog.state`: whether a row counts; the rows of local spaces are no rows of a replicaset."""
+    """`_changelog.state`: whether a row counts; rows of local spaces never do."""
 
     COMMITTED = "committed"
     ROLLED_BACK = "rolled_back"
@@ -103,8 +103,8 @@ class GapKind(StrEnum):
 class GapState(StrEnum):
     """`_gaps.state`.
 
-    Rows wait for the gap; its loss was accepted; a backfill filled it; a snapshot represents it; a snapshot of the
-    member that is right has replaced what differed.
+    Open: rows wait for the gap. Skipped: its loss was accepted. Filled: a backfill read its rows. Bridged: a snapshot
+    has the result of its rows. Healed: a snapshot of the member that is right replaced a divergence.
     """
 
     OPEN = "open"
@@ -115,7 +115,7 @@ class GapState(StrEnum):
 
 
 class RequestKind(StrEnum):
-    """`_requests.kind`: what the holder of the writer's lock is to do."""
+    """`_requests.kind`: what the writer of the warehouse is asked to do."""
 
     BACKFILL = "backfill"
     SNAPSHOT = "snapshot"

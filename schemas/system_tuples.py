@@ -57,7 +57,7 @@ def unpacked(data: bytes) -> Any:
 
 
 def fields_of(data: bytes | None, name: str) -> Sequence[Any]:
-    """Return the fields of a tuple, or the parts of a key.
+    """Return the fields of a tuple, or the parts of a key; raise `TupleError` if it is not an array.
 
     Parameters
     ----------
@@ -75,11 +75,11 @@ def fields_of(data: bytes | None, name: str) -> Sequence[Any]:
     return fields
 
 
-def field_at(fields: Sequence[Any], place: int, name: str) -> Any:
-    """Return the field at a 0-based position."""
-    if place >= len(fields):
+def field_at(fields: Sequence[Any], position: int, name: str) -> Any:
+    """Return the field at a 0-based position; raise `TupleError` with `name` if there are fewer fields."""
+    if position >= len(fields):
         raise TupleError(f"{name} is missing: there are {len(fields)} fields")
-    return fields[place]
+    return fields[position]
 
 
 def integer_of(value: Any, name: str, least: int = 0, most: int = ID_MAX) -> int:
@@ -103,14 +103,14 @@ def text_of(value: Any, name: str) -> str:
 
 
 def uuid_of(value: Any, name: str) -> str:
-    """Return a uuid in lower case; only the form that servers write is accepted."""
+    """Return a uuid in lower case; raise `TupleError` for any other form than servers write."""
     if not isinstance(value, str) or _UUID.fullmatch(value) is None:
         raise TupleError(f"{name} is not a uuid: {shown(value)}")
     return value.lower()
 
 
 def replica_id_of(value: Any) -> int:
-    """Return a replica id, 1 to 31."""
+    """Return a value that must be a replica id, 1 to 31, or raise `TupleError`."""
     return integer_of(value, "the replica id", 1, VCLOCK_MAX - 1)
 
 

@@ -39,7 +39,7 @@ CLUSTER = _schema(
 """`_cluster`: the persisted mapping of instance uuids to global ids (documents 000 and 001). Key: uuid."""
 
 APPLIER_MAP = _schema(replicaset_id=_INT, source=_STRING, local_id=_INT, global_id=_LONG, since_lsn=_LONG)
-"""`_applier_map`: rows of `local_id` with lsn >= `since_lsn` are the instance `global_id`'s."""
+"""`_applier_map`: rows of replica id `local_id` with lsn >= `since_lsn` were written by the instance `global_id`."""
 
 VCLOCK = _schema(replicaset_id=_INT, global_id=_LONG, local_id=_INT, lsn=_LONG, epoch=_LONG)
 """`_vclock`: one row per change of a component; the row with the highest epoch counts."""
@@ -113,9 +113,12 @@ SCHEMA = _schema(
     space_tuple=_BINARY,
     index_tuples=MapType(_INT, _BINARY),
     keys=_STRING,
+    followed=_STRING,
 )
 """`_schema`: each version of each space; `space_tuple` and `index_tuples` are its rows of `_space`, `_index`; `keys`
-are the primary keys that it has had since it was created, as JSON."""
+are the primary keys that it has had since it was created, as JSON. `followed` is, of a refused space, the definition of
+the rows that it has in its table, as JSON (`null` where it has none there); null in rows of other spaces, and in those
+that a release without this column wrote."""
 
 VERSIONS = _schema(
     space=_STRING,
@@ -198,8 +201,8 @@ VSHARD = _schema(
 )
 """`_vshard`: each state of vshard's buckets in each replicaset; the one with the highest epoch counts.
 
-`status` is null if the replicaset no longer has the bucket; `since`: when it got it; `doubled_with`: the other
-replicasets in which the bucket is active, null if there is none.
+`status` is null if the replicaset no longer has the bucket; `since`: when it got the bucket; `doubled_with`: the other
+replicasets in which the bucket is active, null if it is in no other.
 """
 
 GAPS = _schema(
@@ -308,5 +311,5 @@ VERSION_COLUMNS: tuple[tuple[str, DataType], ...] = (
 )
 """Columns after the typed ones and `_extra` in every space's table: the winning version.
 
-`_key` is the canonical primary key (`udfs.keys.keys`); each row has another one.
+`_key` is the canonical primary key (`udfs.keys.keys`), unique in the table.
 """

@@ -16,7 +16,7 @@ Sources: `vshard/storage/schema.lua` (`schema_init_0_1_15_0`, `find_sharded_spac
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from schemas.errors import TupleError
 from schemas.space import Space
@@ -39,23 +39,24 @@ _NUMBERS = frozenset({"unsigned", "uint", "num", "integer", "int", "number"})
 
 
 def is_bucket_space(space: Space) -> bool:
-    """Whether a space is vshard's `_bucket`: by its name and its format, which no other module writes."""
+    """Whether a space is vshard's `_bucket`, by its name and the names of its fields."""
     return space.name == BUCKET_SPACE and tuple(one.name for one in space.fields[:3]) == BUCKET_FIELDS
 
 
-def bucket_of(fields: Sequence[Any]) -> tuple[int, str, str | None]:
-    """Return id, state and peer of a row of `_bucket`.
+class BucketRow(NamedTuple):
+    """A row of `_bucket`; `peer` is the other replicaset of a move."""
 
-    Raises
-    ------
-    TupleError
-        vshard does not write such a row.
+    id: int
+    status: str
+    peer: str | None
 
-    """
+
+def bucket_row(fields: Sequence[Any]) -> BucketRow:
+    """Return a row of `_bucket` from its fields; raise TupleError if vshard does not write such a row."""
     number = integer_of(field_at(fields, 0, "the bucket's id"), "the bucket's id")
     status = text_of(field_at(fields, 1, "the bucket's state"), "the bucket's state")
     peer = fields[2] if len(fields) > 2 else None
-    return number, status, peer if isinstance(peer, str) else None
+    return BucketRow(number, status, peer if isinstance(peer, str) else None)
 
 
 def shard_field(indexes: Iterable[bytes]) -> int | None:

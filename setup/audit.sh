@@ -1,21 +1,20 @@
 #!/usr/bin/env bash
-# Asks the advisory service (PyPI's) about the packages of lock files: setup/audit.sh FILE...
-# Ends with 0 where none is known to be vulnerable, 1 where one is, 3 where the service could not be asked
-# of each of them.
+# Looks for known vulnerabilities of the packages of lock files in PyPI's advisory service: setup/audit.sh FILE...
+# Exit codes: 0: none found; 1: a package is vulnerable; 3: the service has not answered for all packages.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 result=0
 for file in "$@"; do
   echo "== $file"
-  said="$(.venv-tools/bin/pip-audit --progress-spinner off --timeout 15 --no-deps --disable-pip --requirement "$file" 2>&1)"
+  output="$(.venv-tools/bin/pip-audit --progress-spinner off --timeout 15 --no-deps --disable-pip --requirement "$file" 2>&1)"
   code=$?
-  echo "$said" | tail -n 30
-  # Where an index stands in for PyPI without its advisories, pip-audit skips what it does not find, and ends with 0.
-  if echo "$said" | grep -q "could not be audited"; then
-    echo "audit: the advisory service does not know packages of $file (see above): nothing is known of them" >&2
+  echo "$output" | tail -n 30
+  # With a mirror of PyPI that has no advisories, pip-audit skips packages that it does not find, and ends with 0.
+  if echo "$output" | grep -q "could not be audited"; then
+    echo "audit: the advisory service does not know all packages of $file (see above), so they are not audited" >&2
     result=3
-  elif [ $code -ne 0 ] && echo "$said" | grep -qE "ServiceError|ConnectionError|Connect|HTTPError|timed out|Max retries"; then
-    echo "audit: the advisory service cannot be reached: nothing is known of $file" >&2
+  elif [ $code -ne 0 ] && echo "$output" | grep -qE "ServiceError|ConnectionError|Connect|HTTPError|timed out|Max retries"; then
+    echo "audit: the advisory service cannot be reached, so $file is not audited" >&2
     result=3
   elif [ $code -ne 0 ] && [ $result -eq 0 ]; then
     result=1

@@ -1,10 +1,10 @@
-"""Compiles the kernels once: `python setup/compile_kernels.py`.
+"""Compiles the kernels that batches call, and stores their machine code: `python setup/compile_kernels.py`.
 
-Numba compiles a kernel at its first call and keeps the machine code beside the sources (`schemas.compiled`). All of
-them take a minute of one core, which a clone would otherwise spend on its first batch, and each parallel process of
-its tests again. This aggregates the recordings of `conf/demo.yaml` into a temporary folder, without
-Spark: that calls the kernels of reading, reducing and writing. Kernels that no batch calls (the relay's, the
-daemon's) are compiled at their first call, as all are in an installed wheel.
+Numba compiles a kernel at its first call and stores the machine code next to the sources (`schemas.compiled`). All
+kernels take a minute of one core, which otherwise the first batch in a clone would take, and each parallel process of
+the tests again. This script aggregates the recordings of `conf/demo.yaml` into a temporary folder, without Spark, which
+calls the kernels of reading, reducing and writing. Kernels that no batch calls (of relay and daemon) are compiled at
+their first call, like all kernels of an installed wheel.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pipeline.batch import BatchWriter  # noqa: E402
 from pipeline.commit.batch import BatchName  # noqa: E402
 from pipeline.commit.load import load_state  # noqa: E402
 from pipeline.source_options import stream_options  # noqa: E402
-from sources.xlog.directory.offset import Entry, to_text  # noqa: E402
+from sources.xlog.directory.offset import OffsetEntry, to_text  # noqa: E402
 from sources.xlog.options import parse_options  # noqa: E402
 from sources.xlog.stream.batch import segments_between  # noqa: E402
 from sources.xlog.stream.instants import follower_of  # noqa: E402
@@ -32,21 +32,21 @@ from warehouse.lock import WriterLock  # noqa: E402
 from warehouse.warehouse import Warehouse  # noqa: E402
 
 BYTES_PER_BATCH = 1 << 20
-"""Less than the recordings have, so that later batches meet rows of earlier ones."""
+"""Less than the recordings have, so that later batches change rows of earlier ones."""
 
 
 def aggregate(config: Config) -> int:
-    """Aggregate the sources of a configuration into empty tables, in this process; return how many rows it read."""
+    """Aggregate the sources of a configuration into empty tables in this process; return the number of rows read."""
     warehouse = Warehouse(None, config.warehouse, config.database)
     warehouse.create_system_tables()
-    cluster.start(warehouse, config.cluster.allocation, datetime.now(UTC))
+    cluster.record_allocation(warehouse, config.cluster.allocation, datetime.now(UTC))
     rows = 0
     with WriterLock(warehouse, "set-up") as lock:
         state = load_state(warehouse)
         follower = follower_of(parse_options(stream_options(config, state, 1)))
         writer = BatchWriter(warehouse, config, follower, lock, state, None)
         number = 0
-        offset: Mapping[str, Entry] = {}
+        offset: Mapping[str, OffsetEntry] = {}
         while (end := follower.latest(offset, BYTES_PER_BATCH)) != offset:
             segments = segments_between(follower, offset, end)
             rows += writer.process(segments, BatchName("set-up", number, (to_text(offset), to_text(end))))[0]
@@ -55,12 +55,12 @@ def aggregate(config: Config) -> int:
 
 
 def main() -> None:
-    """Aggregate each group of recordings."""
+    """Aggregate the recordings into a temporary folder."""
     print("set-up: compiled kernels")
     config = load(ROOT / "conf" / "demo.yaml")
     with tempfile.TemporaryDirectory() as folder:
-        here = {"warehouse": f"{folder}/warehouse", "checkpoint": f"{folder}/checkpoint"}
-        aggregate(config.model_copy(update=here))
+        paths = {"warehouse": f"{folder}/warehouse", "checkpoint": f"{folder}/checkpoint"}
+        aggregate(config.model_copy(update=paths))
 
 
 if __name__ == "__main__":

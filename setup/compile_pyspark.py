@@ -1,7 +1,7 @@
-"""Puts compiled code beside the sources in Spark's zips of Python: `python setup/compile_pyspark.py`.
+"""Adds bytecode to the zips of Python sources that Spark brings: `python setup/compile_pyspark.py`.
 
-Spark starts each of its Python processes (a stream's source, planning, workers) with `pyspark.zip` in front of what
-is installed. Python keeps no compiled code of what it finds in a zip: each process compiles it again, for 0.5 s.
+Spark starts each of its Python processes (a stream's source, planning, workers) with `pyspark.zip` first on the path.
+Python does not cache the bytecode of modules in a zip, so each process would compile them again, which takes 0.5 s.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import pyspark
 LIB = Path(pyspark.__file__).parent / "python" / "lib"
 
 
-def compiled(name: str, source: bytes, folder: Path) -> bytes:
-    """Return the compiled code of a module; it holds whatever becomes of the source's time."""
+def bytecode(name: str, source: bytes, folder: Path) -> bytes:
+    """Return the content of a module's `.pyc` file, which stays valid when the time of its source changes."""
     file, code = folder / "module.py", folder / "module.pyc"
     file.write_bytes(source)
     py_compile.compile(
@@ -34,25 +34,25 @@ def compiled(name: str, source: bytes, folder: Path) -> bytes:
 
 
 def entries(zipped: ZipFile) -> Iterator[tuple[str, bytes]]:
-    """Yield (name, content) of what a zip is to hold: its own files, and the compiled code of its modules."""
+    """Yield (name, content) of each file of the new zip: the sources as they are, and bytecode of each module."""
     with tempfile.TemporaryDirectory() as folder:
         for info in zipped.infolist():
             data = zipped.read(info)
             if not info.filename.endswith(".pyc"):
                 yield info.filename, data
             if info.filename.endswith(".py"):
-                yield f"{info.filename}c", compiled(info.filename, data, Path(folder))
+                yield f"{info.filename}c", bytecode(info.filename, data, Path(folder))
 
 
 def is_compiled(path: Path) -> bool:
-    """Whether a zip holds code that was compiled by this Python."""
+    """Whether a zip contains bytecode of this version of Python."""
     with ZipFile(path) as zipped:
-        found = [name for name in zipped.namelist() if name.endswith(".pyc")]
-        return bool(found) and zipped.read(found[0])[:4] == importlib.util.MAGIC_NUMBER
+        names = [name for name in zipped.namelist() if name.endswith(".pyc")]
+        return bool(names) and zipped.read(names[0])[:4] == importlib.util.MAGIC_NUMBER
 
 
 def compile_zip(path: Path) -> None:
-    """Write a zip again with compiled code, in one step."""
+    """Replace a zip by one with bytecode, atomically."""
     unfinished = path.with_suffix(".unfinished")
     with ZipFile(path) as old, ZipFile(unfinished, "w", ZIP_DEFLATED) as new:
         for name, data in entries(old):
@@ -61,7 +61,7 @@ def compile_zip(path: Path) -> None:
 
 
 def main() -> int:
-    """Compile what is not yet compiled."""
+    """Compile the zips that are not compiled yet."""
     for path in sorted(LIB.glob("*.zip")):
         if not is_compiled(path):
             compile_zip(path)

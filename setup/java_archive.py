@@ -1,11 +1,11 @@
-"""Set-up's archive of Java's classes: `python setup/java_archive.py`.
+"""Makes an archive of Java's classes (class data sharing), with which Spark starts faster.
 
-Most of the time in which Spark starts, Java reads and checks some 20,000 classes. An archive of them (class data
-sharing) halves it. Java accepts the archive only with the jars, in the order, that it was made with; with others it
-starts as without. So it is made again after jars were added. `jobs.runtime.session` names it to the Java that it
-starts; one that spark-submit starts has another class path, and does without.
+    python setup/java_archive.py
 
-Without the archive everything works, so set-up continues where it cannot be made.
+Most of Spark's start is the time in which Java reads and checks some 20,000 classes; an archive of them halves it. Java
+ignores an archive that was made with other jars, or another order of them, so set-up makes it again after jars were
+added. `jobs.runtime.session` passes it to the Java that it starts. A Java that spark-submit starts has another class
+path, and does not use it. Everything works without the archive, so set-up continues if it cannot be made.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from config.deployment import Config
 from jobs.runtime.session import CLASS_PATH, JAVA_ARCHIVE, spark_session
 
 
-def work(folder: Path) -> SparkSession:
-    """Do a little of what the commands do, so that Java loads the classes for it."""
+def load_classes(folder: Path) -> SparkSession:
+    """Write, query, update and stream a small table, so that Java loads the classes of the commands."""
     config = Config.model_validate(
         {
             "warehouse": str(folder / "warehouse"),
@@ -45,7 +45,7 @@ def work(folder: Path) -> SparkSession:
 
 
 def is_whole(archive: Path) -> bool:
-    """Whether Java accepts an archive, with its checksums: a Java that maps a part of one crashes."""
+    """Whether Java accepts an archive and its checksums; with a truncated archive, Java would crash."""
     home = os.environ.get("JAVA_HOME")
     java = f"{home}/bin/java" if home else "java"
     options = ["-Xshare:on", "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={archive}"]
@@ -54,7 +54,7 @@ def is_whole(archive: Path) -> bool:
 
 
 def main() -> None:
-    """Make the archive anew."""
+    """Replace the archive."""
     print("set-up: archive of Java's classes", flush=True)
     JAVA_ARCHIVE.unlink(missing_ok=True)
     made = JAVA_ARCHIVE.with_suffix(".part")
@@ -65,7 +65,7 @@ def main() -> None:
     settings = f'--conf spark.ui.enabled=false --conf "spark.driver.extraClassPath={CLASS_PATH}"'
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--master local[2] {settings} pyspark-shell"
     with tempfile.TemporaryDirectory() as folder:
-        spark = work(Path(folder))
+        spark = load_classes(Path(folder))
         gateway: Any = spark.sparkContext._gateway
         java = gateway.proc
         spark.stop()

@@ -1,11 +1,11 @@
-"""The lock files: every package with its version and the SHA-256 of its archive, for `pip install --require-hashes`.
+"""Writes the lock files: packages with versions and the SHA-256 of their archives, for `pip install --require-hashes`.
 
-    python setup/locks.py project          requirements.lock (hashes), requirements-run.lock (what runs, without tests)
-    python setup/locks.py airflow|s3|pipelines    setup/airflow.lock, setup/s3.lock, …, from the packages named here
-    python setup/locks.py packages NAME    print the packages that one of these begins with
+    python setup/locks.py project          add hashes to requirements.lock; write requirements-run.lock, without tests
+    python setup/locks.py airflow|s3|pipelines    write setup/airflow.lock, …, from the packages in `OTHERS`
+    python setup/locks.py packages NAME    print these packages, without what they require
 
-Hashes come from the reports of pip itself (`pip install --report`), which name the archive that pip takes on this
-machine: they hold for Linux on x86-64 with Python 3.11. On another platform run `make lock` there.
+Hashes come from pip's own report (`pip install --report`) of the archives that it takes on this machine: they are valid
+for Linux on x86-64 with Python 3.11. For another platform, run `make lock` there.
 """
 
 from __future__ import annotations
@@ -27,80 +27,83 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
     "s3": ("moto[s3]==5.2.5", "flask-cors==6.0.5"),
     "pipelines": ("grpcio==1.85.1", "grpcio-status==1.85.1"),
 }
-"""Environments of their own: Airflow's, and that of the S3 server of the tests; and what `spark-pipelines` needs."""
+"""Packages outside of requirements.lock: for Airflow, for the S3 server of the tests, and for `spark-pipelines`."""
 
 _LINE = re.compile(r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+)(?: --hash=\S+)*(?P<rest>.*)")
 _SPACES = re.compile(r"\s+#")
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
-def normal(name: str) -> str:
-    """Return a package's name as all of its spellings are compared (PEP 503)."""
+def normalized(name: str) -> str:
+    """Return the normalized name of a package (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def archives(*arguments: str) -> dict[str, tuple[str, str]]:
-    """Return version and SHA-256 of what pip would install, by package."""
+    """Return (version, SHA-256 of the archive) by package, for all packages that pip would install."""
     with tempfile.NamedTemporaryFile(suffix=".json") as report:
         command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
         command += ["--dry-run", "--ignore-installed", "--report", report.name, *arguments]
         subprocess.run(command, check=True)
-        found = json.loads(Path(report.name).read_text())["install"]
+        packages = json.loads(Path(report.name).read_text())["install"]
     return {
-        normal(one["metadata"]["name"]): (
+        normalized(one["metadata"]["name"]): (
             one["metadata"]["version"],
             one["download_info"]["archive_info"]["hashes"]["sha256"],
         )
-        for one in found
+        for one in packages
     }
 
 
-def with_hashes(lines: Iterable[str], found: Mapping[str, tuple[str, str]]) -> list[str]:
-    """Return the lines of a lock file with the hash of each package."""
+def with_hashes(lines: Iterable[str], packages: Mapping[str, tuple[str, str]]) -> list[str]:
+    """Return the lines of a lock file with the hash of each package; exit if a version differs."""
     result = []
     for line in lines:
         match = _LINE.fullmatch(line)
         if match is None:
             result.append(line)
             continue
-        version, digest = found[normal(match["name"])]
+        version, digest = packages[normalized(match["name"])]
         if version != match["version"]:
             sys.exit(f"locks: {match['name']} {match['version']} is locked, pip takes {version}")
         result.append(f"{match['name']}=={version} --hash=sha256:{digest}{_SPACES.sub('  #', match['rest'])}")
     return result
 
 
-def needed(names: Iterable[str]) -> set[str]:
-    """Return packages and all that they need, by what is installed."""
-    todo, found = [normal(name) for name in names], set[str]()
+def with_requirements(names: Iterable[str]) -> set[str]:
+    """Return the names of packages and of all packages that they require, as installed here."""
+    todo, done = [normalized(name) for name in names], set[str]()
     while todo:
         name = todo.pop()
-        if name in found:
+        if name in done:
             continue
-        found.add(name)
+        done.add(name)
         for one in requires(name) or ():
-            own, _, marker = one.partition(";")
-            match = _NAME.match(own)
+            required, _, marker = one.partition(";")
+            match = _NAME.match(required)
             if match is not None and "extra ==" not in marker and _applies(marker):
-                todo.append(normal(match[0]))
-    return found
+                todo.append(normalized(match[0]))
+    return done
 
 
 def _applies(marker: str) -> bool:
+    """Return whether a requirement with an environment marker (PEP 508) is needed here."""
     from pip._vendor.packaging.markers import Marker
 
     return not marker.strip() or bool(Marker(marker.strip()).evaluate())
 
 
 def lock_project() -> None:
-    """Give `requirements.lock` its hashes, and write the part of it that runs."""
+    """Add hashes to `requirements.lock`, and write `requirements-run.lock`."""
     lines = PROJECT.read_text().splitlines()
-    found = with_hashes(lines, archives("--no-deps", "-r", str(PROJECT)))
-    PROJECT.write_text("\n".join(found) + "\n")
+    locked = with_hashes(lines, archives("--no-deps", "-r", str(PROJECT)))
+    PROJECT.write_text("\n".join(locked) + "\n")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    names = needed(match[0] for match in map(_NAME.match, project["dependencies"]) if match is not None)
-    rows = [line for line in found if (m := _LINE.fullmatch(line)) is not None and normal(m["name"]) in names]
-    lacking = names - {normal(line.partition("==")[0]) for line in rows}
+    names = with_requirements(m[0] for m in map(_NAME.match, project["dependencies"]) if m is not None)
+    rows = [
+        line for line in locked if (m := _LINE.fullmatch(line)) is not None and normalized(m["name"]) in names
+    ]
+    lacking = names - {normalized(line.partition("==")[0]) for line in rows}
     if lacking:
         sys.exit(f"locks: not in {PROJECT.name}: {', '.join(sorted(lacking))}")
     head = "# What runs: requirements.lock without the packages of tests and validation. Made by `make lock`."
@@ -108,15 +111,17 @@ def lock_project() -> None:
 
 
 def lock_other(name: str) -> None:
-    """Write the lock file of another environment."""
-    found = archives(*OTHERS[name])
+    """Write the lock file of some of `OTHERS`."""
     head = f"# The environment of {name}, for Python 3.11. Made by `python setup/locks.py {name}`."
-    rows = [f"{one}=={version} --hash=sha256:{digest}" for one, (version, digest) in sorted(found.items())]
+    rows = [
+        f"{one}=={version} --hash=sha256:{digest}"
+        for one, (version, digest) in sorted(archives(*OTHERS[name]).items())
+    ]
     (ROOT / "setup" / f"{name}.lock").write_text("\n".join([head, *rows]) + "\n")
 
 
 def main(name: str, *arguments: str) -> None:
-    """Run, as the module says."""
+    """Run one of the commands that the module describes."""
     if name == "project":
         lock_project()
     elif name == "packages":

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sets up all that the commands of the Makefile need: .venv from requirements.lock, Delta's jars, Spark's
-# configuration folder, and (where it may) Debian's tarantool. Does nothing, quickly, where all is there.
+# Installs what the commands of the Makefile need: .venv from requirements.lock, Delta's jars, Spark's configuration
+# folder, and with an argument (`with-tarantool`, ...) what some of them need. Ends at once if nothing is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=.venv
@@ -10,7 +10,7 @@ fail() {
   exit 1
 }
 
-# Runs apt-get where this user may: as root, or through a sudo that asks for no password.
+# Runs apt-get as root, or by a sudo that asks for no password; fails for other users.
 apt_install() {
   command -v apt-get >/dev/null || return 1
   local sudo=()
@@ -55,7 +55,7 @@ make_venv() {
 install_packages() {
   local pip=("$venv/bin/python" -m pip --disable-pip-version-check --quiet)
   echo "set-up: packages of requirements.lock"
-  # Each archive must have the SHA-256 that the lock notes of it.
+  # pip refuses an archive without the SHA-256 of the lock.
   "${pip[@]}" install --require-hashes -r requirements.lock
   "${pip[@]}" --quiet install --no-deps --no-build-isolation -e .
 }
@@ -67,7 +67,7 @@ want_tarantool() {
   echo "set-up: no tarantool here, and it cannot be installed: the tests marked 'live' will be skipped" >&2
 }
 
-# The browser that the report is opened in by its tests; Playwright's own would be another 400 MB of it.
+# The tests of the report open it in Chromium; that of Playwright would be another 400 MB.
 want_chromium() {
   command -v chromium >/dev/null && return
   echo "set-up: chromium"
@@ -75,17 +75,17 @@ want_chromium() {
   echo "set-up: no chromium here, and it cannot be installed: the tests marked 'browser' will be skipped" >&2
 }
 
-# What pip installs into another environment: its lock with hashes, or, where there is none, its first packages by version.
+# Prints pip's arguments for packages outside of requirements.lock: their lock with hashes, else their first packages.
 locked() {
   if [ -f "setup/$1.lock" ]; then
     echo "--require-hashes -r setup/$1.lock"
   else
-    echo "set-up: setup/$1.lock is missing, so what its packages need is not pinned: setup/locks.py $1 makes it" >&2
+    echo "set-up: setup/$1.lock is missing, so dependencies are not pinned: setup/locks.py $1 makes it" >&2
     "$venv/bin/python" setup/locks.py packages "$1"
   fi
 }
 
-# Airflow needs an environment of its own: its Spark provider brings a pyspark-client that overwrites pyspark's files.
+# Airflow needs an environment of its own, because its Spark provider installs a pyspark-client over pyspark's files.
 want_airflow() {
   local airflow=.venv-airflow packages
   packages="$(locked airflow)"
@@ -97,8 +97,8 @@ want_airflow() {
   echo "$packages" >"$airflow/.set-up"
 }
 
-# What Spark needs for s3a:// is 18 MiB, and asked for by few. The server of the tests has an environment of its own:
-# its packages refuse versions that ours has.
+# Spark's jars for s3a:// have 18 MiB, and few users need them. The S3 server of the tests has an environment of its own,
+# because its packages need other versions than ours.
 want_s3() {
   local server="$venv/s3-server" packages done
   packages="$(locked s3)"
@@ -124,7 +124,7 @@ want_pipelines() {
   echo "$wanted $packages" >"$venv/.set-up-pipelines"
 }
 
-# promtool tests the alerts. It is taken out of Debian's package, which would start a server if it were installed.
+# promtool tests the alerts. It is extracted from Debian's package, whose installation would start a server.
 want_promtool() {
   local folder
   [ ! -x "$venv/bin/promtool" ] || return 0

@@ -1,7 +1,7 @@
-"""What the documentation site has beside `docs/`: a hook of MkDocs, named by `mkdocs.yml`.
+"""Adds pages and files outside of `docs/` to the documentation site, as a hook of MkDocs that `mkdocs.yml` names.
 
-README.md becomes the first page. Each file of the repository that a page links to (`conf/demo.yaml`, `CHANGELOG.md`) is
-put into the site under its own path, so `mkdocs build --strict` checks those links like all others.
+README.md becomes the first page. Each file of the repository that a page links to (such as `conf/demo.yaml`) is in the
+site under its own path, so `mkdocs build --strict` checks those links like all others.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
 FIRST = ("README.md", "index.md")
-"""The first page: its file in the repository, and in the site."""
+"""The first page: its path in the repository, and in the site."""
 PAGES = (FIRST, ("CONTRIBUTING.md", "CONTRIBUTING.md"), ("CHANGELOG.md", "CHANGELOG.md"))
-"""Pages outside `docs/`, each with its name in the site."""
+"""The pages outside `docs/`, each with its paths in the repository and in the site."""
 
 _LINK = re.compile(r"(?<=\]\()(?P<path>[^)\s:#]+)(?P<anchor>#[^)\s]*)?(?=\))")
 
 
 def site_links(text: str) -> str:
-    """Return a page of the repository's root with the links that it has in the site, where `docs/` is the root."""
+    """Return the text of a page of the repository's root with links for the site, whose root is `docs/`."""
 
-    def moved(link: re.Match[str]) -> str:
+    def site_link(link: re.Match[str]) -> str:
         path = dict(PAGES).get(link["path"], link["path"].removeprefix("docs/"))
         return path + (link["anchor"] or "")
 
-    return _LINK.sub(moved, text)
+    return _LINK.sub(site_link, text)
 
 
 def linked_files(text: str) -> Iterator[str]:
-    """Yield the files outside `docs/` that a page of the repository's root links to, without pages of the site."""
+    """Yield the files outside `docs/`, and not in `PAGES`, that a page of the repository's root links to."""
     for link in _LINK.finditer(text):
         path = link["path"]
         if not path.startswith("docs/") and path not in dict(PAGES) and (ROOT / path).is_file():

@@ -1,14 +1,12 @@
-"""Set-up's last step: puts jars where the Spark of this virtual environment looks, Delta's, or (`s3`) those of S3.
+"""Copies jars into the `jars` folder of this environment's Spark: Delta's, or (`s3`) those for `s3a://`.
 
     python setup/spark_jars.py [s3]
     python setup/spark_jars.py sums delta|s3      write setup/jars-….sha256 again, after a new version
 
-Ivy resolves the coordinates, once; of what it brings, the jars whose classes Spark does not have itself are copied
-into Spark's own folder of jars. From then on neither spark-submit nor plain python needs the network, `--packages`,
-or a path. A jar is taken only with the SHA-256 that `setup/jars-delta.sha256` or `setup/jars-s3.sha256` has of it. With
-Delta's, `conf/` becomes Spark's configuration folder by a link.
-
-Not here: the Python packages (`setup.sh`).
+Ivy resolves the coordinates and downloads the jars; those with classes that Spark has already are left out. Afterwards
+neither spark-submit nor plain python needs the network or `--packages`. Each jar must have its SHA-256 in
+`setup/jars-delta.sha256` or `setup/jars-s3.sha256`. With Delta's jars, Spark's configuration folder becomes a link to
+`conf/`.
 """
 
 from __future__ import annotations
@@ -32,57 +30,57 @@ SPARK = Path(pyspark.__file__).resolve().parent
 JARS = SPARK / "jars"
 
 AWS_SDK = "2.35.4"
-"""The version that hadoop-aws was built with. Of its bundle of 655 MiB these modules are what `s3a` asks for."""
+"""The version that hadoop-aws was built with."""
 
 AWS_MODULES = ("s3", "s3-transfer-manager", "sts")
+"""The modules that `s3a` uses; the bundle of all modules has 655 MiB."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Jars that come together.
+    """Jars that are installed together.
 
     Parameters
     ----------
-    name : str
-        What set-up calls them.
+    name : {'delta', 's3'}
     coordinates : tuple of str
-        Of Maven.
-    left_out : str
-        Coordinates without a version, of what they name and nobody needs.
+        Maven coordinates.
+    excluded : str
+        Coordinates, without a version, of a dependency that is not needed.
 
     """
 
     name: str
     coordinates: tuple[str, ...]
-    left_out: str = ""
+    excluded: str = ""
 
     @property
-    def copied(self) -> Path:
-        """The file with the names of those that an earlier set-up copied: another version replaces them."""
+    def copied_list(self) -> Path:
+        """The file with the names of the jars that set-up has copied; a new version replaces these jars."""
         return JARS / f"copied-by-set-up{'' if self.name == 'delta' else f'-{self.name}'}.txt"
 
     @property
-    def sums(self) -> Path:
-        """The file with the SHA-256 of each jar, as `sha256sum` writes it."""
+    def sums_file(self) -> Path:
+        """The file with the SHA-256 of each jar, in the form of `sha256sum`."""
         return Path(__file__).resolve().parent / f"jars-{self.name}.sha256"
 
 
 def group_of(name: str) -> Group:
-    """Return what is to be resolved."""
+    """Return the group of a name, with the coordinates for this Spark."""
     if name == "delta":
         return Group(name, (delta_coordinates(),))
     (client,) = JARS.glob("hadoop-client-api-*.jar")
     hadoop = client.stem.removeprefix("hadoop-client-api-")
     modules = (f"software.amazon.awssdk:{module}:{AWS_SDK}" for module in AWS_MODULES)
     coordinates = (f"org.apache.hadoop:hadoop-aws:{hadoop}", *modules)
-    return Group(name, coordinates, left_out="software.amazon.awssdk:bundle")
+    return Group(name, coordinates, excluded="software.amazon.awssdk:bundle")
 
 
 def resolve(group: Group) -> list[Path]:
-    """Return the jars that Ivy resolves for a group, asked by Spark's launcher with Spark's settings."""
+    """Return the jars that Ivy resolves for a group; Spark's launcher calls Ivy, as with `--packages`."""
     conf = SparkConf(loadDefaults=False).set("spark.jars.packages", ",".join(group.coordinates))
-    if group.left_out:
-        conf.set("spark.jars.excludes", group.left_out)
+    if group.excluded:
+        conf.set("spark.jars.excludes", group.excluded)
     with tempfile.TemporaryFile("w+") as log:
         try:
             gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
@@ -106,25 +104,25 @@ def classes(jar: Path) -> set[str]:
 
 
 def copy(jars: list[Path], group: Group) -> list[str]:
-    """Copy the jars of which Spark has no class, each as a whole or not at all, and return their names."""
-    earlier = set(group.copied.read_text().split()) if group.copied.exists() else set()
+    """Copy the jars that share no class with Spark's own, each atomically, and return their names."""
+    earlier = set(group.copied_list.read_text().split()) if group.copied_list.exists() else set()
     own = [jar for jar in JARS.glob("*.jar") if jar.name not in earlier]
     known = set[str]().union(*(classes(jar) for jar in own))
     new = {file_name(jar): jar for jar in jars if known.isdisjoint(classes(jar))}
-    check_sums(list(new.values()), group.sums)
-    group.copied.write_text("\n".join(sorted(earlier | new.keys())))
+    check_sums(list(new.values()), group.sums_file)
+    group.copied_list.write_text("\n".join(sorted(earlier | new.keys())))
     for name, jar in new.items():
         part = JARS / f"{name}.part"
         shutil.copyfile(jar, part)
         part.replace(JARS / name)
     for old in earlier - new.keys():
         (JARS / old).unlink(missing_ok=True)
-    group.copied.write_text("\n".join(sorted(new)))
+    group.copied_list.write_text("\n".join(sorted(new)))
     return sorted(new)
 
 
 def file_name(jar: Path) -> str:
-    """Return the name of a jar; Ivy puts the organisation and `_` in front of it."""
+    """Return the name of a jar without the organisation and `_` that Ivy puts in front of it."""
     return jar.name.partition("_")[2]
 
 
@@ -134,28 +132,28 @@ def sum_of(jar: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def check_sums(jars: list[Path], sums: Path) -> None:
-    """End set-up if a jar is not the one that was tested, by its name, or if the list of those is missing."""
-    if not sums.exists():
-        sys.exit(f"set-up: {sums.name} is missing, so no jar is known as the one that was tested")
-    known = dict(line.split()[::-1] for line in sums.read_text().splitlines())
+def check_sums(jars: list[Path], sums_file: Path) -> None:
+    """Exit, naming the jars, unless each has the SHA-256 that is listed for it; exit if the list is missing."""
+    if not sums_file.exists():
+        sys.exit(f"set-up: {sums_file.name} is missing, so no jar is known as the one that was tested")
+    known = dict(line.split()[::-1] for line in sums_file.read_text().splitlines())
     wrong = [jar for jar in jars if known.get(file_name(jar)) != sum_of(jar)]
     if wrong:
         names = ", ".join(f"{file_name(jar)} ({sum_of(jar)})" for jar in wrong)
         sys.exit(
-            f"set-up: not the jars of {sums.name}: {names}. Remove them from Ivy's folders (one is {wrong[0].parent}) "
-            "and try again; where they are of a new version: python setup/spark_jars.py sums"
+            f"set-up: not the jars of {sums_file.name}: {names}. Remove them from Ivy's folders (one is "
+            f"{wrong[0].parent}) and try again; if they are a new version: python setup/spark_jars.py sums"
         )
 
 
 def write_sums(group: Group) -> None:
-    """Write the sums of what Ivy resolves now."""
+    """Write the sums of the jars that Ivy resolves now."""
     jars = {file_name(jar): sum_of(jar) for jar in resolve(group)}
-    group.sums.write_text("".join(f"{digest}  {name}\n" for name, digest in sorted(jars.items())))
+    group.sums_file.write_text("".join(f"{digest}  {name}\n" for name, digest in sorted(jars.items())))
 
 
 def link_configuration() -> None:
-    """Make `conf/` the configuration folder of this Spark."""
+    """Make Spark's configuration folder a link to `conf/`."""
     link = SPARK / "conf"
     target = os.path.relpath(CONF_FOLDER, SPARK)
     if link.is_symlink() and str(link.readlink()) != target:
@@ -165,14 +163,14 @@ def link_configuration() -> None:
 
 
 def main(name: str = "delta", group_name: str = "delta") -> None:
-    """Resolve, check, copy, link."""
+    """Install the jars of the group `name`; or, if it is `sums`, write the sums of the group `group_name`."""
     if name == "sums":
         write_sums(group_of(group_name))
         return
     group = group_of(name)
     print(f"set-up: jars of {name} ({', '.join(group.coordinates)})", flush=True)
     if not copy(resolve(group), group):
-        sys.exit("set-up: Ivy brought nothing that Spark has not")
+        sys.exit("set-up: Spark has classes of every jar that Ivy resolved, so none was copied")
     if name == "delta":
         link_configuration()
 

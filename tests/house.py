@@ -1,6 +1,6 @@
-"""Figures of the code as a reader meets it: `python -m tests.house`.
+"""Measures how easy the code is to read, and prints the figures: `python -m tests.house`.
 
-Counted over all modules but tests, benchmarks and set-up. `tests/test_structure.py` keeps some of them.
+All modules count but those of tests, benchmarks and set-up. `tests/test_structure.py` checks some limits.
 """
 
 from __future__ import annotations
@@ -22,37 +22,29 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("aggregator", "config", "jobs", "observe", "pipeline", "schemas", "sources", "udfs", "warehouse")
 
-DIALECT = re.compile(
+PHRASES_TO_AVOID = re.compile(
     r"\b(tells?|told|beside|anew|nobody|whoever|lends?|lent|bears|goes on|go on|is had|has not|as yet|come to be"
     r"|in small|that which|of which|stands? for|takes? back|taken back|at hand)\b",
     re.IGNORECASE,
 )
-"""Words of the glossary's left column, and phrases that a newcomer reads twice."""
+"""Words and phrases that a newcomer reads twice."""
 
 
 @dataclass(frozen=True)
 class Module:
-    """One module of the project.
-
-    Parameters
-    ----------
-    name : str
-        Its full name; that of a package for its `__init__`.
-    file : Path
-
-    """
+    """One module of the project; `name` is its full name, or that of the package for an `__init__`."""
 
     name: str
     file: Path
 
     @cached_property
     def text(self) -> str:
-        """Its source."""
+        """The source."""
         return self.file.read_text(encoding="utf-8")
 
     @cached_property
     def tree(self) -> ast.Module:
-        """Its syntax tree."""
+        """The syntax tree."""
         return ast.parse(self.text)
 
     @property
@@ -61,17 +53,17 @@ class Module:
         return self.file.name == "__init__.py"
 
     def names(self) -> set[str]:
-        """Return what it defines, in classes and functions too."""
-        found: set[str] = set()
+        """Return all names that the module defines, also those inside of classes and functions."""
+        names: set[str] = set()
         for node in ast.walk(self.tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                found.add(node.name)
+                names.add(node.name)
             elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                found.add(node.id)
-        return found
+                names.add(node.id)
+        return names
 
-    def imported(self) -> Iterator[str]:
-        """Yield the full names that it imports: of modules, and of what it takes from them."""
+    def imported_names(self) -> Iterator[str]:
+        """Yield the full names of imported modules, and of the objects imported from them."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names)
@@ -98,33 +90,33 @@ def modules(rooms: tuple[str, ...] = ROOMS) -> dict[str, Module]:
     return found
 
 
-def duplicates(found: dict[str, Module]) -> dict[str, int]:
-    """Return the names of classes that several modules define at their top, and how often."""
+def duplicate_class_names(modules: dict[str, Module]) -> list[str]:
+    """Return the names of top-level classes that several modules define."""
     names = Counter(
-        node.name for one in found.values() for node in one.tree.body if isinstance(node, ast.ClassDef)
+        node.name for one in modules.values() for node in one.tree.body if isinstance(node, ast.ClassDef)
     )
-    return {name: count for name, count in names.items() if count > 1}
+    return sorted(name for name, count in names.items() if count > 1)
 
 
-def imported_once(found: dict[str, Module]) -> list[str]:
-    """Return the modules that exactly one other imports."""
+def imported_once(modules: dict[str, Module]) -> list[str]:
+    """Return the modules that exactly one other module imports."""
     users: dict[str, set[str]] = {}
-    for one in found.values():
-        for name in set(one.imported()) & found.keys() - {one.name}:
+    for one in modules.values():
+        for name in set(one.imported_names()) & modules.keys() - {one.name}:
             users.setdefault(name, set()).add(one.name)
-    return sorted(name for name, by in users.items() if len(by) == 1 and not found[name].is_package)
+    return sorted(name for name, by in users.items() if len(by) == 1 and not modules[name].is_package)
 
 
-def modules_on_a_rows_way(found: dict[str, Module]) -> list[str]:
-    """Return the modules of which a function runs while one local batch of two replicasets is read and committed.
+def modules_of_a_batch(modules: dict[str, Module]) -> list[str]:
+    """Return the modules whose functions run while one local batch of two replicasets is read and committed.
 
-    The batch changes a tuple that both replicasets have, after a batch that has created the space. Compiled kernels run
-    outside the interpreter: their modules do not count.
+    The batch changes a tuple that both replicasets have. Modules of kernels are not counted, since compiled code runs
+    outside of the interpreter.
     """
     from tests.jobs.written import Node, replicasets_of
     from tests.pipeline.deployment import Deployment
 
-    by_file = {str(one.file): one.name for one in found.values()}
+    by_file = {str(one.file): one.name for one in modules.values()}
     ran: set[str] = set()
 
     def note(frame: FrameType, event: str, _argument: Any) -> None:
@@ -157,23 +149,24 @@ def main() -> None:
     plain = [one for one in found.values() if not one.is_package]
     lines = {one.name: one.text.count("\n") for one in found.values()}
     classes = sum(isinstance(node, ast.ClassDef) for one in plain for node in one.tree.body)
-    twice = duplicates(found)
+    duplicates = duplicate_class_names(found)
     docstrings = [text for one in found.values() for text in one.docstrings()]
-    odd = [text for text in docstrings if DIALECT.search(text)]
+    odd = [text for text in docstrings if PHRASES_TO_AVOID.search(text)]
     print(f"modules                                  {len(plain)}")
     print(f"lines                                    {sum(lines.values())}")
     for room in ROOMS:
         print(f"  {room:<38} {sum(n for name, n in lines.items() if name.split('.')[0] == room)}")
     print(f"longest module                           {max(lines.values())}")
     print(f"classes                                  {classes}")
-    print(f"  whose name another module has too      {len(twice)} ({100 * len(twice) / classes:.1f} %)")
+    share = 100 * len(duplicates) / classes
+    print(f"  whose name another module has too      {len(duplicates)} ({share:.1f} %)")
     print(f"docstrings                               {len(docstrings)}")
-    print(f"  with a phrase of the dialect           {len(odd)} ({100 * len(odd) / len(docstrings):.1f} %)")
+    print(f"  with a phrase to avoid                 {len(odd)} ({100 * len(odd) / len(docstrings):.1f} %)")
     print(f"modules that one other imports           {len(imported_once(found))}")
-    way = modules_on_a_rows_way(found)
-    print(f"modules on a row's way                   {len(way)}")
-    print(f"  {', '.join(way)}")
-    print(f"class names that stand twice: {', '.join(sorted(twice))}")
+    run = modules_of_a_batch(found)
+    print(f"modules that run in a batch              {len(run)}")
+    print(f"  {', '.join(run)}")
+    print(f"class names of several modules: {', '.join(duplicates)}")
 
 
 if __name__ == "__main__":

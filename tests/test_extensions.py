@@ -85,13 +85,13 @@ OPERATION = Extension(
     '''
     """`*` multiplies."""
 
-    from udfs.operations.arithmetic import AS_INTEGER, Number, ScalarOperation, arg_type
+    from udfs.operations.arithmetic import AS_INTEGER, Number, ScalarOperation, argument_type_error
     from udfs.operations.scalars.addition import ADDITION
 
 
     def multiply(code, field, old, argument, rules):
         if not isinstance(old, Number):
-            raise arg_type(code, field, "a number")
+            raise argument_type_error(code, field, "a number")
         return Number(AS_INTEGER, old.value * argument.value)
 
 

@@ -29,7 +29,7 @@ GROUPS = ["delta", "s3"]
 
 
 def known_sums(spark_jars: ModuleType, name: str) -> dict[str, str]:
-    return dict(line.split()[::-1] for line in spark_jars.group_of(name).sums.read_text().splitlines())
+    return dict(line.split()[::-1] for line in spark_jars.group_of(name).sums_file.read_text().splitlines())
 
 
 def jar(path: Path, name: str) -> Path:
@@ -40,7 +40,7 @@ def jar(path: Path, name: str) -> Path:
 
 @pytest.mark.parametrize("name", GROUPS)
 def test_what_set_up_copied_here_has_the_sums_that_are_noted(spark_jars: ModuleType, name: str) -> None:
-    copied_names = spark_jars.group_of(name).copied
+    copied_names = spark_jars.group_of(name).copied_list
     copied = copied_names.read_text().split() if copied_names.exists() else []
     assert copied or name == "s3"  # which only `with-s3` copies
     sums = {one: spark_jars.sum_of(spark_jars.JARS / one) for one in copied}
@@ -63,7 +63,7 @@ def test_nothing_is_copied_if_one_jar_differs(
         folder.mkdir()
     monkeypatch.setattr(spark_jars, "JARS", spark)
     group = spark_jars.Group("delta", ())
-    monkeypatch.setattr(type(group), "sums", sums)
+    monkeypatch.setattr(type(group), "sums_file", sums)
     brought = [jar(ivy / f"org_{name}-1.0.jar", f"{name}.class") for name in ("one", "two")]
     jar(spark / "own.jar", "own.class")
     sums.write_text("".join(f"{spark_jars.sum_of(one)}  {spark_jars.file_name(one)}\n" for one in brought))

@@ -13,15 +13,15 @@ _PAGE = 4096
 
 
 @dataclass(frozen=True)
-class Flat:
-    """The buffers of a binary array.
+class BinaryBuffers:
+    """The rows of a binary Arrow array, as a kernel reads them: row `i` is `data[offsets[i]:offsets[i + 1]]`.
 
     Parameters
     ----------
     data : uint8 array
-        The whole buffer; `readable` says how many bytes past its end may be read.
+        The content; a kernel may load some bytes past its end (`readable`).
     offsets : int32 array, (rows + 1,)
-        Where each row starts in `data`, and where the last one ends.
+        Where each row starts, and where the last one ends.
     nulls : uint8 array, (rows,)
         1 where the row is null.
 
@@ -32,7 +32,7 @@ class Flat:
     nulls: NDArray[np.uint8]
 
 
-def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
     """Return a read-only view: most Arrow buffers are read-only, and numba compiles a kernel once per writability."""
     view = array.view()
     view.flags.writeable = False
@@ -43,14 +43,14 @@ def readable(data: NDArray[np.uint8], overread: int) -> NDArray[np.uint8]:
     """Return the same bytes in memory where `overread` bytes past the end can be loaded.
 
     Memory is mapped in pages, so the rest of the last page can always be loaded. The buffer is copied only if its
-    end is too near to the end of that page.
+    end is too close to the end of that page.
     """
     end = data.ctypes.data + len(data)
     if len(data) and 0 < end % _PAGE <= _PAGE - overread:
-        return _frozen(data)
+        return _read_only(data)
     padded = np.zeros(len(data) + overread, np.uint8)
     padded[: len(data)] = data
-    return _frozen(padded[: len(data)])
+    return _read_only(padded[: len(data)])
 
 
 def null_mask(array: pa.Array) -> NDArray[np.uint8]:
@@ -63,14 +63,14 @@ def null_mask(array: pa.Array) -> NDArray[np.uint8]:
 
 
 def indexes(which: pa.Array | int, rows: int) -> NDArray[np.int32]:
-    """Return one index per row, -1 for null."""
+    """Return `which` as one index per row, -1 for null."""
     if isinstance(which, int):
         return np.full(rows, which, np.int32)
     return np.array(which.cast(pa.int32()).fill_null(-1).to_numpy(zero_copy_only=False))
 
 
-def flatten(array: pa.Array, overread: int) -> Flat:
-    """Return a binary or string array's buffers; a slice is not copied.
+def flatten(array: pa.Array, overread: int) -> BinaryBuffers:
+    """Return the buffers of a binary or string array; a slice is not copied.
 
     Parameters
     ----------
@@ -82,16 +82,16 @@ def flatten(array: pa.Array, overread: int) -> Flat:
     small = array if pa.types.is_binary(array.type) else array.cast(pa.binary())
     _, offsets, data = small.buffers()
     if len(small) == 0 or offsets is None:
-        return Flat(
-            readable(np.zeros(0, np.uint8), overread), _frozen(np.zeros(1, np.int32)), null_mask(small)
+        return BinaryBuffers(
+            readable(np.zeros(0, np.uint8), overread), _read_only(np.zeros(1, np.int32)), null_mask(small)
         )
     bounds = np.frombuffer(offsets, np.int32)[small.offset : small.offset + len(small) + 1]
     content = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
-    return Flat(readable(content, overread), _frozen(bounds), null_mask(small))
+    return BinaryBuffers(readable(content, overread), _read_only(bounds), null_mask(small))
 
 
 def bitmap(present: NDArray[np.bool_]) -> tuple[pa.Buffer | None, int]:
-    """Return the validity buffer of an array and how many rows are null."""
+    """Return the validity buffer of an array (None if no row is null), and how many rows are null."""
     missing = len(present) - int(np.count_nonzero(present))
     return (pa.py_buffer(np.packbits(present, bitorder="little")) if missing else None), missing
 

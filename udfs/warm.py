@@ -1,8 +1,8 @@
 """Compiles the kernels of this package ahead of the first batch: `python -m udfs.warm`.
 
-Numba compiles a kernel at its first call and caches it on disk (`schemas.compiled`); without this, the first batch of
-the first job waits for it in each worker. One key and one tuple with a value of every type, among them a decimal with
-too many digits for a double, call all kernels.
+Numba compiles a kernel at its first call and caches it on disk (`schemas.compiled`); without this, each worker of
+the first job compiles them in its first batch. One key, and one tuple with a value of every type (its decimal has too
+many digits for a double), call all kernels.
 """
 
 from __future__ import annotations

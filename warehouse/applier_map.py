@@ -1,11 +1,11 @@
-"""`_applier_map`: which instance a replica id of a replicaset represents, from which lsn on.
+"""`_applier_map`: which instance a replica id of a replicaset means, and from which lsn on.
 
-Appended, never changed: Tarantool's vclock never loses an id, and an instance that gets a used id continues from
-the old one's last lsn (`replica_clear_id`), so (replica id, lsn) names one instance for ever.
+Rows are appended and never changed: Tarantool's vclock never loses an id, and an instance that gets a used id continues
+from the old one's last lsn (`replica_clear_id`), so (replica id, lsn) names one instance for ever.
 
-Where `_cluster` differs between two members of a replicaset (document 001), the ids are those of the member that was
-read first; an entry with a source holds for the logs of that source alone. An instance that no id of the first
-member represents is entered under a number above Tarantool's (32 and up).
+If `_cluster` differs between two members of a replicaset (document 001), the replicaset's ids are those of the member
+that was read first; rows with a source apply only to the logs of that source. An instance without an id in the
+first member's `_cluster` gets a number above Tarantool's (32 and up).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TABLE = "_applier_map"
 
 @dataclass(frozen=True)
 class MapRow:
-    """One row of the table; a source of None means all logs of the replicaset."""
+    """One row of the table; if the source is None, it applies to all logs of the replicaset."""
 
     replicaset_id: int
     local_id: int
@@ -36,7 +36,7 @@ COLUMNS = ("replicaset_id", "local_id", "global_id", "since_lsn", "source")
 
 
 def by_replicaset(rows: Iterable[Mapping[str, Any]], table: Cluster) -> dict[int, tuple[MapRow, ...]]:
-    """Return each replicaset's entries in order of (local_id, since_lsn), each once.
+    """Return each replicaset's rows in order of (local_id, since_lsn), without duplicates.
 
     An instance that never wrote a row leaves its id to the next one at the same lsn. Of such entries the last one is
     that of the instance that has the id, or that lost it last.
@@ -63,12 +63,12 @@ def _rank(entry: MapRow, member: Member | None) -> tuple[bool, bool, int]:
 
 
 def ids_of(entries: Iterable[MapRow]) -> dict[str, dict[int, int]]:
-    """Return by source the replica ids that are other ones in its replicaset: its own to the replicaset's.
+    """Return for each source the replica ids that differ from its replicaset's: its own id to the replicaset's.
 
     Parameters
     ----------
     entries : iterable of MapRow
-        Of one replicaset.
+        Rows of one replicaset.
 
     """
     found = list(entries)
@@ -82,12 +82,14 @@ def ids_of(entries: Iterable[MapRow]) -> dict[str, dict[int, int]]:
 
 
 def instances_of(entries: Iterable[MapRow], table: Cluster, replicaset_uuid: str) -> dict[int, str]:
-    """Return a replicaset's `_cluster` as it stands: without ids that were deleted, or left for another one.
+    """Return a replicaset's current ids and instance uuids, as in Tarantool's `_cluster`.
+
+    Without ids that were deleted, and without those whose instance has another id now.
 
     Parameters
     ----------
     entries : iterable of MapRow
-        Of the replicaset, those of one replica id in order of `since_lsn`.
+        Rows of the replicaset; those of one replica id are in order of `since_lsn`.
     table : Cluster
     replicaset_uuid : str
 
@@ -104,5 +106,5 @@ def instances_of(entries: Iterable[MapRow], table: Cluster, replicaset_uuid: str
 
 
 def load(warehouse: Warehouse, table: Cluster) -> Mapping[int, tuple[MapRow, ...]]:
-    """Return each replicaset's entries in order of `since_lsn`."""
+    """Return each replicaset's rows in order of (local_id, since_lsn)."""
     return by_replicaset(rows_of(warehouse.opened(TABLE), COLUMNS), table)

@@ -1,7 +1,6 @@
-"""A warehouse as of its newest epoch, read only: what the next start will find once it has rolled back the rest.
+"""A warehouse as of its newest epoch, read only: the state from which the next start continues.
 
-For commands that look at the writer's state during a running stream, or without one. Nothing is restored, created or
-committed.
+For commands that read the writer's state, whether a stream runs or not. Nothing is restored, created or committed.
 """
 
 from __future__ import annotations
@@ -25,21 +24,14 @@ class ReadTables(OpenTables):
     Parameters
     ----------
     versions : mapping of str to int
-        Others are read as they are now.
+        Table to version; other tables are opened at their newest one.
 
     """
 
     versions: Mapping[str, int] = field(default_factory=dict)
 
     def open(self, table: str) -> DeltaTable:
-        """Return a table at its version.
-
-        Raises
-        ------
-        WarehouseError
-            The table is not there.
-
-        """
+        """Open a table at its version; raise WarehouseError if there is no table."""
         if table not in self._tables:
             found = self.place.open(table, self.versions.get(table))
             if found is None:
@@ -48,13 +40,7 @@ class ReadTables(OpenTables):
         return self._tables[table]
 
     def change(self, table: str, make: Callable[[DeltaTable, CommitProperties], object]) -> int:  # noqa: ARG002
-        """Refuse: nothing is written.
-
-        Raises
-        ------
-        WarehouseError
-
-        """
+        """Raise WarehouseError: a read-only warehouse commits nothing."""
         raise WarehouseError("this warehouse is open for reading only", table=table)
 
 
@@ -64,7 +50,7 @@ class EpochWarehouse(Warehouse):
 
     @cached_property
     def cut(self) -> TableVersions:
-        """The versions of its tables."""
+        """The versions of its tables in the newest epoch."""
         return newest_versions(self.place)
 
     @cached_property
@@ -73,14 +59,7 @@ class EpochWarehouse(Warehouse):
         return ReadTables(self.place, versions=self.cut.versions)
 
     def opened(self, table: str, version: int | None = None) -> DeltaTable:
-        """Return a table at a version, or at that of the newest epoch.
-
-        Raises
-        ------
-        WarehouseError
-            The table is not there.
-
-        """
+        """Open a table at a version, by default that of the newest epoch; raise WarehouseError if there is none."""
         if version is None:
             return self.open_tables.open(table)
         return super().opened(table, version)

@@ -1,6 +1,6 @@
-"""The warehouse's tables by name in SQL: `SELECT * FROM aggregator._cluster`.
+"""Registers the warehouse's tables in a session's catalog, for SQL: `SELECT * FROM aggregator._cluster`.
 
-The tables need no metastore to be written; a session that wants them by name registers what lies in the folder.
+Writing needs no metastore: tables are found by their paths.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from warehouse.warehouse import Warehouse
 
 
 def lasts(warehouse: Warehouse) -> bool:
-    """Whether the session's catalog is a metastore, which other sessions read too."""
+    """Whether the session's catalog is a metastore, so that tables stay registered after the session."""
     return warehouse.session.conf.get("spark.sql.catalogImplementation") != "in-memory"
 
 
 def register_tables(warehouse: Warehouse, names: Iterable[str] | None = None) -> None:
-    """Make tables known to the session's catalog under their database; all of them by default."""
+    """Register tables, by default all, in the session's catalog under their database."""
     spark = warehouse.session
     database = f"`{warehouse.database}`"
     spark.sql(f"CREATE DATABASE IF NOT EXISTS {database} LOCATION '{warehouse.root}'")

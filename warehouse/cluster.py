@@ -1,11 +1,11 @@
-"""`_cluster`: the persisted mapping of instance uuids to global ids, and how it is changed.
+"""`_cluster`: the stored mapping of instance uuids to global ids, and its changes.
 
-What becomes of a row is decided by `udfs.remap.cluster_replace`, outside of the database. So a change is
-compare-and-set: the table is read at a version, and written as the next one or not at all; where another writer was
-faster, all is read and decided again. So ids stay dense and unique even where the writer lock is bypassed. The table is
-small and is written whole. It is never rolled back with an unfinished batch: an id that was given stays given.
+`udfs.remap.cluster_replace` decides what a change does to the rows, in this process. A change is a compare-and-set: the
+table is read at one version and written as the next; if another writer has committed in between, both are repeated. So
+ids stay dense and unique even if somebody bypasses the writer lock. The table is small, and always written whole. It is
+not rolled back with an unfinished batch: an id is never taken back.
 
-The table's property `aggregator.allocation` records how ids are given; another one is refused.
+The table's property `aggregator.allocation` records how ids are assigned; a start with another setting is refused.
 Not here: replica ids over time (`warehouse.applier_map`).
 """
 
@@ -34,7 +34,7 @@ ALLOCATION = "aggregator.allocation"
 
 ATTEMPTS = 100
 PAUSE_SECONDS = 1.0
-"""At most so long a writer that was refused waits, so that writers do not meet again in step."""
+"""The longest random wait before a refused commit is repeated, so that two writers do not collide again."""
 
 COLUMNS = ("global_id", "uuid", "local_id", "replicaset_id", "replicaset_uuid", "lsn")
 
@@ -52,60 +52,55 @@ _ROW = pa.schema(
 )
 
 _AT_ONCE = CommitProperties(custom_metadata={"userMetadata": MARK}, max_commit_retries=0)
-"""Where another commit has come in between, there is none of ours."""
+"""Without retries: the commit fails if another one came first."""
 
 
 def load(warehouse: Warehouse) -> Cluster:
-    """Return the table as it stands."""
+    """Return the current mapping."""
     return _cluster(warehouse.opened(TABLE))
 
 
-def _cluster(table: DeltaTable, held: Iterable[dict[str, Any]] | None = None) -> Cluster:
-    rows = rows_of(table) if held is None else held
-    told = ({n: row[n] for n in COLUMNS} | {"expelled": row["expelled_at"] is not None} for row in rows)
-    return cluster_of(told, _recorded(table) or "counter")
+def _cluster(table: DeltaTable, rows: Iterable[dict[str, Any]] | None = None) -> Cluster:
+    rows = rows_of(table) if rows is None else rows
+    members = ({n: row[n] for n in COLUMNS} | {"expelled": row["expelled_at"] is not None} for row in rows)
+    return cluster_of(members, _recorded_in(table) or "counter")
 
 
-def _recorded(table: DeltaTable) -> Allocation | None:
+def _recorded_in(table: DeltaTable) -> Allocation | None:
     return allocation_of(table.metadata().configuration.get(ALLOCATION))
 
 
 def cluster_of(rows: Iterable[dict[str, Any]], allocation: Allocation) -> Cluster:
-    """Return the table from its rows: dicts of `COLUMNS` and `expelled`."""
+    """Return the mapping from the table's rows: dicts of `COLUMNS` and `expelled`."""
     members = sorted((Member(**row) for row in rows), key=lambda member: member.lsn)
     return Cluster(allocation, {member.key: member for member in members})
 
 
-def recorded(warehouse: Warehouse) -> Allocation | None:
+def recorded_allocation(warehouse: Warehouse) -> Allocation | None:
     """Return the allocation that the table's property records, None before the first start."""
-    return _recorded(warehouse.opened(TABLE))
+    return _recorded_in(warehouse.opened(TABLE))
 
 
-def allocation_of(recorded_: str | None) -> Allocation | None:
-    """Return the allocation of a property's value.
-
-    Raises
-    ------
-    WarehouseError
-        If it is none.
-
-    """
-    if recorded_ is not None and recorded_ not in get_args(Allocation):
+def allocation_of(value: str | None) -> Allocation | None:
+    """Return the value of the table's property; raise WarehouseError if it is not an allocation."""
+    if value is not None and value not in get_args(Allocation):
         raise WarehouseError(
-            f"the property {ALLOCATION} is {recorded_!r}",
+            f"the property {ALLOCATION} is {value!r}",
             table=TABLE,
-            advice=f"set it to one of {', '.join(get_args(Allocation))}, the one that gave the ids",
+            advice=f"set it to the one of {', '.join(get_args(Allocation))} by which the ids were assigned",
         )
-    return cast("Allocation | None", recorded_)
+    return cast("Allocation | None", value)
 
 
-def start(warehouse: Warehouse, allocation: Allocation, now: datetime) -> Cluster:
-    """Record how ids are given, and return the table, which a counter begins with the aggregator's own row.
+def record_allocation(warehouse: Warehouse, allocation: Allocation, now: datetime) -> Cluster:
+    """Record the configured allocation in the table's property, and return the mapping.
+
+    With `counter`, the first start also adds the aggregator's own row.
 
     Parameters
     ----------
     warehouse : Warehouse
-        With its system tables.
+        Its system tables must exist.
     allocation : {'counter', 'preserve'}
         As configured.
     now : datetime
@@ -113,22 +108,22 @@ def start(warehouse: Warehouse, allocation: Allocation, now: datetime) -> Cluste
     Raises
     ------
     WarehouseError
-        If ids are given in another way already.
+        If the table records another allocation.
 
     """
     for attempt in range(ATTEMPTS):
         table = warehouse.opened(TABLE)
-        found = _recorded(table)
-        # Tables from before the property was there: only a counter gave ids then.
+        found = _recorded_in(table)
+        # Early releases had no such property, and only the counter.
         if found is None and rows_of(table, ["global_id"]):
             found = "counter"
         if found is not None and found != allocation:
             raise WarehouseError(
-                f"global ids were given by {found!r}, the configuration says {allocation!r}",
+                f"global ids were assigned by {found!r}, the configuration says {allocation!r}",
                 table=TABLE,
-                advice=f"set cluster.allocation to {found}, or take a new warehouse: ids that are given stay",
+                advice=f"set cluster.allocation to {found}, or start a new warehouse: assigned ids never change",
             )
-        if _recorded(table) == allocation:
+        if _recorded_in(table) == allocation:
             return allocate(warehouse, (), now) if allocation == "counter" else _cluster(table)
         try:
             table.alter.set_table_properties(
@@ -140,7 +135,7 @@ def start(warehouse: Warehouse, allocation: Allocation, now: datetime) -> Cluste
 
 
 def allocate(warehouse: Warehouse, rows: Sequence[Incoming], now: datetime) -> Cluster:
-    """Add instances in the order in which sources name them, as one commit, and return the table.
+    """Register instances in the order in which sources name them, in one commit, and return the new mapping.
 
     Parameters
     ----------
@@ -152,37 +147,37 @@ def allocate(warehouse: Warehouse, rows: Sequence[Incoming], now: datetime) -> C
     Raises
     ------
     WarehouseError
-        If other writers won `ATTEMPTS` times in a row.
+        If other writers committed first `ATTEMPTS` times in a row.
 
     """
     own_uuid = str(uuids.uuid4())
     for attempt in range(ATTEMPTS):
         table = warehouse.opened(TABLE)
-        held = rows_of(table)
-        before = _cluster(table, held)
+        stored = rows_of(table)
+        before = _cluster(table, stored)
         after, changes = replace_all(before, rows, own_uuid)
         if not changes:
             return before
-        if _written(table, held, changes, now):
+        if _commit_changes(table, stored, changes, now):
             return after
         _pause(attempt)
-    raise WarehouseError(f"no global id could be given in {ATTEMPTS} attempts", advice="start again")
+    raise WarehouseError(f"no global id could be assigned in {ATTEMPTS} attempts", advice="start again")
 
 
 def _pause(attempt: int) -> None:
     time.sleep(random.uniform(0, min(PAUSE_SECONDS, 0.05 * 2**attempt)))
 
 
-def _written(
-    table: DeltaTable, held: Iterable[dict[str, Any]], changes: Sequence[ClusterChange], now: datetime
+def _commit_changes(
+    table: DeltaTable, stored: Iterable[dict[str, Any]], changes: Sequence[ClusterChange], now: datetime
 ) -> bool:
-    """Write changed rows as the next version of an open table; return False where that version exists already."""
-    rows = {row["uuid"] or row["replicaset_uuid"]: row for row in held}
+    """Write changed rows as the next version of an open table; return False if that version exists already."""
+    rows = {row["uuid"] or row["replicaset_uuid"]: row for row in stored}
     for change in changes:
         known = rows.pop(change.key, {"first_seen": now, "expelled_at": None})
         expelled_at = (known["expelled_at"] or now) if change.row.expelled else None
-        told = {name: getattr(change.row, name) for name in COLUMNS}
-        row = {**told, "first_seen": known["first_seen"], "expelled_at": expelled_at}
+        values = {name: getattr(change.row, name) for name in COLUMNS}
+        row = {**values, "first_seen": known["first_seen"], "expelled_at": expelled_at}
         rows[row["uuid"] or row["replicaset_uuid"]] = row
     try:
         whole = pa.Table.from_pylist(list(rows.values()), schema=_ROW)

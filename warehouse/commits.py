@@ -1,8 +1,8 @@
-"""Open tables of a warehouse, and commits of files that are written already: one commit a table, in milliseconds.
+"""The writer's open tables, and its commits of data files that tasks have written: one per table, in milliseconds.
 
-Handles stay open between batches, so that a table's log is read once; only the holder of the writer's lock has one. Its
-commits have the marks of its fence (`warehouse.fence`), and a table with a mark of another writer is not opened.
-Not here: writing the files (`warehouse.data_files`), what they hold.
+Tables stay open between batches, so that a table's log is read once; only the holder of the writer lock keeps them. Its
+commits have the marks of its fence (`warehouse.fence`), and a table with another writer's mark is not opened.
+Not here: writing the files (`warehouse.data_files`).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from warehouse.read import size_of
 from warehouse.write import OURS, OWN_FEATURES
 
 LEGACY_MAPPING = 2
-"""The reader's version of a table without named features that may map its columns."""
+"""The `minReaderVersion` of column mapping in a table without named features."""
 
 CLEAN_EVERY = 100
-"""Commits of a table between two removals of expired commits: delta-rs looks at all commits for it."""
+"""Expired commits are removed once per this many commits of a table, since delta-rs lists all commits for it."""
 
 
 @dataclass(frozen=True)
 class TableFile:
-    """A file of a table at a version: path relative to the table's folder, bytes, rows (None if unknown)."""
+    """A file of a table: path in the table's folder, size in bytes, number of rows (None if unknown)."""
 
     path: str
     size: int
@@ -50,7 +50,7 @@ class OpenTables:
     ----------
     place : Place
     fence : Fence, optional
-        Of the writer; without one, tables are read, and written by tests alone.
+        The writer's; None for reading (and for tests, which commit without marks).
     before_epoch : callable
         Called before each commit of an epoch.
 
@@ -61,54 +61,54 @@ class OpenTables:
     before_epoch: Callable[[], None] = lambda: None
     _tables: dict[str, DeltaTable] = field(default_factory=dict)
     _checked: set[str] = field(default_factory=set)
-    _looked_at: set[str] | None = None
+    _renewed: set[str] | None = None
 
     def read(self, table: str) -> DeltaTable | None:
-        """Return a table as its last commit left it, whatever features it has; None if there is none.
+        """Open a table at its newest version, for reading; return None if there is no table.
 
         Raises
         ------
         LockError
-            Another writer has committed to it since.
+            Another writer has committed to it.
 
         """
         return self._read(table, is_renewed=True)
 
     def open(self, table: str) -> DeltaTable:
-        """Return a table as its last commit left it.
+        """Open a table at its newest version, to be written.
 
         Raises
         ------
         WarehouseError
-            The table is not there.
+            The table does not exist.
         UnsupportedError
-            It has features that files of ours would break.
+            It has features of Delta that the aggregator's files do not support.
         LockError
-            Another writer has committed to it since.
+            Another writer has committed to it.
 
         """
-        return self._opened(table, is_renewed=self._looked_at is None or table not in self._looked_at)
+        return self._open(table, is_renewed=self._renewed is None or table not in self._renewed)
 
     @contextmanager
-    def looked_at_once(self) -> Iterator[None]:
-        """Look for commits of others once a table, and before each commit: a look lists a folder of the store.
+    def renewed_once(self) -> Iterator[None]:
+        """Inside, look for other commits to a table only at its first use and before each commit.
 
-        Tables that others may write are looked at each time.
+        Each look lists a folder of the store. `SHARED` tables are still renewed at each use.
         """
-        before, self._looked_at = self._looked_at, set()
+        before, self._renewed = self._renewed, set()
         try:
             yield
         finally:
-            self._looked_at = before
+            self._renewed = before
 
-    def _opened(self, table: str, *, is_renewed: bool) -> DeltaTable:
-        if self._looked_at is not None and table not in SHARED:
-            self._looked_at.add(table)
+    def _open(self, table: str, *, is_renewed: bool) -> DeltaTable:
+        if self._renewed is not None and table not in SHARED:
+            self._renewed.add(table)
         found = self._read(table, is_renewed=is_renewed)
         if found is None:
             raise WarehouseError("the table is not there", table=table, warehouse=self.place.root)
         if table not in self._checked:
-            _check(found, table)
+            _check_features(found, table)
             self._checked.add(table)
         return found
 
@@ -132,21 +132,21 @@ class OpenTables:
         ----------
         table : str
         make : callable
-            Commits to the open table with these properties.
+            Makes the commit: called with the open table and the properties that the commit must have.
 
         Raises
         ------
         WarehouseError
-            The commit is refused.
+            The commit failed.
         LockError
             The lock is lost.
 
         """
-        opened, fence = self._opened(table, is_renewed=True), self.fence
+        opened, fence = self._open(table, is_renewed=True), self.fence
         if fence is None or table in SHARED:
             mark, properties = None, OURS
         else:
-            fence.holds()
+            fence.check_lock()
             mark = fence.next_mark()
             properties = marked(mark)
         base = int(opened.version())
@@ -155,13 +155,13 @@ class OpenTables:
             if self.place.may_have(table, base + 2):
                 opened.update_incremental()
                 version = int(opened.version())
-            else:  # what was written is the next version, and it is read when it is asked for
+            else:  # nobody else has committed; the new version is read at its first use
                 version = base + 1
-                if self._looked_at is not None:
-                    self._looked_at.discard(table)
+                if self._renewed is not None:
+                    self._renewed.discard(table)
         except (DeltaError, OSError) as error:
             self.forget(table)
-            opened = self._looked_up(table, mark, error)
+            opened = self._open_if_committed(table, mark, error)
             version = int(opened.version())
         if fence is not None and mark is not None:
             fence.committed(table, mark, version, base)
@@ -169,8 +169,8 @@ class OpenTables:
                 fence.check(table, opened)
         return version
 
-    def _looked_up(self, table: str, mark: int | None, error: Exception) -> DeltaTable:
-        """Return the table if the commit was made and only the answer was lost; raise if it was not made."""
+    def _open_if_committed(self, table: str, mark: int | None, error: Exception) -> DeltaTable:
+        """Open the table if the commit was made and only the store's answer was lost; else raise WarehouseError."""
         refused = WarehouseError(f"the table cannot be written: {error}", table=table)
         if mark is None or self.fence is None:
             raise refused from error
@@ -186,11 +186,11 @@ class OpenTables:
         return found
 
     def keep(self, table: str, opened: DeltaTable) -> None:
-        """Keep a table open that the caller has opened as its last commit left it."""
+        """Keep a table open that the caller has opened at its newest version."""
         self._tables[table] = opened
 
     def forget(self, table: str | None = None) -> None:
-        """Open a table, or all tables, from their logs the next time."""
+        """Close a table, by default all tables: the next use reads the log anew."""
         if table is None:
             self._tables.clear()
             self._checked.clear()
@@ -199,7 +199,7 @@ class OpenTables:
             self._checked.discard(table)
 
     def version(self, table: str) -> int:
-        """Return the version of a table."""
+        """Return the newest version of a table."""
         return int(self.open(table).version())
 
     def files(self, table: str) -> list[TableFile]:
@@ -207,7 +207,7 @@ class OpenTables:
         return _files(pa.table(self.open(table).get_add_actions(flatten=True)))
 
     def files_between(self, table: str, column: str, first: int, last: int) -> list[TableFile]:
-        """Return the files of a table that may have values of a column from `first` to `last`."""
+        """Return the files that may have rows with a column's value from `first` to `last`, by their statistics."""
         actions = pa.table(self.open(table).get_add_actions(flatten=True))
         low, high = f"min.{column}", f"max.{column}"
         if low in actions.column_names and high in actions.column_names:
@@ -216,7 +216,7 @@ class OpenTables:
         return _files(actions)
 
     def bounds(self, table: str, column: str) -> list[tuple[TableFile, int | None, int | None]]:
-        """Return the files of a table with the least and the greatest value of a column; None if unknown."""
+        """Return (file, least value, greatest value) of a column for each file; values are None if unknown."""
         actions = pa.table(self.open(table).get_add_actions(flatten=True))
         unknown = [None] * actions.num_rows
         low, high = (
@@ -226,25 +226,25 @@ class OpenTables:
         return list(zip(_files(actions), low, high, strict=True))
 
     def size(self, table: str) -> int:
-        """Return how many bytes the files of a table have."""
+        """Return the total size of a table's files, in bytes."""
         return size_of(self.open(table))
 
     def commit(
         self, table: str, added: Iterable[DataFile], removed: Iterable[tuple[TableFile, bool]] = ()
     ) -> int:
-        """Commit files of a table, and return its version after it; without any file there is no commit.
+        """Add files to a table and remove others in one commit, if there are any; return the table's version.
 
         Parameters
         ----------
         table : str
         added : iterable of DataFile
         removed : iterable of (TableFile, bool)
-            Files that are no part of the table any more; whether rows of theirs go.
+            Files to remove, and for each Delta's `dataChange`: False if all its rows are in added files.
 
         Raises
         ------
         WarehouseError
-            The commit is refused.
+            The commit failed.
 
         """
         moment = now_millis()
@@ -267,11 +267,11 @@ class OpenTables:
         return self.change(table, write)
 
     def columns(self, table: str) -> StructType:
-        """Return the columns that a table has."""
+        """Return the columns of a table."""
         return columns_of(self.open(table))
 
     def add_columns(self, table: str, wanted: StructType) -> bool:
-        """Give a table the columns that it lacks, and return whether it lacked any."""
+        """Add the columns that a table lacks, and return whether it lacked any."""
         known = set(self.columns(table).names)
         new = StructType([field for field in wanted if field.name not in known])
         if not new.fields:
@@ -280,14 +280,7 @@ class OpenTables:
         return True
 
     def set_properties(self, table: str, values: Mapping[str, str]) -> int:
-        """Set properties of a table, and return its version.
-
-        Raises
-        ------
-        WarehouseError
-            The commit is refused.
-
-        """
+        """Set properties of a table, and return its version; raise WarehouseError if the commit failed."""
 
         def write(opened: DeltaTable, properties: CommitProperties) -> None:
             opened.alter.set_table_properties(
@@ -308,19 +301,19 @@ class OpenTables:
         self.forget(table)
 
     def replace(self, table: str, added: Iterable[DataFile], schema: StructType) -> int:
-        """Put files in place of all files of a table, with other columns; return its version.
+        """Replace all files and the columns of a table, and return its version.
 
         Raises
         ------
         WarehouseError
-            The commit is refused.
+            The commit failed.
 
         """
         wanted = Schema.from_json(schema.json())
         actions = [AddAction(one.path, one.size, {}, now_millis(), True, one.stats) for one in added]
         features = self.open(table).protocol().writer_features or ()
         if _has_variant(schema) and "variantType" not in features:
-            # A replacement changes the columns of a table, but not what it asks of its readers.
+            # An overwrite changes the columns of a table, but not its protocol's features; adding a column does.
             self._add_columns(table, StructType([StructField("_variant", VariantType())]))
 
         def write(opened: DeltaTable, properties: CommitProperties) -> None:
@@ -332,7 +325,7 @@ class OpenTables:
 
 
 def _after_commit(opened: DeltaTable) -> PostCommitHookProperties:
-    """Return what delta-rs does after a commit: checkpoints as the table says, expired commits now and then."""
+    """Have delta-rs write checkpoints as the table's properties say, and remove expired commits now and then."""
     is_due = (int(opened.version()) + 1) % CLEAN_EVERY == 0
     return PostCommitHookProperties(cleanup_expired_logs=None if is_due else False)
 
@@ -347,15 +340,15 @@ def columns_of(table: DeltaTable) -> StructType:
 
 
 def files_of(table: DeltaTable, name: str) -> list[TableFile]:
-    """Return the files of a table at the version at which it is open.
+    """Return the files of a table at its open version.
 
     Raises
     ------
     UnsupportedError
-        It has features that its files alone do not show, such as rows that are deleted by a vector.
+        It has features of Delta beyond plain files, such as deletion vectors.
 
     """
-    _check(table, name)
+    _check_features(table, name)
     return _files(pa.table(table.get_add_actions(flatten=True)))
 
 
@@ -364,16 +357,16 @@ def _files(actions: pa.Table) -> list[TableFile]:
     return [TableFile(*one) for one in zip(*columns, strict=True)]
 
 
-def _check(table: DeltaTable, name: str) -> None:
+def _check_features(table: DeltaTable, name: str) -> None:
     protocol = table.protocol()
     features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
-    strange = sorted(features - OWN_FEATURES)
+    unsupported = sorted(features - OWN_FEATURES)
     if protocol.min_reader_version == LEGACY_MAPPING:
-        strange.append("columnMapping")
-    strange += [key for key in table.metadata().configuration if key.startswith("delta.constraints.")]
-    if strange:
+        unsupported.append("columnMapping")
+    unsupported += [key for key in table.metadata().configuration if key.startswith("delta.constraints.")]
+    if unsupported:
         raise UnsupportedError(
-            f"somebody gave it {', '.join(strange)}, which files of ours do not keep",
+            f"somebody has enabled {', '.join(unsupported)}, which the aggregator's files do not support",
             table=name,
-            advice="take it off, by ALTER TABLE ... DROP FEATURE or DROP CONSTRAINT, or restore the table",
+            advice="remove it by ALTER TABLE ... DROP FEATURE or DROP CONSTRAINT, or restore the table",
         )

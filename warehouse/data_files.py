@@ -1,8 +1,8 @@
-"""Parquet files of a Delta table: a task writes them, the driver commits them (`warehouse.commits`).
+"""Parquet files of a Delta table: tasks write them, the driver commits them (`warehouse.commits`).
 
-A file has the statistics by which readers of Delta skip it. Rows of a space's table are in the order of `_key`, and
-Parquet keeps the least and the greatest key of each row group (Delta itself keeps none of binary columns): by these a
-lookup finds the row groups that can have a key. Not here: the log of a table.
+A file has the statistics by which readers of Delta skip it. The rows of a space's table are in the order of `_key`, and
+the Parquet footer has the least and the greatest key of each row group (Delta's log has no statistics of binary
+columns): by these a lookup finds the row groups that can have a key. Not here: the log of a table.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ import pyarrow.parquet as pq
 from warehouse.place import Place
 
 ROW_GROUP_ROWS = 64 * 1024
-"""Rows of a row group: what a lookup reads for one key."""
+"""Rows of a row group: a lookup of one key reads that many."""
 
 INDEXED = 32
-"""So many columns have statistics (`delta.dataSkippingNumIndexedCols`),"""
+"""The number of columns, from the first on, that have statistics (`delta.dataSkippingNumIndexedCols`)."""
 
 TEXT_LONGEST = 32
-"""and of a text no more characters than these, as Delta writes them."""
+"""The longest text in statistics, in characters; longer ones are cut, as Delta does."""
 
 _LAST_CHARACTER = "\U0010ffff"
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file of a table that is written, and perhaps not committed yet.
+    """A written file of a table, perhaps not committed yet.
 
     Parameters
     ----------
@@ -45,12 +45,13 @@ class DataFile:
     path : str
         Relative to the table's folder.
     size : int
-        Bytes.
+        In bytes.
     rows : int
+        The number of rows.
     stats : str
         JSON, as in Delta's log.
     is_new_data : bool
-        False where the file only joins rows of others.
+        False if the file only has rows that other files had before (Delta's `dataChange`).
 
     """
 
@@ -64,14 +65,14 @@ class DataFile:
 
 @dataclass(frozen=True)
 class FileKeys:
-    """The keys of a file, by its footer.
+    """The ranges of keys of a file's row groups, from its footer.
 
     Parameters
     ----------
     rows : tuple of int
-        Of each row group.
+        Number of rows by row group.
     least, greatest : tuple of bytes or None
-        Keys of each row group; None where the footer lacks them.
+        Keys by row group; None if the footer lacks them.
 
     """
 
@@ -97,7 +98,7 @@ def write_file(
     rows : pyarrow.Table
         With the columns of the table.
     dictionary : sequence of str
-        Columns of few values.
+        Columns with few different values, to be dictionary-encoded.
     is_new_data : bool
 
     """
@@ -126,7 +127,7 @@ class FileWriter:
     table : str
     schema : pyarrow.Schema
     dictionary : sequence of str
-        Columns of few values.
+        Columns with few different values, to be dictionary-encoded.
 
     """
 
@@ -145,12 +146,12 @@ class FileWriter:
         self.rows = 0
 
     def write(self, rows: pa.Table) -> None:
-        """Write some rows, as a row group of their own."""
+        """Write rows as one row group."""
         self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
         self.rows += rows.num_rows
 
     def close(self) -> DataFile:
-        """End the file."""
+        """Finish the file, and return it."""
         self._writer.close()
         size = self._stream.tell()
         self._stream.close()
@@ -158,13 +159,7 @@ class FileWriter:
 
 
 def statistics(metadata: pq.FileMetaData) -> str:
-    """Return the statistics of a file as Delta's log has them.
-
-    Parameters
-    ----------
-    metadata : pyarrow.parquet.FileMetaData
-
-    """
+    """Return the statistics of a Parquet file as the JSON of Delta's log."""
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -183,7 +178,7 @@ def statistics(metadata: pq.FileMetaData) -> str:
         try:
             low = _bound(min(one.min for one in known), is_least=True)
             high = _bound(max(one.max for one in known), is_least=False)
-        except (OverflowError, ValueError):  # a time that Python has no date for
+        except (OverflowError, ValueError):  # a time outside of Python's years 1 to 9999
             continue
         if low is not None and high is not None:
             least[name], greatest[name] = low, high
@@ -206,10 +201,10 @@ def _with_statistics(schema: pa.Schema, floating: Collection[str]) -> list[str]:
 
 
 def _without_nan(rows: pa.Table) -> set[str]:
-    """Return the floating columns that hold no NaN.
+    """Return the floating columns without NaN.
 
-    Arrow leaves NaN out of the least and the greatest value; Spark takes NaN for the greatest number of all, and would
-    skip a row group that has what it looks for.
+    Arrow leaves NaN out of the least and the greatest value; for Spark NaN is the greatest number, so by such
+    statistics it would skip a row group with NaN that it needs.
     """
     floating = [field.name for field in rows.schema if pa.types.is_floating(field.type)]
     return {name for name in floating if not pc.any(pc.is_nan(rows[name])).as_py()}
@@ -238,7 +233,7 @@ def _text_bound(value: str, *, is_least: bool) -> str:
 
 
 def in_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows of a file in a table's columns; those that the file lacks, of an earlier release, are null."""
+    """Return rows with a table's columns and types; columns that a file of an earlier release lacks are null."""
     columns = [
         rows[field.name].cast(field.type)
         if field.name in rows.schema.names
@@ -249,12 +244,12 @@ def in_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def now_millis() -> int:
-    """Return the time as Delta's log has it."""
+    """Return the current time in milliseconds since 1970, as in Delta's log."""
     return int(time.time() * 1000)
 
 
 class _PlainFile(pq.ParquetFile):  # type: ignore[misc]
-    """A file whose bytes and texts have the plain Arrow types; files of delta-rs declare views of them."""
+    """A Parquet file that is read with Arrow's plain binary and string types; delta-rs declares view types."""
 
     def read(self, *arguments: Any, **named: Any) -> pa.Table:
         return _plain(super().read(*arguments, **named))
@@ -281,12 +276,12 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def opened(place: Place, table: str, path: str) -> pq.ParquetFile:
-    """Return a file of a table, open; the caller closes it."""
+    """Open a file of a table; the caller closes it."""
     return _PlainFile(place.fs.open_input_file(place.at(table, path)), pre_buffer=False)
 
 
 def keys_of(file: pq.ParquetFile, column: str) -> FileKeys:
-    """Return the keys of a file by its footer."""
+    """Return the ranges of a key column by row group, from a file's footer."""
     metadata = file.metadata
     index = metadata.schema.names.index(column)
     rows, least, greatest = [], [], []
@@ -303,5 +298,5 @@ def keys_of(file: pq.ParquetFile, column: str) -> FileKeys:
 def read_groups(
     file: pq.ParquetFile, groups: Iterable[int], columns: Sequence[str] | None = None
 ) -> pa.Table:
-    """Return some columns of some row groups."""
+    """Read columns, by default all, of some row groups."""
     return file.read_row_groups(list(groups), columns=None if columns is None else list(columns))

@@ -1,9 +1,9 @@
-"""`_epochs`: one row a batch, appended last: *the* commit of the batch, and a consistent snapshot of all tables.
+"""`_epochs`: one row per batch, appended last: *the* commit of the batch, and a consistent snapshot of all tables.
 
-Tables are written before it, each in commits of its own. What a killed writer left beyond its last epoch is rolled back
-when the next writer starts (`roll_back`): each table is restored to the version that the epoch names, so a batch is
-done as a whole or not at all. Readers who want a consistent snapshot read the versions of the newest row; those who
-read tables as they are may see an unfinished batch.
+The batch's other tables are written before it, each by commits of its own. What a killed writer has committed after its
+last epoch is rolled back when the next writer starts (`roll_back`): each table is restored to the version that the
+epoch names, so a batch takes effect as a whole or not at all. For a consistent snapshot, read the versions that the
+newest row names; the newest versions of the tables may contain an unfinished batch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Epoch:
-    """One committed batch. The fields are the table's columns; the JSON ones are decoded."""
+    """One committed batch. The fields are the table's columns, with JSON decoded."""
 
     epoch: int
     query_id: str
@@ -61,20 +61,20 @@ def last(warehouse: Warehouse) -> Epoch | None:
 
 
 def end_offsets(warehouse: Warehouse, query_id: str) -> dict[int, str | None]:
-    """Return where the committed batches of a query ended in its stream, by their numbers."""
+    """Return the end offset of each committed batch of a streaming query, by the batch's id."""
     rows = rows_of(warehouse.opened(TABLE), ("query_id", "batch_id", "end_offset"))
     return {row["batch_id"]: row["end_offset"] for row in rows if row["query_id"] == query_id}
 
 
 def roll_back(warehouse: Warehouse, epoch: Epoch | None) -> list[str]:
-    """Undo what an unfinished batch left in the tables; return their names.
+    """Restore the tables that an unfinished batch has changed, and return their names.
 
     Raises
     ------
     WarehouseError
-        Somebody else committed to a table after the unfinished batch, or a table cannot be restored.
+        Somebody else has committed to such a table after the unfinished batch, or a table cannot be restored.
     LockError
-        Another writer commits meanwhile.
+        Another writer commits at the same time.
 
     """
     tables = warehouse.open_tables
@@ -82,14 +82,14 @@ def roll_back(warehouse: Warehouse, epoch: Epoch | None) -> list[str]:
     names = [name for name in warehouse.tables() if name not in NEVER_ROLLED_BACK | {RID}]
     undone = [name for name in names if _roll_back(tables, name, versions.get(name, 0))]
     for name in NEVER_ROLLED_BACK - {TABLE}:
-        _starts_from(tables, name)
+        _open_for_fence(tables, name)
     if undone:
         log.warning("an unfinished batch was rolled back in %s", ", ".join(undone))
     return undone
 
 
 def _is_rolled_back(commit: Mapping[str, Any], known: int) -> bool:
-    """Whether a commit is the restoration of a version by an earlier start."""
+    """Whether a commit is an earlier start's restoration of version `known`."""
     restored = commit.get("operationParameters", {}).get("version")
     return (
         commit.get("operation") == "RESTORE"
@@ -98,8 +98,8 @@ def _is_rolled_back(commit: Mapping[str, Any], known: int) -> bool:
     )
 
 
-def _starts_from(tables: OpenTables, name: str) -> DeltaTable | None:
-    """Open a table, and have the writer's fence take its mark for the one of the last epoch."""
+def _open_for_fence(tables: OpenTables, name: str) -> DeltaTable | None:
+    """Open a table, and have the writer's fence remember its mark."""
     opened = tables.place.open(name)
     if opened is not None:
         if tables.fence is not None:
@@ -110,8 +110,9 @@ def _starts_from(tables: OpenTables, name: str) -> DeltaTable | None:
 
 
 def _roll_back(tables: OpenTables, table: str, known: int) -> bool:
-    opened = _starts_from(tables, table)
-    if opened is None or _is_as_known(opened, table, known):
+    """Restore a table to version `known` if an unfinished batch has changed it; return whether it had."""
+    opened = _open_for_fence(tables, table)
+    if opened is None or not _has_unfinished_batch(opened, table, known):
         return False
     seen = int(opened.version())
 
@@ -120,7 +121,7 @@ def _roll_back(tables: OpenTables, table: str, known: int) -> bool:
             raise WarehouseError(
                 "somebody commits to it while it is rolled back", table=table, advice="start again"
             )
-        # delta-rs never makes a restoration on top of a commit that comes in between.
+        # delta-rs refuses the restoration if another commit comes first.
         current.restore(known, commit_properties=properties)
 
     tables.forget(table)
@@ -132,20 +133,21 @@ def _roll_back(tables: OpenTables, table: str, known: int) -> bool:
     return True
 
 
-def _is_as_known(opened: DeltaTable, table: str, known: int) -> bool:
+def _has_unfinished_batch(opened: DeltaTable, table: str, known: int) -> bool:
+    """Whether the aggregator has committed after version `known`; raise WarehouseError if others have, too."""
     now = int(opened.version())
     if now <= known:
-        return True
+        return False
     history = opened.history(now - known)
     if _is_rolled_back(history[0], known):
-        return True
+        return False
     foreign = sorted(c["version"] for c in history if c["version"] > known and c.get("userMetadata") != MARK)
     if len(foreign) == now - known:
-        return True
+        return False
     if foreign:
         raise WarehouseError(
             f"commit {foreign[0]} is not the aggregator's and follows an unfinished batch",
             table=table,
             advice=f"restore the table to version {known}, or to a version you trust, and start again",
         )
-    return False
+    return True

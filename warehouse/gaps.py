@@ -1,4 +1,4 @@
-"""The gaps of a warehouse now: of each missing range or divergence the newest row of `_gaps`. Pure."""
+"""The open gaps of a warehouse, from the rows of `_gaps`: the newest row of each gap is its state. Pure."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ class Gap:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What of two rows about the same range is the same."""
+        """The values that all rows of one gap share."""
         return tuple(getattr(self, name) for name in KEY)
 
 
 def gap_of(row: Mapping[str, Any]) -> Gap:
-    """Return the gap of a row of the table."""
+    """Return a gap from a row of the table."""
     return Gap(**{name: row[name] for name in Gap.__dataclass_fields__})
 
 
 def open_gaps(rows: Iterable[Mapping[str, Any]]) -> tuple[Gap, ...]:
-    """Return the gaps that are open, of all rows of the table in any order."""
+    """Return the gaps that are open, from all rows of the table in any order."""
     newest: dict[object, Gap] = {}
     for row in sorted(rows, key=lambda row: int(row["epoch"])):
         gap = gap_of(row)

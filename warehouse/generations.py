@@ -1,4 +1,4 @@
-"""The generations of a warehouse, from the history of its RID: which epochs each has, and how it began."""
+"""The generations of a warehouse and their epochs, from the history of its RID, and their comparison."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from ulid import ULID
 
 from udfs.rid.comparison import Comparison, compare, with_epochs
-from udfs.rid.drawing import Generation, lineage
+from udfs.rid.drawing import Generation, rid_generations
 from udfs.rid.operations import Node
 from udfs.rid.value import EMPTY
 from warehouse.newest_epoch import last_epoch
@@ -24,9 +24,9 @@ class HeldGeneration:
     ----------
     ulid : ULID
     first, last : int
-        Its epochs; `last` of the head is the newest. A copied generation ends with the epoch of the copy.
+        Its first and last epoch. The head ends with the newest epoch, a copied generation with the epoch of the copy.
     peer : str or None
-        Where it was copied from.
+        The warehouse that it was copied from.
 
     """
 
@@ -36,7 +36,7 @@ class HeldGeneration:
     peer: str | None = None
 
     def drawn(self, *, is_head: bool) -> Generation:
-        """Return it as it is drawn."""
+        """Return the generation and its text for a drawing of the RID."""
         if self.last < self.first:
             epochs = "no epochs yet"
         elif self.first == self.last:
@@ -72,8 +72,8 @@ def generations_of(history: Sequence[RidChange], epoch: int) -> list[HeldGenerat
         else:
             held = held[: known + 1]
             if change.event == SYNC_START:
-                # Its epoch is the last one of the head: epochs that came while connected are in no row, discarded
-                # ones are gone.
+                # Epochs copied while connected have no rows of their own, and discarded ones are gone: the row of
+                # the sync's start names the head's last epoch.
                 held[known] = replace(held[known], last=change.epoch)
             elif rid.incoming == EMPTY:
                 held[known] = replace(held[known], last=max(change.epoch, held[known].last))
@@ -81,13 +81,13 @@ def generations_of(history: Sequence[RidChange], epoch: int) -> list[HeldGenerat
 
 
 def epoch_of(held: Sequence[HeldGeneration], ulid: ULID) -> int | None:
-    """Return the last epoch of a generation, None where the warehouse never had it."""
+    """Return the last epoch of a generation, None if it is not one of the warehouse's."""
     return next((one.last for one in held if one.ulid == ulid), None)
 
 
 @dataclass(frozen=True)
 class ComparedRid:
-    """One of two that are compared: a RID, and what its warehouse knows beyond it."""
+    """One side of a comparison: a RID and, if it is a warehouse's, its newest epoch and generations."""
 
     name: str
     node: Node
@@ -95,14 +95,14 @@ class ComparedRid:
     held: tuple[HeldGeneration, ...] = field(default=())
 
     def generations(self) -> list[Generation]:
-        """Return what is drawn of it, the newest first."""
+        """Return the generations for a drawing, the newest first."""
         if not self.held:
-            return lineage(self.node.rid)
+            return rid_generations(self.node.rid)
         return [one.drawn(is_head=one.ulid == self.node.rid.head) for one in self.held]
 
 
 def side_of(place: Place) -> ComparedRid:
-    """Return a warehouse's own RID and generations."""
+    """Read the RID and the generations of a warehouse, for a comparison."""
     epoch = last_epoch(place)
     history = RidTable(place).history()
     node = history[-1].at(epoch).node if history else Node()
@@ -110,7 +110,7 @@ def side_of(place: Place) -> ComparedRid:
 
 
 def compare_warehouses(a: ComparedRid, b: ComparedRid) -> Comparison:
-    """Compare two RIDs; of two warehouses also compare the epochs that both have."""
+    """Compare two RIDs, and if both are of warehouses, the last epochs of the common generation."""
     found = compare(a.node.rid, b.node.rid)
     ends = None if found.common is None else [epoch_of(one.held, found.common) for one in (a, b)]
     if ends is None or ends[0] is None or ends[1] is None:
@@ -119,7 +119,7 @@ def compare_warehouses(a: ComparedRid, b: ComparedRid) -> Comparison:
 
 
 def common_epoch(a: ComparedRid, b: ComparedRid, common: ULID | None) -> int | None:
-    """Return the last epoch of a generation that both have; None if it is not known."""
+    """Return the last epoch that both have of a common generation; None if it is not known."""
     ends = [] if common is None else [epoch_of(one.held, common) for one in (a, b)]
     known = [end for end in ends if end is not None]
     return min(known, default=None)

@@ -1,7 +1,7 @@
-"""The epochs that can still be read, since no maintenance has removed their files.
+"""The epochs that can still be read, because maintenance has not removed their files.
 
-A maintenance that keeps n days removes files and log entries that no version has needed for n days. So
-every epoch that was the newest one at a moment since then stays: those committed since, and the one before.
+Maintenance with `--keep-days n` removes the files and log entries that no version of the last n days needs. So the
+epochs committed in these days stay readable, and also the one before them: it was the newest when they began.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def horizon_of(requests: Iterable[Mapping[str, Any]]) -> datetime:
-    """Return since when everything is kept: the latest moment to which a maintenance has reached.
+    """Return the horizon: maintenance may have removed what was replaced before it, and nothing newer.
 
     Parameters
     ----------
@@ -29,17 +29,17 @@ def horizon_of(requests: Iterable[Mapping[str, Any]]) -> datetime:
         Rows of `_requests`.
 
     """
-    # One that failed may have removed files before.
+    # Maintenance that failed counts, too: it may have removed files before it failed.
     done = [
         row
         for row in requests
         if row["kind"] == RequestKind.MAINTENANCE and row["state"] != RequestState.ASKED
     ]
-    return max(map(_reach_of, done), default=NEVER)
+    return max(map(_horizon_of_one, done), default=NEVER)
 
 
-def _reach_of(request: Mapping[str, Any]) -> datetime:
-    """Return the moment to which a maintenance has reached; `NEVER` if its arguments are none, so it was refused."""
+def _horizon_of_one(request: Mapping[str, Any]) -> datetime:
+    """Return the horizon of one maintenance; `NEVER` if its arguments are invalid, so that it was refused."""
     try:
         days = int(json.loads(request["arguments"])["keep_days"])
         return max(request["changed_at"] - timedelta(days=days), NEVER) if days > 0 else NEVER
@@ -48,12 +48,12 @@ def _reach_of(request: Mapping[str, Any]) -> datetime:
 
 
 def first_kept(epochs: Mapping[int, datetime], horizon: datetime) -> int:
-    """Return the first epoch that is kept: the newest one at the horizon.
+    """Return the first epoch that can be read: the one that was the newest at the horizon.
 
     Parameters
     ----------
     epochs : mapping of int to datetime
-        When each was committed; at least one.
+        Epoch to the time of its commit; at least one.
     horizon : datetime
 
     """
@@ -62,7 +62,7 @@ def first_kept(epochs: Mapping[int, datetime], horizon: datetime) -> int:
 
 
 def kept(place: Place) -> tuple[datetime, int]:
-    """Return since when everything is kept, and the first epoch that is."""
+    """Return the horizon of a warehouse (`horizon_of`), and its first epoch that can be read."""
     table, asked = place.open(EPOCHS), place.open(REQUESTS)
     rows = [] if table is None else rows_of(table, ["epoch", "committed_at"])
     horizon = horizon_of(

@@ -1,12 +1,12 @@
-"""A lease: an object of the warehouse that names its one writer, for as long as the writer renews it.
+"""A lease: an object in the warehouse's folder that names its one writer, as long as the writer renews it.
 
-Every change of the object is a compare-and-set: it is created only where there is none, and replaced only as it was
-read (If-None-Match and If-Match of HTTP, RFC 9110, 13.1). So of two who want it one gets it. The holder counts its time
-from before the request that renewed it, by a clock that also counts while the machine sleeps. A process that takes it
-over compares two times of the store, never its own clock.
+Every change of the object is a compare-and-set: it is created only if there is none, and replaced only if it has not
+changed since it was read (If-None-Match and If-Match of HTTP, RFC 9110, 13.1). So only one of two processes gets it.
+The holder counts its time from before the request that renewed it, by a clock that also counts while the machine
+sleeps. A process that takes over an expired lease compares two times of the store, never its own clock.
 
-A lease keeps writers apart that run. It cannot stop one that sleeps between its last look and a commit: the fence does
-(`warehouse.fence`). Not here: the requests to a store (`warehouse.lease_store`), the thread that renews
+A lease keeps running writers apart. It cannot stop a writer that sleeps between its last check and a commit: the fence
+does (`warehouse.fence`). Not here: the requests to a store (`warehouse.lease_store`), the thread that renews the lease
 (`warehouse.lock`).
 """
 
@@ -23,10 +23,10 @@ from typing import Any, Protocol
 from schemas.errors import LockError
 
 LEASE_SECONDS = 60.0
-"""A lease that was not renewed for so long is free."""
+"""A lease that was not renewed for this long is free."""
 
 HELD_SECONDS = 45.0
-"""So long after the beginning of a renewal its holder continues without asking; then it renews before it commits."""
+"""For this long from the start of a renewal, the holder commits without a request; later it renews the lease first."""
 
 RENEW_SECONDS = 10.0
 
@@ -37,13 +37,13 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class StoredLease:
-    """A lease as the store has it.
+    """The stored object of a lease.
 
     Parameters
     ----------
     text : str
     tag : object
-        The store's name for this very content: what a replacement is conditional on.
+        The store's tag of this content (ETag), on which a replacement is conditional.
     modified : float
         When it was written, in seconds by the store's clock.
 
@@ -55,38 +55,38 @@ class StoredLease:
 
 
 class LeaseStore(Protocol):
-    """What a lease needs of a store.
+    """The requests to a store that a lease needs.
 
-    Each method raises OSError where the request failed, whether or not the store has done what was asked.
+    Each method raises OSError if the request failed, whether or not the store has carried it out.
     """
 
     def now(self) -> float:
-        """Return the time by the clock that stamps `Stored.modified`.
+        """Return the store's time, by the clock of `StoredLease.modified`.
 
         Raises
         ------
         UnsupportedError
-            The store does not honour conditions.
+            The store does not support conditional writes.
 
         """
 
     def read(self) -> StoredLease | None:
-        """Return the lease, None where there is none."""
+        """Return the lease, None if there is none."""
 
     def create(self, text: str) -> object | None:
-        """Write the lease where there is none, and return its tag; None where there is one."""
+        """Write the lease if there is none, and return its tag; return None if there is one."""
 
     def replace(self, text: str, tag: object) -> object | None:
-        """Replace the lease that has this tag, and return the new tag; None where the tag is another one now."""
+        """Replace the lease if it has this tag, and return the new tag; return None if it has another tag."""
 
 
-def awake_and_asleep() -> float:
+def seconds_since_boot() -> float:
     """Return seconds of a clock that never goes back, and on Linux counts while the machine sleeps."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def holder_of(text: str) -> str:
-    """Return who wrote a lease or a lock, for a message."""
+    """Return the holder that the text of a lease or a lock file names, for a message."""
     try:
         owner = json.loads(text)
         return f"{owner['purpose']} (pid {owner['pid']} on {owner['host']})"
@@ -102,17 +102,17 @@ def _field(text: str, name: str) -> object:
 
 
 class Lease:
-    """One writer's hold of a warehouse. Safe to use from several threads.
+    """One writer's lease of a warehouse. Safe to use from several threads.
 
     Parameters
     ----------
     store : LeaseStore
     owner : mapping
-        Who wants it: `purpose`, `pid` and `host` are shown to others.
+        The writer: `purpose`, `pid` and `host` are shown to others.
     warehouse : str
         For messages.
     clock : callable
-        Seconds that never go back.
+        Returns seconds that never go back.
 
     """
 
@@ -121,7 +121,7 @@ class Lease:
         store: LeaseStore,
         owner: Mapping[str, Any],
         warehouse: str,
-        clock: Callable[[], float] = awake_and_asleep,
+        clock: Callable[[], float] = seconds_since_boot,
     ) -> None:
         self._store, self._owner, self._clock = store, owner, clock
         self._warehouse = warehouse
@@ -134,7 +134,7 @@ class Lease:
 
     @property
     def is_held(self) -> bool:
-        """Whether the lease is ours by this machine's clock; asks no store."""
+        """Whether the lease is ours by this machine's clock; makes no request."""
         return not self._is_over and self._clock() < self._until
 
     def take(self) -> None:
@@ -143,9 +143,9 @@ class Lease:
         Raises
         ------
         LockError
-            Another holds it, or the store does not answer.
+            Another process has it, or the store does not answer.
         UnsupportedError
-            The store cannot hold a lease.
+            The store does not support conditional writes.
 
         """
         try:
@@ -159,7 +159,7 @@ class Lease:
             began = self._clock()
             if not self._put(found):
                 raise LockError(
-                    "the writer lock was taken first by another", warehouse=self._warehouse, advice=ADVICE
+                    "another process took the writer lock first", warehouse=self._warehouse, advice=ADVICE
                 )
         except OSError as error:
             raise LockError(
@@ -173,9 +173,9 @@ class Lease:
         Raises
         ------
         LockError
-            Another has taken it.
+            Another process has taken it.
         OSError
-            It is unknown whether the lease is renewed.
+            The request failed: it is not known whether the lease is renewed.
 
         """
         with self._turn:
@@ -186,12 +186,12 @@ class Lease:
             self._until = began + HELD_SECONDS
 
     def check(self) -> None:
-        """Return where the lease is ours; where that is too long ago to know, renew it first.
+        """Raise unless the lease is ours; renew it first if the last renewal is more than `HELD_SECONDS` ago.
 
         Raises
         ------
         LockError
-            It is not ours any more, or the store does not answer.
+            The lease is not ours any more, or the store does not answer.
 
         """
         if self._clock() < self._until:
@@ -203,7 +203,7 @@ class Lease:
             raise LockError(reason, advice="start again") from error
 
     def release(self) -> None:
-        """Let others take the lease at once; without an answer of the store they wait until it ends by itself."""
+        """Let others take the lease at once. If the request fails (OSError), they wait until it expires."""
         with self._turn:
             if self._is_over:
                 return
@@ -211,7 +211,7 @@ class Lease:
             self._store.replace(self._text(is_free=True), self._tag)
 
     def _put(self, found: StoredLease | None) -> bool:
-        """Replace the lease that was found, and return whether it is ours now."""
+        """Replace the lease that was read, or create it, and return whether it is ours now."""
         for _ in range(_ATTEMPTS):
             text = self._text(is_free=False)
             tag = self._store.create(text) if found is None else self._store.replace(text, found.tag)
@@ -225,11 +225,11 @@ class Lease:
         return False
 
     def _text(self, *, is_free: bool) -> str:
-        # A store may give equal contents equal tags: no two texts are equal.
+        # A store may give equal contents equal tags, so each text has another count.
         self._writes += 1
         return json.dumps({**self._owner, "id": self._id, "write": self._writes, "free": is_free})
 
 
 def _is_free(found: StoredLease, now: float) -> bool:
-    # A stamp far ahead of the store's own time says that its clock was set back.
+    # A stamp far ahead of the store's time means that its clock was set back: such a lease is free, too.
     return _field(found.text, "free") is True or abs(now - found.modified) >= LEASE_SECONDS

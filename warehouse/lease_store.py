@@ -1,7 +1,7 @@
-"""The lease as an object of S3, Google Cloud Storage, Azure, or a store that speaks like one of them.
+"""The lease as an object of S3, Google Cloud Storage, Azure, or a store with one of their protocols.
 
-Conditions are If-None-Match and If-Match for S3 and Azure, generations for Google Cloud Storage, as `obstore` sends
-them. A store that does not honour them is found out before the lease is taken, by requests that it must refuse.
+`obstore` sends conditions as If-None-Match and If-Match to S3 and Azure, as generations to Google Cloud Storage. Before
+the lease is taken, requests that the store must refuse show whether it honours them.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from schemas.errors import UnsupportedError
 from warehouse.lease import StoredLease
 
 CONDITIONAL_SCHEMES = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"})
-"""Stores that a lease can be an object of."""
+"""Schemes of the stores with conditional writes."""
 
 _REFUSED = (AlreadyExistsError, PreconditionError, NotFoundError, FileNotFoundError)
 
 
 class ObjectLease:
-    """A lease as one object.
+    """A lease as one object of a store (a `warehouse.lease.LeaseStore`).
 
     Parameters
     ----------
     store : obstore.store.ObjectStore
     name : str
-        Of the object.
+        The object's name.
     root : str
         The warehouse, for messages.
 
@@ -42,12 +42,12 @@ class ObjectLease:
         self._store, self._name, self._root = store, name, root
 
     def now(self) -> float:
-        """Return the store's time, from an object written for it, and check that the store honours conditions.
+        """Return the store's time, by writing a test object, and check that the store honours conditions.
 
         Raises
         ------
         UnsupportedError
-            They are not.
+            The store does not honour them.
 
         """
         name = f"{self._name}.{uuids.uuid4()}"
@@ -64,7 +64,7 @@ class ObjectLease:
         return moment
 
     def read(self) -> StoredLease | None:
-        """Return the lease, None where there is none."""
+        """Return the lease, None if there is none."""
         with _as_os_error():
             try:
                 found = obstore.get(self._store, self._name)
@@ -75,12 +75,12 @@ class ObjectLease:
                 return None
 
     def create(self, text: str) -> object | None:
-        """Write the lease where there is none, and return its tag; None where there is one."""
+        """Write the lease if there is none, and return its tag; return None if there is one."""
         with _as_os_error():
             return self._create(self._name, text)
 
     def replace(self, text: str, tag: object) -> object | None:
-        """Write the lease over the one with a tag, and return its new tag; None where it is another one now."""
+        """Replace the lease if it has this tag, and return the new tag; return None if it has another tag."""
         with _as_os_error():
             return self._replace(self._name, text, tag)
 
@@ -98,9 +98,9 @@ class ObjectLease:
 
     def _unsupported(self, condition: str) -> UnsupportedError:
         return UnsupportedError(
-            f"the store does not honour conditional writes ({condition}): nothing keeps two writers apart there",
+            f"the store does not honour conditional writes ({condition}), so two writers could write at once",
             warehouse=self._root,
-            advice="use a store or a release of it that does (docs/operation.md, Stores)",
+            advice="use a store, or a release of it, with conditional writes (docs/operation.md, Stores)",
         )
 
 
@@ -109,27 +109,27 @@ def _tag(names: Mapping[str, Any]) -> dict[str, str]:
 
 
 def object_lease(root: str, name: str) -> ObjectLease:
-    """Return the lease of a warehouse.
+    """Return the object of a warehouse's lease.
 
     Parameters
     ----------
     root : str
         The folder of the database, as a URI.
     name : str
-        Of the object in it.
+        The object's name in the folder.
 
     Raises
     ------
     UnsupportedError
-        No lease is known for the store.
+        The store has no conditional writes, or cannot be opened.
 
     """
     scheme = urlparse(root).scheme
     if scheme not in CONDITIONAL_SCHEMES:
         raise UnsupportedError(
-            f"no writer lock is known at {scheme}://",
+            f"there is no writer lock for {scheme}://",
             warehouse=root,
-            advice=f"use a folder, or one of {', '.join(sorted(CONDITIONAL_SCHEMES))}",
+            advice=f"use a local folder, or one of {', '.join(sorted(CONDITIONAL_SCHEMES))}",
         )
     try:
         store = from_url(root)

@@ -1,8 +1,8 @@
-"""The warehouse's writer lock: one writer at a time holds it, and others wait.
+"""The warehouse's writer lock: one writer at a time has it, and others are refused.
 
 On a local file system the lock is an `flock` on a file of the warehouse, so that it ends with its process, however
-that ends. On an object store it is a lease (`warehouse.lease`), which a thread renews. Elsewhere there is none, and who
-wants to write is refused.
+that ends. On an object store it is a lease (`warehouse.lease`), which a thread renews. On other file systems there is
+no lock, and writers are refused.
 Not here: who may write (the RID decides that), and what a writer that has lost the lock may still do
 (`warehouse.fence`).
 """
@@ -38,7 +38,7 @@ def _owner(purpose: str) -> dict[str, Any]:
 
 
 def local_folder(location: str) -> Path | None:
-    """Return the folder of a location on the local file system, None elsewhere."""
+    """Return the folder of a local path or `file:` URI, None for other locations."""
     url = urlparse(location)
     return Path(url.path if url.scheme else location) if url.scheme in ("", "file") else None
 
@@ -49,16 +49,16 @@ class WriterLock:
     Parameters
     ----------
     warehouse : Warehouse or Place
-        What is to be written; a place where there is no Spark.
+        What is to be written; a place is enough, and needs no Spark.
     purpose : str
         Shown to a process that finds the lock taken.
 
     Raises
     ------
     LockError
-        On entry, where another writer holds it; from `check`, where it was lost meanwhile.
+        On entry, if another writer has it; from `check`, if it was lost.
     UnsupportedError
-        On entry, where the store has neither locks nor conditional writes.
+        On entry, if the store has neither locks nor conditional writes.
 
     """
 
@@ -85,7 +85,7 @@ class WriterLock:
         if self._handle is not None:
             self._handle.close()
         if self._lease is not None:
-            _give_back(self._lease)
+            _release(self._lease)
 
     @property
     def is_held(self) -> bool:
@@ -93,19 +93,13 @@ class WriterLock:
         return not self._stop.is_set() and (self._lease is None or self._lease.is_held)
 
     def check(self) -> None:
-        """Raise where the lock is no longer ours. Called before each commit."""
+        """Raise LockError if the lock is no longer ours. Called before each commit."""
         self.check_held()
 
     def check_held(self) -> None:
-        """Raise where the lock is no longer ours.
-
-        Raises
-        ------
-        LockError
-
-        """
+        """Raise LockError if the lock is no longer ours."""
         if self._stop.is_set():
-            raise LockError("the writer lock was given back", advice="take it again")
+            raise LockError("the writer lock was released", advice="take it again")
         if self._lease is not None:
             self._lease.check()
 
@@ -151,8 +145,8 @@ def _renew(lease: Lease, stop: threading.Event) -> None:
             return
 
 
-def _give_back(lease: Lease) -> None:
+def _release(lease: Lease) -> None:
     try:
         lease.release()
     except OSError as error:
-        log.warning("the writer lock could not be given back, and ends by itself: %s", error)
+        log.warning("the writer lock could not be released; it expires by itself: %s", error)

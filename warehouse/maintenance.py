@@ -1,10 +1,11 @@
-"""VACUUM and retention of the warehouse's tables, for the holder of the writer's lock.
+"""VACUUM of the warehouse's tables, and Delta's retention properties; for the holder of the writer lock.
 
-VACUUM removes files that no version younger than its retention needs: never those of the newest one.
+VACUUM removes files that no version within the retention needs, and never those of the newest version.
 
-What an epoch names is read at its versions, so files and log must outlive it. Delta forgets removed files after
-`delta.deletedFileRetentionDuration` (7 days by default), and VACUUM then takes what was forgotten by its age alone; log
-entries go after `delta.logRetentionDuration` (30 days). So both must be as long as epochs are kept.
+An epoch is read at the table versions that it names, so their files and log entries must exist as long as the epoch is
+kept. Delta forgets removed files after `delta.deletedFileRetentionDuration` (7 days by default), and VACUUM removes a
+forgotten file by its age alone; log entries are removed after `delta.logRetentionDuration` (30 days). So both durations
+must be at least as long as epochs are kept.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ _SPARKS_DEFAULT = "10000"
 
 
 def keep(warehouse: Warehouse, table: str, days: int) -> bool:
-    """Have Delta keep removed files so many days, and the log as long, but no less than by default.
+    """Have Delta keep a table's removed files for a number of days, and its log as long, but at least 30 days.
 
-    Retentions in other units than days and weeks are somebody's own, and stay.
+    Retentions in other units than days and weeks were set by somebody else, and stay.
 
     Returns
     -------
@@ -34,25 +35,25 @@ def keep(warehouse: Warehouse, table: str, days: int) -> bool:
         Whether the table was changed.
 
     """
-    told = {name: retained(name, warehouse.property(table, name)) for name in DEFAULTS}
+    current = {name: retention_days(name, warehouse.property(table, name)) for name in DEFAULTS}
     wanted = {FILES: days, LOG: max(days, DEFAULTS[LOG])}
-    other = [name for name, kept in told.items() if kept is not None and kept != wanted[name]]
-    if not other:
+    changed = [name for name, kept in current.items() if kept is not None and kept != wanted[name]]
+    if not changed:
         return False
-    values = {name: f"interval {wanted[name]} days" for name in other}
+    values = {name: f"interval {wanted[name]} days" for name in changed}
     warehouse.open_tables.set_properties(table, values)
     return True
 
 
-def retained(name: str, text: str | None) -> float | None:
-    """Return how many days a retention is, as its property says; None where that is in other units.
+def retention_days(name: str, text: str | None) -> float | None:
+    """Return the days of a retention property; None if it is in other units than days and weeks.
 
     Parameters
     ----------
     name : str
         The property.
     text : str or None
-        Its value, such as `interval 30 days`; None where it is not set.
+        Its value, such as `interval 30 days`; None if it is not set.
 
     """
     if text is None:
@@ -66,7 +67,7 @@ def retained(name: str, text: str | None) -> float | None:
 def vacuum(warehouse: Warehouse, table: str, hours: float) -> None:
     """Remove files that no version of the last `hours` needs.
 
-    Delta lists files in as many tasks as Spark's setting says, by default 10,000 a table, however few files there are.
+    Delta lists a table's files in as many tasks as a setting of Spark says. Its default of 10,000 is lowered here.
     """
     settings = warehouse.session.conf
     before = settings.get(_LISTING_TASKS) or ""

@@ -1,6 +1,6 @@
-"""The cut of a warehouse that its newest epoch names, read without Spark.
+"""The newest cut of a warehouse, read without Spark.
 
-A cut names a version of each table, so that all of them together are what one batch left. Not here: how an epoch is
+A cut is a consistent snapshot: one version of each table, all of them after the same batch. Not here: how an epoch is
 written (`warehouse.epochs`).
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from schemas.names import is_of_space
+from schemas.names import is_space_table
 from warehouse.place import Place
 from warehouse.read import newest
 
@@ -17,11 +17,11 @@ EPOCHS = "_epochs"
 RID = "_rid"
 
 NEVER_ROLLED_BACK = frozenset({"_epochs", "_cluster", "_applier_map", "_requests", "_validations"})
-"""An id once given stays given, rows of these are the same when a batch is repeated, or no batch writes them: no epoch
-names them."""
+"""Tables whose versions no epoch names: assigned ids never change, a repeated batch writes the same rows, or no batch
+writes them."""
 
 BEFORE_THE_FIRST = -1
-"""Stands for the epoch of a warehouse that has none."""
+"""The epoch of a warehouse that has none."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class TableVersions:
     Parameters
     ----------
     epoch : int
-        The newest one, `BEFORE_THE_FIRST` where there is none.
+        The newest one, `BEFORE_THE_FIRST` if there is none.
     versions : mapping of str to int
         Table to Delta version, `_epochs` included, `_rid` not.
 
@@ -42,7 +42,7 @@ class TableVersions:
 
 
 def last_epoch(place: Place) -> int:
-    """Return the number of the newest epoch, `BEFORE_THE_FIRST` where there is none."""
+    """Return the number of the newest epoch, `BEFORE_THE_FIRST` if there is none."""
     table = place.open(EPOCHS)
     row = None if table is None else newest(table, "epoch")
     return BEFORE_THE_FIRST if row is None else int(row["epoch"])
@@ -51,9 +51,9 @@ def last_epoch(place: Place) -> int:
 def newest_versions(place: Place) -> TableVersions:
     """Return the newest cut.
 
-    Tables that no epoch ever names (`NEVER_ROLLED_BACK`) are in it as they are now; those that every warehouse has and
-    no batch has written yet, as they were made. A table of a space that no epoch names belongs to a batch in the
-    making, or is not the aggregator's: it is in no cut.
+    Tables of `NEVER_ROLLED_BACK` are in it at their newest version, system tables that no batch has written yet at
+    version 0. A table of a space that the epoch does not name belongs to an unfinished batch or is not the
+    aggregator's, and is not in the cut.
     """
     epochs = place.open(EPOCHS)
     if epochs is None:
@@ -67,13 +67,13 @@ def newest_versions(place: Place) -> TableVersions:
         elif name in NEVER_ROLLED_BACK - {EPOCHS}:
             table = place.open(name)
             versions[name] = 0 if table is None else table.version()
-        elif not is_of_space(name) and name not in (EPOCHS, RID):
+        elif not is_space_table(name) and name not in (EPOCHS, RID):
             versions[name] = 0
     return TableVersions(int(row["epoch"]), versions)
 
 
 def named_tables(place: Place) -> set[str]:
-    """Return the tables that the newest epoch names, whether they are there or not."""
+    """Return the tables that the newest epoch names, whether they exist or not."""
     epochs = place.open(EPOCHS)
     row = None if epochs is None else newest(epochs, "epoch")
     return set() if row is None else {str(table) for table, _ in row["versions"]}

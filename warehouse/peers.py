@@ -26,42 +26,42 @@ from udfs.rid import operations
 from udfs.rid.comparison import Verdict
 from udfs.rid.operations import Node
 from udfs.rid.value import EMPTY, Rid
-from warehouse.copy.sync import SyncOptions, allow, copy_ahead, extend, sync_locked
+from warehouse.copy.sync import SyncOptions, copy_ahead, extend, require_syncable, sync_locked
 from warehouse.generations import ComparedRid, compare_warehouses, side_of
 from warehouse.lock import WriterLock, local_folder
 from warehouse.newest_epoch import BEFORE_THE_FIRST, last_epoch
 from warehouse.place import Place
-from warehouse.rid import SYNC_END, RidChange, RidTable, fresh
+from warehouse.rid import SYNC_END, RidChange, RidTable, new_ulid
 
 log = logging.getLogger(__name__)
 
 CONNECT, LOSE_PEER, DISCONNECT = "connect", "lose_peer", "disconnect"
 
 COPIED = (LOSE_PEER, DISCONNECT, "copy", SYNC_END)
-"""Events after which another place may have the data of the head."""
+"""Events after which another place may have data of the head generation."""
 
 SEPARATOR = ", "
-"""Between the peers of one row of `_rid`."""
+"""Separates the names of several peers in one row of `_rid`."""
 
 RETRY_SECONDS = 60.0
 FIRST_WAIT_SECONDS = 2.0
-"""How long a start waits for a peer that lacks little."""
+"""How long the first `ConnectedPeer.join` waits for the thread that copies ahead."""
 
 FAILURES = (AggregatorError, OSError, DeltaError, pa.ArrowException, ValueError)
-"""What a peer that cannot be reached, read or written raises."""
+"""Errors that are raised if a peer cannot be reached, read or written: the peer is lost then."""
 
 
 @dataclass(frozen=True)
 class PeerState:
-    """What a peer is to its primary now.
+    """Whether a peer is connected to its primary now, and its last epoch.
 
     Parameters
     ----------
     root : str
     is_connected : bool
-        Whether it has every epoch up to `epoch`, and gets the next one before another is committed.
+        Whether the peer has every epoch up to `epoch`, and gets each new one before the next is committed.
     epoch : int
-        The last one copied to it; `BEFORE_THE_FIRST` if none is known.
+        The last epoch copied to it; `BEFORE_THE_FIRST` if none is known.
     reason : str or None
         Why it is not connected.
 
@@ -74,11 +74,12 @@ class PeerState:
 
 
 class ConnectedPeer:
-    """One copy, its lock, and what was copied to it; used by the writer of its primary alone.
+    """One peer of a primary, as the primary's writer sees it: its state, its lock, and the versions copied to it.
 
     Parameters
     ----------
     source, place : Place
+        The primary's, and the peer's.
 
     """
 
@@ -87,22 +88,25 @@ class ConnectedPeer:
         self.state = PeerState(place.root, reason="not tried yet")
         self.due = 0.0
         self._lock: WriterLock | None = None
-        self._ahead: _Ahead | None = None
-        self._held: Mapping[str, int] = {}
+        self._ahead: _CopyAhead | None = None
+        self._copied_versions: Mapping[str, int] = {}
 
     @property
     def is_copying(self) -> bool:
-        """Whether a thread copies data files to it."""
+        """Whether a thread copies data files to the peer."""
         return self._ahead is not None and self._ahead.is_alive()
 
     def join(self) -> bool:
-        """Bring the peer to the newest epoch, and return whether it is there now; raises what a lost peer raises."""
+        """Copy what the peer lacks, and return whether it is connected now: False while a thread still copies.
+
+        Raises one of `FAILURES` if the peer is lost.
+        """
         waits = 0.0
         if self._lock is None:
             self._take_lock()
             waits = FIRST_WAIT_SECONDS
         ours, theirs = side_of(self.source), side_of(self.place)
-        allow(compare_warehouses(ours, theirs), ours, theirs, None)
+        require_syncable(compare_warehouses(ours, theirs), ours, theirs, None)
         rid = theirs.node.rid
         if rid == Rid() and self._was_connected():
             raise SyncError(
@@ -110,40 +114,40 @@ class ConnectedPeer:
                 file=self.place.root,
                 advice="bring it back, or make a new copy by `aggregator rid sync`",
             )
-        is_near = rid.head == ours.node.rid.head and rid.incoming == EMPTY
-        if not is_near:
+        is_same_generation = rid.head == ours.node.rid.head and rid.incoming == EMPTY
+        if not is_same_generation:
             if self._ahead is None:
-                self._ahead = _Ahead(self.source, self.place, self._check)
+                self._ahead = _CopyAhead(self.source, self.place, self._check)
                 self._ahead.start()
             if not self._ahead.is_done(waits):
                 self.state = PeerState(self.place.root, epoch=theirs.epoch or 0, reason="it is being copied")
                 return False
             self._ahead = None
-            is_whole = rid.head != EMPTY and rid.incoming == EMPTY
-            how = SyncOptions(check_all=False, held={} if is_whole else None)
+            is_complete = rid.head != EMPTY and rid.incoming == EMPTY
+            how = SyncOptions(check_all=False, known_versions={} if is_complete else None)
             sync_locked(self.source, self.place, self._check, how)
-        RidTable(self.place).update(CONNECT, last_epoch(self.place), _joined, peer=self.source.root)
+        RidTable(self.place).update(CONNECT, last_epoch(self.place), _lock_and_connect, peer=self.source.root)
         self.extend()
         return True
 
     def _was_connected(self) -> bool:
         history = RidTable(self.source).history()
-        return any(c.event == CONNECT and self.place.root in _named(c) for c in history)
+        return any(c.event == CONNECT and self.place.root in _peer_names(c) for c in history)
 
     def extend(self) -> None:
-        """Copy what is new; raises what a lost peer raises."""
-        done = extend(self.source, self.place, self._check, self._held)
-        self._held = done.cut.versions
+        """Copy new epochs to the connected peer; raises one of `FAILURES` if it is lost."""
+        done = extend(self.source, self.place, self._check, self._copied_versions)
+        self._copied_versions = done.cut.versions
         self.state = PeerState(self.place.root, True, done.cut.epoch)
 
     def check(self) -> None:
-        """Raise where the peer's lock is lost."""
+        """Raise LockError if the peer's lock is lost."""
         self._check()
 
     def release(self, reason: str) -> None:
-        """Give the lock back, and note that the peer is not connected."""
+        """Release the peer's lock, and note why the peer is not connected."""
         self.state = PeerState(self.place.root, epoch=self.state.epoch, reason=reason)
-        self._held = {}
+        self._copied_versions = {}
         lock, self._lock = self._lock, None
         if self._ahead is not None:
             self._ahead.stop()
@@ -154,7 +158,7 @@ class ConnectedPeer:
             lock.check_held()
             table = RidTable(self.place)
             if table.last().number:
-                table.update("unlock", last_epoch(self.place), _released)
+                table.update("unlock", last_epoch(self.place), _unlock)
         except FAILURES as error:
             log.debug("the RID of %s still says locked: %s", self.place.root, error)
         finally:
@@ -162,18 +166,18 @@ class ConnectedPeer:
 
     def _take_lock(self) -> None:
         if local_folder(self.place.root) is not None and not self.place.is_there():
-            raise SyncError("there is no such folder, nor the one for it", file=self.place.root)
+            raise SyncError("neither the folder nor its parent exists", file=self.place.root)
         lock = WriterLock(self.place, f"the job of {self.source.root}, which keeps this copy connected")
         lock.__enter__()
         self._lock = lock
 
     def _check(self) -> None:
         if self._lock is None:
-            raise LockError("the peer's lock was given back", warehouse=self.place.root)
+            raise LockError("the peer's lock was released", warehouse=self.place.root)
         self._lock.check_held()
 
 
-class _Ahead(threading.Thread):
+class _CopyAhead(threading.Thread):
     """Copies data files to a peer until little is left."""
 
     def __init__(self, source: Place, target: Place, check_lock: Callable[[], None]) -> None:
@@ -189,12 +193,12 @@ class _Ahead(threading.Thread):
             self._error = error
 
     def stop(self) -> None:
-        """Let the copy end after the file in progress, and wait for that."""
+        """Stop the copy after its current file, and wait for the thread to end."""
         self._stopped.set()
         self.join()
 
     def is_done(self, seconds: float) -> bool:
-        """Wait, and return whether the copy has ended; raise the error that ended it."""
+        """Wait at most some seconds, and return whether the copy has ended; raise the error that ended it."""
         self.join(seconds)
         if self.is_alive():
             return False
@@ -217,11 +221,11 @@ class Peers:
         The primary.
     peers : sequence of Place
     retry_seconds : float
-        How long a lost peer is left alone.
+        How long after its loss a peer is tried again.
     waits : bool
         Whether `close` waits for a copy in progress.
     now : callable
-        Seconds of a clock that never goes back.
+        Returns seconds of a clock that never goes back.
 
     """
 
@@ -240,16 +244,16 @@ class Peers:
         self._is_whole = False
 
     def states(self) -> list[PeerState]:
-        """Return what each peer is now; may be called from any thread."""
+        """Return the state of each peer; may be called from any thread."""
         return [peer.state for peer in self._peers]
 
     def refuse_newer(self) -> None:
-        """Raise where a peer that can be reached forbids to write.
+        """Raise if a peer that can be reached shows that this warehouse must not be written.
 
         Raises
         ------
         RidStateError
-            A peer is newer, is a primary itself, or is no copy of this warehouse.
+            A peer is newer, is a primary itself, or is not a copy of this warehouse.
 
         """
         ours = side_of(self._source)
@@ -259,16 +263,16 @@ class Peers:
             except FAILURES as error:
                 log.warning("peer %s cannot be compared: %s", peer.place.root, error)
             else:
-                _refuse(ours, theirs)
+                _refuse_newer(ours, theirs)
 
     def open(self) -> None:
-        """Set the mark, since no peer is connected yet, and connect those that can be."""
+        """Set the mark, since no peer is connected yet, and connect the peers that can be reached."""
         if self._peers:
             self._mark(self._roots(), is_needed=self._rid.last().node.next is None)
             self.follow()
 
     def before_epoch(self) -> None:
-        """Copy the newest epoch to the connected peers, or lose them. Called before each commit of an epoch."""
+        """Copy the newest epoch to each connected peer; a peer that fails is lost. Called before each new epoch."""
         connected = [peer for peer in self._peers if peer.state.is_connected]
         if not connected:
             return
@@ -299,7 +303,7 @@ class Peers:
         return any(not peer.state.is_connected and peer.due <= self._now() for peer in self._peers)
 
     def close(self) -> None:
-        """Copy the newest epoch, set the mark, and give all locks back."""
+        """Copy the newest epoch, set the mark, and release all locks."""
         self.before_epoch()
         while self._waits and any(peer.is_copying for peer in self._peers):
             time.sleep(0.05)
@@ -310,7 +314,7 @@ class Peers:
             peer.release("its primary's job has ended")
 
     def abandon(self) -> None:
-        """Give all locks back without copying: the writer's own lock is lost, or it failed."""
+        """Release all locks without copying: the writer has failed, or lost its own lock."""
         for peer in self._peers:
             peer.release("its primary's job has failed")
 
@@ -347,15 +351,15 @@ class Peers:
         self._is_whole = True
 
 
-def _joined(node: Node) -> Node:
+def _lock_and_connect(node: Node) -> Node:
     return node if node.rid.primary else operations.connect_all(operations.lock(node))
 
 
-def _released(node: Node) -> Node:
+def _unlock(node: Node) -> Node:
     return node if node.rid.primary else operations.unlock(node)
 
 
-def _refuse(ours: ComparedRid, theirs: ComparedRid) -> None:
+def _refuse_newer(ours: ComparedRid, theirs: ComparedRid) -> None:
     if theirs.node.rid == Rid():
         return
     found = compare_warehouses(ours, theirs)
@@ -363,18 +367,18 @@ def _refuse(ours: ComparedRid, theirs: ComparedRid) -> None:
     if found.verdict is Verdict.UNRELATED:
         advice = "name a copy of this warehouse, or an empty place, under `standby.peers`"
         raise RidStateError(
-            "the peer is no copy of this warehouse; nothing was written", **where, advice=advice
+            "the peer is not a copy of this warehouse; nothing was written", **where, advice=advice
         )
     if found.target == "a":
         advice = (
             f"`aggregator rid demote {ours.name}`, then `aggregator rid sync --from {theirs.name} --to {ours.name}`, "
-            "and write to the one that is to be primary"
+            "and write to the one that shall be primary"
         )
         raise RidStateError(
             "the peer is newer than this warehouse; nothing was written", **where, advice=advice
         )
     if theirs.node.rid.primary:
-        advice = f"`aggregator rid compare {ours.name} {theirs.name}`, then demote the one to be given up"
+        advice = f"`aggregator rid compare {ours.name} {theirs.name}`, then demote one of them"
         state = (
             "split brain: the peer was written, too"
             if found.verdict is Verdict.SPLIT_BRAIN
@@ -392,10 +396,10 @@ def lose_peer(table: RidTable, lost: Sequence[str], event: str = LOSE_PEER) -> R
     lost : sequence of str
         The peers that are not connected any more.
     event : str
-        `lose_peer`, or `disconnect` where an operator says so.
+        `lose_peer`, or `disconnect` for an operator's command.
 
     """
-    mark = fresh()
+    mark = new_ulid()
     return table.update(
         event,
         last_epoch(table.place),
@@ -405,7 +409,7 @@ def lose_peer(table: RidTable, lost: Sequence[str], event: str = LOSE_PEER) -> R
 
 
 def connect(table: RidTable, others: Sequence[str]) -> RidChange:
-    """Remove the mark of a node, and its crash: all nodes are connected, and hold the same."""
+    """Remove the mark of a warehouse, and the note of its crash: all copies are connected, and equal."""
     epoch = last_epoch(table.place)
 
     def change(node: Node) -> Node:
@@ -415,14 +419,14 @@ def connect(table: RidTable, others: Sequence[str]) -> RidChange:
 
 
 def end_connection(table: RidTable) -> None:
-    """Set the mark where the last writer was connected and could not note its end: it was killed."""
+    """Set the mark if the last writer was killed while its peers were connected, so that it could not set it."""
     ends = [c for c in table.history() if c.event in (CONNECT, LOSE_PEER)]
     if ends and ends[-1].event == CONNECT and ends[-1].node.rid.primary:
-        lose_peer(table, _named(ends[-1]))
+        lose_peer(table, _peer_names(ends[-1]))
 
 
 def other_copies(history: Sequence[RidChange], peers: Sequence[str]) -> list[str]:
-    """Return the copies of the current generation that are no peers; after a `connect` there are none."""
+    """Return the copies of the current generation, since its last `connect`, that are not among the peers."""
     head = history[-1].node.rid.head if history else EMPTY
     found: list[str] = []
     for change in history:
@@ -431,9 +435,9 @@ def other_copies(history: Sequence[RidChange], peers: Sequence[str]) -> list[str
         if change.event == CONNECT:
             found = []
         elif change.event in COPIED:
-            found += [name for name in _named(change) if name not in (*peers, *found)]
+            found += [name for name in _peer_names(change) if name not in (*peers, *found)]
     return found
 
 
-def _named(change: RidChange) -> list[str]:
+def _peer_names(change: RidChange) -> list[str]:
     return [] if change.peer is None else change.peer.split(SEPARATOR)

@@ -1,7 +1,7 @@
-"""A place that holds a warehouse, without Spark: its files through `pyarrow.fs`, its tables through delta-rs.
+"""The place of a warehouse, and access to it without Spark: to files by `pyarrow.fs`, to tables by delta-rs.
 
-A place is the folder of one database, `<warehouse>/<database>.db`. Credentials are found where the two libraries look
-for them (for S3: the environment, or the machine's role). Not here: what is in the tables.
+A place is the folder of one database, `<warehouse>/<database>.db`. The two libraries find credentials by themselves
+(for S3: in the environment, or from the machine's role). Not here: what is in the tables.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from schemas.errors import WarehouseError
 DATABASE = "aggregator"
 
 SCHEMES = frozenset({"", "file", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "hdfs"})
-"""What both libraries open."""
+"""Schemes of URIs that both libraries open."""
 
 
 def known(location: str) -> bool:
-    """Whether a location can be a place: whether both libraries know its scheme."""
+    """Whether a location can be a place: both libraries know its scheme."""
     return urlparse(location).scheme in SCHEMES
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a warehouse lies.
+    """The folder of a warehouse, and the file system to reach it.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Place:
         The folder of the database, a path or a URI.
     fs : pyarrow.fs.FileSystem
     path : str
-        The same folder, as `fs` names it.
+        The same folder, as a path of `fs`.
 
     """
 
@@ -48,30 +48,30 @@ class Place:
     path: str = field(repr=False, compare=False)
 
     def uri(self, table: str) -> str:
-        """Return where a table lies, as delta-rs takes it."""
+        """Return the path or URI of a table, for delta-rs."""
         return f"{self.root}/{table}"
 
     def at(self, *names: str) -> str:
-        """Return the path of a file or folder below, as `fs` takes it."""
+        """Return the path of a file or folder in this place, for `fs`: `at("_epochs", "_delta_log")`."""
         return "/".join((self.path, *names))
 
     def is_there(self) -> bool:
-        """Whether the folder, or the one that it is to lie in, exists."""
+        """Whether the folder or its parent exists."""
         paths = [self.path, self.path.rpartition("/")[0]]
         return any(info.type == pafs.FileType.Directory for info in self.fs.get_file_info(paths))
 
     def open(self, table: str, version: int | None = None) -> DeltaTable | None:
-        """Return a table, at a version or as it is now; None where there is none."""
+        """Open a table at a version, or at its newest one; return None if there is no table."""
         try:
             return DeltaTable(self.uri(table), version=version)
         except TableNotFoundError:
             return None
 
     def may_have(self, table: str, version: int) -> bool:
-        """Whether a table may have a version, or later ones; False only if it has none of them.
+        """Whether a table may have this version or a later one; False is certain.
 
-        Looking for a file does not depend on the number of commits, while delta-rs lists a local folder of commits
-        whole. Stores list from a name on, so there the answer is True: looking would cost as much as reading.
+        On a local disk one file is looked for, since delta-rs would list all commits of the table. On an object store
+        the answer is always True: a store lists only the newer commits, so reading them costs no more than asking.
         """
         if not isinstance(self.fs, pafs.LocalFileSystem):
             return True
@@ -79,7 +79,7 @@ class Place:
         if (log / f"{version:020}.json").exists():
             return True
         try:
-            # Commits are removed below a checkpoint only, so that it is behind them.
+            # The commit's file may be gone, but only if a checkpoint of a later version exists.
             return int(json.loads((log / "_last_checkpoint").read_bytes())["version"]) >= version
         except FileNotFoundError:
             return False
@@ -87,11 +87,11 @@ class Place:
             return True
 
     def has(self, table: str) -> bool:
-        """Whether a Delta table lies here."""
+        """Whether this place has a Delta table of this name."""
         return bool(DeltaTable.is_deltatable(self.uri(table)))
 
     def tables(self) -> list[str]:
-        """Return the names of the Delta tables that lie here, sorted; none where the place is not there."""
+        """Return the names of this place's Delta tables, sorted; an empty list if the folder does not exist."""
         found = self.fs.get_file_info(pafs.FileSelector(self.path, allow_not_found=True))
         folders = [info.base_name for info in found if info.type == pafs.FileType.Directory]
         logs = self.fs.get_file_info([self.at(name, "_delta_log") for name in folders])
@@ -110,7 +110,7 @@ def place_of(location: str, database: str = DATABASE) -> Place:
     Raises
     ------
     WarehouseError
-        Where no library opens such a location.
+        If the libraries cannot open the location.
 
     """
     root = location.rstrip("/")

@@ -1,8 +1,8 @@
-"""The writer lock of a primary: a writer holds the lock and a number, and the RID says that it may write.
+"""The writer lock of a primary: the lock, the writer's number, and the check that the RID allows writing.
 
-A warehouse that has no RID is made a primary by its first writer: so RIDs need no set-up, and
-a copy that is made later starts from a base. One that has a RID is written only where that says primary. A lock that
-a killed writer left is free by itself (`warehouse.lock`); the RID, which still says locked, then shows that it crashed.
+The first writer makes a warehouse without a RID a primary: so RIDs need no set-up, and a later copy has a generation to
+start from. A warehouse with a RID is written only if it is a primary. The lock of a killed writer becomes free by
+itself (`warehouse.lock`); the RID still says locked, which shows that the writer crashed.
 Not here: the RID's rules (`udfs.rid`), and copying (`warehouse.copy`).
 """
 
@@ -20,7 +20,7 @@ from warehouse.lock import WriterLock
 from warehouse.newest_epoch import last_epoch
 from warehouse.peers import Peers, end_connection
 from warehouse.place import Place, known, place_of
-from warehouse.rid import RidChange, RidTable, fresh
+from warehouse.rid import RidChange, RidTable, new_ulid
 
 if TYPE_CHECKING:
     from warehouse.warehouse import Warehouse
@@ -29,7 +29,9 @@ log = logging.getLogger(__name__)
 
 
 class PrimaryLock(WriterLock):
-    """The writer lock, where the RID allows to write.
+    """The writer lock of a warehouse whose RID allows writing.
+
+    On entry the writer takes a number (`warehouse.fence`), and the warehouse's open tables get its fence.
 
     Parameters
     ----------
@@ -42,11 +44,9 @@ class PrimaryLock(WriterLock):
     Raises
     ------
     LockError
-        On entry, where another writer holds it; from `check`, where it was lost meanwhile.
+        On entry, if another writer has the lock; from `check`, if it was lost.
     RidStateError
-        On entry, where the warehouse is not primary, or a peer forbids to write. Nothing was written then.
-
-    On entry the writer takes a number (`warehouse.fence`), by which the warehouse's open tables commit from then on.
+        On entry, if the warehouse is not a primary, or `Peers.refuse_newer` raises. Nothing is written then.
 
     """
 
@@ -59,7 +59,9 @@ class PrimaryLock(WriterLock):
         if known(warehouse.root):
             self._rid = RidTable(place_of(warehouse.root))
         else:
-            log.warning("%s: no RID is kept there, and no copy can be compared with it", warehouse.root)
+            log.warning(
+                "%s: a warehouse there has no RID, and cannot be compared with a copy", warehouse.root
+            )
 
     def __enter__(self) -> PrimaryLock:
         super().__enter__()
@@ -90,21 +92,22 @@ class PrimaryLock(WriterLock):
             super().__exit__(kind, error, trace)
 
     def check(self) -> None:
-        """Raise where the lock is no longer ours. Called before each commit.
+        """Raise LockError if the lock is no longer ours. Called before each commit.
 
-        The first call of a batch under the mark gives the generation that its data will begin the time of now.
+        If the mark is set, the first call of a batch renews the id of the next generation, so that its time is that of
+        its first data.
         """
         super().check()
         if self._rid is None or self._rid.last().node.next is None:
             return
         epoch, last = last_epoch(self._rid.place), self._rid.last()
         if (epoch, last.number) != self._renewed:
-            mark = fresh()
+            mark = new_ulid()
             change = self._rid.update("renew", epoch, lambda node: operations.renew_mark(node, mark))
             self._renewed = (epoch, change.number)
 
     def before_epoch(self) -> None:
-        """Check the lock, and have each connected peer at the newest epoch or lost. Called before each new epoch."""
+        """Check the lock, and copy the newest epoch to the connected peers. Called before each new epoch."""
         self.check_held()
         if self._peers is not None:
             self._peers.before_epoch()
@@ -129,12 +132,12 @@ class PrimaryLock(WriterLock):
     def _open(self) -> None:
         if self._rid is None:
             return
-        # Once more, behind the number: whoever demotes takes one, too.
+        # Checked again after the number was taken: a demotion takes one, too, so it comes before or is refused.
         require_primary(self._warehouse)
         epoch = last_epoch(self._rid.place)
         before = self._rid.last()
         crashed = before.node.rid.crashed_primary
-        now = self._rid.update("lock", epoch, lambda node: _opened(node, before))
+        now = self._rid.update("lock", epoch, lambda node: _promote_and_lock(node, before))
         if now.node.rid.crashed_primary and not crashed:
             log.warning("the last writer of %s was killed; its lock is taken over", self._rid.place.root)
         end_connection(self._rid)
@@ -143,13 +146,7 @@ class PrimaryLock(WriterLock):
 
 
 def require_primary(warehouse: Warehouse | Place) -> None:
-    """Raise unless the warehouse's RID, if it has one, allows to write.
-
-    Raises
-    ------
-    RidStateError
-
-    """
+    """Raise RidStateError if the warehouse has a RID and is not a primary."""
     if not known(warehouse.root):
         return
     last = RidTable(place_of(warehouse.root)).last()
@@ -162,7 +159,7 @@ def require_primary(warehouse: Warehouse | Place) -> None:
         )
 
 
-def _opened(node: Node, before: RidChange) -> Node:
+def _promote_and_lock(node: Node, before: RidChange) -> Node:
     if not before.number:
-        node = operations.promote(node, fresh(), unconnected=False)
+        node = operations.promote(node, new_ulid(), unconnected=False)
     return operations.lock(node)

@@ -1,8 +1,8 @@
-"""Rows of a Delta table, read whole in this process by delta-rs' own engine: for tables of the warehouse's own books.
+"""Reads rows of small Delta tables, above all system tables, in this process by delta-rs' own engine.
 
-Never by way of a PyArrow dataset: its background threads may still hold buffers of Python when the interpreter ends,
-and then abort the process (seen in one of six ends of a short command).
-Not here: opening the table (`warehouse.place`, `warehouse.read_only`), and large tables (Spark's).
+Not by a PyArrow dataset: its background threads may still use Python's buffers when the interpreter ends, which aborts
+the process (seen in one of six runs of a short command).
+Not here: opening the table (`warehouse.place`, `warehouse.read_only`), and large tables, which Spark reads.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from deltalake import DeltaTable, QueryBuilder
 
 
 def rows_of(table: DeltaTable, columns: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Return the rows of a table at the version that is open, in no order.
+    """Return the rows of a table at its open version, in no particular order.
 
     Parameters
     ----------
     table : DeltaTable
     columns : sequence of str
-        Those to read; none for all.
+        Columns to read; empty for all.
 
     Returns
     -------
     list of dict
-        By column; a map is a list of pairs.
+        Column to value; a map is a list of pairs.
 
     Raises
     ------
     deltalake.exceptions.DeltaError
-        Where the table or a file of it cannot be read.
+        If the table or one of its files cannot be read.
 
     """
     wanted = ", ".join(_quoted(name) for name in columns) or "*"
@@ -40,13 +40,13 @@ def rows_of(table: DeltaTable, columns: Sequence[str] = ()) -> list[dict[str, An
 
 
 def newest(table: DeltaTable, column: str) -> dict[str, Any] | None:
-    """Return the row with the highest value of a column, None where there is no row."""
+    """Return the row with the highest value in a column, None if the table is empty."""
     found = answer(table, f"SELECT * FROM opened ORDER BY {_quoted(column)} DESC NULLS LAST LIMIT 1")
     return found[0] if found else None
 
 
 def newest_of_each(table: DeltaTable, keys: Sequence[str]) -> list[dict[str, Any]]:
-    """Return of each combination of some columns the row with the highest `epoch`; of several any one."""
+    """Return the row with the highest `epoch` for each combination of the key columns; any one if several have it."""
     within = f"PARTITION BY {', '.join(_quoted(name) for name in keys)} ORDER BY epoch DESC"
     columns = ", ".join(_quoted(field.name) for field in table.schema().fields)
     numbered = f"SELECT *, row_number() OVER ({within}) AS place FROM opened"
@@ -62,13 +62,13 @@ def arrow_of(table: DeltaTable, schema: pa.Schema) -> pa.Table:
 
 
 def answer(table: DeltaTable, query: str) -> list[dict[str, Any]]:
-    """Return the rows of a query in SQL, in which the table is called `opened`."""
+    """Return the result of an SQL query, in which the table is called `opened`."""
     rows: list[dict[str, Any]] = _queried(table, query).to_pylist()
     return rows
 
 
 def size_of(table: DeltaTable) -> int:
-    """Return how many bytes the files of a table have."""
+    """Return the total size of a table's files, in bytes."""
     sizes = pa.table(table.get_add_actions(flatten=True))["size_bytes"]
     return int(pc.sum(sizes).as_py() or 0)
 

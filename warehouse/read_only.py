@@ -1,7 +1,4 @@
-"""Reads tables in this process, with delta-rs: for commands that answer at once, whether a stream runs or not.
-
-Never writes. Not here: what the rows mean (the module of each table).
-"""
+"""Reads tables in this process, without Spark: for short commands, whether a stream runs or not. Never writes."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ class ReadOnlyWarehouse:
     Parameters
     ----------
     location : str
-        A folder, or a URI that delta-rs opens: `s3://`, `gs://`, `abfss://`, `hdfs://`, Hadoop's `s3a://`.
+        A folder, or a URI that delta-rs opens (`s3://`, `gs://`, `abfss://`, `hdfs://`), or Hadoop's `s3a://`.
     database : str
 
     """
@@ -38,16 +35,16 @@ class ReadOnlyWarehouse:
         return f"{location.rstrip('/')}/{self.database}.db"
 
     def has(self, table: str) -> bool:
-        """Whether a table is there."""
+        """Whether a table exists."""
         return bool(DeltaTable.is_deltatable(f"{self.root}/{table}"))
 
     def rows(self, table: str, columns: Iterable[str]) -> list[dict[str, Any]]:
-        """Return some columns of a table's rows as it is now.
+        """Return columns of all rows of a table at its newest version.
 
         Raises
         ------
         WarehouseError
-            If the table is not there, or cannot be read.
+            If the table does not exist or cannot be read.
 
         """
         opened = self._open(table)
@@ -57,7 +54,7 @@ class ReadOnlyWarehouse:
             raise WarehouseError(f"the table cannot be read: {error}", table=table) from error
 
     def property(self, table: str, name: str) -> str | None:
-        """Return a property of a table, None where it is not set."""
+        """Return a property of a table, None if it is not set."""
         configuration: dict[str, str] = self._open(table).metadata().configuration
         return configuration.get(name)
 

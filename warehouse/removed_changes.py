@@ -1,4 +1,4 @@
-"""The rows that maintenance has removed from `_changelog`, as `_retention` names them."""
+"""What maintenance has removed from `_changelog`, as recorded in `_retention`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHANGELOG = "_changelog"
 
 
 def last_removed(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], int]:
-    """Return by replicaset id and global id the lsn up to which rows were removed from `_changelog`.
+    """Return the lsn up to which rows were removed from `_changelog`, by (replicaset id, global id).
 
     Parameters
     ----------
@@ -30,13 +30,13 @@ def last_removed(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], int
 
 
 def cleaned_replicasets(place: Place) -> set[int]:
-    """Return the ids of the replicasets whose rows were removed from `_changelog`, whether of logs or of snapshots."""
+    """Return the ids of replicasets with rows removed from `_changelog`, whether they came from logs or snapshots."""
     table = place.open(TABLE)
     rows = [] if table is None else rows_of(table)
     return {int(row["replicaset_id"]) for row in rows if row["table"] == CHANGELOG}
 
 
 def gone_lsns(place: Place) -> dict[tuple[int, int], int]:
-    """Return the same of a warehouse; one of an earlier release has no such table, and has lost nothing."""
+    """Return `last_removed` of a warehouse; empty for one of an earlier release, which has no `_retention`."""
     table = place.open(TABLE)
     return {} if table is None else last_removed(rows_of(table))

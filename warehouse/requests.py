@@ -1,7 +1,7 @@
-"""`_requests`: work asked of the writer by those who do not hold its lock, and what became of it.
+"""`_requests`: work that other processes ask of the writer, and the writer's answers.
 
-Appended; of one request the latest row holds. Asking needs no lock: the table is never rolled back, and appends of
-several processes do not meet. Not here: what a kind of request does (`pipeline.requests.service`).
+Rows are only appended; the newest row of a request is its state. Asking needs no lock: the table is never rolled back,
+and appends of several processes do not conflict. Not here: what a kind of request does (`pipeline.requests.service`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TABLE = "_requests"
 
 @dataclass(frozen=True)
 class Request:
-    """One piece of work.
+    """Work asked of the writer, and its state.
 
     Parameters
     ----------
@@ -30,12 +30,12 @@ class Request:
     kind : str
         backfill, snapshot, heal, rebuild, maintenance or conflicts.
     arguments : mapping
-        What the kind takes.
+        The arguments of this kind.
     state : str
         asked, done or failed.
     asked_at : datetime
     message : str or None
-        What was done, or why not.
+        The writer's answer: what was done, or why it failed.
 
     """
 
@@ -48,14 +48,14 @@ class Request:
 
 
 def ask(warehouse: Warehouse, kind: str, arguments: Mapping[str, Any]) -> Request:
-    """Write a request that the holder of the writer's lock answers."""
+    """Write a request for the holder of the writer lock, and return it."""
     request = Request(uuids.uuid4().hex, kind, dict(arguments), RequestState.ASKED, datetime.now(UTC))
     _append(warehouse, request)
     return request
 
 
 def answer(warehouse: Warehouse, request: Request, state: str, message: str) -> Request:
-    """Write the answer to a request."""
+    """Write the writer's answer to a request, and return the request with it."""
     answered = Request(request.id, request.kind, request.arguments, state, request.asked_at, message)
     _append(warehouse, answered)
     return answered
@@ -90,7 +90,7 @@ def load(warehouse: Warehouse) -> tuple[Request, ...]:
 
 
 def _arguments(text: str | None) -> Mapping[str, Any]:
-    """Return arguments from their JSON; none where they are no object, so that the writer refuses the request."""
+    """Decode arguments; return {} if they are not a JSON object, so that the writer refuses the request."""
     try:
         found = json.loads(text or "{}")
     except (ValueError, RecursionError):
@@ -104,5 +104,5 @@ def open_requests(warehouse: Warehouse) -> tuple[Request, ...]:
 
 
 def state_of(warehouse: Warehouse, request: Request) -> Request:
-    """Return a request as it stands now."""
+    """Return a request in its newest state."""
     return next((one for one in load(warehouse) if one.id == request.id), request)

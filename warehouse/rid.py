@@ -1,10 +1,10 @@
-"""`_rid`: this warehouse's RID and its history, one row a change; the newest one holds.
+"""`_rid`: the RID of this warehouse (docs/rid.md), with its history: one row per change, the newest one is in effect.
 
-Written with delta-rs, so that no Spark is needed, and each row only on top of the one that it was made from: of two
-who change it at once, one has to look again. So a copy may set the mark while the stream writes.
+Written with delta-rs, so without Spark, and by compare-and-set: when two processes change the RID at once, one of them
+reads it again and repeats its change. So a copy may set the mark while the stream writes.
 
-The mark (`next`) names the generation that begins with the first epoch after the row's own. So nothing has to be
-written in step with an epoch: what the RID is, is a function of the newest row and the newest epoch (`Change.at`).
+The mark (column `next`) is the id of the generation that begins with the first epoch after the row's own. The RID
+follows from the newest row and the number of the newest epoch (`RidChange.at`), so an epoch itself writes nothing here.
 Not here: the rules (`udfs.rid`), and who may write (`warehouse.primary`).
 """
 
@@ -45,7 +45,7 @@ SCHEMA = pa.schema(
         ("writer", pa.string()),
     ]
 )
-"""`epoch`: the newest one at that time; `peer`: the other warehouse of a copy; `writer`: who changed it."""
+"""The columns are explained at `RidChange`."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,14 @@ class RidChange:
     event : str
         What happened: promote, demote, lock, unlock, generation, sync_start, sync_end, …
     node : Node
-        The RID and the mark from then on.
+        The RID and the mark after the change.
     epoch : int
-        The warehouse's newest epoch then.
+        The warehouse's newest epoch at the time of the change.
     peer : str or None
+        The other warehouse of a copy.
     changed_at : datetime or None
     writer : str or None
+        The process that made the change: `host:pid`.
 
     """
 
@@ -77,20 +79,14 @@ class RidChange:
     writer: str | None = None
 
     def at(self, epoch: int) -> RidChange:
-        """Return what holds when `epoch` is the newest: the generation of the mark has begun, if data came."""
+        """Return the RID when `epoch` is the newest one: after a later epoch the marked generation has begun."""
         if epoch <= self.epoch:
             return self
         return replace(self, node=begin_generation(self.node), epoch=epoch)
 
 
 class RidTable:
-    """The table of one place.
-
-    Parameters
-    ----------
-    place : Place
-
-    """
+    """The table `_rid` of one place."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -99,23 +95,23 @@ class RidTable:
         self._last = RidChange()
 
     def last(self) -> RidChange:
-        """Return the newest change as it was written; number 0 where the warehouse has no RID."""
+        """Return the newest change as it was written; its number is 0 if the warehouse has no RID."""
         if self._table is None:
             self._table = self.place.open(RID)
         else:
             self._table.update_incremental()
         if self._table is not None and self._table.version() != self._version:
             row = newest(self._table, "number")
-            self._last = RidChange() if row is None else _change(row)
+            self._last = RidChange() if row is None else _change_of(row)
             self._version = self._table.version()
         return self._last
 
     def history(self) -> list[RidChange]:
-        """Return all changes, in their order."""
+        """Return all changes, the oldest first."""
         table = self.place.open(RID)
         if table is None:
             return []
-        return sorted((_change(row) for row in rows_of(table)), key=lambda c: c.number)
+        return sorted((_change_of(row) for row in rows_of(table)), key=lambda c: c.number)
 
     def update(
         self,
@@ -127,26 +123,25 @@ class RidTable:
         moves_epoch: bool = False,
         is_always_written: bool = False,
     ) -> RidChange:
-        """Change the RID, and return what holds then; a change that changes nothing is not written.
+        """Change the RID, and return it after the change; no row is written if nothing changes.
 
         Parameters
         ----------
         event : str
         epoch : int
-            The warehouse's newest one: read before this is called.
+            The warehouse's newest epoch, read by the caller before this call.
         change : callable
-            From the node as it is at that epoch to what it becomes. Called again where another was faster.
+            Returns the new node for the node at that epoch. Called again if another process wrote first.
         peer : str, optional
         moves_epoch : bool
-            Whether the newest epoch is `epoch` from now on even if that is before the one that was known: a branch
-            was discarded.
+            Whether to record `epoch` even if it is lower than the recorded one, because a branch was discarded.
         is_always_written : bool
-            Whether to write a row for the event alone, where nothing changes.
+            Whether to write a row for the event even if nothing changes.
 
         Raises
         ------
         RidStateError
-            If others were faster `ATTEMPTS` times.
+            If other processes wrote first `ATTEMPTS` times.
 
         """
         for _ in range(ATTEMPTS):
@@ -167,9 +162,9 @@ class RidTable:
             if self._append(made):
                 return made
         raise RidStateError(
-            f"the RID was changed by others {ATTEMPTS} times in a row",
+            f"other processes changed the RID {ATTEMPTS} times in a row",
             warehouse=self.place.root,
-            advice="see who writes it, and try again",
+            advice="find out who writes it, and try again",
         )
 
     def _append(self, change: RidChange) -> bool:
@@ -184,7 +179,7 @@ class RidTable:
                 return False
         once = CommitProperties(max_commit_retries=0)
         try:
-            write_deltalake(self._table, _rows(change), mode="append", commit_properties=once)
+            write_deltalake(self._table, _arrow_table(change), mode="append", commit_properties=once)
         except CommitFailedError:
             self._table = None
             self._version = -1
@@ -192,12 +187,12 @@ class RidTable:
         return True
 
 
-def fresh() -> ULID:
-    """Return a new ULID; those of one process ascend, also within a millisecond."""
+def new_ulid() -> ULID:
+    """Return a new ULID: greater than those that this process made before, also within one millisecond."""
     return ULID()
 
 
-def _rows(change: RidChange) -> pa.Table:
+def _arrow_table(change: RidChange) -> pa.Table:
     row: dict[str, Any] = {
         "number": change.number,
         "changed_at": change.changed_at,
@@ -211,7 +206,7 @@ def _rows(change: RidChange) -> pa.Table:
     return pa.Table.from_pylist([row], schema=SCHEMA)
 
 
-def _change(row: dict[str, Any]) -> RidChange:
+def _change_of(row: dict[str, Any]) -> RidChange:
     mark = None if row["next"] is None else ULID.from_str(row["next"])
     node = Node(parse_rid(row["rid"]), mark)
     return RidChange(

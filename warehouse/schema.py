@@ -1,7 +1,7 @@
-"""`_schema`: every version of every space of every replicaset, appended as it changes.
+"""`_schema`: every version of every space of every replicaset; a row is appended for each change.
 
-The newest row of a (replicaset, space id) is the space as it stands; its `_space` and `_index` tuples are kept
-exactly, since the next change of the space is an operation on them.
+The newest row of a (replicaset, space id) is the space's current definition. It has the exact `_space` and `_index`
+tuples, since the next change of the space may be an operation on them.
 """
 
 from __future__ import annotations
@@ -11,8 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from schemas.space import KeyParts, Space
-from schemas.states import SpaceState
+from deltalake import DeltaTable
+
+from schemas.errors import TupleError
+from schemas.space import Field, KeyPart, KeyParts, Space, space_of
+from schemas.states import SpaceState, is_held, refusal_reason
+from schemas.system_tuples import fields_of
 from warehouse.read import answer, newest_of_each
 from warehouse.warehouse import Warehouse
 
@@ -26,11 +30,13 @@ class SpaceVersion:
     Parameters
     ----------
     table_name : str or None
-        The table where the space's versions are; None where it has none.
+        The space's table; None if it has none.
     state : str
         present, dropped, or `refused: <reason>`: followed in `_changelog` only.
     keys : frozenset of KeyParts
         The primary keys that the space has had since it was created, or since it last had none.
+    followed : Space or None
+        Of a refused space, the definition of the rows that it has in its table.
 
     """
 
@@ -43,10 +49,11 @@ class SpaceVersion:
     space_tuple: bytes
     index_tuples: Mapping[int, bytes]
     keys: frozenset[KeyParts] = frozenset()
+    followed: Space | None = None
 
 
 def rows_of(versions: Iterable[SpaceVersion], epoch: int) -> list[dict[str, Any]]:
-    """Return versions as rows of the table; of several of one space the last one."""
+    """Return versions as rows of the table, only the last one of each space."""
     return list({(v.replicaset_id, v.space.id): _row(v, epoch) for v in versions}.values())
 
 
@@ -67,12 +74,26 @@ def _row(version: SpaceVersion, epoch: int) -> dict[str, Any]:
         "space_tuple": version.space_tuple,
         "index_tuples": list(version.index_tuples.items()),
         "keys": json.dumps(sorted(version.keys, key=repr)),
+        "followed": None if refusal_reason(version.state) is None else _text(version.followed),
     }
+
+
+def _text(space: Space | None) -> str:
+    return json.dumps(None if space is None else asdict(space))
+
+
+def _space(text: str) -> Space | None:
+    found = json.loads(text)
+    if found is None:
+        return None
+    found["fields"] = tuple(Field(**one) for one in found["fields"])
+    found["primary_key"] = tuple(KeyPart(**one) for one in found["primary_key"])
+    return Space(**found)
 
 
 @dataclass(frozen=True)
 class StoredSpace:
-    """The newest definition of a space in the table."""
+    """The newest definition of a space in the table; `followed` as in `SpaceVersion`."""
 
     replicaset_id: int
     space_id: int
@@ -80,12 +101,13 @@ class StoredSpace:
     table_name: str | None
     space_tuple: bytes
     index_tuples: Mapping[int, bytes]
+    followed: Space | None = None
 
 
 def load_keys(warehouse: Warehouse, version: int | None = None) -> dict[tuple[int, int], frozenset[KeyParts]]:
     """Return the primary keys that each space has had since it was created, by (replicaset id, space id).
 
-    Rows of earlier releases name one key each; all of a space's rows together name its keys.
+    In rows of earlier releases, which have one key each, the keys of all rows of a space are taken together.
     """
     opened = warehouse.opened(TABLE, version)
     keys = "keys" if any(field.name == "keys" for field in opened.schema().fields) else "NULL AS keys"
@@ -106,14 +128,53 @@ def load_keys(warehouse: Warehouse, version: int | None = None) -> dict[tuple[in
 
 
 def load(warehouse: Warehouse, version: int | None = None) -> list[StoredSpace]:
-    """Return the spaces as they stand, or stood at a version of the table, without those that were dropped."""
-    newest = newest_of_each(warehouse.opened(TABLE, version), ("replicaset_id", "space_id"))
+    """Return the definitions of all spaces that are not dropped, now or at a version of the table."""
+    opened = warehouse.opened(TABLE, version)
+    newest = newest_of_each(opened, ("replicaset_id", "space_id"))
+    is_known = all(row.get("followed") is not None for row in newest if _is_refused_with_table(row))
+    earlier = {} if is_known else _followed_before(opened)
     return [
         StoredSpace(
             *(row["replicaset_id"], row["space_id"], row["state"], row["table_name"]),
             row["space_tuple"],
             dict(row["index_tuples"]),
+            _followed(row, earlier) if _is_refused_with_table(row) else None,
         )
         for row in newest
         if row["state"] != SpaceState.DROPPED
     ]
+
+
+def _is_refused_with_table(row: Mapping[str, Any]) -> bool:
+    return refusal_reason(row["state"]) is not None and row["table_name"] is not None
+
+
+def _followed(row: Mapping[str, Any], earlier: Mapping[tuple[int, int], Mapping[str, Any]]) -> Space | None:
+    """Return the definition of the rows of a refused space, also where an earlier release has not stored it."""
+    if row.get("followed") is not None:
+        return _space(row["followed"])
+    one = earlier.get((row["replicaset_id"], row["space_id"]))
+    if one is not None and one["table_name"] == row["table_name"]:
+        return _decoded(one)
+    return _decoded(row) if is_held(refusal_reason(row["state"]) or "") else None
+
+
+def _followed_before(opened: DeltaTable) -> dict[tuple[int, int], dict[str, Any]]:
+    """Return the last row of each space since its last drop by which it was followed, by (replicaset id, space id)."""
+    found: dict[tuple[int, int], dict[str, Any]] = {}
+    for row in answer(opened, "SELECT * FROM opened ORDER BY epoch"):
+        name = (row["replicaset_id"], row["space_id"])
+        if row["state"] == SpaceState.PRESENT:
+            found[name] = row
+        elif row["state"] == SpaceState.DROPPED:
+            found.pop(name, None)
+    return found
+
+
+def _decoded(row: Mapping[str, Any]) -> Space | None:
+    primary = dict(row["index_tuples"]).get(0)
+    try:
+        index = None if primary is None else fields_of(primary, "a row of _index")
+        return space_of(fields_of(row["space_tuple"], "a row of _space"), index)
+    except TupleError:
+        return None

@@ -1,4 +1,4 @@
-"""What an operator says of a warehouse: promote, demote, connect under its writer lock; disconnect at any time."""
+"""The operator's changes of a RID: promote, demote and connect under the writer lock, disconnect at any time."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from warehouse.newest_epoch import EPOCHS, last_epoch
 from warehouse.peers import DISCONNECT
 from warehouse.peers import connect as note_connection
 from warehouse.place import Place
-from warehouse.rid import RidChange, RidTable, fresh
+from warehouse.rid import RidChange, RidTable, new_ulid
 
 OUTSIDE = "outside"
-"""The peer of a disconnection that an operator notes: copies that no RID names."""
+"""The peer in the row of a disconnection that an operator notes: copies that no RID names."""
 
 
 def promote(place: Place, *, abandon_sync: bool = False) -> RidChange:
@@ -29,14 +29,14 @@ def promote(place: Place, *, abandon_sync: bool = False) -> RidChange:
     ----------
     place : Place
     abandon_sync : bool
-        Whether to abandon a sync into it that has not ended.
+        Whether to abandon an unfinished sync into this warehouse.
 
     Raises
     ------
     LockError
-        While it is written.
+        If a writer has the lock.
     RidStateError
-        In the middle of a sync that is not given up.
+        If a sync is unfinished, and is not abandoned.
 
     """
     with WriterLock(place, "jobs/rid.py promote"):
@@ -47,9 +47,9 @@ def promote(place: Place, *, abandon_sync: bool = False) -> RidChange:
         def change(node: Node) -> Node:
             node = operations.unlock(operations.lock(node))
             if abandon_sync and node.rid.incoming != EMPTY:
-                # A sync into an empty place that has brought no epoch has brought nothing.
-                node = operations.abandon_sync(node, fresh(), changed=epoch != last.epoch)
-            return operations.promote(node, fresh(), unconnected=_copied(table))
+                # A sync into an empty place that has copied no epoch has changed nothing.
+                node = operations.abandon_sync(node, new_ulid(), changed=epoch != last.epoch)
+            return operations.promote(node, new_ulid(), unconnected=_may_have_copies(table))
 
         return table.update("promote", epoch, change)
 
@@ -60,17 +60,17 @@ def demote(place: Place) -> RidChange:
     Raises
     ------
     LockError
-        While it is written.
+        If a writer has the lock.
     RidStateError
-        Where it has no RID.
+        If it has no RID.
 
     """
     with WriterLock(place, "jobs/rid.py demote") as lock:
         table = RidTable(place)
         if not table.last().number:
-            raise _no_rid(place)
+            raise _no_rid_error(place)
 
-        # From here on no writer that sleeps commits an epoch any more.
+        # After this, a sleeping writer cannot commit an epoch when it wakes.
         from warehouse.fence import take_number  # imports PySpark, which other commands of RIDs do without
 
         fence = take_number(place, lock.check) if place.has(EPOCHS) else None
@@ -88,19 +88,19 @@ def demote(place: Place) -> RidChange:
 def disconnect(place: Place) -> RidChange:
     """Note that copies of a warehouse are not connected any more.
 
-    The next data of a primary begin a new generation; a secondary is outdated. A writer may be at work.
+    The next data of a primary begin a new generation; a secondary becomes outdated. A writer may be running.
 
     Raises
     ------
     RidStateError
-        Where it has no RID.
+        If it has no RID.
 
     """
     table = RidTable(place)
     last = table.last()
     if not last.number:
-        raise _no_rid(place)
-    mark = fresh()
+        raise _no_rid_error(place)
+    mark = new_ulid()
     return table.update(
         DISCONNECT,
         last_epoch(place),
@@ -110,12 +110,12 @@ def disconnect(place: Place) -> RidChange:
 
 
 def connect(places: Sequence[Place]) -> list[RidChange]:
-    """Note that these warehouses are all that exist, and hold the same.
+    """Note that these warehouses are equal, and that no other copies exist.
 
     Raises
     ------
     LockError
-        While one of them is written.
+        If a writer has the lock of one of them.
     RidStateError
         Two of them differ, one is in a sync, or not exactly one is primary.
 
@@ -123,7 +123,7 @@ def connect(places: Sequence[Place]) -> list[RidChange]:
     with ExitStack() as stack:
         for place in places:
             if not RidTable(place).last().number:
-                raise _no_rid(place)
+                raise _no_rid_error(place)
             stack.enter_context(WriterLock(place, "jobs/rid.py connect"))
         sides = [side_of(place) for place in places]
         for side in sides:
@@ -132,7 +132,7 @@ def connect(places: Sequence[Place]) -> list[RidChange]:
         if len(primaries) != 1:
             named = ", ".join(primaries) or "none"
             raise RidStateError(
-                f"one of them must be primary, and there is {named}", advice="promote or demote"
+                f"exactly one of the warehouses must be primary, not {named}", advice="promote or demote"
             )
         roots = [place.root for place in places]
         return [
@@ -145,17 +145,17 @@ def _check_same(first: ComparedRid, other: ComparedRid) -> None:
     found = compare_warehouses(first, other)
     if found.verdict is not Verdict.SAME or first.epoch != other.epoch or other.node.rid.incoming != EMPTY:
         raise RidStateError(
-            "they do not hold the same; nothing was changed",
+            "the two warehouses differ; nothing was changed",
             first=first.name,
             other=other.name,
             advice=f"`aggregator rid compare {first.name} {other.name}`, then sync",
         )
 
 
-def _no_rid(place: Place) -> RidStateError:
-    return RidStateError("there is no RID", warehouse=place.root, advice="check the address of the warehouse")
+def _no_rid_error(place: Place) -> RidStateError:
+    return RidStateError("the warehouse has no RID", warehouse=place.root, advice="check its address")
 
 
-def _copied(table: RidTable) -> bool:
-    """Whether another place holds, or may hold, a copy: none of them is ever connected."""
+def _may_have_copies(table: RidTable) -> bool:
+    """Whether another place has, or may have, a copy of this warehouse."""
     return any(change.peer is not None for change in table.history())

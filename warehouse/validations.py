@@ -1,9 +1,8 @@
-"""`_validations`: the result of each expectation, appended run by run.
+"""`_validations`: the result of each expectation in each run of a validation.
 
-Appended without the writer's lock, by delta-rs: rows are only ever added, so appends of several processes do not meet;
-no batch reads or writes the table, no epoch names it, and it is never rolled back with a batch. So a validation waits
-for no lock, and changes nothing that it read. On a copy that is no primary nothing is written, since a sync
-would find a difference. Not here: what is expected (`observe.validation`).
+Rows are appended by delta-rs, without the writer lock: appends of several processes do not conflict, no batch reads or
+writes the table, no epoch names it, and it is never rolled back. To a warehouse that is not a primary nothing is
+written, since it would differ from its primary then. Not here: what is expected (`observe.validation`).
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ def may_write(place: Place) -> bool:
 
 
 def append(place: Place, run: str, moment: datetime, epoch: int, rows: Sequence[dict[str, Any]]) -> None:
-    """Add the results of a run, in one commit; the first one makes the table.
+    """Append the results of a run in one commit; create the table if there is none.
 
     Parameters
     ----------
     place : Place
     run : str
-        Its id.
+        The run's id.
     moment : datetime
-        When it began.
+        When the run began.
     epoch : int
-        Whose versions were looked at.
+        The epoch that was validated.
     rows : sequence of dict
         Table, expectation, holds, rows, unexpected, examples (JSON), error, source.
 

@@ -1,8 +1,8 @@
-"""`_vclock`: the last settled lsn of each instance, as rows that are appended when it moves.
+"""`_vclock`: the last settled lsn of each instance, one row per change of it; the row of the highest epoch is current.
 
-An append touches no file that is there already; the row of the highest epoch holds. The same numbers stand in
-`_epochs` in the replicasets' own ids; here they are in global ids, for SQL and for the inverse map (document 000,
-step 3). The aggregator's own component is that of replicaset 0.
+Rows are only appended, so that no existing file is written again. `_epochs` has the same lsns by the replica ids of
+each replicaset; here they are by global id, for SQL and for the inverse map (document 000, step 3). Replicaset 0 is the
+aggregator itself.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Component:
     ----------
     replicaset_id : int
     global_id : int or None
-        Null where the instance is not known: rows of a local space in a log without an instance.
+        Null if the instance is not known: rows of a local space in a log that names no instance.
     local_id : int or None
-        The component in the replicaset's own vclocks; 0 counts the changes of local spaces of `global_id` alone;
-        null is the aggregator's own.
+        The component of the replicaset's vclocks. 0 counts the changes of local spaces on the instance `global_id`;
+        null is the aggregator's own component.
     lsn : int
     epoch : int
 
@@ -51,6 +51,6 @@ def newest(rows: Iterable[Mapping[str, Any]]) -> list[Component]:
 
 
 def load(warehouse: Warehouse) -> list[Component]:
-    """Return the components that hold."""
+    """Return the current row of each component."""
     rows = newest_of_each(warehouse.opened(TABLE), ("replicaset_id", "global_id", "local_id"))
     return [Component(**row) for row in rows]

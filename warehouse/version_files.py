@@ -1,7 +1,7 @@
-"""The files by which two versions of a table differ, and their rows by range of the key.
+"""The files that only one of two versions of a table has, and their rows by range of the key.
 
-Files of a table never change, and a changed row's file is written again without it. So only files that are in one of
-two versions need to be read. Local and remote files, without Spark. Not here: what the rows are compared for
+A file of a table never changes; to change a row, its file is replaced by another one. So all changed rows are in files
+that only one of the two versions has. Reads local and remote files, without Spark. Not here: the comparison of the rows
 (`pipeline.node.changes`, `observe.change_feed`).
 """
 
@@ -20,18 +20,18 @@ from warehouse.data_files import FileKeys, keys_of, opened, read_groups
 from warehouse.place import Place
 
 RANGE_ROWS = 500_000
-"""About so many rows are compared at a time."""
+"""About how many rows are compared at a time."""
 
 _KEY = "_key"
 
 
 def files_at(place: Place, table: str, version: int) -> frozenset[str]:
-    """Return the files of a table at a version, relative to its folder.
+    """Return the paths of a table's files at a version, relative to its folder.
 
     Raises
     ------
     WarehouseError
-        The version is not there any more.
+        The version cannot be read any more.
 
     """
     try:
@@ -52,23 +52,25 @@ def ranges_of(
     columns: Sequence[str] | None = None,
     range_rows: int = RANGE_ROWS,
 ) -> Iterator[Iterator[tuple[pa.Table | None, pa.Table | None]]]:
-    """Yield the rows of the files that only one of two versions has, by range of the key: the old and the new ones.
+    """Yield (old rows, new rows) for each range of keys, from the files that only one of two versions has.
+
+    Old or new rows are None if no file may have keys of the range.
 
     Parameters
     ----------
     place : Place
     table : str
     before, after : frozenset of str
-        Files of two versions.
+        Files of the two versions.
     columns : sequence of str, optional
-        To read; by default all.
+        Columns to read, by default all; `_key` must be among them.
     range_rows : int
-        About so many rows are in a range.
+        About how many rows a range has.
 
     Raises
     ------
     WarehouseError
-        A file is gone.
+        A file was removed.
 
     """
     with ExitStack() as stack:
@@ -84,7 +86,7 @@ def ranges_of(
 
 
 def key_ranges(files: Sequence[FileKeys], rows: int) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """Yield ranges of keys, from the first on and before the second, that have about so many rows each."""
+    """Yield ranges [first key, end key) with about `rows` rows each; None means unbounded."""
     groups = sorted(
         (low, count)
         for file in files
@@ -104,12 +106,14 @@ def key_ranges(files: Sequence[FileKeys], rows: int) -> Iterator[tuple[bytes | N
 
 
 class _File:
+    """An open file of a table, with the key ranges of its row groups."""
+
     def __init__(self, stack: ExitStack, place: Place, table: str, path: str) -> None:
         self.parquet: pq.ParquetFile = stack.enter_context(opened(place, table, path))
         self.keys = keys_of(self.parquet, _KEY)
 
     def groups(self, low: bytes | None, high: bytes | None) -> list[int]:
-        """Return the row groups that may have keys of a range."""
+        """Return the numbers of the row groups that may have keys of a range."""
         found = []
         for number, (least, greatest) in enumerate(zip(self.keys.least, self.keys.greatest, strict=True)):
             is_below = low is not None and greatest is not None and greatest < low
@@ -122,7 +126,7 @@ class _File:
 def _rows(
     files: Sequence[_File], low: bytes | None, high: bytes | None, columns: Sequence[str] | None
 ) -> pa.Table | None:
-    """Return the rows of a range; None where no file may have one."""
+    """Return the rows with keys in [low, high); None if no file may have one."""
     parts = []
     for file in files:
         groups = file.groups(low, high)

@@ -1,8 +1,8 @@
-"""Views over the tables, as SQL that any Spark session can run: who wrote each row, and consistent cuts by epoch.
+"""SQL statements that create views: of who wrote each row, and of the tables as one epoch left them.
 
-Text only, so no Spark is needed to make it: `spark-sql -f`, beeline or a session runs it. Views lie in databases of
-their own, since every name without a leading `_` may be a space's: `<database>_views`, and `<database>_epoch_<n>` or
-`<database>_at_<label>` of each cut. Not here: which tables and epochs there are (`warehouse.newest_epoch`).
+Only text is made here, without Spark; `spark-sql -f`, beeline or a session runs it. The views are in databases of their
+own, since every name without a leading `_` may be a space's: `<database>_views`, and `<database>_epoch_<n>` or
+`<database>_at_<label>` per cut. Not here: which tables and epochs exist (`warehouse.newest_epoch`).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 WHO_WROTE = "who_wrote"
 
 OLD_VERSIONS = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
-"""Delta's setting that refuses versions by their age. Kept epochs name old versions of tables that are seldom written,
-whose files maintenance keeps: the setting must be false where the views of epochs are read."""
+"""The setting by which Delta refuses versions by their age. It must be false in a session that reads views of epochs:
+an epoch may name an old version of a seldom written table, whose files maintenance keeps."""
 
 
 def quoted(name: str) -> str:
-    """Return a name as SQL takes it, whatever it holds."""
+    """Return a name quoted for Spark's SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -27,7 +27,7 @@ def literal(text: str) -> str:
 
 
 def table_statements(root: str, database: str, tables: Sequence[str]) -> Iterator[str]:
-    """Yield the statements that register tables in a catalog that lacks them.
+    """Yield the statements that register tables in a catalog, if they are not registered yet.
 
     Parameters
     ----------
@@ -44,11 +44,11 @@ def table_statements(root: str, database: str, tables: Sequence[str]) -> Iterato
 
 
 def who_wrote_statements(database: str, spaces: Sequence[str]) -> Iterator[str]:
-    """Yield the view that names, for each row of each space's table, the instance and the replicaset it is from.
+    """Yield the statements of a view that names the instance and the replicaset from which each table's row comes.
 
-    Its columns: `space` (the table), `key`, `origin` (instance uuid, null where a snapshot did not say), `replicaset`
-    (the source that led it last), `replicaset_uuid`, `replicaset_id`, `global_id`, `lsn`, `timestamp`, `created`. A
-    row that a policy made of several versions has the last writer's, with minus the replicaset id in its table.
+    Its columns: `space` (the table), `key`, `origin` (instance uuid, null if a snapshot does not name it), `replicaset`
+    (the replicaset's last leader), `replicaset_uuid`, `replicaset_id`, `global_id`, `lsn`, `timestamp`, `created`. For
+    a row that a policy made of several versions (negative replicaset id in its table), they are the last writer's.
 
     Parameters
     ----------
@@ -87,16 +87,16 @@ def who_wrote_statements(database: str, spaces: Sequence[str]) -> Iterator[str]:
 
 
 def epoch_statements(root: str, database: str, cut: str, versions: Mapping[str, int]) -> Iterator[str]:
-    """Yield a database of views that together are what one batch left.
+    """Yield the statements of a database of views: one view per table, at its version in one epoch.
 
     Parameters
     ----------
     root, database : str
-        As `table_statements` takes them.
+        As in `table_statements`.
     cut : str
-        What the database of the views is called behind `<database>_`.
+        The views' database is named `<database>_<cut>`.
     versions : mapping of str to int
-        Table to its version, as the epoch names them. Spark takes no version but a literal, hence a view of each.
+        Table to its version in the epoch. Spark takes only literals as versions, so each table needs a view.
 
     """
     views = quoted(f"{database}_{cut}")

@@ -1,7 +1,7 @@
-"""The warehouse: where its Delta tables lie, and how they are opened.
+"""The warehouse: the paths of its Delta tables, and access to them with and without Spark.
 
-Paths only (`<location>/<database>.db/<table>`): no metastore is needed to write. `warehouse.catalog` makes the same
-tables known to SQL by name. Not here: what is written, and when (`pipeline`, `jobs`).
+A table is found by its path (`<location>/<database>.db/<table>`), so writing needs no metastore; `warehouse.catalog`
+registers the tables for SQL. Not here: what is written, and when (`pipeline`, `jobs`).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from warehouse.place import Place, place_of
 from warehouse.read import arrow_of, size_of
 
 TIMESTAMP_TYPE, TIMESTAMP_MICROS = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"
-"""Spark's own INT96 is read as nanoseconds by other readers, delta-rs among them: wrong before 1677 and after 2262."""
+"""Spark's default is INT96, which delta-rs and others read as nanoseconds: wrong before 1677 and after 2262."""
 
-READ_HERE = 16 * 2**20
-"""Bytes of a table's files up to which `Warehouse.read_own` reads it without Spark."""
+WITHOUT_SPARK_BYTES = 16 * 2**20
+"""`Warehouse.read_own` reads tables up to this size without Spark."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Warehouse:
     Parameters
     ----------
     spark : SparkSession or None
-        A session with Delta configured, for what is read in Spark.
+        A session with Delta configured; None if nothing is read with Spark.
     location : str
         Any Hadoop path.
     database : str
-        The tables lie in `<location>/<database>.db`.
+        The tables are in `<location>/<database>.db`.
 
     """
 
@@ -77,7 +77,7 @@ class Warehouse:
 
     @cached_property
     def place(self) -> Place:
-        """The same folder for delta-rs."""
+        """The same folder, for access without Spark."""
         return place_of(self.root)
 
     @cached_property
@@ -86,48 +86,48 @@ class Warehouse:
         return OpenTables(self.place)
 
     def path(self, table: str) -> str:
-        """Return where a table lies."""
+        """Return the path of a table."""
         return f"{self.root}/{table}"
 
     def exists(self, table: str) -> bool:
-        """Whether a Delta table lies at the table's path."""
+        """Whether the table exists."""
         return self.place.has(table)
 
     def delta(self, table: str) -> DeltaTable:
-        """Return Spark's handle of a table."""
+        """Return Spark's `DeltaTable` of a table."""
         return DeltaTable.forPath(self.session, self.path(table))
 
     def read(self, table: str, version: int | None = None) -> DataFrame:
-        """Return a table, at a version or as it is now."""
+        """Read a table with Spark, at a version or at the newest one."""
         reader = self.session.read.format("delta")
         if version is not None:
             reader = reader.option("versionAsOf", version)
         return reader.load(self.path(table))
 
     def read_own(self, table: str, version: int | None = None) -> DataFrame:
-        """Return a system table, at a version or as it is now.
+        """Return a system table as a data frame, at a version or at the newest one.
 
-        Few bytes are read here and handed to Spark: that takes a tenth of the time in which Spark opens a table.
+        A small table is read without Spark, which takes a tenth of the time in which Spark opens a table.
         """
         opened = self.opened(table, version)
-        if size_of(opened) > READ_HERE:
+        if size_of(opened) > WITHOUT_SPARK_BYTES:
             return self.read(table, version)
         schema = columns_of(opened)
         rows = arrow_of(opened, to_arrow_schema(schema, timezone="UTC"))
         return self.session.createDataFrame(rows, schema)
 
     def opened(self, table: str, version: int | None = None) -> OpenTable:
-        """Return a table for `warehouse.read`, at a version or as it is now.
+        """Open a table for `warehouse.read`, at a version or at the newest one.
 
         Raises
         ------
         WarehouseError
-            Where it is not there.
+            If the table does not exist.
         LockError
-            It is read as it is now for a writer, and another writer has committed to it.
+            If this is the writer's warehouse, and another writer has committed to the table.
 
         """
-        # Nobody else changes what the writer has open; for a reader, a table may be replaced by a copy at any time.
+        # Only a writer may keep tables open: for a reader, a copy may replace a table at any time.
         is_writer = self.open_tables.fence is not None
         found = (
             self.open_tables.read(table) if is_writer and version is None else self.place.open(table, version)
@@ -137,11 +137,11 @@ class Warehouse:
         return found
 
     def create(self, table: str, schema: StructType, comment: str | None = None) -> None:
-        """Create an empty table where none is."""
+        """Create an empty table if there is none."""
         write.create(self.place, table, schema, comment)
 
     def create_system_tables(self) -> None:
-        """Create what every warehouse has and this one lacks."""
+        """Create the system tables that do not exist yet."""
         for name, schema in SYSTEM_TABLES.items():
             self.create(name, schema)
 
@@ -150,14 +150,14 @@ class Warehouse:
         return self.place.tables()
 
     def version(self, table: str) -> int:
-        """Return the table's latest version, as its log says.
+        """Return the table's newest version.
 
-        Never by looking for the files behind a version that is known: cleaning may have removed those in between.
+        It is listed anew: cleaning may have removed the commits right after a version that is known.
         """
         return int(self.opened(table).version())
 
     def property(self, table: str, name: str) -> str | None:
-        """Return a property of the table as it is now, None where it is not set."""
+        """Return the current value of a table's property, None if it is not set."""
         found: str | None = self.opened(table).metadata().configuration.get(name)
         return found
 
@@ -166,16 +166,16 @@ class Warehouse:
         write.append(self.place, table, write.arrow_rows(table, rows))
 
     def drop(self, table: str) -> None:
-        """Remove a table with its files. Only for one that no epoch names."""
+        """Remove a table with its files; only for tables that no epoch names."""
         fence = self.open_tables.fence
         if fence is not None:
-            fence.holds()
+            fence.check_lock()
             fence.forget(table)
         self.place.fs.delete_dir(self.place.at(table))
         self.open_tables.forget(table)
 
     def hadoop_file(self, path: str) -> tuple[Any, Any]:
-        """Return a path as Hadoop's file system and path."""
+        """Return Hadoop's `FileSystem` and `Path` objects for a path."""
         jvm = self.session.sparkContext._jvm
         if jvm is None:
             raise WarehouseError("the Spark session has no JVM", advice="use a classic Spark session")

@@ -1,6 +1,6 @@
-"""Creates tables, and appends rows of this process in one commit, by delta-rs: in hundredths of a second.
+"""Creates tables, and appends rows to them in one commit, by delta-rs: in hundredths of a second.
 
-Not here: files that tasks have written (`warehouse.commits`).
+Not here: commits of files that tasks have written (`warehouse.commits`).
 """
 
 from __future__ import annotations
@@ -21,37 +21,30 @@ from schemas.tables import SYSTEM_TABLES
 from warehouse.place import Place
 
 MARK = "tarantool-aggregator"
-"""The user metadata of every commit of ours."""
+"""The `userMetadata` of every commit of the aggregator."""
 
 OURS = CommitProperties(custom_metadata={"userMetadata": MARK})
 
 OWN_FEATURES = frozenset({"appendOnly", "changeDataFeed", "invariants", "variantType"})
-"""What our tables ask of who writes them. What else users turn on is Spark's to keep."""
+"""The features of Delta that files written by the aggregator support."""
 
 
 def schema_of(table: str) -> pa.Schema:
-    """Return the columns of a system table as Arrow's; times are UTC."""
+    """Return the Arrow schema of a system table; times are UTC."""
     return to_arrow_schema(SYSTEM_TABLES[table], timezone="UTC")
 
 
 def arrow_rows(table: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Return rows with all columns of a system table; null where a row does not name one."""
+    """Return rows of a system table as an Arrow table; a column that a row lacks is null."""
     schema = schema_of(table)
-    held = list(rows)
-    return pa.table({f.name: pa.array([row.get(f.name) for row in held], f.type) for f in schema}, schema)
+    given = list(rows)
+    return pa.table({f.name: pa.array([row.get(f.name) for row in given], f.type) for f in schema}, schema)
 
 
 def create(place: Place, table: str, schema: StructType, comment: str | None = None) -> None:
-    """Create an empty table where none is.
-
-    Raises
-    ------
-    WarehouseError
-        Where it cannot be written.
-
-    """
-    with _reported(place, table, "the table cannot be made"):
-        if place.has(table):  # `create` would read its log
+    """Create an empty table if there is none; raise WarehouseError if that fails."""
+    with _delta_errors(place, table, "the table cannot be created"):
+        if place.has(table):  # cheaper than `DeltaTable.create`, which reads the log of an existing table
             return
         DeltaTable.create(
             place.uri(table),
@@ -71,22 +64,23 @@ def append(place: Place, table: str, rows: pa.Table) -> None:
     place : Place
     table : str
     rows : pyarrow.Table
-        Exactly its columns, in any order; variants as PySpark has them.
+        Exactly the table's columns, in any order; variants as in PySpark's Arrow schema.
 
     Raises
     ------
     WarehouseError
-        Where the table is not there, has other columns, or cannot be written.
+        If the table does not exist, has other columns, or cannot be written.
 
     """
-    with _reported(place, table, "the table cannot be written"):
+    with _delta_errors(place, table, "the table cannot be written"):
         opened = DeltaTable(place.uri(table))
-        wanted = _fitted(opened, table, rows)
+        wanted = _cast_to_table(opened, table, rows)
         write_deltalake(opened, wanted, mode="append", commit_properties=OURS)
 
 
 @contextmanager
-def _reported(place: Place, table: str, what: str) -> Iterator[None]:
+def _delta_errors(place: Place, table: str, what: str) -> Iterator[None]:
+    """Raise errors of Delta and of the store as WarehouseError."""
     try:
         yield
     except TableNotFoundError as error:
@@ -95,17 +89,17 @@ def _reported(place: Place, table: str, what: str) -> Iterator[None]:
         raise WarehouseError(f"{what}: {error}", table=table) from error
 
 
-def _fitted(opened: DeltaTable, table: str, rows: pa.Table) -> pa.Table:
-    """Return rows with the types and the order of a table's columns; they must have these columns and no others."""
+def _cast_to_table(opened: DeltaTable, table: str, rows: pa.Table) -> pa.Table:
+    """Return rows with the types and the order of a table's columns; raise WarehouseError if columns differ."""
     schema = pa.schema(opened.schema().to_arrow())
     if set(schema.names) != set(rows.column_names):
         differ = ", ".join(sorted(set(schema.names) ^ set(rows.column_names)))
-        raise WarehouseError("the table and the rows have other columns", table=table, columns=differ)
-    return pa.table([_fitting(rows[field.name], field.type) for field in schema], schema)
+        raise WarehouseError("the rows do not have the table's columns", table=table, columns=differ)
+    return pa.table([_cast_column(rows[field.name], field.type) for field in schema], schema)
 
 
-def _fitting(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Return a column as a type; what lies under the nulls of a variant is nothing there, and null before."""
+def _cast_column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Return a column cast to a type; the fields of a null variant become empty bytes instead of nulls."""
     if not pa.types.is_struct(kind) or column.type == kind:
         return column.cast(kind)
     whole = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)

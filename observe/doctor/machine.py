@@ -91,10 +91,16 @@ class MachineFacts:
 
 def check_machine(facts: MachineFacts) -> list[Finding]:
     """Return the findings about a machine."""
-    return [_python(facts), _java(facts), *_spark(facts), _memory(facts), *_disks(facts.disks)]
+    return [
+        _check_python(facts),
+        _check_java(facts),
+        *_check_spark(facts),
+        _check_memory(facts),
+        *_check_disks(facts.disks),
+    ]
 
 
-def _python(facts: MachineFacts) -> Finding:
+def _check_python(facts: MachineFacts) -> Finding:
     shown = ".".join(map(str, facts.python))
     if facts.python[:2] != (3, 11):
         return fail(
@@ -106,7 +112,7 @@ def _python(facts: MachineFacts) -> Finding:
     return ok("python", "python", shown)
 
 
-def _java(facts: MachineFacts) -> Finding:
+def _check_java(facts: MachineFacts) -> Finding:
     advice = f"install Java {JAVA}, or set JAVA_HOME to one"
     if facts.java is None:
         return fail("java_missing", "java", "there is no java on the PATH, and JAVA_HOME names none", advice)
@@ -117,7 +123,7 @@ def _java(facts: MachineFacts) -> Finding:
     return ok("java", "java", f"{facts.java_version} ({facts.java})")
 
 
-def _spark(facts: MachineFacts) -> Iterator[Finding]:
+def _check_spark(facts: MachineFacts) -> Iterator[Finding]:
     if facts.pyspark is None or facts.delta is None:
         missing = [
             name
@@ -149,7 +155,7 @@ def _spark(facts: MachineFacts) -> Iterator[Finding]:
         )
 
 
-def _memory(facts: MachineFacts) -> Finding:
+def _check_memory(facts: MachineFacts) -> Finding:
     needed = COPIES * facts.local_bytes + facts.spark_memory_bytes
     text = (
         f"the driver may need {size(needed)}: {COPIES} times local_bytes and {size(facts.spark_memory_bytes)} of "
@@ -163,7 +169,7 @@ def _memory(facts: MachineFacts) -> Finding:
     return ok("memory", "memory", text)
 
 
-def _disks(disks: Sequence[Disk]) -> Iterator[Finding]:
+def _check_disks(disks: Sequence[Disk]) -> Iterator[Finding]:
     for disk in disks:
         text = f"{size(disk.free_bytes)} free at {disk.path}"
         advice = "free disk space there, or name another folder"

@@ -156,18 +156,20 @@ def check_sources(
     for source in sources:
         wants_snapshot = starts_with_snapshot and source.replicaset not in settled
         own_findings = list(
-            _source(source, settled.get(source.replicaset or "", {}), wants_snapshot=wants_snapshot)
+            _check_source(source, settled.get(source.replicaset or "", {}), wants_snapshot=wants_snapshot)
         )
         if source.name in unfollowed and not any(finding.level == "fail" for finding in own_findings):
             text = f"it is not followed: {unfollowed[source.name]}"
             own_findings.append(fail("source_not_followed", f"source {source.name}", text, "see the message"))
         findings += own_findings
-    findings += _shared_instances(sources)
+    findings += _check_shared_instances(sources)
     findings += [_start_finding(position) for position in positions]
     return findings
 
 
-def _source(source: SourceFacts, settled: Mapping[int, int], *, wants_snapshot: bool) -> Iterator[Finding]:
+def _check_source(
+    source: SourceFacts, settled: Mapping[int, int], *, wants_snapshot: bool
+) -> Iterator[Finding]:
     subject = f"source {source.name}"
     if source.awaits_daemon:
         text = f"the daemon has not begun the spool {source.path} yet, so a run has nothing to read there"
@@ -197,9 +199,9 @@ def _source(source: SourceFacts, settled: Mapping[int, int], *, wants_snapshot: 
         f"{'spool, ' if source.is_spool else ''}{source.snapshots} snapshots, {source.logs} logs up to {{{shown}}}, "
         f"Tarantool {source.server or 'unknown'}, replicaset {source.replicaset or 'unknown'}",
     )
-    yield from _identity(source, subject)
+    yield from _check_identity(source, subject)
     begin = (source.snapshot_vclock or {}) if wants_snapshot else {}
-    yield from _completeness(source, subject, joined(settled, begin))
+    yield from _check_completeness(source, subject, joined(settled, begin))
     if not source.logs:
         yield warn(
             "no_logs",
@@ -214,10 +216,10 @@ def _source(source: SourceFacts, settled: Mapping[int, int], *, wants_snapshot: 
             "there is no complete snapshot to begin with",
             "box.snapshot() on the server, or start: logs",
         )
-    yield from _clock(source, subject)
+    yield from _check_clock(source, subject)
 
 
-def _identity(source: SourceFacts, subject: str) -> Iterator[Finding]:
+def _check_identity(source: SourceFacts, subject: str) -> Iterator[Finding]:
     if source.strangers is not None:
         yield fail(
             "mixed_replicasets",
@@ -235,7 +237,7 @@ def _identity(source: SourceFacts, subject: str) -> Iterator[Finding]:
         yield fail(name, subject, source.identity_error, advice)
 
 
-def _completeness(source: SourceFacts, subject: str, settled: Mapping[int, int]) -> Iterator[Finding]:
+def _check_completeness(source: SourceFacts, subject: str, settled: Mapping[int, int]) -> Iterator[Finding]:
     if source.spool_error is not None:
         yield fail("spool_damaged", subject, source.spool_error, "begin a new spool: move this folder away")
     elif source.tail_error is not None:
@@ -259,7 +261,7 @@ def _completeness(source: SourceFacts, subject: str, settled: Mapping[int, int])
         )
 
 
-def _clock(source: SourceFacts, subject: str) -> Iterator[Finding]:
+def _check_clock(source: SourceFacts, subject: str) -> Iterator[Finding]:
     ahead = 0.0 if source.newest is None else source.newest - source.now
     if ahead > AHEAD_SECONDS:
         yield warn(
@@ -270,7 +272,7 @@ def _clock(source: SourceFacts, subject: str) -> Iterator[Finding]:
         )
 
 
-def _shared_instances(sources: Sequence[SourceFacts]) -> Iterator[Finding]:
+def _check_shared_instances(sources: Sequence[SourceFacts]) -> Iterator[Finding]:
     seen: dict[str, str] = {}
     for source in sources:
         for uuid in source.instances if not source.is_spool else ():

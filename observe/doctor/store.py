@@ -1,4 +1,4 @@
-"""Checks the warehouse's location and tables: whether this release can write them, and who else does. No I/O."""
+"""Checks the warehouse's location and tables: whether this release can write them, and who has the lock. No I/O."""
 
 from __future__ import annotations
 
@@ -58,8 +58,6 @@ class TableFacts:
     rid : str or None
         The RID (generation and role of the warehouse, docs/rid.md) as text; None without one.
     is_primary : bool
-    crashed : bool
-        Whether the last writer was killed.
     allocation : str or None
         How the global ids were allocated (`cluster.allocation` of the configuration).
     checkpoint_error : str or None
@@ -80,7 +78,6 @@ class TableFacts:
     ahead: tuple[str, ...] = ()
     rid: str | None = None
     is_primary: bool = True
-    crashed: bool = False
     allocation: str | None = None
     checkpoint_error: str | None = None
     has_checkpoint: bool = False
@@ -153,10 +150,11 @@ def check_tables(facts: TableFacts, allocation: str) -> Iterator[Finding]:
             f"global ids were allocated by {facts.allocation!r}, the configuration says {allocation!r}",
             f"set cluster.allocation to {facts.allocation}",
         )
-    yield from _state(facts)
+    yield from _check_state(facts)
 
 
-def _state(facts: TableFacts) -> Iterator[Finding]:
+def _check_state(facts: TableFacts) -> Iterator[Finding]:
+    """Yield the findings about the RID, the checkpoint, an unfinished batch, gaps, and rows in no table."""
     if facts.rid is not None:
         text = f"{'primary' if facts.is_primary else 'secondary'}, {facts.rid}"
         if facts.is_primary:

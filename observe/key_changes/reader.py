@@ -9,15 +9,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from observe.log_rows.catalog import LoggedSpace
+from observe.key_changes.definitions import SpaceDefinitions, definitions_of
 from observe.log_rows.row_filter import is_same_value
-from schemas.errors import ConfigurationError, TupleError, UnsupportedError, WarehouseError
+from schemas.errors import ConfigurationError, WarehouseError
 from schemas.iproto import SystemSpace
-from schemas.space import KeyPart, faulty_space, space_of
+from schemas.names import exact_table
 from schemas.states import RowState
 from schemas.system_tuples import unpacked
 from udfs.before_replace.row import decode
-from udfs.keys.key_patterns import Value, key_pattern, leads
+from udfs.keys.key_patterns import Value, begins_with_key, key_pattern
 from udfs.operations.tuple_format import format_of
 from udfs.operations.update_rules import LATEST, rules_of
 from udfs.versions.fold_state import Fold
@@ -26,90 +26,6 @@ from warehouse.newest_epoch import EPOCHS
 from warehouse.place import Place
 from warehouse.read import answer, newest
 from warehouse.removed_changes import cleaned_replicasets
-
-
-@dataclass(frozen=True)
-class SpaceDefinitions:
-    """All definitions of the spaces that a name means, in all replicasets and epochs.
-
-    Parameters
-    ----------
-    names : frozenset of str
-        Names of the space over time, as in `_changelog`.
-    tables : frozenset of str
-        Tables to which the rows of the space were written.
-    others : frozenset of str
-        Names of all other spaces.
-    versions : tuple
-        (epoch, replicaset id, space id, definition), the oldest first.
-
-    """
-
-    names: frozenset[str]
-    tables: frozenset[str]
-    others: frozenset[str]
-    versions: tuple[tuple[int, int, int, LoggedSpace], ...]
-
-    def definition_at(self, epoch: int, replicaset_id: int, space_id: int | None) -> LoggedSpace | None:
-        """Return the definition of a replicaset's space id at an epoch, or else its first one; None without any."""
-        definitions = [
-            (since, definition)
-            for since, replicaset, space, definition in self.versions
-            if (replicaset, space) == (replicaset_id, space_id)
-        ]
-        before = [definition for since, definition in definitions if since <= epoch]
-        return before[-1] if before else definitions[0][1] if definitions else None
-
-    def has(self, replicaset_id: int, space_id: int | None, name: str | None) -> bool:
-        """Return whether a row of `_changelog` with these ids and this name belongs to the space.
-
-        A name that existed only within one batch is in no row of `_schema`; then the space id decides.
-        """
-        return name in self.names or ((replicaset_id, space_id) in self.ids and name not in self.others)
-
-    @property
-    def ids(self) -> set[tuple[int, int]]:
-        """The (replicaset id, space id) of all definitions."""
-        return {(replicaset, space) for _, replicaset, space, _ in self.versions}
-
-    @property
-    def keys(self) -> set[tuple[KeyPart, ...]]:
-        """The primary keys of all definitions."""
-        primary_keys = (definition.space.primary_key for _, _, _, definition in self.versions)
-        return {key for key in primary_keys if key}
-
-
-def definitions_of(rows: Iterable[Mapping[str, Any]], name: str) -> SpaceDefinitions:
-    """Return the definitions of the space with a name.
-
-    Parameters
-    ----------
-    rows : iterable of mapping
-        Rows of `_schema`.
-    name : str
-        Name of the space or of its table.
-
-    """
-    all_rows = sorted(rows, key=lambda row: int(row["epoch"]))
-    tables = {row["table_name"] for row in all_rows if name in (row["name"], row["table_name"])} - {None}
-    of_space = [row for row in all_rows if row["name"] == name or row["table_name"] in tables]
-    versions = tuple(
-        (int(row["epoch"]), int(row["replicaset_id"]), int(row["space_id"]), _definition(row))
-        for row in of_space
-        if row["space_tuple"] is not None
-    )
-    names = frozenset(row["name"] for row in of_space)
-    others = frozenset(row["name"] for row in all_rows) - names
-    return SpaceDefinitions(names, frozenset(tables), others, versions)
-
-
-def _definition(row: Mapping[str, Any]) -> LoggedSpace:
-    fields, indexes = unpacked(row["space_tuple"]), dict(row["index_tuples"] or ())
-    try:
-        return LoggedSpace(space_of(fields, unpacked(indexes[0]) if 0 in indexes else None))
-    except (TupleError, UnsupportedError) as error:
-        return LoggedSpace(faulty_space(fields, error.reason))
-
 
 Row = Mapping[str, Any]
 
@@ -227,7 +143,9 @@ class KeyChangesReader:
             There is no such space, or its primary key has another number of parts.
 
         """
-        space = definitions_of(self.ask("_schema", "SELECT * FROM opened"), name)
+        ends = self._ends()
+        drops = {(row["epoch"], row["replicaset_id"], row["of"]) for row in ends if row["type"] == "DROP"}
+        space = definitions_of(self.ask("_schema", "SELECT * FROM opened"), name, drops)
         if not space.versions:
             raise ConfigurationError(f"no replicaset has a space {name!r}", advice="see _schema.name")
         if not any(len(parts) == len(values) for parts in space.keys):
@@ -237,14 +155,14 @@ class KeyChangesReader:
                 advice="write the key as JSON: '[1, \"a\"]'",
             )
         members = self.ask("_cluster", "SELECT global_id, uuid, replicaset_id, replicaset_uuid FROM opened")
-        rows = [*self._changes(space, values), *self._truncations(space)]
+        rows = [*self._changes(space, values), *filter(space.ends, ends)]
         changes = [*_with_tuples(space, sorted(rows, key=_position))]
         return KeyHistory(
             space=space,
             changes=self._with_transactions(changes),
             decisions=self._rows_of_key(space, values, "_conflicts", "coalesce(winner_tuple, loser_tuple)"),
             versions=_newest_of_each(self._rows_of_key(space, values, "_versions", "tuple")),
-            winner=self._winner(space, values, changes),
+            winner=self._winner(space, values),
             instances={row["global_id"]: row["uuid"] for row in members},
             replicasets={row["replicaset_id"]: row["replicaset_uuid"] for row in members},
             cleaned=cleaned_replicasets(self._place),
@@ -260,21 +178,18 @@ class KeyChangesReader:
         return [
             row
             for row in rows
-            if space.has(row["replicaset_id"], row["space_id"], row["space"])
-            and (row["type"] == "DELETE_RANGE" or _is_about(row, space, values))
+            if space.has(row) and (row["type"] == "DELETE_RANGE" or _is_about(row, space, values))
         ]
 
-    def _truncations(self, space: SpaceDefinitions) -> list[dict[str, Any]]:
-        """Return the rows that truncated or dropped the space."""
+    def _ends(self) -> list[dict[str, Any]]:
+        """Return the rows that truncated or dropped a space; `of` is its id."""
         truncate, drop = int(SystemSpace.TRUNCATE), int(SystemSpace.SPACE)
         where = f"(space_id = {truncate} OR (space_id = {drop} AND type = 'DELETE')) AND state = '{RowState.COMMITTED}'"
         rows = self.ask("_changelog", f"SELECT {self._columns()} FROM opened WHERE {where}")
         return [
-            {**row, "type": "TRUNCATE" if row["space_id"] == truncate else "DROP"}
+            {**row, "type": "TRUNCATE" if row["space_id"] == truncate else "DROP", "of": unpacked(data)[0]}
             for row in rows
-            if (data := row["key"] or row["tuple"]) is not None
-            and not row["file"].endswith(".snap")
-            and (row["replicaset_id"], unpacked(data)[0]) in space.ids
+            if (data := row["key"] or row["tuple"]) is not None and not row["file"].endswith(".snap")
         ]
 
     def _with_transactions(self, changes: Sequence[KeyChange]) -> list[KeyChange]:
@@ -309,31 +224,32 @@ class KeyChangesReader:
     ) -> list[dict[str, Any]]:
         """Return the rows of a table whose column `key` has a canonical key, the oldest first."""
         is_space = f"space IN ({_texts(space.tables)})"
-        patterns = [key_pattern(values, parts) for parts in space.keys if len(parts) == len(values)]
-        is_key = " OR ".join(f"regexp_like(encode(key, 'hex'), {_text(one or '')})" for one in patterns)
+        is_key = _of_key("key", space, values)
         query = f"SELECT *, {tuples} AS shown FROM opened WHERE {is_space} AND ({is_key}) ORDER BY epoch"
         return [row for row in self.ask(table, query) if _has_values(row["key"], values)]
 
-    def _winner(
-        self, space: SpaceDefinitions, values: Sequence[Value], changes: Sequence[KeyChange]
-    ) -> dict[str, Any] | None:
-        """Return the key's row of the space's table; it has the lsn of one of the changes."""
-        lsns = _numbers(change.row["lsn"] for change in changes if change.row["lsn"] is not None)
-        if not lsns:
-            return None
-        where = f"_lsn IN ({lsns})"
+    def _winner(self, space: SpaceDefinitions, values: Sequence[Value]) -> dict[str, Any] | None:
+        """Return the key's row of the space's table, of a masked one with what its readers do not see."""
+        where = _of_key("_key", space, values)
         query = f"SELECT _key, _tuple, _global_id, _replicaset_id, _lsn, _timestamp FROM opened WHERE {where}"
         for table in sorted(space.tables & self._versions.keys()):
-            for row in self.ask(table, query):
+            exact = exact_table(table)
+            for row in self.ask(exact if exact in self._versions else table, query):
                 if _has_values(row["_key"], values):
                     return row
         return None
 
 
+def _of_key(column: str, space: SpaceDefinitions, values: Sequence[Value]) -> str:
+    """Return an SQL condition that all rows with a canonical key in a column fulfil."""
+    patterns = [key_pattern(values, parts) for parts in space.keys if len(parts) == len(values)]
+    return " OR ".join(f"regexp_like(encode({column}, 'hex'), {_text(one or '')})" for one in patterns)
+
+
 def _condition(values: Sequence[Value], parts: Sequence[Any]) -> str:
     """Return an SQL condition that all rows about a key fulfil; some other rows may fulfil it too."""
     pattern = _text(key_pattern(values, parts) or "")
-    if leads(parts):
+    if begins_with_key(parts):
         return f"regexp_like(encode(coalesce(key, tuple), 'hex'), {pattern}) OR type = 'DELETE_RANGE'"
     return f"key IS NULL OR regexp_like(encode(key, 'hex'), {pattern})"
 
@@ -365,11 +281,13 @@ def _has_values(key: bytes, values: Sequence[Value]) -> bool:
 def _is_about(row: Row, space: SpaceDefinitions, values: Sequence[Value]) -> bool:
     if row["key"] is not None:
         return _has_values(row["key"], values)
-    definition = space.definition_at(row["epoch"], row["replicaset_id"], row["space_id"])
-    if definition is None or row["tuple"] is None:
+    if row["tuple"] is None:
         return False
-    parts = definition.values_in(row["tuple"])
-    return parts is not None and len(parts) == len(values) and all(map(is_same_value, parts, values))
+    found = (one.values_in(row["tuple"]) for one in space.definitions_from(row))
+    return any(
+        parts is not None and len(parts) == len(values) and all(map(is_same_value, parts, values))
+        for parts in found
+    )
 
 
 def _position(row: Row) -> tuple[int, ...]:
@@ -389,14 +307,15 @@ def _with_tuples(space: SpaceDefinitions, rows: Sequence[Row]) -> Iterator[KeyCh
         definition = space.definition_at(row["epoch"], row["replicaset_id"], row["space_id"])
         rules = LATEST if row.get(_VERSION) is None else rules_of(row[_VERSION])
         formats.append(format_of((definition or space.versions[-1][3]).space, rules))
-    folds: dict[tuple[int, Any], Fold] = {}
+    folds: dict[tuple[tuple[int, int | None], Any], Fold] = {}
     for index, row in enumerate(rows):
         definition = space.definition_at(row["epoch"], row["replicaset_id"], row["space_id"])
         exact_key = None if definition is None else definition.key_of(row["key"], row["tuple"])
-        key_fold = folds.setdefault((row["replicaset_id"], exact_key), Fold(formats))
+        ids = row["replicaset_id"], row.get("of", row["space_id"])
+        key_fold = folds.setdefault((ids, exact_key), Fold(formats))
         if row["type"] in _ALL_KEYS:
-            for (replicaset_id, _), fold in folds.items():
-                if replicaset_id == row["replicaset_id"]:
+            for (own, _), fold in folds.items():
+                if own == ids:
                     fold.start(None, is_unfit=row["type"] == "DELETE_RANGE")
         elif row["state"] == RowState.COMMITTED and row["type"] in _ONE_KEY:
             data = (row["tuple"], row["operations"], row["index_base"])

@@ -24,7 +24,7 @@ from openlineage.client.facet_v2 import (
     symlinks_dataset,
 )
 
-from sources.xlog.directory.offset import Entry
+from sources.xlog.directory.offset import OffsetEntry
 
 PRODUCER = "urn:tarantool-aggregator"
 """URI of the producer of the events."""
@@ -81,13 +81,13 @@ def dataset_name(uri: str) -> tuple[str, str]:
 
 
 def inputs_between(
-    start: Mapping[str, Entry], end: Mapping[str, Entry], sources: Mapping[str, str]
+    start: Mapping[str, OffsetEntry], end: Mapping[str, OffsetEntry], sources: Mapping[str, str]
 ) -> list[InputDataset]:
     """Return the sources that a batch read.
 
     Parameters
     ----------
-    start, end : mapping of str to Entry
+    start, end : mapping of str to OffsetEntry
         Offsets by replicaset uuid.
     sources : mapping of str to str
         The path of each source.

@@ -254,4 +254,15 @@ class LogCatalog:
             space = space_of(fields, None if primary is None else unpacked(primary))
         except (TupleError, UnsupportedError) as error:
             space = faulty_space(fields, error.reason)
-        self._spaces[number] = LoggedSpace(space)
+        before, self._spaces[number] = self._spaces.get(number), LoggedSpace(space)
+        if before is not None and before.space.primary_key != space.primary_key:
+            self._rekey(number, self._spaces[number])
+
+    def _rekey(self, space_id: int, definition: LoggedSpace) -> None:
+        """Store the tuples of a space under another primary key; without one they are gone."""
+        held = [data for place, data in self._tuples.items() if place[0] == space_id and data is not None]
+        self._forget(space_id)
+        for data in held:
+            key = definition.key_of(None, data)
+            if key is not None:
+                self._tuples[space_id, key] = data

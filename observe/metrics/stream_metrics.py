@@ -46,22 +46,22 @@ from warehouse.peers import PeerState
 
 @dataclass(frozen=True)
 class TriggerReport:
-    """Spark's report of one trigger of the stream, with or without a batch.
+    """Spark's progress event after one trigger, which may have had no batch.
 
     Parameters
     ----------
     query_id : str
-        As in `_epochs`.
+        Spark's id of the streaming query, as in `_epochs`.
     batch_id : int
+        Spark's number of the batch; -1 for an idle trigger.
     phases : mapping of str to float
-        Spark's `durationMs`, in seconds; `triggerExecution` is the total.
+        Spark's `durationMs`: phase to seconds; `triggerExecution` is the total.
     leaders : frozenset of str
         The leader (the source that is read now) of each replicaset.
     unread_bytes : mapping of str to int
-        For each leader that is being read in its last file, the number of bytes behind the position.
+        Leader to the number of unread bytes in its newest file; without leaders that still read an earlier file.
     waiting_since : mapping of str to float
-        For each leader that has reached a marker and waits for the other replicasets, the time of the marker in its
-        log, in seconds since 1970.
+        Leader to the time of the marker at which it waits for the other replicasets, in seconds since 1970.
 
     """
 
@@ -180,7 +180,7 @@ class StreamMetrics(Collector):
     is_lock_held : callable
         Returns whether this job has the writer lock.
     peers : callable
-        Returns the states of the warehouse's standby copies.
+        Returns the state of each standby copy of the warehouse.
 
     """
 

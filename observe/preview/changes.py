@@ -57,7 +57,7 @@ _TABLES = {
     TableChange.REWRITE: (Sign.CHANGED, "table_rewritten", "is written again: its columns change"),
 }
 _EFFECTS = {
-    "policies": "rows that come from now on; `aggregator rebuild SPACE` decides the others by it",
+    "policies": "rows that come from now on; `aggregator rebuild SPACE` applies it to the other rows",
     "masks": "all rows, before the first batch",
     "types": "tables that are made from now on, and those whose columns it changes are written again",
     "spaces": "rows that come from now on",

@@ -115,7 +115,7 @@ class SortedVersions:
         return len(self.hashes)
 
     def range_of(self, after: bytes | None, last: bytes | None) -> tuple[int, int]:
-        """Return the indexes (begin, end) of the versions behind the bound `after`, up to the bound `last` inclusive.
+        """Return the indexes (begin, end) of the versions after the bound `after`, up to the bound `last` inclusive.
 
         Parameters
         ----------

@@ -18,6 +18,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -105,6 +106,15 @@ class ReadRateLimit:
             await asyncio.sleep(max(0.0, self._next_read_at - now))
 
 
+class _ComparedPage(NamedTuple):
+    """A page's number of rows and of bytes, its last canonical key (None if it is empty), and the keys that differ."""
+
+    rows: int
+    size: int
+    last: bytes | None
+    differing: Sequence[bytes] = ()
+
+
 class SpaceComparison:
     """Compares one space with a server.
 
@@ -166,31 +176,30 @@ class SpaceComparison:
     async def _compare_pages(self, versions: SortedVersions) -> list[bytes]:
         """Compare all pages of the space once, and return the keys that differ."""
         suspects: dict[bytes, None] = {}
-        after, limit, size = None, FIRST_ROWS, 0
+        after, limit = None, FIRST_ROWS
         while True:
-            rows, size, last, keys = await self._compare_page(versions, after, limit)
-            suspects.update(dict.fromkeys(keys))
-            self._rows += rows
-            await self._rate_limit.wait(rows)
-            if rows < limit or last is None:
+            page = await self._compare_page(versions, after, limit)
+            suspects.update(dict.fromkeys(page.differing))
+            self._rows += page.rows
+            await self._rate_limit.wait(page.rows)
+            if page.rows < limit or page.last is None:
                 return list(suspects)
-            after, limit = last, next_page_limit(rows, size)
+            after, limit = page.last, next_page_limit(page.rows, page.size)
 
-    async def _compare_page(
-        self, versions: SortedVersions, after: bytes | None, limit: int
-    ) -> tuple[int, int, bytes | None, Sequence[bytes]]:
-        """Return a page's number of rows and of bytes, its last key, and the keys that differ."""
+    async def _compare_page(self, versions: SortedVersions, after: bytes | None, limit: int) -> _ComparedPage:
+        """Compare the page of at most `limit` tuples after a key."""
         if self._with_checksums:
             sums = await self._pages.checksum(after, limit)
             last = None if sums.last is None else self._key_of(sums.last)
             begin, end = self._range(versions, after, last if sums.rows == limit else None)
             if versions.is_equal(begin, end, sums.rows, sums.checksum):
-                return sums.rows, sums.size, last, ()
+                return _ComparedPage(sums.rows, sums.size, last)
         tuples = await self._pages.page(after, limit)
         page = server_page(tuples, self._keys)
         last = page.keys[-1].as_py() if tuples else None
         begin, end = self._range(versions, after, last if len(tuples) == limit else None)
-        return len(tuples), sum(map(len, tuples)), last, versions.differing(begin, end, page)
+        differing = versions.differing(begin, end, page)
+        return _ComparedPage(len(tuples), sum(map(len, tuples)), last, differing)
 
     def _range(self, versions: SortedVersions, after: bytes | None, last: bytes | None) -> tuple[int, int]:
         begin = None if after is None else self._keys.bound(after)
@@ -216,7 +225,7 @@ class SpaceComparison:
         return differences, len(undecided)
 
     async def _compare_keys(self, keys: Sequence[bytes]) -> tuple[dict[bytes, Difference], set[bytes]]:
-        """Compare keys once; return the differences, and the keys that differ and that the log changed meanwhile."""
+        """Compare keys once; return the differences, and the differing keys that the log changed at the same time."""
         space = self._compared
         before = self._tables()
         await self._wait_for_server(before.vclocks.get(space.uuid, {}))

@@ -50,7 +50,7 @@ class Chart:
 
 
 def pair_of(row: Row) -> str:
-    """Return winner and loser of a conflict as text, such as `1 over 2`."""
+    """Return the replicaset ids of a conflict's winner and loser as text, such as `1 over 2`."""
     winner, loser = row["winner"], row["loser"]
     if winner is None:
         return f"deleted over {loser}"

@@ -212,6 +212,8 @@ def _in_utc(row: Mapping[str, Any]) -> Row:
 
 
 def _sizes(place: Place, versions: Mapping[str, int]) -> tuple[TableSize, ...]:
+    """Return the sizes of all tables, the largest first."""
+
     def size(name: str) -> TableSize | None:
         try:
             table = place.open(name, versions.get(name))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-from schemas.names import is_of_space
+from schemas.names import is_space_table
 from schemas.states import GapState
 from warehouse.catalog import register_tables
 from warehouse.warehouse import Warehouse
@@ -137,7 +137,7 @@ def show_all(spark: SparkSession, warehouse: Warehouse, tables: Sequence[str]) -
         columns = spark.table(f"{database}.`{table}`").columns
         for question in contended_questions(database, table, columns):
             show(spark, question)
-    spaces = [name for name in tables if is_of_space(name)]
+    spaces = [name for name in tables if is_space_table(name)]
     print(f"{len(spaces)} tables of spaces in {warehouse.root}: {', '.join(spaces)}")
     print(
         'Without Spark: python -c "from deltalake import DeltaTable; '

@@ -20,7 +20,7 @@ from observe.validation.suites import system_checks
 from observe.validation.user_suites import read_user_suites
 from pipeline.state import State
 from schemas.errors import ConfigurationError
-from schemas.names import is_of_space, table_of_exact_tuples
+from schemas.names import is_space_table, table_of_exact_tuples
 from schemas.tables import SYSTEM_TABLES
 from warehouse.newest_epoch import NEVER_ROLLED_BACK
 from warehouse.place import known, place_of
@@ -43,7 +43,7 @@ def table_opener(warehouse: Warehouse, state: State) -> OpenTable:
 
     def read(table: str) -> DataFrame:
         version = state.versions.get(table, made.get(table))
-        return warehouse.read(table, version) if is_of_space(table) else warehouse.read_own(table, version)
+        return warehouse.read(table, version) if is_space_table(table) else warehouse.read_own(table, version)
 
     return read
 
@@ -85,7 +85,7 @@ def tables_of(state: State, config: Config, wanted: Sequence[str] | None) -> lis
         A requested space has no table.
 
     """
-    known_ = sorted(filter(is_of_space, state.versions))
+    known_ = sorted(filter(is_space_table, state.versions))
     if not wanted:
         return known_
     ids = [None, *(one.id for one in state.replicasets.values())]
@@ -114,4 +114,4 @@ def user_expectations(config: Config, file: str) -> dict[str, list[Any]]:
     if not known(config.warehouse):
         raise ConfigurationError("suites of your own need a warehouse that delta-rs opens", path="warehouse")
     tables = place_of(config.warehouse, config.database).tables()
-    return read_user_suites(folder, list(filter(is_of_space, tables)))
+    return read_user_suites(folder, list(filter(is_space_table, tables)))

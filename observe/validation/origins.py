@@ -1,4 +1,4 @@
-"""Expectations of `_changelog` by origin: each lsn is there once, and none is missing up to the settled vclock.
+"""Expectations of `_changelog` by origin: each lsn is in it once, and no lsn is missing up to the settled vclock.
 
 One pass over the table counts rows per replicaset and replica id; the expectations apply to these few counts. Only if
 one fails, the table is read again for the lsns. Missing lsns that `_gaps` names are allowed. If members of a replicaset

@@ -46,7 +46,7 @@ STATES = {
 }
 """By table, a column and all values that the code writes into it."""
 
-PRESENT = {
+NEVER_NULL = {
     "_cluster": ("global_id", "uuid", "replicaset_id"),
     "_applier_map": ("replicaset_id", "local_id", "global_id", "since_lsn"),
     "_vclock": ("replicaset_id", "lsn"),
@@ -120,7 +120,7 @@ def system_checks(open_table: OpenTable, _state: State, facts: CheckFacts) -> It
     import great_expectations.expectations as gxe
 
     for table, keys in KEYS.items():
-        expected = [expect_not_null(column) for column in PRESENT[table]]
+        expected = [expect_not_null(column) for column in NEVER_NULL[table]]
         expected += [expect_known_ids(column, facts) for column in GLOBAL_IDS.get(table, ())]
         expected += [one for column in TIMES.get(table, ()) for one in expect_not_in_future(column, facts)]
         if table in STATES:

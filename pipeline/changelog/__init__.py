@@ -1,5 +1,5 @@
 """Rows of a segment → rows of `_changelog`, keyed rows for the reduction, and rows that wait.
 
-`segment_plan` is what a task needs to know of a segment, `rows` splits and remaps its rows, `divergence` compares rows
-that were read before, `cluster_rows` are the aggregator's own changes of `_cluster`.
+`segment_plan` plans a segment for its task, `rows` divides and remaps its rows, `divergence` compares rows that are
+read again with those of the first time, `cluster_rows` returns the aggregator's own changes of `_cluster`.
 """

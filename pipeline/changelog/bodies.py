@@ -1,6 +1,6 @@
-"""What keyed rows take from the bodies of their rows: where a DELETE_RANGE begins and ends, the result of operations.
+"""Reads from the bodies of keyed rows the bounds of DELETE_RANGEs and the logged results of operations.
 
-Pure. Not here: finding it in a body (`udfs.tuples.row_body`).
+Pure. `udfs.tuples.row_body` finds both in a body.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ Int32s = NDArray[np.int32]
 _NOTHING = pa.scalar(None, pa.binary())
 
 
-def with_ranges(
+def with_range_bounds(
     rows: pa.RecordBatch, is_range: Flags, versions: Int32s, keys: KeyPlan
 ) -> tuple[pa.Array, pa.Array, pa.Array | None]:
-    """Return tuples and operations, of a DELETE_RANGE where it begins and ends instead; and why it cannot be read.
+    """Return the columns `tuple` and `operations` with the begin and end of each DELETE_RANGE, and its error.
+
+    The errors are null for readable rows; None if there is no DELETE_RANGE.
 
     Parameters
     ----------
     rows : pyarrow.RecordBatch
-        With `tuple`, `operations`, `body`.
+        With the columns `tuple`, `operations`, `body`.
     is_range : bool[n]
         Whether a row is a DELETE_RANGE.
     versions : int32[n]
-        Number of each row's key in `keys`.
+        Number of each row's schema version in `keys`.
     keys : KeyPlan
 
     """
@@ -53,7 +55,7 @@ def new_tuples(rows: pa.RecordBatch, is_operation: Flags) -> pa.Array:
     Parameters
     ----------
     rows : pyarrow.RecordBatch
-        With `body`.
+        With the column `body`.
     is_operation : bool[n]
         Whether a row is an UPDATE or UPSERT.
 

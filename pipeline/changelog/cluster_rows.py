@@ -1,9 +1,9 @@
-"""The aggregator's own changes of `_cluster` as rows of `_changelog`: the log that it would write itself.
+"""Returns the aggregator's own changes of `_cluster` as rows of `_changelog`: the log that it would write itself.
 
-Document 001: a row of a source's `_cluster` becomes a NOP, and the aggregator issues a change of its own, in the
-replication group of `_cluster`, signed with its own global id and its own next lsn. `_cluster` itself is written
-before the batch, and is not rolled back with a batch that was not finished; so the next batch brings what is missing
-here. A change that a later one of the same row has replaced by then is a NOP, so that each own lsn has one row.
+Document 001: a row of a source's `_cluster` becomes a NOP, and the aggregator makes a change of its own, in the
+replication group of `_cluster`, with its own global id and its own next lsn. `_cluster` is written before the batch,
+and is not rolled back with an unfinished batch; then the next batch writes the rows that `_changelog` lacks. If a later
+change of the same instance has replaced a change by then, its row is a NOP, so that each own lsn has one row.
 
 Pure.
 """
@@ -24,26 +24,26 @@ from schemas.iproto import GROUP_CLUSTER, SystemSpace
 from schemas.states import RowState
 from udfs.remap.cluster_replace import AGGREGATOR, OWN_REPLICASET, Member
 
-PLACE = "_cluster"
-"""Instead of the name of a file; `position` is the lsn."""
+CLUSTER = "_cluster"
+"""The space of these rows; also in place of a file's name, with the lsn as `position`."""
 
 
 def cluster_rows(
     changes: Sequence[Member], after: int, own: Member, epoch: int, now: datetime
 ) -> list[dict[str, Any]]:
-    """Return the rows of `_changelog` for what changed in `_cluster`.
+    """Return the rows of `_changelog` for changes of `_cluster`.
 
     Parameters
     ----------
     changes : sequence of Member
-        Rows of `_cluster` with an lsn above `after`, in order of their lsns.
+        Rows of `_cluster` with an lsn above `after`, by lsn.
     after : int
         The last own lsn that `_changelog` has.
     own : Member
-        The aggregator's.
+        The aggregator's row of `_cluster`.
     epoch : int
     now : datetime
-        When they are signed.
+        The timestamp of the rows.
 
     """
     by_lsn = {member.lsn: member for member in changes}
@@ -53,8 +53,8 @@ def cluster_rows(
     ]
 
 
-def packed(member: Member) -> bytes:
-    """Return a row of `_cluster` as a tuple: the format of document 000 and, from 001, the lsn of its last change."""
+def member_tuple(member: Member) -> bytes:
+    """Return a row of `_cluster` as a tuple: the fields of document 000, then the lsn of its last change (001)."""
     fields = [member.global_id, member.uuid, member.local_id, member.replicaset_id, member.lsn]
     result: bytes = msgpack.packb(fields)
     return result
@@ -68,7 +68,7 @@ def _row(lsn: int, member: Member | None, own: Member, epoch: int, now: datetime
         "segment": 0,
         "global_id": own.global_id,
         "state": RowState.COMMITTED,
-        "file": PLACE,
+        "file": CLUSTER,
         "position": lsn,
         "row": 0,
         "instance_uuid": own.uuid,
@@ -78,16 +78,16 @@ def _row(lsn: int, member: Member | None, own: Member, epoch: int, now: datetime
         "tsn": lsn,
         "timestamp": now,
         "space_id": int(SystemSpace.CLUSTER),
-        "space": None if member is None else PLACE,
-        "tuple": None if member is None else packed(member),
+        "space": None if member is None else CLUSTER,
+        "tuple": None if member is None else member_tuple(member),
     }
 
 
 def without_registrations(rows: pa.RecordBatch, spaces: NDArray[np.int32]) -> Mapping[str, pa.Array]:
-    """Return the columns of rows, with a NOP for each row of a source's `_cluster`.
+    """Return the columns of rows, with a NOP for each row of a source's `_cluster` (document 001).
 
-    Document 001: the vclock follows, the change is the aggregator's own (`cluster_rows`). The
-    space id stays: it says why the row is a NOP.
+    The NOP advances the vclock; the aggregator makes the change itself (`cluster_rows`). Its space id shows why it is
+    a NOP.
     """
     columns = dict(zip(rows.schema.names, rows.columns, strict=True))
     is_cluster = spaces == SystemSpace.CLUSTER

@@ -1,12 +1,11 @@
-"""Rows that were read before and differ now: two bodies under one (instance, lsn).
+"""Finds divergences: rows that are read again with another body than the row of the same (instance, lsn) before.
 
-A member that lost its tail and came back writes other rows under numbers that were taken; a conflict that was skipped
-is a NOP in one member's log. What was settled first stays; the divergence is named in `_gaps` and in the log. Looked
-for wherever a batch brings rows again: a failover, a backfill, a lost checkpoint. Timestamps are not compared, since
-each member stamps its own.
+A member that loses the end of its log and returns writes other rows under lsns that were used; a conflict that one
+member skipped is a NOP in its log. The row that was settled first stays; the divergence is reported in `_gaps` and in
+the log. Rows are compared whenever a batch reads them again: after a failover, a backfill, a lost checkpoint.
+Timestamps are not compared, since each member sets its own.
 
-Pure. Not here: healing (`pipeline.requests.generation`), which the operator asks for; what was healed is not named
-again.
+Pure. Healing (`pipeline.requests.generation`) is asked for by the operator; healed lsns are not reported again.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from schemas.states import GapKind, GapState
 
 log = logging.getLogger(__name__)
 
-KNOWN = pa.schema([("replica_id", pa.int32()), ("lsn", pa.int64()), ("hash", pa.int64())])
-"""Rows of `_changelog` of one replicaset, from its logs."""
+LSN_HASHES = pa.schema([("replica_id", pa.int32()), ("lsn", pa.int64()), ("hash", pa.int64())])
+"""The numbers of a replicaset's rows, and the hash of each row's content (`udfs.keys.row_hash`)."""
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """Rows of one file that differ from what was settled under their numbers."""
+    """Rows of a file, between the lsns `first` and `last`, that differ from the rows settled under their lsns."""
 
     replicaset_id: int
     source: str
@@ -45,7 +44,7 @@ class Divergence:
 
 
 def repeated_lsns(plan: BatchPlan) -> dict[int, tuple[int, int]]:
-    """Return the replicasets whose rows a batch brings again, with the least and the greatest of their lsns."""
+    """Return the least and the greatest lsn of the rows that a batch reads again, by replicaset id."""
     found: dict[int, tuple[int, int]] = {}
     for uuid, settlement in plan.settlements.items():
         number = plan.after.replicasets[uuid].id
@@ -57,24 +56,24 @@ def repeated_lsns(plan: BatchPlan) -> dict[int, tuple[int, int]]:
     return found
 
 
-def differing(
+def differing_lsns(
     read: pa.Table, known: pa.Table, healed: Iterable[Mapping[str, Any]] = ()
 ) -> dict[int, NDArray[np.int64]]:
-    """Return the lsns of rows that differ, by replica id.
+    """Return the lsns of rows that differ from those settled before, by replica id.
 
     Parameters
     ----------
     read : pyarrow.Table
-        `pipeline.changelog.rows.READ_BEFORE`, of one source.
+        `LSN_HASHES` of the rows that are read again, of one source.
     known : pyarrow.Table
-        `KNOWN`, of its replicaset.
+        `LSN_HASHES` of its replicaset's settled rows.
     healed : iterable of mapping
-        Rows of `_gaps`, of its replicaset: ranges that were healed.
+        Rows of `_gaps` of its replicaset: ranges that were healed.
 
     """
     found = {}
     ids, lsns, hashes = (read[name].to_numpy() for name in ("replica_id", "lsn", "hash"))
-    own_ids, own_lsns, own_hashes = (known[name].to_numpy() for name in KNOWN.names)
+    own_ids, own_lsns, own_hashes = (known[name].to_numpy() for name in LSN_HASHES.names)
     for replica_id in np.unique(ids).tolist():
         settled = own_ids == replica_id
         order = np.argsort(own_lsns[settled], kind="stable")
@@ -93,7 +92,7 @@ def differing(
 
 
 def divergence_rows(found: Iterable[Divergence], epoch: int) -> list[dict[str, Any]]:
-    """Return divergences as rows of `_gaps`, those of one file and origin as one; each is an error in the log."""
+    """Return one row of `_gaps` per file and replica id with divergences, and log each as an error."""
     whole: dict[tuple[int, str, str, int], Divergence] = {}
     for one in found:
         key = (one.replicaset_id, one.source, one.file, one.replica_id)
@@ -105,8 +104,8 @@ def divergence_rows(found: Iterable[Divergence], epoch: int) -> list[dict[str, A
 
 def _row(one: Divergence, epoch: int) -> dict[str, Any]:
     log.error(
-        "%s: %d rows of replica id %d, lsn %d to %d, say something else than what was settled under these "
-        "numbers: heal it by a snapshot of the member that is right, see aggregator heal",
+        "%s: %d rows of replica id %d, lsn %d to %d, differ from the rows that were settled under these lsns: "
+        "heal the replicaset by a snapshot of the member that is right, see aggregator heal",
         *(one.file, one.rows, one.replica_id, one.first, one.last),
     )
     return {

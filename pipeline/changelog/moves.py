@@ -1,9 +1,9 @@
-"""Which rows of the log vshard's rebalancer made: those of a bucket that is received, and those that are collected.
+"""Finds the rows of the log that vshard's rebalancer made: those of a bucket that is received or collected.
 
-Pure. A tuple that is inserted while its bucket is `receiving` was moved here: its row says the bucket. A DELETE says
-only the key; it was made by the garbage collector where the bucket of the tuple that it deletes was `sent` or `garbage`
-at that place of the log. So a keyed DELETE is marked with how many rows of `_bucket` came before it, and the bucket is
-found where the tuple is known (`pipeline.bucket`).
+Pure. A tuple that is inserted while its bucket is `receiving` came with the bucket; the row contains the bucket's id.
+A DELETE contains only the key; the garbage collector made it if the bucket of the deleted tuple was `sent` or `garbage`
+at that position of the log. So a keyed DELETE gets the number of rows of `_bucket` before it, and its bucket is found
+later, when the tuple is known (`pipeline.bucket`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from udfs.keys.keys import KeyPlan, canonical_keys_by, key_plan
 COLLECTED = pa.schema([("replicaset_id", pa.int32()), ("global_id", pa.int64()), ("lsn", pa.int64())])
 """Rows of `_changelog` that the garbage collector made."""
 
-NO_EVENTS = -1
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -46,11 +45,11 @@ class BucketMoves:
     Parameters
     ----------
     fields : KeyPlan
-        The bucket's id as a key, by schema version; of a space that is not sharded there is none.
+        For each schema version, the bucket's id as a key; an empty key for a space that is not sharded.
     places : tuple of LogPosition
-        Positions of the rows of `_bucket`, in the order of the log.
+        Positions of the rows of `_bucket`, in log order.
     states : mapping of bytes to tuple of (int, str or None)
-        By the bucket's id as a canonical key: pairs of a number of these rows and the bucket's state after them.
+        By the bucket's id as a canonical key: pairs (number of rows of `_bucket`, the bucket's state after them).
 
     """
 
@@ -59,35 +58,35 @@ class BucketMoves:
     states: Mapping[bytes, tuple[tuple[int, str | None], ...]]
 
     def state(self, bucket: bytes, events: int) -> str | None:
-        """Return the state of a bucket behind so many rows of `_bucket`; None where it is not on the way."""
+        """Return the state of a bucket after the first `events` rows of `_bucket`; None if it is not being moved."""
         known = self.states.get(bucket, ())
         place = bisect_right([since for since, _ in known], events) - 1
         return known[place][1] if place >= 0 else None
 
     @property
     def collects(self) -> bool:
-        """Whether tuples may be deleted by the garbage collector."""
+        """Whether the garbage collector may have deleted tuples."""
         return any(state in COLLECTED_IN for known in self.states.values() for _, state in known)
 
     @property
     def receives(self) -> bool:
-        """Whether tuples may be received."""
+        """Whether tuples may have come with a received bucket."""
         return any(state == RECEIVING for known in self.states.values() for _, state in known)
 
 
 def bucket_keys(data: pa.Array, fields: KeyPlan, versions: pa.Array) -> pa.Array:
-    """Return the buckets' ids of tuples as canonical keys; null where a tuple has none."""
+    """Return the bucket id of each tuple as a canonical key; null for a tuple without one."""
     return canonical_keys_by(data, fields, versions, True).field("key")
 
 
 def bucket_fields(history: History, shards: Mapping[int, Mapping[int, int]]) -> KeyPlan:
-    """Return the bucket's id as a key, by schema version.
+    """Return the plan that reads the bucket's id of a tuple as a key, by schema version.
 
     Parameters
     ----------
     history : History
     shards : mapping of int to mapping of int to int
-        By replicaset id: sharded space's id to its field with the bucket's id.
+        By replicaset id and the sharded space's id: the index of the field with the bucket's id.
 
     """
     spaces = []
@@ -99,27 +98,28 @@ def bucket_fields(history: History, shards: Mapping[int, Mapping[int, int]]) -> 
 
 
 def keys_of(buckets: Sequence[int]) -> list[bytes]:
-    """Return buckets' ids as canonical keys, as `bucket_keys` gives them."""
+    """Return bucket ids as canonical keys, equal to those of `bucket_keys`."""
     packed = pa.array([msgpack.packb([bucket]) for bucket in buckets], pa.binary())
     found: list[bytes] = canonical_keys_by(packed, _ID, 0, False).field("key").to_pylist()
     return found
 
 
-def moves_of(plan: BatchPlan) -> dict[int, BucketMoves]:
-    """Return the buckets on the way in a batch, by replicaset id; a replicaset without one is left out."""
+def bucket_moves(plan: BatchPlan) -> dict[int, BucketMoves]:
+    """Return the buckets that are being moved in a batch, by replicaset id; replicasets without any are left out."""
     by_id = {plan.after.replicasets[uuid].id: one for uuid, one in plan.vshard_buckets.items() if one.is_used}
     if not by_id:
         return {}
     fields = bucket_fields(plan.history, {number: one.fields for number, one in by_id.items()})
     found = {}
     for number, one in by_id.items():
-        states = _states(one) if one.fields else {}
+        states = _moving_states(one) if one.fields else {}
         if states:
             found[number] = BucketMoves(fields, tuple(event.position for event in one.events), states)
     return found
 
 
-def _states(shards: ReplicasetBuckets) -> dict[bytes, tuple[tuple[int, str | None], ...]]:
+def _moving_states(shards: ReplicasetBuckets) -> dict[bytes, tuple[tuple[int, str | None], ...]]:
+    """Return `BucketMoves.states`."""
     known: dict[int, list[tuple[int, str | None]]] = {}
     for bucket, before in shards.before.items():
         if before.status in _MOVING:
@@ -132,7 +132,7 @@ def _states(shards: ReplicasetBuckets) -> dict[bytes, tuple[tuple[int, str | Non
 
 
 def events_before(moves: BucketMoves | None, segment: int, positions: Int64s, rows: Int64s) -> Int32s:
-    """Return how many rows of `_bucket` come before each of some consecutive rows of a segment."""
+    """Return, for each of consecutive rows of a segment, the number of rows of `_bucket` before it."""
     found = np.zeros(len(positions), np.int32)
     for place in moves.places if moves is not None else ():
         found[first_row_index(place, segment, positions, rows) :] += 1
@@ -140,7 +140,7 @@ def events_before(moves: BucketMoves | None, segment: int, positions: Int64s, ro
 
 
 def collector_events(events: Int32s, is_delete: Flags, moves: BucketMoves | None) -> pa.Array:
-    """Return the column `bucket_events` of keyed rows: of DELETEs that the garbage collector may have made."""
+    """Return the column `bucket_events` of keyed rows: set for DELETEs that the garbage collector may have made."""
     if moves is None or not moves.collects:
         return pa.nulls(len(events), pa.int32())
     return pa.array(events, pa.int32(), mask=~is_delete)
@@ -149,17 +149,17 @@ def collector_events(events: Int32s, is_delete: Flags, moves: BucketMoves | None
 def moved_column(
     tuples: pa.Array, versions: Int32s, events: Int32s, wanted: Flags, moves: BucketMoves | None
 ) -> pa.Array:
-    """Return the column `moved` of `_changelog`: `received` for rows that vshard wrote to move a bucket here.
+    """Return the column `moved` of `_changelog`: `received` for rows that vshard wrote when it received a bucket.
 
     Parameters
     ----------
     tuples : pyarrow.BinaryArray
     versions : int32[n]
-        Schema version of each row, `NO_TABLE` where it has none.
+        Schema version of each row, or `NO_TABLE`.
     events : int32[n]
         As `events_before` returns them.
     wanted : bool[n]
-        Whether a row can be such a row: it has a complete tuple.
+        Whether a row has a complete tuple; others are never `received`.
     moves : BucketMoves or None
 
     """
@@ -170,8 +170,9 @@ def moved_column(
     result = np.zeros(len(versions), np.bool_)
     place = pa.array(about)
     keys = bucket_keys(tuples.take(place), moves.fields, pa.array(versions[about]))
-    names, numbers = _coded(keys)
-    for number, name in enumerate(names):
+    coded = keys.dictionary_encode()
+    numbers = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    for number, name in enumerate(coded.dictionary.to_pylist()):
         own = about[numbers == number]
         states = moves.states.get(name, ())
         for i, (since, state) in enumerate(states):
@@ -179,12 +180,6 @@ def moved_column(
                 until = states[i + 1][0] if i + 1 < len(states) else np.iinfo(np.int32).max
                 result[own[(events[own] >= since) & (events[own] < until)]] = True
     return pc.if_else(pa.array(result), pa.scalar(RowMove.RECEIVED), nothing)
-
-
-def _coded(keys: pa.Array) -> tuple[list[bytes], Int64s]:
-    coded = keys.dictionary_encode()
-    numbers: Int64s = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-    return coded.dictionary.to_pylist(), numbers
 
 
 @dataclass(frozen=True)
@@ -200,9 +195,9 @@ class ShardPlan:
     fields : KeyPlan
         As `BucketMoves.fields`.
     doubled : mapping of bytes to frozenset of (int, int)
-        By the bucket's id as a canonical key: pairs of replicasets that hold it at once, the lower id first.
+        By the bucket's id as a canonical key: pairs of replicasets in which it is doubled, the lower id first.
     versions : mapping of str to int
-        Table of a sharded space to a schema version that says where the bucket's id is.
+        For each table of a sharded space, a schema version by which `fields` finds the bucket's id.
     bucket_tables : frozenset of str
         Tables of vshard's `_bucket`.
 
@@ -216,15 +211,15 @@ class ShardPlan:
     bucket_tables: frozenset[str]
 
 
-def pairs_of(buckets: Iterable[tuple[int, Sequence[int]]]) -> frozenset[tuple[int, int]]:
-    """Return pairs of replicasets, the lower id first, of each one with those that hold a bucket at the same time."""
+def _doubled_pairs(buckets: Iterable[tuple[int, Sequence[int]]]) -> frozenset[tuple[int, int]]:
+    """Return pairs of replicaset ids, the lower one first, from (id, ids with which it has one bucket doubled)."""
     return frozenset((min(one, other), max(one, other)) for one, others in buckets for other in others)
 
 
 def shard_plan(plan: BatchPlan) -> ShardPlan | None:
-    """Return vshard's buckets as the tasks of a batch need them; None where no replicaset is a storage of vshard."""
+    """Return vshard's buckets as the tasks of a batch need them; None if no replicaset is a storage of vshard."""
     storages = {one.id: one for one in plan.after.replicasets.values() if one.buckets}
-    moves = moves_of(plan)
+    moves = bucket_moves(plan)
     if not storages and not moves:
         return None
     fields = {
@@ -250,7 +245,7 @@ def shard_plan(plan: BatchPlan) -> ShardPlan | None:
         moves,
         frozenset(storages) | moves.keys(),
         bucket_fields(plan.history, fields),
-        dict(zip(keys_of(list(doubled)), map(pairs_of, doubled.values()), strict=True)),
+        dict(zip(keys_of(list(doubled)), map(_doubled_pairs, doubled.values()), strict=True)),
         versions,
         frozenset(bucket_tables),
     )

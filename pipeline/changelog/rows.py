@@ -1,7 +1,7 @@
-"""Rows of one segment → rows of `_changelog`, keyed rows, rows that wait, rows that were read before.
+"""Divides the rows of a segment into rows of `_changelog`, keyed rows, waiting rows, and rows that were read before.
 
-Pure: Arrow in, Arrow out; nothing is computed a row in Python. `_changelog` gets every row that is settled now, once,
-with its global id, its state and its space; rows that change tuples also go to the reduction, with their canonical key.
+Pure: Arrow in, Arrow out, without Python code per row. `_changelog` gets every settled row once, with its global id,
+its state and its space; rows that change tuples also go to the reduction, with their canonical key.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.changelog.bodies import new_tuples, with_ranges
+from pipeline.changelog.bodies import new_tuples, with_range_bounds
 from pipeline.changelog.cluster_rows import without_registrations
+from pipeline.changelog.divergence import LSN_HASHES
 from pipeline.changelog.moves import collector_events, events_before, moved_column
 from pipeline.changelog.segment_plan import SegmentPlan, pending_rows
 from pipeline.changelog.servers import releases_of, with_server_versions
@@ -32,8 +33,6 @@ from udfs.keys.keys import canonical_keys_by
 from udfs.keys.row_hash import row_hashes
 from udfs.remap.replica_ids import UNKNOWN, remap_rows
 from udfs.versions.kernels.lives import DELETE, OPERATION, PUT
-
-"""States of a row of `_changelog`."""
 
 CHANGELOG_ARROW = to_arrow_schema(CHANGELOG, timezone="UTC")
 
@@ -54,15 +53,15 @@ KEYED = pa.schema(
         ("bucket_events", pa.int32()),
     ]
 )
-"""Rows that change tuples, in the order of the log. `type` is an index in `CHANGE_TYPES`; `meaning` numbers the row's
-meaning (`pipeline.changelog.segment_plan.Meanings`); `new_tuple` is what the row's server logged as its result, of an
-UPDATE or UPSERT (`wal_ext`); `release` is that of the row's server, by whose rules operations are applied
-(`udfs.operations.update_rules.release_number`), 0 where it is not known or not needed; `timestamp` is null for rows of
-a snapshot, which have no usable time. Of a DELETE that vshard's garbage collector may have made, `bucket_events` is how
-many rows of `_bucket` come before it in the batch (`pipeline.changelog.moves`); null in all others.
+"""Rows that change tuples, in log order. `type` is an index in `CHANGE_TYPES`; `meaning` is the number of the row's
+meaning (`pipeline.changelog.segment_plan.Meanings`); `new_tuple` is the result of an UPDATE or UPSERT if its server
+logged it (`wal_ext`); `release` is the release of the row's server, by whose rules operations are applied
+(`udfs.operations.update_rules.release_number`), 0 if it is unknown or not needed; `timestamp` is null for rows of a
+snapshot, which have no usable time. For a DELETE that vshard's garbage collector may have made, `bucket_events` is the
+number of rows of `_bucket` before it in the batch (`pipeline.changelog.moves`); it is null for all other rows.
 
-A DELETE_RANGE has no key: `tuple` and `operations` are the first parts of keys, in canonical form, between which it
-deletes."""
+A DELETE_RANGE has no key: its `tuple` and `operations` are the begin and the end of the range, as first parts of keys
+in canonical form."""
 
 KEY_ERRORS = pa.schema(
     [
@@ -73,13 +72,10 @@ KEY_ERRORS = pa.schema(
         ("rows", pa.int64()),
     ]
 )
-"""Rows that have no key, and why: `rows` says how many are like the one that is named."""
-
-READ_BEFORE = pa.schema([("replica_id", pa.int32()), ("lsn", pa.int64()), ("hash", pa.int64())])
-"""Rows of registered instances that were read before."""
+"""Errors of rows whose key cannot be computed: `rows` is the number of rows for which the named row is an example."""
 
 ACTIONS = np.array([PUT, PUT, OPERATION, OPERATION, DELETE, DELETE], np.int8)
-"""What a row of each of `CHANGE_TYPES` does to a key."""
+"""The effect on a key of a row of each of `CHANGE_TYPES`."""
 
 INSERT, REPLACE, UPDATE, UPSERT, DELETED, DELETED_RANGE = range(len(CHANGE_TYPES))
 _LIMBO = pa.array(LIMBO_TYPES)
@@ -91,7 +87,7 @@ Int64s = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class SegmentRows:
-    """What some consecutive rows of a segment become.
+    """Consecutive rows of a segment, divided by what happens to them.
 
     Parameters
     ----------
@@ -102,13 +98,13 @@ class SegmentRows:
     key_errors : pyarrow.RecordBatch
         `KEY_ERRORS`.
     pending : pyarrow.RecordBatch or None
-        `PENDING_ARROW`; None where no row waits.
+        `PENDING_ARROW`; None if no row waits.
     read_before : pyarrow.RecordBatch or None
-        `READ_BEFORE`; None where there are none.
+        `LSN_HASHES` of rows of registered instances that were read before; None if there are none.
     settled : mapping of int to int
-        Replica id (0: local) to the highest lsn among the rows of `changelog`.
+        For each replica id (0: local), the highest lsn in `changelog`.
     unknown : frozenset of int
-        Ids of spaces whose rows wait for the definition.
+        Ids of spaces whose rows wait for their definition.
 
     """
 
@@ -122,39 +118,39 @@ class SegmentRows:
 
 
 def segment_rows(rows: pa.RecordBatch, plan: SegmentPlan) -> SegmentRows:
-    """Return what some rows become.
+    """Divide rows of a segment by what happens to them.
 
     Parameters
     ----------
     rows : pyarrow.RecordBatch
-        Consecutive rows of the segment, at least columns `schemas.xrow.XROW_FIELDS`.
+        Consecutive rows of the segment, at least with the columns `schemas.xrow.XROW_FIELDS`.
     plan : SegmentPlan
-        Of the segment.
+        The segment's plan.
 
     """
     numbers = _Numbers.of(rows)
     rows = with_server_versions(rows, plan)
     if plan.is_released:
         return _released_rows(rows, numbers, plan)
-    fresh = numbers.is_snapshot | (numbers.lsn < 0) | (numbers.lsn > _low_watermark(numbers, plan))
-    begins = numbers.row_count
-    if plan.hold is not None:
-        begins = first_row_index(plan.hold, plan.segment, numbers.position, numbers.row)
+    fresh = numbers.is_snapshot | (numbers.lsn < 0) | (numbers.lsn > _low_watermarks(numbers, plan))
+    first_waiting = numbers.row_count
+    if plan.waits_from is not None:
+        first_waiting = first_row_index(plan.waits_from, plan.segment, numbers.position, numbers.row)
     index = np.arange(numbers.row_count)
-    pending = _take(rows, fresh & (index >= begins))
+    waits = fresh & (index >= first_waiting)
     repeated = ~fresh & (numbers.replica_id > 0)
     read_before = None
     if repeated.any():
         old = rows.filter(pa.array(repeated))
         columns = [old.column("replica_id"), old.column("lsn"), row_hashes(old)]
-        read_before = pa.RecordBatch.from_arrays(columns, schema=READ_BEFORE)
-    settled_now = fresh & (index < begins)
+        read_before = pa.RecordBatch.from_arrays(columns, schema=LSN_HASHES)
+    waiting = [pending_rows(rows.filter(pa.array(waits)), plan)] if waits.any() else []
+    settled_now = fresh & (index < first_waiting)
     if not settled_now.all():
         rows = rows.filter(pa.array(settled_now))
         numbers = _Numbers.of(rows)
     changelog, keyed, errors = _settled_rows(rows, numbers, plan)
-    waiting = [] if pending is None else [pending_rows(pending, plan)]
-    unknown = _of_unknown_spaces(rows, numbers, plan) if plan.unknown else {}
+    unknown = _rows_of_unknown_spaces(rows, numbers, plan) if plan.unknown else {}
     waiting += unknown.values()
     return SegmentRows(
         changelog,
@@ -162,18 +158,18 @@ def segment_rows(rows: pa.RecordBatch, plan: SegmentPlan) -> SegmentRows:
         errors,
         pa.concat_batches(waiting) if waiting else None,
         read_before,
-        {} if plan.is_snapshot else _highest(numbers),
+        {} if plan.is_snapshot else _highest_lsns(numbers),
         frozenset(unknown),
     )
 
 
 def _released_rows(rows: pa.RecordBatch, numbers: _Numbers, plan: SegmentPlan) -> SegmentRows:
-    """Return rows that waited for the definition of their space as keyed rows: the rest was done before."""
+    """Return rows that waited for the definition of their space as keyed rows; `_changelog` has them already."""
     _, keyed, errors = _settled_rows(rows, numbers, plan)
     return SegmentRows(_empty(CHANGELOG_ARROW), keyed, errors, None, None, {})
 
 
-def _of_unknown_spaces(
+def _rows_of_unknown_spaces(
     rows: pa.RecordBatch, numbers: _Numbers, plan: SegmentPlan
 ) -> dict[int, pa.RecordBatch]:
     """Return the settled rows that wait for the definition of their space, as rows of `_pending`, by space id."""
@@ -191,7 +187,7 @@ def _of_unknown_spaces(
 
 @dataclass(frozen=True)
 class _Numbers:
-    """The numbers of rows; -1 where a row has none, `replica_id` 0 for local rows."""
+    """Numeric columns of rows; nulls are -1, and `replica_id` is 0 for local rows."""
 
     position: Int64s
     row: Int64s
@@ -233,11 +229,8 @@ def _numbers(rows: pa.RecordBatch, name: str) -> Int64s:
     return found
 
 
-def _take(rows: pa.RecordBatch, mask: Flags) -> pa.RecordBatch | None:
-    return rows.filter(pa.array(mask)) if mask.any() else None
-
-
-def _low_watermark(numbers: _Numbers, plan: SegmentPlan) -> Int64s:
+def _low_watermarks(numbers: _Numbers, plan: SegmentPlan) -> Int64s:
+    """Return the low watermark of each row's replica id; -1 if nothing of it was read before."""
     low = np.full(int(numbers.replica_id.max(initial=0)) + 1, -1, np.int64)
     for replica_id, lsn in plan.low_watermarks.items():
         if replica_id < len(low):
@@ -246,8 +239,8 @@ def _low_watermark(numbers: _Numbers, plan: SegmentPlan) -> Int64s:
     return found
 
 
-def _highest(numbers: _Numbers) -> dict[int, int]:
-    """Return the highest lsn of each origin among rows of a log."""
+def _highest_lsns(numbers: _Numbers) -> dict[int, int]:
+    """Return the highest lsn of each replica id among rows of a log."""
     named = (numbers.lsn >= 0) & ~numbers.is_snapshot
     found = {}
     for origin in np.unique(numbers.replica_id[named]):
@@ -266,21 +259,22 @@ def _settled_rows(
         global_ids = np.where(numbers.is_local, own, global_ids)
     ids = pa.array(global_ids, pa.int64(), mask=global_ids == UNKNOWN)
     types = _change_types(rows)
-    # A row whose type is not known goes to no table, and is named after its space all the same.
+    # A row of an unknown type goes to no table, but `_changelog` still has the name of its space.
     is_change = types >= 0
     named = (is_change | (numbers.space_id > SYSTEM_ID_MAX)) & ~numbers.is_local & ~rolled_back
     meaning = meaning_of_rows(numbers.space_id, numbers.position, numbers.row, named, plan)
-    versions = _looked_up(plan.meanings.versions, meaning)
+    versions = _by_meaning(plan.meanings.versions, meaning)
     names = versions
-    if plan.meanings.early.any():
-        # A row that comes before the definition has no name, on which side of a cut the definition ever is.
-        is_early = (meaning != NO_TABLE) & plan.meanings.early[meaning]
+    if plan.meanings.is_early.any():
+        # A row before the definition of its space has no name in `_changelog`, whether or not the definition comes in
+        # the same batch.
+        is_early = (meaning != NO_TABLE) & plan.meanings.is_early[meaning]
         names = np.where(is_early, np.int32(NO_TABLE), versions)
     events = events_before(plan.moves, plan.segment, numbers.position, numbers.row)
-    gives = ((types == INSERT) | (types == REPLACE)) & ~numbers.is_snapshot
-    moved = moved_column(rows.column("tuple"), versions, events, gives, plan.moves)
+    is_put = ((types == INSERT) | (types == REPLACE)) & ~numbers.is_snapshot
+    moved = moved_column(rows.column("tuple"), versions, events, is_put, plan.moves)
     changelog = _changelog_rows(rows, numbers, plan, ids, rolled_back, names, moved)
-    lineages = _looked_up(plan.meanings.lineages, meaning)
+    lineages = _by_meaning(plan.meanings.lineages, meaning)
     followed = (lineages != NO_TABLE) & is_change
     if not followed.any():
         return changelog, _empty(KEYED), _empty(KEY_ERRORS)
@@ -296,8 +290,8 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([], schema=schema)
 
 
-def _looked_up(values: Int32s, meaning: Int32s) -> Int32s:
-    """Return a value of each row's meaning, `NO_TABLE` for a row that has none."""
+def _by_meaning(values: Int32s, meaning: Int32s) -> Int32s:
+    """Return the value that belongs to each row's meaning, `NO_TABLE` for a row without one."""
     if not len(values):
         return np.full(len(meaning), NO_TABLE, np.int32)
     return np.where(meaning == NO_TABLE, NO_TABLE, values[meaning])
@@ -322,7 +316,7 @@ def _rolled_back(rows: pa.RecordBatch, numbers: _Numbers, plan: SegmentPlan) -> 
         own = slice(since, until)
         result[own] |= (numbers.replica_id[own] == gone.replica_id) & (numbers.tsn[own] >= gone.tsn)
     if result.any():
-        # What settles other transactions meanwhile is in no limbo.
+        # Rows that settle transactions, and local rows, are not part of the rolled-back transactions.
         result &= ~pc.is_in(rows.column("type"), _LIMBO).to_numpy(zero_copy_only=False)
         result &= ~numbers.is_local
     return result
@@ -331,16 +325,16 @@ def _rolled_back(rows: pa.RecordBatch, numbers: _Numbers, plan: SegmentPlan) -> 
 def meaning_of_rows(
     spaces: Int32s, positions: Int64s, rows: Int64s, wanted: Flags, plan: SegmentPlan
 ) -> Int32s:
-    """Return the number of each row's meaning, `NO_TABLE` where it goes to no table.
+    """Return the number of each row's meaning, `NO_TABLE` for a row without one.
 
     Parameters
     ----------
     spaces : int32[n]
-        Space id of each row.
+        The space id of each row.
     positions, rows : int64[n]
-        Where each row stands in the segment.
+        The byte position of each row's block, and its index in the block.
     wanted : bool[n]
-        Whether a row is about a space.
+        Whether a row belongs to a space whose meaning is wanted.
     plan : SegmentPlan
 
     """
@@ -352,7 +346,7 @@ def meaning_of_rows(
     whole = np.full(len(ids), NO_TABLE, np.int32)
     divided: list[tuple[int, Int32s, Int64s]] = []
     for number, space_id in enumerate(ids):
-        first, meanings = plan.meanings.of(plan.replicaset_id, int(space_id))
+        first, meanings = plan.meanings.of_space(plan.replicaset_id, int(space_id))
         begins = [
             0 if one.since == BEGINNING else first_row_index(one.since, plan.segment, positions, rows)
             for one in meanings
@@ -389,8 +383,8 @@ def _changelog_rows(
         "source": pa.repeat(pa.scalar(plan.source, pa.string()), count),
         "segment": pa.repeat(pa.scalar(plan.segment, pa.int32()), count),
         "global_id": ids,
-        "state": _chosen([RowState.COMMITTED, RowState.ROLLED_BACK, RowState.LOCAL], states),
-        "space": _chosen(list(plan.meanings.names), versions),
+        "state": _texts_at([RowState.COMMITTED, RowState.ROLLED_BACK, RowState.LOCAL], states),
+        "space": _texts_at(list(plan.meanings.names), versions),
         "layout": pa.array(versions, pa.int32(), mask=versions == NO_TABLE),
         "hash": row_hashes(rows),
         "moved": moved,
@@ -400,8 +394,8 @@ def _changelog_rows(
     return pa.RecordBatch.from_arrays(arrays, schema=CHANGELOG_ARROW)
 
 
-def _chosen(values: list[str], index: NDArray[np.int8] | Int32s) -> pa.Array:
-    """Return one of some texts for each row, null for a negative index."""
+def _texts_at(values: list[str], index: NDArray[np.int8] | Int32s) -> pa.Array:
+    """Return the text at each index, null for a negative one."""
     if len(index) and (index == index[0]).all():
         return pa.repeat(pa.scalar(values[index[0]] if index[0] >= 0 else None, pa.string()), len(index))
     texts = [value.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for value in values]
@@ -418,7 +412,7 @@ def _keyed_rows(
     events: Int32s,
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     is_operation, is_range = ACTIONS[types] == OPERATION, types == DELETED_RANGE
-    tuples, operations, range_error = with_ranges(rows, is_range, versions, plan.meanings.keys)
+    tuples, operations, range_error = with_range_bounds(rows, is_range, versions, plan.meanings.keys)
     from_tuple: pa.Array | bool = True
     has_key = (types == UPDATE) | (types == DELETED)
     data = rows.column("tuple")
@@ -462,30 +456,30 @@ def _keyed_rows(
     return keyed.filter(pc.invert(bad)), errors
 
 
-def keyed_again(rows: pa.Table, plan: SegmentPlan) -> pa.Table:
-    """Return rows of `_changelog` as keyed rows that come behind all others of their replicaset.
+def keyed_from_changelog(rows: pa.Table, plan: SegmentPlan) -> pa.Table:
+    """Convert rows of `_changelog` to keyed rows as if they came last: with the last meaning of their space id.
 
     Parameters
     ----------
     rows : pyarrow.Table
-        Committed rows of changes, in the order of the log.
+        Committed rows of changes, in log order.
     plan : SegmentPlan
-        Of a segment of their replicaset.
+        The plan of any segment of their replicaset.
 
     """
     (whole,) = rows.combine_chunks().to_batches() or [_empty(CHANGELOG_ARROW)]
     spaces = _numbers(whole, "space_id").astype(np.int32)
     distinct, places = np.unique(spaces, return_inverse=True)
-    known = [plan.meanings.of(plan.replicaset_id, int(space_id)) for space_id in distinct]
+    known = [plan.meanings.of_space(plan.replicaset_id, int(space_id)) for space_id in distinct]
     last = np.array([first + len(found) - 1 if found else NO_TABLE for first, found in known], np.int32)
     meaning = last[places] if len(last) else np.zeros(0, np.int32)
-    followed = _looked_up(plan.meanings.lineages, meaning) != NO_TABLE
+    followed = _by_meaning(plan.meanings.lineages, meaning) != NO_TABLE
     own, meaning = with_server_versions(whole.filter(pa.array(followed)), plan), meaning[followed]
     keyed, _ = _keyed_rows(
         own,
         _change_types(own),
         meaning,
-        _looked_up(plan.meanings.versions, meaning),
+        _by_meaning(plan.meanings.versions, meaning),
         own.column("global_id"),
         replace(plan, is_snapshot=False, moves=None),
         np.zeros(own.num_rows, np.int32),

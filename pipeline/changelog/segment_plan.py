@@ -1,7 +1,4 @@
-"""The plan of one segment: what its rows need to become rows of `_changelog`. Picklable.
-
-`pending_rows` makes rows of `_pending` of those that wait.
-"""
+"""Plans how the rows of one segment become rows of `_changelog`, keyed rows and rows of `_pending`. Picklable."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.changelog.moves import BucketMoves, moves_of
+from pipeline.changelog.moves import BucketMoves, bucket_moves
 from pipeline.plan.history import NO_TABLE, History, Meaning
 from pipeline.plan.members import map_entries_of_source
 from pipeline.plan.plan import BatchPlan
@@ -25,7 +22,7 @@ from schemas.space import Space
 from schemas.tables import PENDING
 from udfs.keys.keys import KeyPlan, key_plan
 from udfs.operations.update_rules import release_text
-from udfs.remap.replica_ids import IdEntry, own_ids
+from udfs.remap.replica_ids import IdEntry, ids_in_source
 
 Int32s = NDArray[np.int32]
 
@@ -38,14 +35,14 @@ class Meanings:
     ----------
     versions, lineages, eras, truncations : int32[meanings]
         As in `pipeline.plan.history.Meaning`; truncations count within the era.
-    early : bool[meanings]
-        Whether rows with it come before the definition of their space.
+    is_early : bool[meanings]
+        As in `pipeline.plan.history.Meaning`.
     names : sequence of str
         The space's name, by schema version.
     keys : KeyPlan
         The primary key, by schema version.
-    numbers : mapping of (int, int) to (int, tuple of Meaning)
-        (replicaset id, space id) to the number of its first meaning, and its meanings.
+    by_space : mapping of (int, int) to (int, tuple of Meaning)
+        For each (replicaset id, space id), the number of its first meaning, and its meanings.
 
     """
 
@@ -53,31 +50,31 @@ class Meanings:
     lineages: Int32s
     eras: Int32s
     truncations: Int32s
-    early: NDArray[np.bool_]
+    is_early: NDArray[np.bool_]
     names: Sequence[str]
     keys: KeyPlan
-    numbers: Mapping[tuple[int, int], tuple[int, tuple[Meaning, ...]]]
+    by_space: Mapping[tuple[int, int], tuple[int, tuple[Meaning, ...]]]
 
-    def of(self, replicaset_id: int, space_id: int) -> tuple[int, tuple[Meaning, ...]]:
-        """Return the number of the first meaning of a space id, and its meanings; none where it goes to no table."""
-        return self.numbers.get((replicaset_id, space_id), (NO_TABLE, ()))
+    def of_space(self, replicaset_id: int, space_id: int) -> tuple[int, tuple[Meaning, ...]]:
+        """Return the number of a space id's first meaning, and all its meanings; (`NO_TABLE`, ()) without any."""
+        return self.by_space.get((replicaset_id, space_id), (NO_TABLE, ()))
 
 
-def meanings_of(history: History, refused_tables: Mapping[str, str]) -> Meanings:
-    """Return the meanings of a batch.
+def build_meanings(history: History, refused_tables: Mapping[str, str]) -> Meanings:
+    """Return the meanings of a batch's history as arrays.
 
     Parameters
     ----------
     history : History
     refused_tables : mapping of str to str
-        Rows that would go to one of these go to no table; `_changelog` names their space all the same.
+        Rows of these tables go to no table, but `_changelog` still has the name of their space.
 
     """
     flat: list[tuple[int, int, int, int]] = []
-    early: list[bool] = []
-    numbers = {}
+    is_early: list[bool] = []
+    by_space = {}
     for key, meanings in history.meanings.items():
-        numbers[key] = (len(flat), meanings)
+        by_space[key] = (len(flat), meanings)
         for one in meanings:
             lineage = one.lineage
             before = 0
@@ -87,19 +84,19 @@ def meanings_of(history: History, refused_tables: Mapping[str, str]) -> Meanings
                 if found.table in refused_tables or found.base_table in refused_tables:
                     lineage = NO_TABLE
             flat.append((one.version, lineage, one.era, one.truncations - before))
-            early.append(one.is_early)
+            is_early.append(one.is_early)
     versions, lineages, eras, truncations = np.array(flat, np.int32).reshape(-1, 4).T.copy()
     spaces = [version.space for version in history.versions]
     return Meanings(
-        *(versions, lineages, eras, truncations, np.array(early, np.bool_)),
+        *(versions, lineages, eras, truncations, np.array(is_early, np.bool_)),
         names=[space.name for space in spaces],
         keys=key_plan([_with_usable_key(space) for space in spaces]),
-        numbers=numbers,
+        by_space=by_space,
     )
 
 
 def _with_usable_key(space: Space) -> Space:
-    """Return a space without its primary key where that is refused: its rows go to no table, but are named by it."""
+    """Return a space without its primary key if that is not supported: its rows go to no table, but need its name."""
     try:
         key_plan([space])
     except UnsupportedError:
@@ -109,7 +106,7 @@ def _with_usable_key(space: Space) -> Space:
 
 @dataclass(frozen=True)
 class SegmentPlan:
-    """What becomes of the rows of one segment.
+    """How the rows of one segment are processed.
 
     Parameters
     ----------
@@ -117,11 +114,11 @@ class SegmentPlan:
     source, file : str
     is_snapshot : bool
     local_id : int or None
-        Global id of the instance whose log it is: that of its local rows.
+        Global id of the instance that wrote the log, and so its local rows.
     low_watermarks : mapping of int to int
-        Replica id (0: local) to the highest lsn that was read already.
-    hold : LogPosition or None
-        Rows from here on wait.
+        For each replica id (0: local), the highest lsn that was read before.
+    waits_from : LogPosition or None
+        Rows from this position on wait.
     reason : str or None
         Why they wait.
     rolled_back : tuple of RolledBackRows
@@ -129,19 +126,19 @@ class SegmentPlan:
     ids : tuple of IdEntry
         The source's applier map.
     meanings : Meanings
-        Of the batch.
+        The meanings of the batch.
     unknown : mapping of int to LogPosition
-        Space id to the place from which its rows wait for its definition.
+        For each space id, the position from which on its rows wait for its definition.
     is_released : bool
-        Whether the rows are in `_changelog` already, and have waited for the definition of their space.
-    server : str or None
-        The version, such as 2.6.0, of the server whose rows they are, where they do not say it themselves.
-    servers : mapping of int to str
-        The same by replica id, for rows of several peers.
+        Whether the rows waited only for the definition of their space, and are in `_changelog` already.
+    server_version : str or None
+        The version, such as 2.6.0, of the server that wrote the rows, for rows without a `server_version`.
+    peer_versions : mapping of int to str
+        For a spool of several peers, the server version by replica id.
     upgrades : tuple of (LogPosition, str)
-        From which row on the rows of the segment are of another version.
+        The positions from which on another server version wrote the rows.
     moves : BucketMoves or None
-        vshard's buckets of the replicaset that are on the way; None where there are none.
+        The replicaset's vshard buckets that are being moved, if any.
 
     """
 
@@ -153,22 +150,22 @@ class SegmentPlan:
     is_snapshot: bool
     local_id: int | None
     low_watermarks: Mapping[int, int]
-    hold: LogPosition | None
+    waits_from: LogPosition | None
     reason: str | None
     rolled_back: tuple[RolledBackRows, ...]
     ids: tuple[IdEntry, ...]
     meanings: Meanings
     unknown: Mapping[int, LogPosition] = field(default_factory=dict)
     is_released: bool = False
-    server: str | None = None
-    servers: Mapping[int, str] = field(default_factory=dict)
+    server_version: str | None = None
+    peer_versions: Mapping[int, str] = field(default_factory=dict)
     upgrades: tuple[Upgrade, ...] = ()
     moves: BucketMoves | None = None
 
 
 def segment_plans(plan: BatchPlan) -> dict[int, SegmentPlan]:
     """Return the plan of each segment of a batch, by its number."""
-    meanings, moves = meanings_of(plan.history, plan.refused_tables), moves_of(plan)
+    meanings, moves = build_meanings(plan.history, plan.refused_tables), bucket_moves(plan)
     low: dict[int, dict[int, int]] = {}
     for settlement in plan.settlements.values():
         for (segment, replica_id), lsn in settlement.low_watermarks.items():
@@ -189,7 +186,7 @@ def _segment_plan(
     uuid = segment.replicaset_uuid
     one, settlement = plan.after.replicasets[uuid], plan.settlements[uuid]
     instance, before = segment.instance_uuid, plan.before.replicasets.get(uuid)
-    # Rows without a version waited before versions were stored: of the server that was followed then.
+    # Waiting rows that an older release stored have no version; the server that was followed then wrote them.
     server = segment.server_version or (before and before.server_version) or one.server_version
     return SegmentPlan(
         epoch=plan.epoch,
@@ -200,7 +197,7 @@ def _segment_plan(
         is_snapshot=segment.is_snapshot,
         local_id=None if instance is None else plan.after.global_ids[instance],
         low_watermarks=low_watermarks,
-        hold=settlement.waits_from,
+        waits_from=settlement.waits_from,
         reason=settlement.reason,
         rolled_back=_rolled_back(settlement, one.id_translations.get(segment.source, {})),
         ids=tuple(
@@ -209,9 +206,9 @@ def _segment_plan(
         meanings=meanings,
         unknown={i: r[-1].begin for i, r in plan.unknown[uuid].items() if r[-1].outcome == "waiting"},
         is_released=segment.is_released,
-        server=None if server is None else release_text(server),
+        server_version=None if server is None else release_text(server),
         upgrades=find_upgrades(segment, plan.summaries[uuid].control),
-        servers={origin: release_text(version) for origin, version in segment.peer_versions.items()},
+        peer_versions={origin: release_text(version) for origin, version in segment.peer_versions.items()},
         moves=moves.get(one.id),
     )
 
@@ -220,7 +217,7 @@ def _rolled_back(settlement: Settlement, ids: Mapping[int, int]) -> tuple[Rolled
     return tuple(
         replace(gone, replica_id=replica_id)
         for gone in settlement.rolled_back
-        for replica_id in own_ids(ids, gone.replica_id)
+        for replica_id in ids_in_source(ids, gone.replica_id)
     )
 
 
@@ -228,7 +225,7 @@ PENDING_ARROW = to_arrow_schema(PENDING, timezone="UTC")
 
 
 def pending_rows(rows: pa.RecordBatch, plan: SegmentPlan) -> pa.RecordBatch:
-    """Return rows that wait as rows of `_pending`."""
+    """Convert waiting rows to rows of `_pending`."""
     count = rows.num_rows
     values = {
         "replicaset_id": plan.replicaset_id,

@@ -1,5 +1,5 @@
-"""The end of a batch: one commit a table, `_epochs` last; and the state that a start loads from the tables.
+"""Commits a batch, with one commit per table and `_epochs` last, and loads the writer's state from the tables.
 
-`batch` shows the order, `records` says what a batch records of itself, `epoch` is the commit of the batch, `load` reads
-the state.
+`batch` has the order of the commits, `records` the rows of system tables, `epoch` the commit of the batch, `load` the
+state.
 """

@@ -1,7 +1,7 @@
-"""The commits of a batch, in their order: `_changelog` first, `_epochs` last.
+"""Commits a batch: `_changelog` first, `_epochs` last.
 
-`_epochs` is the commit of the batch. A writer that dies anywhere before it leaves an unfinished batch, which the next
-one rolls back when it starts (`warehouse.epochs.roll_back`).
+`_epochs` is the commit of the batch. A writer that dies before it leaves an unfinished batch, which the next writer
+rolls back when it starts (`warehouse.epochs.roll_back`).
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any
 import pyarrow.compute as pc
 
 from pipeline.changelog.divergence import divergence_rows
-from pipeline.commit.compact import is_look_due, join_small_files
+from pipeline.commit.compact import is_join_due, join_small_files
 from pipeline.commit.epoch import LOW_CARDINALITY, append_rows, commit_epoch
 from pipeline.commit.records import (
     filled_rows,
     gap_rows,
     malformed_rows,
+    released_replicasets,
     schema_versions,
     vclock_components,
-    waited,
 )
 from pipeline.commit.vshard import bucket_rows, doubled_rows
 from pipeline.executors.work import BatchOutput, BatchWork
@@ -32,7 +32,7 @@ from pipeline.plan.plan import BatchPlan
 from pipeline.plan.summary import LOCAL_ID
 from pipeline.state import State, TableWriters
 from pipeline.waiting import PENDING, finished_mask
-from pipeline.write.prepare import Prepared, mask_again
+from pipeline.write.prepare import Prepared, rewrite_masked
 from schemas.tables import SYSTEM_TABLES
 from sources.xlog.directory.offset import from_text
 from sources.xlog.stream.alignment import instant_between
@@ -45,6 +45,7 @@ from warehouse.read import newest_of_each
 log = logging.getLogger(__name__)
 
 Reached = Callable[[str], None]
+"""Called with the name of a table after its commit."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class BatchName:
     batch_id : int
         Spark's number of the batch within the checkpoint.
     offsets : (str or None, str or None)
-        Where it began and ended in the stream; None where it was no batch of it.
+        The stream's offsets before and after the batch; None for work outside of the stream.
 
     """
 
@@ -67,9 +68,9 @@ class BatchName:
 
 
 def instant_label(name: BatchName, after: State) -> str | None:
-    """Return the label of the instant that the tables are at after a batch, None where they are at none.
+    """Return the label of the instant that the tables reach with a batch, None if they reach none.
 
-    A point is no instant where rows up to it wait, since the tables lack them.
+    If rows before a point wait, the tables lack them, so the point is not an instant.
     """
     start, end = name.offsets
     found = None if start is None or end is None else instant_between(from_text(start), from_text(end))
@@ -80,7 +81,7 @@ def instant_label(name: BatchName, after: State) -> str | None:
     )
     if waiting:
         log.warning(
-            "the point %r is no instant of all replicasets: rows of %s up to it wait (_pending)",
+            "the point %r is no instant of all replicasets: rows of %s before it wait (_pending)",
             found.label,
             ", ".join(waiting),
         )
@@ -97,7 +98,7 @@ def commit_batch(
     reached: Reached,
     closed: Sequence[Mapping[str, Any]] = (),
 ) -> State:
-    """Commit what was written, and return the state after the batch.
+    """Commit the output of a batch, and return the state after it.
 
     Parameters
     ----------
@@ -107,7 +108,6 @@ def commit_batch(
     written : BatchOutput
     name : BatchName
     reached : callable
-        Called with the name of each step that is done.
     closed : sequence of mapping
         Rows of `_gaps` that the batch closes.
 
@@ -120,7 +120,7 @@ def commit_batch(
     def commit(table: str, added: Sequence[DataFile], removed: Sequence[TableFile] = ()) -> None:
         if added or removed:
             if added and table in SYSTEM_TABLES:
-                # A table that an earlier release made gets the columns that it lacks.
+                # A table of an earlier release may lack columns.
                 tables.add_columns(table, SYSTEM_TABLES[table])
             versions[table] = tables.commit(table, added, [(file, True) for file in removed])
             new_files[table] += len(added)
@@ -136,7 +136,7 @@ def commit_batch(
             reached(one.table)
     for encoding in work.bucket_plan.encodings:
         if encoding.name in prepared.masked:
-            versions[encoding.name] = mask_again(tables, encoding)
+            versions[encoding.name] = rewrite_masked(tables, encoding)
     commit("_versions", written.versions)
     commit("_conflicts", written.conflicts)
     commit("_quarantine", written.quarantine)
@@ -156,7 +156,7 @@ def commit_batch(
     for table in (names | prepared.changed) - versions.keys():
         if table not in plan.before.versions or table in prepared.changed:
             versions[table] = tables.version(table)
-    versions |= _joined(tables, versions, new_files)
+    versions |= _join_small_files(tables, versions, new_files)
     offsets = name.offsets
     query, label = (name.query_id, name.batch_id), instant_label(name, after)
     state = commit_epoch(tables, after, versions, query, offsets, plan.row_count, label)
@@ -165,7 +165,7 @@ def commit_batch(
 
 
 def _with_settled(plan: BatchPlan, written: BatchOutput) -> State:
-    """Return the state with the vclocks of the rows that do not wait."""
+    """Return the state after the batch; where rows wait, its vclocks end with the rows that were written."""
     found: dict[str, dict[tuple[str | None, int], int]] = {}
     for segment in plan.segments:
         for origin, lsn in written.settled.get(segment.segment, {}).items():
@@ -181,7 +181,7 @@ def _with_settled(plan: BatchPlan, written: BatchOutput) -> State:
 
 
 def _with_written(state: State, work: BatchWork, written: BatchOutput) -> State:
-    """Return the state with what writing found out."""
+    """Return the state with what was found while rows were written: writers, divergences, unknown spaces."""
     writers = dict(state.writers)
     for number, name in enumerate(work.bucket_plan.reduce.tables):
         own = frozenset(replicaset for table, replicaset in written.writers if table == number)
@@ -213,7 +213,7 @@ def _commit_pending(
     added: Sequence[DataFile],
     commit: Callable[[str, Sequence[DataFile], Sequence[TableFile]], None],
 ) -> None:
-    """Put the rows that wait now in the place of those that waited before."""
+    """Replace the rows of `_pending` that the batch read by the rows that wait now."""
     before = plan.before.replicasets
     ended = {
         (before[uuid].id, space_id)
@@ -241,15 +241,17 @@ def _commit_pending(
 
 
 def _gaps(tables: OpenTables, plan: BatchPlan, after: State) -> list[dict[str, Any]]:
-    ids, found = waited(plan, after), gap_rows(plan)
-    met = {tuple(row[name] for name in KEY) for row in found}
+    ids, found = released_replicasets(plan, after), gap_rows(plan)
+    named = {tuple(row[name] for name in KEY) for row in found}
     known = newest_of_each(tables.open("_gaps"), KEY) if ids else []
-    closed = [row for row in known if tuple(row[name] for name in KEY) not in met]
+    closed = [row for row in known if tuple(row[name] for name in KEY) not in named]
     return [*found, *filled_rows(closed, ids, plan.epoch)]
 
 
-def _joined(tables: OpenTables, versions: Mapping[str, int], added: Mapping[str, int]) -> dict[str, int]:
-    """Join small files of tables that got many, and return the versions of those that changed."""
-    due = [name for name, version in versions.items() if is_look_due(version, added.get(name, 0))]
+def _join_small_files(
+    tables: OpenTables, versions: Mapping[str, int], added: Mapping[str, int]
+) -> dict[str, int]:
+    """Join small files of tables that have many, and return the new versions of these tables."""
+    due = [name for name, version in versions.items() if is_join_due(version, added.get(name, 0))]
     found = {name: join_small_files(tables, name) for name in sorted(due)}
     return {name: version for name, version in found.items() if version != versions[name]}

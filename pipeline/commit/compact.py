@@ -1,8 +1,8 @@
-"""Small files of tables joined, in commits that change no row: some after each batch, all by maintenance.
+"""Joins small files of tables in commits that change no row: some after a batch, all of them by maintenance.
 
-Rows of a space's table stay in the order of their keys, and files with neighbouring keys are joined. What is joined at
-a time is bounded twice: in the files' own bytes, and in those that their rows take in memory, which may be a thousand
-times as many.
+Rows of a space's table stay in key order, and maintenance joins files with neighbouring keys. The files that are joined
+at a time are limited twice: by their size, and by the size of their rows in memory, which may be a thousand times
+larger.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from warehouse.commits import OpenTables, TableFile
 from warehouse.data_files import DataFile, keys_of, opened, write_file
 
 JOIN_FILES = 32
-"""Where a table has so many small files after a batch, they are joined:"""
+"""After a batch, small files of a table are joined if there are at least this many."""
 
-LOOK_EVERY = 8
-"""Commits of a table between two looks for small files, which read the list of its files."""
+CHECK_EVERY = 8
+"""After a batch, the list of a table's files is checked if this many commits or new files have come."""
 
 JOIN_BYTES = (1 << 20, 32 << 20)
-"""first those below the first size, then those below the second, so that each byte is rewritten twice;"""
+"""Files below the first size are joined with each other, then those below the second: each byte is rewritten twice."""
 
 JOIN_AT_ONCE = 64 << 20
-"""no more bytes than these at a time,"""
+"""The maximum size of the files that are joined at a time, in bytes."""
 
 JOIN_IN_MEMORY = 2 * FILE_BYTES
-"""and about no more in memory. A file that is large there is not joined, however small it is."""
+"""The approximate maximum size of their rows in memory. A file with half of `FILE_BYTES` there is never joined."""
 
-LOOKED_AT = 4 * JOIN_FILES
-"""Footers that are read for it after a batch, at most."""
+MAX_FOOTERS = 4 * JOIN_FILES
+"""The maximum number of footers that are read after a batch to choose files."""
 
 COMPACT_BELOW = 32 << 20
 """Maintenance joins all files of fewer bytes."""
@@ -41,57 +41,51 @@ COMPACT_BELOW = 32 << 20
 _KEY = "_key"
 
 
-def is_look_due(version: int, added: int) -> bool:
-    """Whether to look for small files of a table: now and then, or after many new files.
+def is_join_due(version: int, added: int) -> bool:
+    """Return whether to call `join_small_files` after a batch: every few commits, or after many new files.
 
     Parameters
     ----------
     version : int
         The table's version after the batch.
     added : int
-        Files that the batch added.
+        The number of files that the batch added.
 
     """
-    return added >= LOOK_EVERY or version % LOOK_EVERY == 0
+    return added >= CHECK_EVERY or version % CHECK_EVERY == 0
 
 
 def join_small_files(tables: OpenTables, table: str) -> int:
-    """Join the small files of a table where there are many, and return its version."""
+    """Join small files of a table if there are many, and return its version."""
     files = tables.files(table)
     version, low = tables.version(table), 0
     for high in JOIN_BYTES:
         small = sorted((file for file in files if low <= file.size < high), key=lambda file: file.size)
         low = high
         if len(small) >= JOIN_FILES:
-            chosen = next(_joinable(tables, table, small[:LOOKED_AT]), [])
+            chosen = next(_groups_to_join(tables, table, small[:MAX_FOOTERS]), [])
             if chosen:
                 removed = [(file, False) for file in chosen]
-                version = tables.commit(table, _joined(tables, table, chosen), removed)
+                version = tables.commit(table, _write_joined(tables, table, chosen), removed)
     return version
 
 
 def compact(tables: OpenTables, table: str) -> int:
-    """Join all small files of a table, and return how many were joined."""
+    """Join all small files of a table, and return the number of joined files."""
     small = [file for file in tables.files(table) if file.size < COMPACT_BELOW]
+    if _has_keys(tables, table):
+        small.sort(key=lambda file: _least_key(tables, table, file))
     added: list[DataFile] = []
     removed: list[TableFile] = []
-    for files in _neighbours(tables, table, small):
-        added += _joined(tables, table, files)
+    for files in _groups_to_join(tables, table, small):
+        added += _write_joined(tables, table, files)
         removed += files
     tables.commit(table, added, [(file, False) for file in removed])
     return len(removed)
 
 
-def _neighbours(tables: OpenTables, table: str, files: Sequence[TableFile]) -> Iterator[list[TableFile]]:
-    """Yield lists of two files or more that are joined, in the order of their least keys where they have keys."""
-    ordered = list(files)
-    if _has_keys(tables, table):
-        ordered.sort(key=lambda file: _least_key(tables, table, file))
-    yield from _joinable(tables, table, ordered)
-
-
-def _joinable(tables: OpenTables, table: str, files: Sequence[TableFile]) -> Iterator[list[TableFile]]:
-    """Yield lists of two files or more that are joined at a time, in their order."""
+def _groups_to_join(tables: OpenTables, table: str, files: Sequence[TableFile]) -> Iterator[list[TableFile]]:
+    """Divide files, in their order, into groups within the limits; yield those of at least two files."""
     found: list[TableFile] = []
     size = in_memory = 0
     for file in files:
@@ -110,7 +104,7 @@ def _joinable(tables: OpenTables, table: str, files: Sequence[TableFile]) -> Ite
 
 
 def _bytes_in_memory(parquet: pq.ParquetFile) -> int:
-    """Return about how many bytes a file's rows take: those of its pages before they were compressed."""
+    """Return the approximate size of a file's rows in memory: that of its uncompressed pages."""
     metadata = parquet.metadata
     return sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
 
@@ -124,7 +118,7 @@ def _least_key(tables: OpenTables, table: str, file: TableFile) -> bytes:
         return min((key for key in keys_of(parquet, _KEY).least if key is not None), default=b"")
 
 
-def _joined(tables: OpenTables, table: str, files: Sequence[TableFile]) -> list[DataFile]:
+def _write_joined(tables: OpenTables, table: str, files: Sequence[TableFile]) -> list[DataFile]:
     parts = []
     for file in files:
         with opened(tables.place, table, file.path) as parquet:

@@ -1,7 +1,4 @@
-"""The commit of a batch, or of work between two batches: one row in `_epochs`, after all other tables.
-
-The commits before it are of two kinds: files that stages have written, and small appends of rows that the driver has.
-"""
+"""Commits a batch, or work between two batches, by one row in `_epochs`; also appends the driver's rows to tables."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ LOW_CARDINALITY: Mapping[str, tuple[str, ...]] = {
     "_conflicts": ("space", "kind", "policy", "sequence", "changed", "note"),
     "_quarantine": ("space", "file", "reason"),
 }
-"""Columns of system tables that have few values in a file."""
+"""Columns of system tables with few distinct values, which files encode by dictionaries."""
 
 
 def append_rows(tables: OpenTables, table: str, rows: Iterable[Mapping[str, Any]]) -> int:
@@ -37,9 +34,9 @@ def append_rows(tables: OpenTables, table: str, rows: Iterable[Mapping[str, Any]
 
 
 def append_table(tables: OpenTables, table: str, rows: pa.Table) -> int:
-    """Append rows to a system table, and return its version; without rows there is no commit.
+    """Append rows to a system table, if there are any, and return its version.
 
-    A table that an earlier release made gets the columns that it lacks.
+    A table of an earlier release gets the columns that it lacks.
     """
     if not rows.num_rows:
         return tables.version(table)
@@ -49,7 +46,7 @@ def append_table(tables: OpenTables, table: str, rows: pa.Table) -> int:
 
 
 def in_order(table: str, rows: pa.Table) -> pa.Table:
-    """Return rows of a system table in the order in which they are looked for."""
+    """Return rows of a system table in the order of lookups: those of `_versions` by space and key."""
     if table != "_versions":
         return rows
     whole = rows.combine_chunks()
@@ -65,23 +62,23 @@ def commit_epoch(
     rows: int = 0,
     instant: str | None = None,
 ) -> State:
-    """Commit what was written, and return the state after it.
+    """Commit an epoch, and return the state after it.
 
     Parameters
     ----------
     tables : OpenTables
     state : State
-        After the batch, with the number and the versions of the epoch before.
+        The state after the batch, but with the number and the table versions of the epoch before.
     versions : mapping of str to int
         Versions of the tables that were written.
     name : (str, int)
-        Id of the query and number of the batch.
+        `BatchName.query_id` and `batch_id`.
     offsets : (str or None, str or None)
-        Where the batch began and ended in the stream; None where it was no batch of it.
+        As in `BatchName`.
     rows : int
-        Rows read.
+        The number of rows that the batch read.
     instant : str, optional
-        The label of the point of a sharded cluster that the tables are at.
+        The label of the instant that the tables have reached.
 
     """
     after = replace(state, epoch=state.epoch + 1, versions={**state.versions, **versions})

@@ -1,4 +1,4 @@
-"""The writer's state, from the tables: after a start, on any machine, nothing else is needed."""
+"""Loads the writer's state from the tables, which have all of it: a writer can start on any machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime
 from deltalake import DeltaTable
 
 from pipeline.commit import vshard
-from pipeline.commit.vshard import held_twice, stored_buckets
+from pipeline.commit.vshard import buckets_of_several, stored_buckets
 from pipeline.plan.control import SpaceDefinition
 from pipeline.plan.settings import TABLES_FORMAT
 from pipeline.plan.summary import LOCAL_ID
@@ -27,16 +27,12 @@ from warehouse.warehouse import Warehouse
 
 
 def check_format(settings: str | None) -> None:
-    """Refuse tables that a newer release has written.
+    """Raise WarehouseError for tables that a newer release has written.
 
     Parameters
     ----------
     settings : str or None
-        As the newest epoch has them (`pipeline.plan.settings`).
-
-    Raises
-    ------
-    WarehouseError
+        The settings in the newest epoch (`pipeline.plan.settings`).
 
     """
     found = 1 if settings is None else int(json.loads(settings).get("format", 1))
@@ -68,7 +64,7 @@ def load_state(warehouse: Warehouse) -> State:
     components = vclock.load(warehouse)
     read = _read_lsns(warehouse.opened("_pending"))
     unknown = unknown_spaces(warehouse.open_tables)
-    lossy = _with_loss(warehouse.opened("_gaps"))
+    lossy = _lossy_replicasets(warehouse.opened("_gaps"))
     buckets = stored_buckets(newest_of_each(warehouse.opened(vshard.TABLE), ("replicaset_id", "bucket_id")))
     leaders = {} if epoch.end_offset is None else _leaders(epoch.end_offset)
     replicasets = {}
@@ -81,7 +77,7 @@ def load_state(warehouse: Warehouse) -> State:
             id=own,
             uuid=uuid,
             settled=dict(settled),
-            read=_joined(settled, read.get(own, {}), ids),
+            read=_read_vclock(settled, read.get(own, {}), ids),
             cluster=applier_map.instances_of(entries, table, uuid),
             applier_map=common,
             spaces=_spaces(own, spaces),
@@ -94,6 +90,9 @@ def load_state(warehouse: Warehouse) -> State:
                 s.space_id: reason
                 for s in spaces
                 if s.replicaset_id == own and (reason := refusal_reason(s.state)) is not None
+            },
+            followed={
+                s.space_id: s.followed for s in spaces if s.replicaset_id == own and s.followed is not None
             },
             last_source=leaders.get(uuid),
             leader=_leader(table, own, components, settled.get(LOCAL_ID)),
@@ -112,13 +111,13 @@ def load_state(warehouse: Warehouse) -> State:
     own_lsn = max((c.lsn for c in components if c.replicaset_id == OWN_REPLICASET), default=0)
     return State(
         *(epoch.epoch, replicasets, table.global_ids, writers, dict(epoch.versions), own_id, own_lsn),
-        undecided_buckets=held_twice(replicasets.values()),
+        undecided_buckets=buckets_of_several(replicasets.values()),
         settings=epoch.settings,
     )
 
 
 def _log_time(buckets: Mapping[int, VshardBucket]) -> datetime | None:
-    """Return a moment up to which a replicaset's log was surely read: that of its newest row of `_bucket`."""
+    """Return a time up to which a replicaset's log was certainly read: the latest timestamp of its `_bucket` rows."""
     return max((one.timestamp for one in buckets.values() if one.timestamp is not None), default=None)
 
 
@@ -147,10 +146,10 @@ def _leaders(offset: str) -> dict[str, str]:
     return {uuid: entry.leader for uuid, entry in from_text(offset).items()}
 
 
-def _joined(
+def _read_vclock(
     settled: Mapping[int, int], waiting: Mapping[tuple[str, int], int], ids: Mapping[str, Mapping[int, int]]
 ) -> dict[int, int]:
-    """Return what was read: what is settled, and beyond it what waits."""
+    """Return the vclock that was read: the settled one, advanced by the waiting rows."""
     read = dict(settled)
     for (source, replica_id), lsn in waiting.items():
         meant = ids.get(source, {}).get(replica_id, replica_id)
@@ -166,7 +165,7 @@ def _spaces(replicaset_id: int, stored: Iterable[schema.StoredSpace]) -> dict[in
     }
 
 
-def _with_loss(gaps: DeltaTable) -> frozenset[int]:
+def _lossy_replicasets(gaps: DeltaTable) -> frozenset[int]:
     """Return the replicasets of whose logs rows are missing or differ, and that no generation has replaced since.
 
     The rows of a generation's own batch come after its snapshot. A snapshot that heals may be older than lost rows.
@@ -183,6 +182,7 @@ def _with_loss(gaps: DeltaTable) -> frozenset[int]:
 
 
 def _read_lsns(waiting: DeltaTable) -> dict[int, dict[tuple[str, int], int]]:
+    """Return the highest waiting lsn by replicaset id and (source, replica id)."""
     query = """
         SELECT replicaset_id, source, replica_id, max(lsn) AS lsn FROM opened
         WHERE lsn IS NOT NULL AND (replica_id IS NOT NULL OR group_id = 1)

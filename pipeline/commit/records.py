@@ -1,4 +1,4 @@
-"""What a batch records of itself: rows of `_schema`, `_gaps`, `_vclock`. Pure."""
+"""Makes a batch's rows of `_schema`, `_gaps` and `_vclock`, and those of `_quarantine` for system spaces. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from warehouse import schema, vclock
 
 
 def schema_versions(plan: BatchPlan, after: State) -> list[schema.SpaceVersion]:
-    """Return the versions of spaces that a batch made, or refused."""
+    """Return the rows of `_schema` for spaces that a batch changed, moved to another table, or refused."""
     found = []
     for uuid, control in plan.controls.items():
         now, old = after.replicasets[uuid], plan.before.replicasets.get(uuid)
@@ -47,11 +47,12 @@ def _version(now: ReplicasetState, space_id: int, change: SpaceChange | None) ->
         rows.space,
         rows.indexes,
         now.primary_keys.get(space_id, frozenset()),
+        now.followed.get(space_id),
     )
 
 
 def malformed_rows(plan: BatchPlan) -> list[dict[str, Any]]:
-    """Return the rows that `_quarantine` gets for malformed rows of system spaces."""
+    """Return rows of `_quarantine` for malformed rows of system spaces."""
     segments = {segment.segment: segment for segment in plan.segments}
     return [
         {
@@ -79,7 +80,7 @@ def _origin(plan: BatchPlan, uuid: str, row: ControlRow) -> int | None:
 
 
 def gap_rows(plan: BatchPlan) -> list[dict[str, Any]]:
-    """Return rows of `_gaps`: missing lsns that the batch met."""
+    """Return rows of `_gaps` for missing lsns in the batch."""
     segments = {segment.segment: segment for segment in plan.segments}
     found = []
     for uuid, settlement in plan.settlements.items():
@@ -103,8 +104,8 @@ def gap_rows(plan: BatchPlan) -> list[dict[str, Any]]:
     return found
 
 
-def waited(plan: BatchPlan, after: State) -> frozenset[int]:
-    """Return the ids of replicasets whose rows waited before a batch, and none wait after it."""
+def released_replicasets(plan: BatchPlan, after: State) -> frozenset[int]:
+    """Return the ids of replicasets with waiting rows before the batch, and without any after it."""
     before = plan.before.replicasets
     return frozenset(
         before[uuid].id
@@ -114,14 +115,14 @@ def waited(plan: BatchPlan, after: State) -> frozenset[int]:
 
 
 def filled_rows(gaps: Iterable[Mapping[str, Any]], ids: frozenset[int], epoch: int) -> list[dict[str, Any]]:
-    """Return rows of `_gaps`: open ones of some replicasets are filled now.
+    """Return rows of `_gaps` with the state `filled` for open gaps of replicasets.
 
     Parameters
     ----------
     gaps : iterable of mapping
         The newest row of each gap.
     ids : frozenset of int
-        Of replicasets whose rows do not wait any more.
+        The replicasets, whose rows do not wait any more.
     epoch : int
 
     """
@@ -131,7 +132,7 @@ def filled_rows(gaps: Iterable[Mapping[str, Any]], ids: frozenset[int], epoch: i
 
 
 def vclock_components(plan: BatchPlan, after: State) -> list[vclock.Component]:
-    """Return the components of vclocks that moved."""
+    """Return the components of vclocks that have changed."""
     before, found = plan.before, []
     for uuid in plan.settlements:
         now, old = after.replicasets[uuid], before.replicasets.get(uuid)
@@ -152,6 +153,6 @@ def vclock_components(plan: BatchPlan, after: State) -> list[vclock.Component]:
 
 def _global_id(now: ReplicasetState, local_id: int, lsn: int) -> int | None:
     ids = [e for e in now.applier_map if e.local_id == local_id]
-    # What was settled before anybody else got the id is still the one's who had it first.
-    held = [e.global_id for e in ids if e.since_lsn <= lsn] or [e.global_id for e in ids[:1]]
-    return held[-1] if held else None
+    # Lsns before the first entry of the applier map belong to its instance, too.
+    found = [e.global_id for e in ids if e.since_lsn <= lsn] or [e.global_id for e in ids[:1]]
+    return found[-1] if found else None

@@ -1,4 +1,4 @@
-"""What a batch records of vshard: states of buckets, rows that the garbage collector made, rows of doubled buckets."""
+"""Records vshard's buckets: their states, rows of its garbage collector, and differing rows of doubled buckets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TABLE = "_vshard"
 
 
 def bucket_rows(before: State, after: State, epoch: int) -> list[dict[str, Any]]:
-    """Return rows of `_vshard`: the buckets whose state a batch changed."""
+    """Return rows of `_vshard` for buckets whose state a batch changed."""
     return [
         {
             "epoch": epoch,
@@ -49,7 +49,7 @@ def bucket_rows(before: State, after: State, epoch: int) -> list[dict[str, Any]]
 
 
 def stored_buckets(rows: Iterable[Mapping[str, Any]]) -> dict[int, dict[int, VshardBucket]]:
-    """Return the buckets of each replicaset id, of the newest row of each of `_vshard`."""
+    """Return the buckets of each replicaset id, from the newest row of `_vshard` of each bucket."""
     found: dict[int, dict[int, VshardBucket]] = {}
     for row in rows:
         if row["status"] is not None:
@@ -59,27 +59,28 @@ def stored_buckets(rows: Iterable[Mapping[str, Any]]) -> dict[int, dict[int, Vsh
     return found
 
 
-def held_twice(replicasets: Iterable[ReplicasetState]) -> frozenset[int]:
-    """Return the buckets that more than one replicaset has in a state in which clients write to it."""
+def buckets_of_several(replicasets: Iterable[ReplicasetState]) -> frozenset[int]:
+    """Return the ids of buckets that clients can write to in more than one replicaset."""
     seen: set[int] = set()
-    twice: set[int] = set()
+    repeated: set[int] = set()
     for one in replicasets:
         own = {number for number, bucket in one.buckets.items() if bucket.status in WRITABLE}
-        twice |= seen & own
+        repeated |= seen & own
         seen |= own
-    return frozenset(twice)
+    return frozenset(repeated)
 
 
 def with_collected(written: BatchOutput, place: Place) -> BatchOutput:
-    """Return what was written with the garbage collector's rows marked in the files of `_changelog`."""
+    """Rewrite the batch's files of `_changelog` that have rows of the garbage collector, with `moved` set in them."""
     if not written.collected.num_rows:
         return written
-    return replace(written, changelog=[_marked(file, written.collected, place) for file in written.changelog])
+    files = [_with_moved_set(file, written.collected, place) for file in written.changelog]
+    return replace(written, changelog=files)
 
 
-def _marked(file: DataFile, collected: pa.Table, place: Place) -> DataFile:
+def _with_moved_set(file: DataFile, collected: pa.Table, place: Place) -> DataFile:
     with opened(place, file.table, file.path) as parquet:
-        found = _mask(parquet.read(columns=collected.column_names), collected)
+        found = _are_collected(parquet.read(columns=collected.column_names), collected)
         if not found.any():
             return file
         rows = parquet.read()
@@ -88,7 +89,9 @@ def _marked(file: DataFile, collected: pa.Table, place: Place) -> DataFile:
     return write_file(place, file.table, rows, dictionary=LOW_CARDINALITY[file.table])
 
 
-def _mask(rows: pa.Table, collected: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _are_collected(rows: pa.Table, collected: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return for each row whether it is in `collected`."""
+
     def numbers(table: pa.Table, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
         return np.asarray(table[name].cast(pa.int64()).fill_null(-1).combine_chunks())
 
@@ -104,7 +107,7 @@ def _mask(rows: pa.Table, collected: pa.Table) -> np.ndarray[Any, np.dtype[np.bo
 
 @dataclass(frozen=True)
 class _Version:
-    """A replicaset's version of a key."""
+    """A replicaset's version of a key; `is_row` says whether it is the row of the table."""
 
     tuple: bytes
     global_id: int | None
@@ -114,7 +117,7 @@ class _Version:
 
 
 def doubled_rows(tables: OpenTables, before: State, after: State, epoch: int) -> list[dict[str, Any]]:
-    """Return rows of `_conflicts`: of buckets that two replicasets hold since this batch, the rows that differ.
+    """Return rows of `_conflicts` for differing versions of keys in buckets that this batch has made doubled.
 
     Reads the tables of sharded spaces as they are after the batch.
     """
@@ -123,7 +126,9 @@ def doubled_rows(tables: OpenTables, before: State, after: State, epoch: int) ->
     for number in numbers:
         holders = [one for one in after.replicasets.values() if _is_doubled(one, number)]
         differing = [
-            row for pair in _pairs(holders, number) for row in _differing(tables, pair, number, epoch)
+            row
+            for pair in _doubled_pairs(holders, number)
+            for row in _differing_versions(tables, pair, number, epoch)
         ]
         log.error(
             "bucket %d of vshard is active in replicasets %s at once; %d of its rows differ (_vshard, _conflicts)",
@@ -137,7 +142,7 @@ def _is_doubled(one: ReplicasetState, number: int) -> bool:
     return number in one.buckets and bool(one.buckets[number].doubled_with)
 
 
-def _pairs(
+def _doubled_pairs(
     holders: Sequence[ReplicasetState], number: int
 ) -> Iterable[tuple[ReplicasetState, ReplicasetState]]:
     return (
@@ -147,15 +152,15 @@ def _pairs(
     )
 
 
-def _differing(
+def _differing_versions(
     tables: OpenTables, pair: tuple[ReplicasetState, ReplicasetState], number: int, epoch: int
 ) -> list[dict[str, Any]]:
     one, other = pair
     names = sorted(_sharded_tables(one).keys() | _sharded_tables(other).keys())
     rows: list[dict[str, Any]] = []
     for name in names:
-        place, column = (_sharded_tables(one) | _sharded_tables(other))[name]
-        versions = _versions_of(tables, name, number, place, column, {one.id, other.id})
+        field, column = (_sharded_tables(one) | _sharded_tables(other))[name]
+        versions = _versions_in_bucket(tables, name, number, field, column, {one.id, other.id})
         for key, own in sorted(versions.items()):
             first, second = own.get(one.id), own.get(other.id)
             if first is None or second is None or first.tuple != second.tuple:
@@ -164,54 +169,59 @@ def _differing(
 
 
 def _sharded_tables(one: ReplicasetState) -> dict[str, tuple[int, str]]:
-    """Return the tables of a replicaset's sharded spaces, with the place and the column of the bucket's id."""
+    """Return the tables of a replicaset's sharded spaces, with the field index and the column of the bucket's id."""
     found = {}
     for space_id, table in one.tables.items():
-        rows = one.spaces.get(space_id)
+        rows, space = one.spaces.get(space_id), one.definition(space_id)
         place = None if rows is None else shard_field(rows.indexes.values())
-        if rows is not None and place is not None and place < len(rows.decoded().fields):
-            found[table] = (place, column_name(rows.decoded().fields[place].name))
+        if space is not None and place is not None and place < len(space.fields):
+            found[table] = (place, column_name(space.fields[place].name))
     return found
 
 
-def _versions_of(
-    tables: OpenTables, name: str, number: int, place: int, column: str, wanted: set[int]
+def _versions_in_bucket(
+    tables: OpenTables, name: str, number: int, field: int, column: str, wanted: set[int]
 ) -> dict[bytes, dict[int, _Version]]:
-    """Return some replicasets' versions of the keys of a bucket, by key and replicaset id."""
+    """Return the wanted replicasets' versions of the keys in a bucket, by key and replicaset id."""
     found: dict[bytes, dict[int, _Version]] = {}
     exact = table_of_exact_tuples(tables.place.tables(), name)
     columns = "_key, _tuple, _replicaset_id, _global_id, _lsn, _timestamp"
-    for row in _asked(tables, exact, f'SELECT {columns} FROM opened WHERE "{column}" = {number}'):
+    for row in _query(tables, exact, f'SELECT {columns} FROM opened WHERE "{column}" = {number}'):
         if row["_replicaset_id"] in wanted:
             version = _Version(row["_tuple"], row["_global_id"], row["_lsn"], row["_timestamp"], True)
             found.setdefault(row["_key"], {})[row["_replicaset_id"]] = version
-    within = "PARTITION BY key, replicaset_id ORDER BY epoch DESC"
-    newest = f"SELECT *, row_number() OVER ({within}) AS place FROM opened WHERE space = '{name}'"
-    for row in _asked(
-        tables, "_versions", f"SELECT * FROM ({newest}) WHERE place = 1 AND state = '{VersionState.PRESENT}'"
-    ):
-        own = found.get(row["key"], {})
-        if row["replicaset_id"] in wanted and row["replicaset_id"] not in own:
-            if _bucket(row["tuple"], place) != number:
-                continue
+    for row in _query(tables, "_versions", _LOST.format(table=name), exact):
+        if row["replicaset_id"] in wanted and _field_of(row["tuple"], field) == number:
             version = _Version(row["tuple"], row["global_id"], row["lsn"], row["timestamp"], False)
             found.setdefault(row["key"], {})[row["replicaset_id"]] = version
     return found
 
 
-def _asked(tables: OpenTables, table: str, query: str) -> list[dict[str, Any]]:
-    delta = tables.place.open(table)
-    if delta is None:
-        return []
-    rows: list[dict[str, Any]] = pa.table(
-        QueryBuilder().register("opened", delta).execute(query).read_all()
-    ).to_pylist()
+_LOST = f"""
+    SELECT * FROM (
+        SELECT *, row_number() OVER (PARTITION BY key, replicaset_id ORDER BY epoch DESC) AS place
+        FROM opened WHERE space = '{{table}}'
+    ) AS newest LEFT ANTI JOIN other ON newest.key = other._key AND newest.replicaset_id = other._replicaset_id
+    WHERE place = 1 AND state = '{VersionState.PRESENT}'"""
+"""Versions that are not the row. A row's own replicaset may have older versions, also of another bucket."""
+
+
+def _query(tables: OpenTables, table: str, query: str, other: str | None = None) -> list[dict[str, Any]]:
+    """Return the rows of a query over a table, called `opened`, and maybe a second one, called `other`."""
+    engine = QueryBuilder()
+    for name, one in (("opened", table), ("other", other)):
+        delta = None if one is None else tables.place.open(one)
+        if delta is not None:
+            engine = engine.register(name, delta)
+        elif one is not None:
+            return []
+    rows: list[dict[str, Any]] = pa.table(engine.execute(query).read_all()).to_pylist()
     return rows
 
 
-def _bucket(tuple_: bytes | None, place: int) -> object:
+def _field_of(tuple_: bytes | None, index: int) -> object:
     try:
-        return fields_of(tuple_, "a tuple")[place]
+        return fields_of(tuple_, "a tuple")[index]
     except (TupleError, IndexError):
         return None
 

@@ -1,1 +1,1 @@
-"""The versions that win → the columns of their tables: `columns` types them, `masks` hides fields from readers."""
+"""Winning versions → the columns of their tables: `columns` types them, `masks` hides fields from readers."""

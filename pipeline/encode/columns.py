@@ -1,9 +1,9 @@
 """Exact tuples → the columns of a space's table.
 
-Pure. Typed columns are made here and only here. A value that does not fit its column leaves the column null: the row
-is in the table all the same, `_misfits` names the column, and `_quarantine` says why. A tuple whose fields
-cannot be distinguished has no row, and so has every one that does not fit where the space chooses that: it goes to
-`_quarantine`, and stays a version (`unfit`), so that a later UPDATE finds it.
+Pure. Typed columns are made here and only here. If a value does not fit its column, the row is in the table with a null
+column that `_misfits` names, and `_quarantine` has the reason. A tuple whose fields cannot be distinguished has no row;
+if the space is configured so, neither has a tuple with a misfit. Such a tuple goes to `_quarantine`, and stays a
+version (`unfit`), so that a later UPDATE finds it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ VARIANT_FILE = pa.struct(
 )
 """A variant as Delta's files have it (protocol of Delta, "Variant data type")."""
 
-_SOURCES = {
+_PUT_COLUMNS = {
     "_key": "key",
     "_tuple": "tuple",
     "_global_id": "global_id",
@@ -39,12 +39,12 @@ _SOURCES = {
     "_timestamp": "timestamp",
     "_created": "created",
 }
-"""Columns that every space's table has, with those of `pipeline.resolve.resolve.PUTS`."""
+"""For each column that all tables of spaces have, the column of `pipeline.resolve.resolve.PUTS`."""
 
 
 @dataclass(frozen=True)
 class TableEncoding:
-    """How the rows of one table are made. Picklable.
+    """How tuples are converted to rows of one table. Picklable.
 
     Parameters
     ----------
@@ -52,14 +52,10 @@ class TableEncoding:
         The table that readers see, and the one with the exact tuples.
     layout : TableLayout
     formats : mapping of int to int
-        Replicaset id to the index of its format.
+        For each replicaset id, the index of its format in the layout.
     mask : Mask or None
-    sets_misfits_aside : bool
-        Whether rows with a value that its column cannot hold are left out of the table.
-    has_moved_fields : bool
-        Whether rows that are in the table have other columns now.
-    has_added_fields : bool
-        Whether rows that are in the table have other columns now if they have something in `_extra`.
+    sets_misfits_aside, has_moved_fields, has_added_fields : bool
+        As in `pipeline.plan.tables.TablePlan`.
 
     """
 
@@ -74,11 +70,11 @@ class TableEncoding:
 
     @cached_property
     def plan(self) -> Plan:
-        """What the decoding of tuples needs."""
+        """The plan for decoding tuples."""
         return plan_of(self.layout)
 
     def format_of(self, replicasets: NDArray[np.int32]) -> pa.Array:
-        """Return the format of tuples by their replicaset; one that a policy made has minus its last writer's id."""
+        """Return the format of each tuple, by its replicaset id (negative for a tuple that a policy made)."""
         size = max(self.formats, default=0) + 1
         known = np.full(size + 1, -1, np.int32)
         for replicaset_id, index in self.formats.items():
@@ -88,7 +84,7 @@ class TableEncoding:
 
 
 def encoding_of(table: TablePlan) -> TableEncoding:
-    """Return how the rows of a table of a batch are made."""
+    """Return the encoding of a planned table."""
     return TableEncoding(
         *(table.name, table.exact, table.layout, table.formats, table.mask),
         sets_misfits_aside=table.sets_misfits_aside,
@@ -99,16 +95,16 @@ def encoding_of(table: TablePlan) -> TableEncoding:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Rows of a table.
+    """Encoded rows of a table.
 
     Parameters
     ----------
     rows : pyarrow.Table
-        Of the exact table, as files have them. Columns that are null in all rows are left out where a table can do
-        without: `_extra`, `_inexact`, `_misfits`.
+        Rows of the exact table, as in its files. `_extra`, `_inexact` and `_misfits` are left out if they are null in
+        all rows.
     misfits : pyarrow.Table
-        Rows of `PUTS` that do not wholly fit, with `reason` and `misfits`: the columns that they lack in the table,
-        null for those that are not in `rows`.
+        Rows of `PUTS` that do not fit, with the columns `reason` and `misfits`: the names of the columns that are null
+        for it in the table; null for a row that is not in `rows`.
 
     """
 
@@ -117,17 +113,17 @@ class Encoded:
 
     @property
     def set_aside(self) -> pa.Table:
-        """The misfits that are not in `rows`."""
+        """The rows of `misfits` that are not in `rows`."""
         return self.misfits.filter(pc.is_null(self.misfits["misfits"]))
 
 
 def encode(puts: pa.Table, encoding: TableEncoding) -> Encoded:
-    """Return rows of one table.
+    """Encode new rows of one table.
 
     Parameters
     ----------
     puts : pyarrow.Table
-        `pipeline.resolve.resolve.PUTS`, of this table alone.
+        `pipeline.resolve.resolve.PUTS` of this table alone.
     encoding : TableEncoding
 
     """
@@ -151,7 +147,7 @@ def encode(puts: pa.Table, encoding: TableEncoding) -> Encoded:
         if field.name in _OPTIONAL and column.null_count == len(column):
             continue
         columns[field.name] = file_column(column)
-    columns |= {name: puts[source] for name, source in _SOURCES.items()}
+    columns |= {name: puts[source] for name, source in _PUT_COLUMNS.items()}
     return Encoded(pa.table(columns), misfits)
 
 
@@ -159,11 +155,11 @@ _OPTIONAL = (EXTRA_COLUMN, INEXACT_COLUMN, MISFITS_COLUMN)
 
 
 def file_column(column: pa.Array) -> pa.Array:
-    """Return a typed column as files have it."""
+    """Return a typed column in the form that files have."""
     return whole_variants(column) if column.type == VARIANT_ARROW else column
 
 
 def whole_variants(column: pa.Array) -> pa.Array:
-    """Return variants as files have them: the parts of a null are empty, not null."""
+    """Return variants in the form that files have: the parts of a null are empty, not null."""
     parts = [pc.fill_null(column.field(part.name), b"") for part in VARIANT_FILE]
     return pa.StructArray.from_arrays(parts, fields=list(VARIANT_FILE), mask=pc.is_null(column))

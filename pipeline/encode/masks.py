@@ -1,10 +1,11 @@
-"""What readers see of a space with masked fields: its columns without them, or with keyed hashes instead.
+"""Masks fields of a space: readers see its columns without them, or keyed hashes instead.
 
-Such a space has two tables. The one that is named after it has no exact tuples, and nothing without a name, which a
-mask cannot find; the other one, `_exact_<table>`, is what all computing is done on. So keys, operations and policies
-know nothing of masks, and who may not read a field gets no table whose name begins with `_`.
+A space with masked fields has two tables. The one named after the space has no exact tuples, and no fields without a
+name, since a mask could not find them. The other one, `_exact_<table>`, has the whole rows, and the aggregator computes
+on it alone: keys, operations and policies need not know masks. A reader who may not see a masked field must not be
+given access to tables whose names begin with `_`.
 
-Pure. Not here: writing, bringing tables into the form that a changed mask needs (`pipeline.write.table_change`).
+Pure. `pipeline.write.prepare` rewrites tables for a changed mask.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from schemas.layout import EXTRA_COLUMN, INEXACT_COLUMN, MISFITS_COLUMN, TableLa
 from schemas.space import Space
 from schemas.tables import VERSION_COLUMNS
 from sources.iproto.address import PasswordSource
-from udfs.tuples.masking import keyed, keyed_hashes
+from udfs.tuples.masking import hash_text, keyed_hashes
 
 TUPLE_COLUMN = "_tuple"
-PROPERTY = "aggregator.masks"
-"""The property of a table that says which masks its rows were written with."""
+MASKS_PROPERTY = "aggregator.masks"
+"""The table property with the masks that the table's rows were written with."""
 
 FORM = 2
 """Raised when readers are to see something else of the same masks: tables that have the old form are written again."""
 
 KEY_MIN = 16
-"""Characters of the key of `hash`."""
+"""Minimum length of the key of `hash`, in characters."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,11 @@ class Mask:
     Parameters
     ----------
     kinds : mapping of str to str
-        By column; may be empty: its field has left the format, and may stand in what has no name.
+        By column. Empty if the masked field has left the format: it may still be among the fields without a name.
     password : PasswordSource
-        Where the key of `hash` is found.
+        The source of the key of `hash`.
     key : bytes, optional
-        The key itself, for tasks on machines that do not know it.
+        The key itself, for tasks on machines without that source.
 
     """
 
@@ -80,7 +81,7 @@ class Mask:
         return pa.table(columns)
 
     def _shown_names(self, lists: pa.ListArray) -> pa.ListArray:
-        """Return lists of columns without those that readers do not see; null where none is left."""
+        """Return lists of column names without those that readers do not see; null for an empty list."""
         names, rows = lists.flatten(), pc.list_parent_indices(lists).to_numpy()
         distinct = pc.unique(names)
         seen = distinct.filter(pa.array([self.shows(name) for name in distinct.to_pylist()], pa.bool_()))
@@ -100,17 +101,17 @@ class Mask:
         ]
         return pa.array(shown, pa.string()).take(coded.indices)
 
-    def text(self) -> str:
-        """Return the value of the table's property: it differs for another key of `hash`."""
-        shown = keyed(PROPERTY, self._key())[:16] if "hash" in self.kinds.values() else None
+    def property_value(self) -> str:
+        """Return the value of `MASKS_PROPERTY`; another key of `hash` gives another value."""
+        shown = hash_text(MASKS_PROPERTY, self._key())[:16] if "hash" in self.kinds.values() else None
         return json.dumps({"columns": dict(self.kinds), "form": FORM, "key": shown}, sort_keys=True)
 
     def shows(self, column: str) -> bool:
-        """Whether readers see a column of the exact table."""
+        """Return whether readers see a column of the exact table."""
         return column not in (TUPLE_COLUMN, EXTRA_COLUMN) and self.kinds.get(column) != "drop"
 
     def with_key(self) -> Mask:
-        """Return the mask with its key, as tasks need it."""
+        """Return the mask with its key, for tasks."""
         return replace(self, key=self._key()) if "hash" in self.kinds.values() else self
 
     def _key(self) -> bytes:
@@ -126,20 +127,20 @@ class Mask:
 
 
 def mask_of(config: Spaces, spaces: Sequence[Space], layout: TableLayout, *, lasts: bool) -> Mask | None:
-    """Return the mask of a table, None where none of its fields is to be masked.
+    """Return the mask of a table, None if it has no masked field.
 
     Parameters
     ----------
     spaces : sequence of Space
-        The definitions that the table is of.
+        The definitions of the table's space.
     layout : TableLayout
     lasts : bool
-        Whether the table is masked already: then it stays so, as long as the configuration has a mask for it.
+        Whether the table is masked already: then it stays masked as long as the configuration has a mask for it.
 
     Raises
     ------
     UnsupportedError
-        A field of the primary key is to be masked: it would still stand in `_key`.
+        A field of the primary key is configured as masked: `_key` would still contain it.
 
     """
     kinds = {name: kind for space in spaces for name, kind in config.masks_of(space.name).items()}
@@ -156,24 +157,24 @@ def mask_of(config: Spaces, spaces: Sequence[Space], layout: TableLayout, *, las
     return Mask(found, config.mask_key()) if found or (kinds and lasts) else None
 
 
-def check_exposed(
+def check_still_masked(
     earlier: Iterable[Space], definition: Space, masks_of: Callable[[str], Mapping[str, Kind]]
 ) -> None:
-    """Refuse that a masked field continues under a name, or in a space, without a mask.
+    """Check that a renamed field, or a field of a renamed space, is still masked if it was masked before.
 
     Parameters
     ----------
     earlier : iterable of Space
-        Definitions of the space before, in the order of its replicaset's log.
+        The earlier definitions of the space, in log order.
     definition : Space
-        The one that follows them.
+        The new definition.
     masks_of : callable
         Returns the masked fields of a space by its name.
 
     Raises
     ------
     UnsupportedError
-        With both names.
+        A field is not masked any more.
 
     """
     still = masks_of(definition.name)
@@ -183,7 +184,7 @@ def check_exposed(
             if old.name in masked and new.name not in still:
                 raise UnsupportedError(
                     f"{before.name}.{old.name} is masked, and is called {definition.name}.{new.name} now, "
-                    "which is not",
+                    "which is not masked",
                     space=definition.name,
                     advice="see spaces.masks",
                 )

@@ -15,7 +15,7 @@ from pipeline.changelog.rows import KEYED
 from pipeline.commit.epoch import LOW_CARDINALITY, in_order
 from pipeline.executors.cells import CELLS, REPORT, decode_cell, report_cell
 from pipeline.key_ranges import BucketShare, KeyRanges
-from pipeline.resolve.records import fewer_key_errors
+from pipeline.resolve.records import key_errors_by_lineage
 from pipeline.write.lookup import BaseFiles, FileCache, FileRef
 from pipeline.write.rewrite import rows_with_keys, write_rows
 from warehouse.commits import TableFile
@@ -23,7 +23,7 @@ from warehouse.data_files import DataFile, write_file
 from warehouse.place import Place
 
 SENT_BYTES = 1 << 20
-"""Fewer bytes of a system table are sent to the driver, which writes the rows of all tasks as one file."""
+"""Rows of a system table below this size are sent to the driver, which writes those of all tasks as one file."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class BucketReport:
     Parameters
     ----------
     added : dict of str to list of DataFile
-        By table; of spaces' and system tables.
+        By table: new files of spaces' and system tables.
     rows : dict of str to pyarrow.Table
-        Rows of system tables that are few: the driver writes them.
+        By system table: rows that the driver writes, since they are few.
     removed_bits : dict of FileRef to uint8[m]
         For each file, a bitmap of the rows to remove (`numpy.packbits`).
     lost : pyarrow.Table
@@ -114,7 +114,7 @@ def run_bucket_task(
 def _write_result(result: BucketResult, work: BucketWork, cache: FileCache) -> BucketReport:
     """Write the changes of a bucket to files."""
     report = BucketReport(
-        writers=result.writers, unfit_tables=result.unfit_tables, lost=fewer_key_errors(result.lost)
+        writers=result.writers, unfit_tables=result.unfit_tables, lost=key_errors_by_lineage(result.lost)
     )
     report.collected = result.collected
     for ref, rows in result.removed.items():

@@ -23,7 +23,7 @@ CELL_BYTES = 4 << 20
 """The approximate maximum size of a cell: Spark copies each one several times."""
 
 TASK_CELLS = 1 << 24
-"""A task makes fewer cells than this."""
+"""A task makes fewer cells than this, so that cells of all tasks have distinct places, in the tasks' order."""
 
 
 def decode_cell(cell: pa.Buffer) -> pa.Table:

@@ -39,7 +39,7 @@ from pipeline.key_ranges import KeyRanges, key_ranges
 from pipeline.plan.summary import Summary
 from pipeline.resolve.records import key_error_rows
 from pipeline.write.rewrite import FILE_BYTES, remaining_rows, write_rows
-from pipeline.write.table_change import TableChange, encoded_again, table_schema
+from pipeline.write.table_change import TableChange, reencode_rows, table_schema
 from pipeline.write.tables import TableWrite
 from sources.xlog.stream.batch import tasks_of
 from sources.xlog.stream.follow import Follower
@@ -111,7 +111,7 @@ def run_rewrite_task(place: Place, work: RewriteWork) -> list[DataFile]:
         if parts and size + rest.nbytes > FILE_BYTES:
             added += write_rows(place, work.table, pa.concat_tables(parts, promote_options="default"))
             parts, size = [], 0
-        parts.append(rest if work.encoding is None else encoded_again(rest, work.encoding))
+        parts.append(rest if work.encoding is None else reencode_rows(rest, work.encoding))
         size += rest.nbytes
     return added + write_rows(place, work.table, pa.concat_tables(parts, promote_options="default"))
 
@@ -119,7 +119,7 @@ def run_rewrite_task(place: Place, work: RewriteWork) -> list[DataFile]:
 BUCKET_BYTES = 64 << 20
 """The approximate size of a bucket's decoded rows; its task needs several times this memory."""
 
-TASKS_A_CORE = 2
+TASKS_PER_CORE = 2
 """The minimum number of buckets for each core, so that the cores finish at about the same time."""
 
 Task = Callable[[int], Iterator[pa.RecordBatch]]
@@ -183,12 +183,12 @@ class DistributedExecutor:
         keyed, weights = [], []
         for sample in self._samples:
             found = segment_rows(sample.rows, work.segments[sample.segment]).keyed
-            found = found.filter(pc.is_valid(found["key"]))  # a DELETE_RANGE has none
+            found = found.filter(pc.is_valid(found["key"]))  # a DELETE_RANGE has no key
             keyed.append(found)
             weights.append(np.full(found.num_rows, sample.weight))
         rows = pa.Table.from_batches(keyed) if keyed else None
         cores = self._spark.sparkContext.defaultParallelism
-        count = max(TASKS_A_CORE * cores, -(-size // BUCKET_BYTES))
+        count = max(TASKS_PER_CORE * cores, -(-size // BUCKET_BYTES))
         if rows is None or not rows.num_rows:
             return key_ranges(plan, count, np.zeros(0, np.int32), pa.array([], pa.binary()), np.zeros(0))
         tables = plan.tables_of(rows["meaning"].to_numpy())

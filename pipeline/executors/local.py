@@ -19,8 +19,15 @@ from numpy.typing import NDArray
 
 from pipeline.bucket import BucketResult, process_bucket
 from pipeline.changelog.divergence import Divergence
-from pipeline.changelog.known_rows import divergences_of
-from pipeline.changelog.rows import CHANGELOG_ARROW, KEY_ERRORS, KEYED, SegmentRows, keyed_again, segment_rows
+from pipeline.changelog.known_rows import find_divergences
+from pipeline.changelog.rows import (
+    CHANGELOG_ARROW,
+    KEY_ERRORS,
+    KEYED,
+    SegmentRows,
+    keyed_from_changelog,
+    segment_rows,
+)
 from pipeline.commit.epoch import LOW_CARDINALITY, in_order
 from pipeline.executors.work import BatchOutput, BatchWork, SyncSpaces, WatchedSpaces
 from pipeline.plan.summary import Summary, join_summaries, summarize_rows
@@ -128,7 +135,7 @@ class LocalExecutor:
         result = process_bucket(stage.keyed(), work.bucket_plan, work.base, self._cache)
         clock.done("reduce, resolve, encode")
         tables = write_tables(work, result, self._cache)
-        quarantine = pa.concat_tables([result.quarantine, stage.key_errors(result.lost)])
+        quarantine = pa.concat_tables([result.quarantine, stage.key_error_rows(result.lost)])
         system = {"_versions": result.versions, "_conflicts": result.conflicts, "_quarantine": quarantine}
         files = {name: _write_system_rows(work, name, rows) for name, rows in system.items()}
         clock.done("table files")
@@ -160,7 +167,7 @@ class _StageClock:
 
 
 class _ChangelogStage:
-    """The rows of a batch in the columns of `_changelog`, and the keyed rows among them."""
+    """The divided rows of a batch (`SegmentRows`), each with its segment's number."""
 
     def __init__(self, work: BatchWork, numbers: Sequence[int], rows: Sequence[SegmentRows]) -> None:
         self._work, self._numbers, self._rows = work, numbers, rows
@@ -180,13 +187,13 @@ class _ChangelogStage:
     def keyed(self) -> pa.Table:
         """Return all keyed rows, in log order."""
         plan = next(iter(self._work.segments.values()))
-        again = [keyed_again(rows, plan) for rows in self._work.reapplied]
+        again = [keyed_from_changelog(rows, plan) for rows in self._work.reapplied]
         return pa.concat_tables(
             [pa.Table.from_batches([one.keyed for one in self._rows if one.keyed.num_rows], KEYED), *again]
         )
 
-    def key_errors(self, lost: pa.Table) -> pa.Table:
-        """Return the rows of `_quarantine` for rows without a valid key, and for versions (`lost`) without one."""
+    def key_error_rows(self, lost: pa.Table) -> pa.Table:
+        """Return rows of `_quarantine` for rows of the log and for versions (`Reduced.lost`) without a key."""
         errors = pa.Table.from_batches([one.key_errors for one in self._rows], KEY_ERRORS)
         return key_error_rows(
             pa.concat_tables([errors, lost]), self._work.bucket_plan.reduce, self._work.plan.epoch
@@ -209,7 +216,7 @@ class _ChangelogStage:
         return found
 
     def divergences(self) -> list[Divergence]:
-        """Return where rows differ from rows of `_changelog` with the same instance and lsn."""
+        """Return the divergences between rows that are read again and `_changelog`."""
         read: dict[int, list[pa.RecordBatch]] = {}
         for number, one in zip(self._numbers, self._rows, strict=True):
             if one.read_before is not None:
@@ -217,7 +224,7 @@ class _ChangelogStage:
         return [
             found
             for number, batches in read.items()
-            for found in divergences_of(
+            for found in find_divergences(
                 pa.Table.from_batches(batches), self._work.segments[number], self._work
             )
         ]

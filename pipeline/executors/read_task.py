@@ -1,12 +1,13 @@
 """The first stage of a distributed batch: byte ranges → files of `_changelog` and `_pending`, keyed rows by bucket.
 
 A key may be replaced thousands of times in one batch. All of these rows go to one bucket, but only the last tuple
-matters. So the task drops the tuples that later rows overwrite (`without_overwritten`), to keep the bucket small. It
-keeps the rows' timestamps and lsns, on which the version's time and creation time depend.
+matters. To keep the bucket small, the task drops the tuples that later rows overwrite (`without_overwritten`), but not
+the rows' timestamps and lsns, on which the version's time and creation time depend.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.changelog.divergence import Divergence
-from pipeline.changelog.known_rows import divergences_of
+from pipeline.changelog.known_rows import find_divergences
 from pipeline.changelog.rows import (
     ACTIONS,
     CHANGELOG_ARROW,
@@ -25,15 +26,15 @@ from pipeline.changelog.rows import (
     KEY_ERRORS,
     KEYED,
     SegmentRows,
-    keyed_again,
+    keyed_from_changelog,
     segment_rows,
 )
 from pipeline.changelog.segment_plan import PENDING_ARROW, SegmentPlan
 from pipeline.commit.epoch import LOW_CARDINALITY
-from pipeline.executors.cells import cells_by_bucket, decode_cell, report_cell
+from pipeline.executors.cells import TASK_CELLS, cells_by_bucket, decode_cell, report_cell
 from pipeline.key_ranges import KeyRanges
 from pipeline.reduce.reduce_plan import ReducePlan
-from pipeline.resolve.records import fewer_key_errors
+from pipeline.resolve.records import key_errors_by_lineage
 from sources.xlog.options import XlogOptions
 from sources.xlog.stream.read import read_range
 from sources.xlog.stream.segment import ByteRange
@@ -194,7 +195,7 @@ class _ReadTask:
         rows = decode_cell(pa.py_buffer(stored.cell))
         if stored.segment is None:
             plan = next(iter(self._work.segments.values()))
-            yield from self._buffer(keyed_again(rows, plan))
+            yield from self._buffer(keyed_from_changelog(rows, plan))
             return
         for batch in rows.to_batches():
             yield from self._process_rows(batch, stored.segment)
@@ -217,7 +218,7 @@ class _ReadTask:
             self._read_before.setdefault(segment, []).append(found.read_before)
         if found.key_errors.num_rows:
             errors = pa.concat_tables([self._report.key_errors, pa.Table.from_batches([found.key_errors])])
-            self._report.key_errors = fewer_key_errors(errors)
+            self._report.key_errors = key_errors_by_lineage(errors)
         if found.keyed.num_rows:
             yield from self._buffer(pa.Table.from_batches([found.keyed], KEYED))
 
@@ -246,7 +247,7 @@ class _ReadTask:
         tables = self._work.reduce.tables_of(rows["meaning"].to_numpy())
         buckets = self._work.ranges.find_buckets(tables, as_array(rows["key"]))
         rows, buckets = _copy_ranges(rows, tables, buckets, self._work.ranges)
-        for cell in cells_by_bucket(rows, buckets, (self._number << 24) + self._cells):
+        for cell in cells_by_bucket(rows, buckets, self._number * TASK_CELLS + self._cells):
             self._cells += 1
             yield cell
 
@@ -259,7 +260,7 @@ class _ReadTask:
             report.pending.append(self._pending.close())
         for segment, batches in self._read_before.items():
             plan = self._work.segments[segment]
-            report.divergences += divergences_of(pa.Table.from_batches(batches), plan, self._work)
+            report.divergences += find_divergences(pa.Table.from_batches(batches), plan, self._work)
         yield report_cell(self._number % self._work.ranges.buckets, report)
 
 
@@ -288,7 +289,18 @@ def tasks_with_stored(
 ) -> list[tuple[ByteRange, ...] | StoredRows]:
     """Return all tasks in log order; rows that are applied again are the last."""
     stored = list(stored)
-    first = [one for one in stored if one.segment is not None and one.segment < 0]
-    last = [one for one in stored if one.segment is None or one.segment >= 0]
-    last.sort(key=lambda one: one.segment is None)
-    return [*first, *tasks, *last]
+    waiting = deque(
+        sorted((one for one in stored if one.segment is not None), key=lambda one: one.segment or 0)
+    )
+    found: list[tuple[ByteRange, ...] | StoredRows] = []
+    for task in tasks:
+        pieces: list[ByteRange] = []
+        for piece in task:
+            while waiting and (waiting[0].segment or 0) < piece.segment.segment:
+                if pieces:
+                    found.append(tuple(pieces))
+                    pieces = []
+                found.append(waiting.popleft())
+            pieces.append(piece)
+        found.append(tuple(pieces))
+    return [*found, *waiting, *(one for one in stored if one.segment is None)]

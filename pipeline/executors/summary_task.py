@@ -1,6 +1,6 @@
 """The first pass over the logs of a distributed batch: a summary and a sample of the rows of each byte range.
 
-The driver plans with the summaries, and holds the samples of all tasks, so these are bounded in rows and in bytes.
+The driver plans with the summaries. It keeps the samples of all tasks, so these are limited in rows and in bytes.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from sources.xlog.stream.read import read_range
 from sources.xlog.stream.segment import ByteRange
 
 SAMPLE_ROWS = 128
-"""The sampled rows of each record batch, which has up to 65,536 rows."""
+"""The number of sampled rows of each record batch, which has up to 65,536 rows."""
 
 SAMPLE_CELL_BYTES = 2 << 10
-"""The sample has only the leading fields of a longer tuple or key, and null for other binary values that are longer."""
+"""In a sample, a tuple or key above this size is cut to its leading fields, another binary value above it is null."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -26,7 +26,7 @@ SyncSpaces = Mapping[str, frozenset[int]]
 """By replicaset uuid, the ids of synchronous spaces, whose rows wait for a quorum."""
 
 WatchedSpaces = Mapping[str, frozenset[int]]
-"""By replicaset uuid, the ids of vshard's `_bucket`, whose rows affect the plan."""
+"""By replicaset uuid, the ids of spaces whose rows all affect the plan, such as vshard's `_bucket`."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class BatchWork:
     ----------
     plan : BatchPlan
     place : Place
-        Of the warehouse.
+        The place of the warehouse.
     segments : mapping of int to SegmentPlan
         By segment number.
     bucket_plan : BucketPlan
@@ -123,8 +123,3 @@ class Executor(Protocol):
 
     def run(self, work: BatchWork) -> BatchOutput:
         """Execute a plan: write the files of all tables, without a commit."""
-
-
-def files_by_path(files: Iterable[TableFile]) -> dict[str, TableFile]:
-    """Return files by path."""
-    return {file.path: file for file in files}

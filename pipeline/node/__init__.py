@@ -1,1 +1,1 @@
-"""The aggregator as a Tarantool node: the decided tables as the snapshots and logs of one replicaset, for the relay."""
+"""Writes the tables as snapshots and logs of one replicaset, for the relay and its followers (Tarantool replicas)."""

@@ -1,7 +1,7 @@
-"""What changed in a space's table between two of its versions: tuples to put, keys to remove.
+"""Finds the keys whose tuples differ between two versions of a space's table.
 
-Any two versions can be compared, in either order. Rows are compared by range of the key, so memory is bounded by
-`RANGE_ROWS`. Not here: which files are read (`warehouse.version_files`).
+Any two versions can be compared, in either order. Rows are compared by ranges of keys, so `RANGE_ROWS` limits the
+memory. `warehouse.version_files` reads the files.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class KeyChange:
     Parameters
     ----------
     key : bytes
-        Canonical.
+        The canonical key.
     before, after : bytes or None
-        Tuples; None where there is none.
+        The tuples in the two versions; None for no row.
     is_made : bool
-        Whether a policy has made the tuple that there is now, of several versions.
+        Whether a policy made the tuple `after` of several versions.
 
     """
 
@@ -42,7 +42,7 @@ class KeyChange:
 
 
 def digest_of(files: frozenset[str]) -> str:
-    """Return a digest of the files of a version: two versions with other files have other digests."""
+    """Return a digest of the files of a version; versions with different files have different digests."""
     return hashlib.sha256("\n".join(sorted(files)).encode()).hexdigest()[:16]
 
 
@@ -60,14 +60,14 @@ def changes_between(
     place : Place
     table : str
     before, after : frozenset of str
-        Files of two versions.
+        The files of the two versions.
     range_rows : int
-        About so many rows are compared at a time.
+        The approximate number of rows that are compared at a time.
 
     Raises
     ------
     WarehouseError
-        A file is gone.
+        A file does not exist any more.
 
     """
     with ranges_of(place, table, before, after, _COLUMNS, range_rows) as ranges:
@@ -88,7 +88,7 @@ _NONE = (None, None)
 
 
 def _only_in(rows: pa.Table, others: pa.Table) -> dict[bytes, tuple[bytes, int | None]]:
-    """Return by key the tuples, and whose they are, that are in one table and not, under that key, in another."""
+    """Return (tuple, replicaset id) by key of the rows whose key and tuple are not in `others`."""
     if rows.num_rows and others.num_rows:
         rows = rows.join(others.select(_KEYS), _KEYS, join_type="left anti")
     found = zip(rows["_tuple"].to_pylist(), rows["_replicaset_id"].to_pylist(), strict=True)

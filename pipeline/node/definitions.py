@@ -1,11 +1,11 @@
-"""Merges the definitions that replicasets have of a space into one that every decided tuple fits.
+"""Merges the replicasets' definitions of a space into one that all tuples of its table fit.
 
-A replica stops at a tuple that its space refuses. So a field keeps its name and type only as far as the replicasets
-agree on both, and secondary indexes are served without `unique`: two tuples that break a unique index together may
-both be decided, since policies choose by primary key. Everything is served as memtx: a transaction
-of one epoch may change any space, and servers refuse one over two engines.
+A follower stops at a tuple that its space refuses. So a field has a name and a type only if the replicasets agree on
+both, and secondary indexes are served without `unique`: two rows of a table may have the same key in a unique index,
+since policies choose by primary key. All spaces are served as memtx: a transaction of one epoch may change any space,
+and servers refuse a transaction over two engines.
 
-Pure. Not here: the rows of the stream (`rows`), when a definition changes (`writer`).
+Pure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ENGINE = "memtx"
 FIRST_ID = SYSTEM_ID_MAX + 1
 
 COLLATIONS_MAX = 3
-"""The highest id of a collation that the dictionary of the stream has (`schemas.dictionary.COLLATIONS`)."""
+"""The highest id of a collation in the stream (`schemas.dictionary.COLLATIONS`)."""
 
 _INTEGERS = {"unsigned", "integer"}
 _NUMBERS = {*_INTEGERS, "number", "double", "decimal"}
@@ -41,7 +41,7 @@ class Index:
     name, type : str
     parts : tuple of KeyPart
     options : tuple of (str, value)
-        Without `unique`, which only the primary one has.
+        Without `unique`, which only the primary index has.
 
     """
 
@@ -61,11 +61,11 @@ class ServedSpace:
     name : str
     fields : tuple of Field
     indexes : tuple of Index
-        The primary one first.
+        The primary index first.
     field_count : int
-        How many fields each tuple has; 0 where any number may be.
+        The number of fields of each tuple; 0 for any number.
     id : int
-        0 until one is given.
+        0 until an id is assigned.
 
     """
 
@@ -85,20 +85,20 @@ class ServedSpace:
         return [self.id, 1, self.name, ENGINE, self.field_count, {}, [_field_map(one) for one in self.fields]]
 
     def index_tuple(self, index: Index) -> list[Any]:
-        """Return the row of `_index` of one of its indexes."""
+        """Return the row of `_index` for an index of the space."""
         options = {"unique": index.id == 0, **dict(index.options)}
         return [self.id, index.id, index.name, index.type, options, [_part_map(p) for p in index.parts]]
 
 
 @dataclass(frozen=True)
-class Merged:
-    """What comes of a space's definitions.
+class MergedDefinition:
+    """The merged definition of a space.
 
     Parameters
     ----------
     space : ServedSpace
     left_out : tuple of str
-        What of the definitions is not served, and why.
+        Texts: which indexes are not served, and why.
 
     """
 
@@ -108,7 +108,7 @@ class Merged:
 
 @dataclass(frozen=True)
 class NodeSpace:
-    """A replicaset's rows of `_space` and `_index` of one space.
+    """A replicaset's rows of `_space` and `_index` for one space.
 
     Parameters
     ----------
@@ -123,22 +123,24 @@ class NodeSpace:
     indexes: Mapping[int, bytes] = field(default_factory=dict)
 
 
-def merged(name: str, definitions: Sequence[NodeSpace], *, has_older: bool = False) -> Merged:
+def merge_definitions(
+    name: str, definitions: Sequence[NodeSpace], *, has_older: bool = False
+) -> MergedDefinition:
     """Return the definition that the tuples of all replicasets fit.
 
     Parameters
     ----------
     name : str
-        What followers call the space.
+        The space's name for followers.
     definitions : sequence of NodeSpace
         One or more, in the order of the replicasets.
     has_older : bool
-        Whether the table may have tuples from before these definitions: then only the primary key has types.
+        Whether the table may have tuples of earlier definitions: then only the primary key has types.
 
     Raises
     ------
     TupleError
-        One is not as servers write it, or has no primary index.
+        A definition is malformed, or has no primary index.
 
     """
     spaces, secondaries, counts = [], [], set()
@@ -160,32 +162,35 @@ def merged(name: str, definitions: Sequence[NodeSpace], *, has_older: bool = Fal
         ]
         indexes, counts = [], {0}
     found = ServedSpace(name, fields, (primary, *indexes), counts.pop() if len(counts) == 1 else 0)
-    return Merged(fitted(found), tuple(left_out))
+    return MergedDefinition(with_consistent_types(found), tuple(left_out))
 
 
 def common_format(formats: Sequence[Sequence[Field]]) -> tuple[Field, ...]:
-    """Return the fields that all of some formats allow, position by position.
+    """Return the fields, by position, of a format that the tuples of all formats fit.
 
-    A position with two names ends the format: names behind it would be wrong for some tuples.
+    The format ends at the first position with different names: later names would be wrong for some tuples. A field that
+    one of the formats does not reach has the type `any`: tuples of that format may have any value there.
     """
     found: list[Field] = []
     for position in range(max(len(one) for one in formats)):
         there = [one[position] for one in formats if position < len(one)]
         if len({one.name for one in there}) > 1 or there[0].name in {one.name for one in found}:
             break
-        types = {one.type for one in there}
-        nullable = len(there) < len(formats) or any(one.is_nullable for one in there)
-        found.append(Field(there[0].name, types.pop() if len(types) == 1 else "any", nullable))
+        types, in_all = {one.type for one in there}, len(there) == len(formats)
+        nullable = not in_all or any(one.is_nullable for one in there)
+        found.append(Field(there[0].name, types.pop() if in_all and len(types) == 1 else "any", nullable))
     return tuple(found)
 
 
-def fitted(space: ServedSpace) -> ServedSpace:
-    """Return a space whose format and indexes agree on the types of fields, and on which may be null."""
+def with_consistent_types(space: ServedSpace) -> ServedSpace:
+    """Return a space whose format and indexes agree on the types and the nullability of fields."""
     fields = list(space.fields)
     for part in (part for index in space.indexes for part in index.parts):
         if part.field < len(fields) and not part.path and fields[part.field].type == "any":
             fields[part.field] = replace(fields[part.field], type=part.type)
-    for part in space.primary.parts:
+    # Servers let only a secondary tree have nulls, so no tuple has one in another index.
+    full = [index for index in space.indexes if index.id == 0 or index.type != "tree"]
+    for part in (part for index in full for part in index.parts):
         if part.field < len(fields):
             fields[part.field] = replace(fields[part.field], is_nullable=False)
     nullable = {position for position, one in enumerate(fields) if one.is_nullable}
@@ -199,17 +204,17 @@ def fitted(space: ServedSpace) -> ServedSpace:
     return replace(space, fields=tuple(fields), indexes=(space.primary, *indexes))
 
 
-def with_ids(
+def assign_ids(
     spaces: Mapping[str, ServedSpace], served: Mapping[str, int], wanted: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return the id of each space: the one it has, else the one that it has in a replicaset, else the next free one.
+    """Return the id of each space by table: the served one, otherwise the wanted one if it is free, or the next one.
 
     Parameters
     ----------
     spaces : mapping of str to ServedSpace
         By table.
     served, wanted : mapping of str to int
-        Ids by table: those that followers know, and those of a replicaset.
+        Ids by table: those that followers have, and those in a replicaset.
 
     """
     found = {table: served[table] for table in spaces if table in served}
@@ -236,7 +241,7 @@ def _primary(spaces: Sequence[Space], first: NodeSpace) -> Index:
 
 
 def _widest(types: set[str]) -> str:
-    """Return a type of an index that has the values of all."""
+    """Return the type of an index part that accepts the values of all types."""
     if len(types) == 1:
         return next(iter(types))
     if types <= _INTEGERS:
@@ -245,7 +250,7 @@ def _widest(types: set[str]) -> str:
 
 
 def _index_of(row: Sequence[Any]) -> tuple[Index, str | None]:
-    """Return a secondary index, and why the node cannot offer it; None if it can."""
+    """Return a secondary index, and the reason if it cannot be served, otherwise None."""
     name = text_of(field_at(row, 2, "the name of an index"), "the name of an index")
     kind = text_of(field_at(row, 3, "the type of an index"), "the type of an index").lower()
     given = field_at(row, 4, "the options of an index")
@@ -273,12 +278,12 @@ def _excludes_null(row: Sequence[Any]) -> bool:
 
 
 def _shared_indexes(found: Sequence[Sequence[tuple[Index, str | None]]]) -> tuple[list[Index], list[str]]:
-    """Return the secondary indexes that all replicasets have alike, and why others are not served."""
+    """Return the secondary indexes that are the same in all replicasets, and why others are not served."""
     indexes, left_out = [], []
     for index, fault in found[0]:
         reason = fault
         others = [next((i for i, _ in rest if i.name == index.name), None) for rest in found[1:]]
-        if reason is None and any(other is None or not _alike(index, other) for other in others):
+        if reason is None and any(other is None or not _is_same_index(index, other) for other in others):
             reason = "not all replicasets have it alike"
         if reason is None:
             indexes.append(index)
@@ -290,12 +295,14 @@ def _shared_indexes(found: Sequence[Sequence[tuple[Index, str | None]]]) -> tupl
     return indexes, left_out
 
 
-def _alike(one: Index, other: Index) -> bool:
-    def plain(index: Index) -> object:
+def _is_same_index(one: Index, other: Index) -> bool:
+    """Return whether two indexes are the same, apart from their ids and the nullability of parts."""
+
+    def compared(index: Index) -> object:
         parts = tuple(replace(part, is_nullable=False) for part in index.parts)
         return index.type, parts, index.options
 
-    return plain(one) == plain(other)
+    return compared(one) == compared(other)
 
 
 def _field_map(one: Field) -> dict[str, Any]:
@@ -315,8 +322,8 @@ def _part_map(part: KeyPart) -> dict[str, Any]:
     return found
 
 
-def space_from(space: Sequence[Any], indexes: Mapping[int, Sequence[Any]]) -> ServedSpace:
-    """Return a served space from its rows of `_space` and `_index`, as `space_tuple` and `index_tuple` made them."""
+def space_from_rows(space: Sequence[Any], indexes: Mapping[int, Sequence[Any]]) -> ServedSpace:
+    """Return a served space from the rows that `space_tuple` and `index_tuple` returned."""
     primary = indexes.get(0)
     decoded = space_of(space, primary)
     found = [

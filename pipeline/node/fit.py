@@ -1,6 +1,6 @@
-"""Whether a tuple that a policy has made is one that followers take: a server stops at one that its space refuses.
+"""Checks whether a tuple that a policy made fits its space: a follower stops at a tuple that its space refuses.
 
-Tuples of replicasets fit, since their own servers have checked them by formats that are no wider. Pure.
+Tuples of replicasets need no check: their own servers checked them by formats that are at least as strict. Pure.
 Source: `field_mp_plain_type_is_compatible` in Tarantool's `src/box/field_def.h`.
 """
 
@@ -30,7 +30,7 @@ def _is_extension(value: Any, *codes: int) -> bool:
     return isinstance(value, ExtType) and value.code in codes
 
 
-_VALUES: Mapping[ValueClass, Callable[[Any], bool]] = {
+_CLASS_CHECKS: Mapping[ValueClass, Callable[[Any], bool]] = {
     ValueClass.UNSIGNED: lambda value: _is_integer(value) and value >= 0,
     ValueClass.INTEGER: _is_integer,
     ValueClass.DOUBLE: lambda value: isinstance(value, float),
@@ -45,24 +45,16 @@ _VALUES: Mapping[ValueClass, Callable[[Any], bool]] = {
     ValueClass.INTERVAL: lambda value: _is_extension(value, INTERVAL),
 }
 
-_STRICT: Mapping[str, Callable[[Any], bool]] = {
+_TYPE_CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "any": lambda _: True,
     "double": lambda value: isinstance(value, float),
     "scalar": lambda value: not isinstance(value, list | dict) and not _is_extension(value, INTERVAL),
 }
-"""Types that a server checks by another rule than that of the columns (`schemas.field_types`)."""
+"""Types for which a server's check differs from the values of `schemas.field_types`."""
 
 
-def misfit(space: ServedSpace, tuple_: bytes) -> str | None:
-    """Return why a space refuses a tuple, None where it takes it.
-
-    Parameters
-    ----------
-    space : ServedSpace
-    tuple_ : bytes
-        MessagePack.
-
-    """
+def misfit_reason(space: ServedSpace, tuple_: bytes) -> str | None:
+    """Return why a space refuses a tuple (MessagePack), None if it accepts it."""
     try:
         values = fields_of(tuple_, "a tuple")
     except TupleError as error:
@@ -72,21 +64,21 @@ def misfit(space: ServedSpace, tuple_: bytes) -> str | None:
     for position, one in enumerate(space.fields):
         value = values[position] if position < len(values) else None
         if not _allows(one.type, value, is_nullable=one.is_nullable):
-            return f"field {one.name} is no {one.type}"
+            return f"field {one.name} is not of type {one.type}"
     for index in space.indexes:
         for part in index.parts:
             if not _allows(part.type, _value_at(values, part, space.name), is_nullable=part.is_nullable):
-                return f"a part of index {index.name} is no {part.type}"
+                return f"a part of index {index.name} is not of type {part.type}"
     return None
 
 
 def _allows(kind: str, value: Any, *, is_nullable: bool) -> bool:
     if value is None:
         return is_nullable or kind == "any"
-    if kind in _STRICT:
-        return _STRICT[kind](value)
+    if kind in _TYPE_CHECKS:
+        return _TYPE_CHECKS[kind](value)
     accepted = FIELD_TYPES[kind].values if kind in FIELD_TYPES else ()
-    return any(_VALUES[one](value) for one in accepted if one in _VALUES)
+    return any(_CLASS_CHECKS[one](value) for one in accepted if one in _CLASS_CHECKS)
 
 
 def _value_at(values: Any, part: KeyPart, space: str) -> Any:

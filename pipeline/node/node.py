@@ -1,7 +1,7 @@
-"""Keeps a node's stream at the newest epoch until it is stopped, whatever fails meanwhile.
+"""Keeps a node's stream at the newest epoch until it is stopped, and retries after any error.
 
-Writing is slow and must not hold up the relay, so it has a thread of its own. Not here: what is written (`writer`), who
-follows (`sources.relay`).
+Writing is slow and must not delay the relay, so it has a thread of its own. `writer` writes the stream, `sources.relay`
+serves it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from pipeline.node.state import Mark
+from pipeline.node.state import EpochMark
 from pipeline.node.stream import Stream
 from pipeline.node.target import EpochRow
 from pipeline.node.users import NodeUser
@@ -29,25 +29,26 @@ from warehouse.warehouse import Warehouse
 logger = logging.getLogger(__name__)
 
 LONGEST_WAIT = 30.0
-"""Seconds between two attempts, at most."""
+"""The maximum time between two attempts, in seconds."""
 
 
 @dataclass(frozen=True)
 class NodeOptions:
-    """One node.
+    """The options of one node.
 
     Parameters
     ----------
     location, database : str
-        Of the warehouse.
+        The location and the database of the warehouse.
     directory : Path
-        Of the stream.
+        The directory of the stream.
     readers : tuple of NodeUser
-        Users whom followers let in.
+        The users of the followers.
     poll, forget : float
-        Seconds between two looks at `_epochs`, and for which files wait for a follower that is gone.
+        Seconds between two checks of `_epochs`; seconds for which files stay for a follower that does not read any
+        more.
     max_block_bytes : int
-        The longest block of the stream.
+        The maximum size of a block of the stream.
 
     """
 
@@ -72,48 +73,48 @@ class NodeService:
     def __init__(self, options: NodeOptions) -> None:
         self.options = options
         self.error: str | None = None
-        """Why the stream does not continue."""
-        self.mark: Mark | None = None
-        """What followers can have."""
+        """The last error, None if the stream continues."""
+        self.mark: EpochMark | None = None
+        """The epoch that followers can have."""
         self.newest: EpochRow | None = None
         self.left_out: Mapping[str, str] = {}
         self._stop = threading.Event()
         self._stream: Stream | None = None
 
     def durable_end(self) -> tuple[Path, int] | None:
-        """Return the log that is being written, and how many of its bytes a power failure cannot take."""
+        """Return the log that is being written, and the number of its bytes that are synced to the disk."""
         stream = self._stream
         return None if stream is None else stream.spool.durable_end
 
     @property
     def lag(self) -> float:
-        """Seconds since the newest epoch was committed, 0 where followers can have it."""
+        """Seconds since the newest epoch was committed, 0 if followers can have it."""
         newest, mark = self.newest, self.mark
         if newest is None or (mark is not None and mark.committed_at == newest.committed_at):
             return 0.0
         return max(0.0, time.time() - newest.committed_at / 1e6)
 
     async def run(self) -> None:
-        """Write until cancelled."""
+        """Write the stream until cancelled."""
         try:
             await asyncio.to_thread(self.keep_up)
         finally:
             self._stop.set()
 
     def keep_up(self) -> None:
-        """Write until `stop` is called, and begin again after whatever ended that."""
+        """Write the stream until `stop` is called, and begin again after an error."""
         wait = self.options.poll
         while not self._stop.is_set():
             try:
                 self._write()
                 wait = self.options.poll
-            except Exception as error:  # the relay serves what is there
+            except Exception as error:  # the relay serves the files that exist
                 self._report(error)
                 self._stop.wait(wait)
                 wait = min(2 * wait, LONGEST_WAIT)
 
     def stop(self) -> None:
-        """End what `keep_up` does, after the step that is under way."""
+        """End `keep_up` after its current step."""
         self._stop.set()
 
     def _write(self) -> None:
@@ -131,15 +132,15 @@ class NodeService:
                     self._stop.wait(options.poll)
 
     def _report(self, error: Exception) -> None:
-        is_foreseen = isinstance(error, AggregatorError | OSError)
-        shown = str(error) if is_foreseen else f"{type(error).__name__}: {error}"
+        is_expected = isinstance(error, AggregatorError | OSError)
+        shown = str(error) if is_expected else f"{type(error).__name__}: {error}"
         if shown != self.error:
-            logger.error("%s: %s", self.options.directory, shown, exc_info=None if is_foreseen else error)
+            logger.error("%s: %s", self.options.directory, shown, exc_info=None if is_expected else error)
         self.error = shown
 
 
 def status_of(node: NodeService) -> dict[str, Any]:
-    """Return what is known of a node, as JSON has it."""
+    """Return the status of a node in JSON's types."""
     return {
         "spool": str(node.options.directory),
         "error": node.error,
@@ -163,7 +164,7 @@ class NodeMetrics:
         self._node = node
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of now."""
+        """Yield the current metrics."""
         node = self._node
         epoch = -1 if node.mark is None else node.mark.epoch
         yield GaugeMetricFamily("node_epoch", "The epoch that followers can have", value=epoch)

@@ -1,7 +1,7 @@
-"""Rows of the stream as bytes: transactions of one signer, numbered without holes.
+"""Encodes rows of the stream: transactions of one instance, with consecutive lsns.
 
-Pure. Headers have one size, so that many rows are made quickly; Tarantool reads integers of any width.
-Source: `xrow_header_encode` in Tarantool's `src/box/xrow.c`. Not here: which rows (`writer`).
+Pure. All headers have the same size, so that many rows are made quickly; Tarantool reads integers of any width.
+Source: `xrow_header_encode` in Tarantool's `src/box/xrow.c`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ from sources.xlog.format.arrays import Bytes
 from sources.xlog.format.encode import encode_row
 
 NOPS = 10_000
-"""Rows of a transaction of NOPs."""
+"""The maximum number of rows of a transaction of NOPs."""
 
 _HEADER = struct.Struct(">3B 2B BBQ BBd BBI 2B")
+ROW_BYTES = _HEADER.size
+"""The size of a row without its body."""
+
 _MAP_OF_6, _UINT64, _UINT32, _DOUBLE = 0x86, 0xCF, 0xCE, 0xCB
 
 
@@ -42,7 +45,7 @@ class NodeRow:
 
 
 def pack(value: Any) -> bytes:
-    """Return a value's MessagePack; bytes of a text that is not UTF-8 stay."""
+    """Return a value's MessagePack; bytes of a text that are not UTF-8 are kept."""
     packed: bytes = msgpack.packb(value, use_bin_type=True, unicode_errors="surrogateescape")
     return packed
 
@@ -63,11 +66,11 @@ def transaction(changes: Sequence[NodeRow], replica_id: int, first: int, timesta
     Parameters
     ----------
     changes : sequence of NodeRow
-        One or more.
+        At least one.
     replica_id : int
-        Who signs.
+        The id of the instance that signs the rows.
     first : int
-        The lsn of the first row; the others follow it.
+        The lsn of the first row.
     timestamp : float
         Seconds since 1970 UTC.
 
@@ -96,13 +99,13 @@ def nop_rows(replica_id: int, first: int, last: int, timestamp: float) -> Bytes:
 
 
 def key_of(tuple_: bytes, parts: Sequence[KeyPart]) -> bytes:
-    """Return the key of a tuple as it stands in it, as MessagePack.
+    """Return the key of a tuple, as MessagePack with the tuple's own bytes.
 
     Parameters
     ----------
     tuple_ : bytes
     parts : sequence of KeyPart
-        Without paths.
+        Parts without paths.
 
     """
     last = max(part.field for part in parts)
@@ -118,12 +121,12 @@ def key_of(tuple_: bytes, parts: Sequence[KeyPart]) -> bytes:
 
 
 def snapshot_rows(rows: Iterable[tuple[int, bytes]], timestamp: float) -> Iterable[bytes]:
-    """Yield rows of a snapshot, numbered from 1 on as Tarantool's checkpoint numbers them.
+    """Yield rows of a snapshot, numbered from 1 on as in Tarantool's checkpoints.
 
     Parameters
     ----------
     rows : iterable of (int, bytes)
-        Space id and tuple.
+        (space id, tuple).
     timestamp : float
 
     """
@@ -145,7 +148,7 @@ def _array_header(count: int) -> bytes:
 def _header(
     kind: RequestType, replica_id: int, lsn: int, timestamp: float, place: int, *, is_last: bool
 ) -> bytes:
-    """Return the header of a row of a transaction with several rows; `place` is its lsn less the first one's."""
+    """Return the header of a row of a transaction with several rows; `place` is the row's index in it."""
     return _HEADER.pack(
         *(_MAP_OF_6, HeaderKey.TYPE, kind),
         *(HeaderKey.REPLICA_ID, replica_id),

@@ -1,7 +1,7 @@
-"""What followers of the stream have: found from the system rows of its own snapshot and logs, and nothing else.
+"""Reads what followers of the stream have from the system rows of its snapshot and logs alone.
 
-The row `aggregator_epoch` of `_schema` names the epoch; it is the last row of the transaction that brings an epoch's
-data. So after any kill the files say what was served. Not here: what comes next (`writer`).
+The row `aggregator_epoch` of `_schema` has the epoch; it is the last row of the transaction with the epoch's data. So
+after the process is killed at any time, the files show what was served.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow.fs
 
-from pipeline.node.definitions import FIRST_ID, ServedSpace, space_from
+from pipeline.node.definitions import FIRST_ID, ServedSpace, space_from_rows
 from pipeline.node.rows import pack
 from schemas.dictionary import SUPER
 from schemas.errors import SpoolError, TupleError
@@ -26,7 +26,7 @@ from sources.xlog.format.vclock import not_beyond, shared
 from sources.xlog.reader import reader
 
 KEY = "aggregator_epoch"
-"""The key in `_schema`; its value is the number of the epoch."""
+"""The key in `_schema` of the row that has the epoch (`epoch_tuple`)."""
 
 _FILES = pyarrow.fs.LocalFileSystem()
 _KEY_FIELDS = {
@@ -53,7 +53,7 @@ class TableVersion:
     ----------
     version : int
     digest : str
-        Of the names of its files: another history of the table has other files under the same version.
+        `digest_of` its files: after a rollback of the table, the same version number may have other files.
 
     """
 
@@ -62,16 +62,16 @@ class TableVersion:
 
 
 @dataclass(frozen=True)
-class Mark:
-    """One epoch of the warehouse, as the stream names it.
+class EpochMark:
+    """One epoch of the warehouse, as the stream identifies it.
 
     Parameters
     ----------
     epoch : int
     committed_at : int
-        Microseconds since 1970 UTC: another history has other times under the same number.
+        Microseconds since 1970 UTC: after a rollback, the same epoch number may have another time.
     tables : mapping of str to TableVersion
-        Those that are served.
+        The tables that are served.
 
     """
 
@@ -80,72 +80,72 @@ class Mark:
     tables: Mapping[str, TableVersion] = field(default_factory=dict)
 
     def packed(self) -> list[Any]:
-        """Return it as the stream has it."""
+        """Return the values that `epoch_tuple` stores."""
         tables = {name: [one.version, one.digest] for name, one in sorted(self.tables.items())}
         return [self.epoch, self.committed_at, tables]
 
     @staticmethod
-    def unpacked(value: Any) -> Mark:
+    def unpacked(value: Any) -> EpochMark:
         """Return the value that `packed` encoded."""
         epoch, committed_at, tables = value
-        return Mark(epoch, committed_at, {name: TableVersion(*one) for name, one in tables.items()})
+        return EpochMark(epoch, committed_at, {name: TableVersion(*one) for name, one in tables.items()})
 
 
 @dataclass(frozen=True)
 class EpochProgress:
-    """How far an epoch is that takes several transactions.
+    """The progress of writing an epoch that takes several transactions.
 
     Parameters
     ----------
-    mark : Mark
+    mark : EpochMark
         The epoch.
     rows : int
-        So many of its rows are written.
+        The number of its rows that are written.
 
     """
 
-    mark: Mark
+    mark: EpochMark
     rows: int
 
 
-def epoch_tuple(mark: Mark, progress: EpochProgress | None = None) -> bytes:
-    """Return the row of `_schema` that names what followers have, and what they are getting."""
+def epoch_tuple(mark: EpochMark, progress: EpochProgress | None = None) -> bytes:
+    """Return the row of `_schema` with the epoch that followers have, and the progress of the next one."""
     rest = None if progress is None else [progress.rows, *progress.mark.packed()]
     return pack([KEY, mark.epoch, mark.committed_at, mark.packed()[2], rest])
 
 
 @dataclass
 class Served:
-    """The state of the stream: `apply` takes its system rows one after another."""
+    """The system rows that followers have."""
 
     rows: dict[int, dict[tuple[Any, ...], bytes]] = field(
         default_factory=lambda: {space: {} for space in _KEY_FIELDS}
     )
-    """Tuples of system spaces, by primary key."""
+    """Tuples of system spaces, by space id and primary key."""
 
     def put(self, space_id: int, tuple_: bytes) -> None:
-        """Take a tuple of a system space."""
+        """Insert or replace a tuple of a system space."""
         values = fields_of(tuple_, "a system row")
         self.rows[space_id][key_fields(space_id, values)] = tuple_
 
     def remove(self, space_id: int, key: bytes) -> None:
-        """Take the deletion of a tuple of a system space."""
+        """Delete a tuple of a system space, if it exists."""
         self.rows[space_id].pop(tuple(fields_of(key, "a key")), None)
 
     @property
-    def mark(self) -> Mark:
-        """The epoch whose data followers have."""
-        return Mark.unpacked(self._epoch_row()[1:4])
+    def mark(self) -> EpochMark:
+        """The epoch that followers have."""
+        return EpochMark.unpacked(self._epoch_row()[1:4])
 
     @property
     def progress(self) -> EpochProgress | None:
-        """The epoch that they are getting, where it takes several transactions."""
+        """The epoch that is being written, if it takes several transactions."""
         rest = self._epoch_row()[4]
-        return None if rest is None else EpochProgress(Mark.unpacked(rest[1:4]), rest[0])
+        return None if rest is None else EpochProgress(EpochMark.unpacked(rest[1:4]), rest[0])
 
     @property
     def replicaset_uuid(self) -> str:
-        """The uuid under which the stream is one replicaset."""
+        """The stream's replicaset uuid."""
         return str(fields_of(self.rows[SystemSpace.SCHEMA][("cluster",)], "a row of _schema")[1])
 
     @property
@@ -156,12 +156,12 @@ class Served:
 
     @property
     def spaces(self) -> dict[str, ServedSpace]:
-        """The spaces of users, by name; one without a primary index has none."""
+        """The user spaces, by name; `indexes` is empty for a space without a primary index."""
         indexes: dict[int, dict[int, Any]] = {}
         for (space_id, number), row in self.rows[SystemSpace.INDEX].items():
             indexes.setdefault(space_id, {})[number] = fields_of(row, "a row of _index")
         found = [
-            space_from(fields_of(row, "a row of _space"), indexes.get(space_id, {}))
+            space_from_rows(fields_of(row, "a row of _space"), indexes.get(space_id, {}))
             for (space_id,), row in self.rows[SystemSpace.SPACE].items()
             if space_id >= FIRST_ID
         ]
@@ -169,7 +169,7 @@ class Served:
 
     @property
     def users(self) -> dict[int, bytes]:
-        """Rows of `_user` that are not of every server."""
+        """Rows of `_user`, without the users that every server has, by user id."""
         return {id_: row for (id_,), row in self.rows[SystemSpace.USER].items() if id_ > SUPER}
 
     def _epoch_row(self) -> Any:
@@ -180,19 +180,19 @@ class Served:
 
 
 def read_served(directory: Path, limit: int = BLOCK_LIMIT) -> Served | None:
-    """Return what followers of a spool have, None where it is empty.
+    """Return what followers of a spool have, None if the spool is empty.
 
     Parameters
     ----------
     directory : Path
-        Opened by its writer before: no file ends in a torn block.
+        A directory that its writer has opened, so that no file ends in a torn block.
     limit : int
-        The longest block that is read, in bytes.
+        The maximum size of a block, in bytes.
 
     Raises
     ------
     SpoolError
-        It is none of a node.
+        The directory is not the spool of a node.
 
     """
     snapshots, logs = spool_state.spool_files(directory, ".snap"), spool_state.spool_files(directory, ".xlog")
@@ -202,7 +202,7 @@ def read_served(directory: Path, limit: int = BLOCK_LIMIT) -> Served | None:
     start = shared(newest.meta.vclock)
     after = [number for number, file in enumerate(logs) if not_beyond(shared(file.meta.vclock), start)]
     spaces = frozenset(_KEY_FIELDS)
-    # A writer that was killed may have gone on in the log before the snapshot: rows are taken by their lsn.
+    # After a kill, rows after the snapshot may be in the log that began before it: so rows are selected by lsn.
     later = Selection(spaces=spaces, from_vclock=start)
     for file in (newest, *logs[after[-1] if after else 0 :]):
         selection = Selection(spaces=spaces) if file is newest else later

@@ -1,7 +1,7 @@
-"""The stream of a node as files: signs transactions, appends them to a spool, writes its snapshots.
+"""Writes the stream of a node as files: appends signed transactions to a spool, and writes its snapshots.
 
-The spool is one as the subscription daemon writes it, so that the relay serves it as any other. Each block is forced to
-the disk before the next one is made: followers may have it. Not here: which rows, and in what order (`writer`).
+The spool has the form that the subscription daemon writes, so the relay serves it like any other. Each block is synced
+to the disk before the next one, since followers may already have it. `writer` chooses the rows and their order.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ logger = logging.getLogger(__name__)
 
 VERSIONS = ServerVersions(".".join(map(str, dictionary.VERSION)))
 APPEND_BYTES = 4 << 20
-"""About so many bytes of NOPs are written at a time."""
+"""The approximate number of bytes of NOPs that are written at a time."""
 
 SNAPSHOT_ROWS = 256
-"""Rows of a snapshot that are written at a time."""
+"""The number of rows of a snapshot that are written at a time."""
 
 NEW_SNAPSHOT_BYTES = 64 << 20
-"""A new snapshot is written when the logs behind the last one have so many bytes, and as many as it has."""
+"""A new snapshot is written when the logs after the last one have this size, and at least the size of the snapshot."""
 
 
 class Stream:
-    """The spool of a node that is being written; a context manager that locks it.
+    """Writes the spool of a node; a context manager that locks it.
 
     Parameters
     ----------
     directory : Path
     limit : int
-        The longest block, in bytes.
+        The maximum size of a block, in bytes.
     forget : float
-        Files wait so many seconds for a follower that does not acknowledge any more.
+        The seconds for which files stay for a follower that does not acknowledge any more.
 
     """
 
     def __init__(self, directory: Path, limit: int = BLOCK_LIMIT, forget: float = 86400.0) -> None:
         self.directory, self._limit = directory, limit
-        # Where nobody follows, nothing but the newest snapshot and what comes behind it stays.
+        # Without followers, only the newest snapshot and the logs after it stay.
         self._keep = SpoolRetention(size=0, forget=forget, snapshot=True)
         self.spool = Spool(directory, SpoolOptions(fsync=Fsync.BLOCK, max_block_bytes=limit))
         self.spool.versions = VERSIONS
@@ -81,16 +81,21 @@ class Stream:
 
     @property
     def vclock(self) -> Mapping[int, int]:
-        """What is written, by global id."""
+        """The vclock of the written rows, by global id."""
         return self.spool.vclock or {}
 
+    @property
+    def block_bytes(self) -> int:
+        """The most bytes of a transaction."""
+        return self._limit
+
     def identify(self, own_id: int, uuid: str) -> None:
-        """Say who signs.
+        """Set the instance that signs the rows: the aggregator.
 
         Raises
         ------
         SpoolError
-            The spool is of another warehouse.
+            The spool belongs to another warehouse.
 
         """
         if self.spool.instance_uuid is None:
@@ -104,7 +109,7 @@ class Stream:
         self.own_id = own_id
 
     def write(self, changes: Sequence[NodeRow], timestamp: float) -> None:
-        """Append one transaction of the aggregator's own, and take note of its system rows."""
+        """Append one transaction that the aggregator signs."""
         first = self.vclock.get(self.own_id, 0) + 1
         data = rows.transaction(changes, self.own_id, first, timestamp)
         self.spool.append(np.frombuffer(data, np.uint8), {self.own_id: first + len(changes) - 1})
@@ -120,12 +125,12 @@ class Stream:
         self._known.remove(space, key)
 
     def write_with_epoch(self, changes: Sequence[NodeRow], epoch: bytes, timestamp: float) -> None:
-        """Append one transaction that ends with the row of `_schema` that names the epoch."""
+        """Append one transaction that ends with `epoch`, the row of `_schema` with the epoch."""
         self.write([*changes, rows.replace_row(SystemSpace.SCHEMA, epoch)], timestamp)
         self._known.put(SystemSpace.SCHEMA, epoch)
 
     def follow(self, vclock: Mapping[int, int], timestamp: float) -> None:
-        """Append NOPs until the stream has a vclock: each represents a row of an instance that epochs have settled."""
+        """Append NOPs until the stream has a vclock: one for each settled row of an instance."""
         pending: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = []
         reached: dict[int, int] = {}
         for replica_id, last in sorted(vclock.items()):
@@ -143,14 +148,14 @@ class Stream:
     def snapshot(
         self, vclock: Mapping[int, int], tuples: Iterable[tuple[int, bytes]], timestamp: float
     ) -> None:
-        """Write a snapshot: followers begin with it, and continue with the rows behind its vclock.
+        """Write a snapshot: new followers begin with it, and continue with the rows after its vclock.
 
         Parameters
         ----------
         vclock : mapping of int to int
-            Not before that of the stream; beyond it, followers of earlier rows must begin again.
+            At least that of the stream; if it is greater, followers of earlier rows must begin again.
         tuples : iterable of (int, bytes)
-            Space id and tuple: system spaces first.
+            (space id, tuple), system spaces first.
         timestamp : float
 
         """
@@ -171,16 +176,16 @@ class Stream:
         self.tidy()
 
     def begin_anew(self, timestamp: float) -> None:
-        """Take the system rows of the snapshot that was written as what followers have, and begin its log.
+        """Read the system rows of a snapshot that was just written as those that followers have, and begin a log.
 
-        By its rows, followers of earlier rows see that they cannot continue.
+        A row in this log shows followers of earlier rows that they cannot continue.
         """
         self.served = read_served(self.directory, self._limit)
         self.write([NodeRow(RequestType.NOP)], timestamp)
 
     @property
     def wants_snapshot(self) -> bool:
-        """Whether the logs behind the newest snapshot are so large that another one is due."""
+        """Whether the logs after the newest snapshot are so large that a new one is due."""
         snapshots = spool_state.spool_files(self.directory, ".snap")
         logs = spool_state.spool_files(self.directory, ".xlog")
         if not snapshots:
@@ -190,7 +195,7 @@ class Stream:
         return behind >= max(NEW_SNAPSHOT_BYTES, snapshots[-1].size)
 
     def tidy(self) -> None:
-        """Remove files that the newest snapshot represents, and that no follower needs."""
+        """Remove files before the newest snapshot that no follower needs."""
         now = time.time()
         snapshots = spool_state.spool_files(self.directory, ".snap")
         logs = spool_state.spool_files(self.directory, ".xlog")
@@ -206,12 +211,12 @@ class Stream:
 
 
 def new_replicaset_uuid() -> str:
-    """Return a uuid for a stream: each directory is a replicaset of its own, whose followers cannot go to another."""
+    """Return a uuid for a stream: each directory is another replicaset, so followers cannot switch between them."""
     return str(uuids.uuid4())
 
 
 def system_tuples(served: Served) -> Iterable[tuple[int, bytes]]:
-    """Yield the system rows that followers have, in an order that a server takes."""
+    """Yield (space id, tuple) of the system rows that followers have, in an order that a server accepts."""
     order = (
         SystemSpace.SCHEMA,
         SystemSpace.SPACE,
@@ -232,9 +237,9 @@ def _order(key: tuple[object, ...]) -> tuple[tuple[str, object], ...]:
 
 
 def first_system_rows(replicaset_uuid: str) -> Served:
-    """Return the system rows of a stream that begins: the dictionary, and its own uuid."""
+    """Return the first system rows of a stream: Tarantool's data dictionary, and the replicaset's uuid."""
     served = Served()
-    for space_id, values in dictionary.dictionary():
+    for space_id, values in dictionary.system_rows():
         if space_id in served.rows:
             served.put(space_id, rows.pack(list(values)))
     served.put(SystemSpace.SCHEMA, rows.pack(["cluster", replicaset_uuid]))

@@ -1,7 +1,7 @@
-"""What an epoch of the warehouse says that followers are to have: spaces, instances, a vclock, versions of tables.
+"""Reads what followers must have at an epoch of the warehouse: spaces, instances, a vclock, versions of tables.
 
-Reads `_epochs`, `_schema`, `_cluster` and `_vclock`, without Spark. Not here: the tuples (`changes`), what followers
-have (`state`).
+Reads `_epochs`, `_schema`, `_cluster` and `_vclock`, without Spark. `changes` reads the tuples, and `state` what
+followers have already.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from pipeline.node.changes import digest_of
-from pipeline.node.definitions import NodeSpace, ServedSpace, merged, with_ids
-from pipeline.node.state import Mark, TableVersion
+from pipeline.node.definitions import NodeSpace, ServedSpace, assign_ids, merge_definitions
+from pipeline.node.state import EpochMark, TableVersion
 from schemas.errors import TupleError, UnsupportedError, WarehouseError
 from schemas.iproto import VCLOCK_MAX
 from schemas.names import exact_table, local_to, replicaset_of, unescape
@@ -29,13 +29,14 @@ from warehouse.warehouse import Warehouse
 
 @dataclass(frozen=True)
 class EpochRow:
-    """A row of `_epochs`, as far as it is needed.
+    """A row of `_epochs`.
 
     Parameters
     ----------
     epoch, committed_at : int
-        The time in microseconds since 1970 UTC.
+        The epoch's number, and its time in microseconds since 1970 UTC.
     versions : mapping of str to int
+        The version of each table.
 
     """
 
@@ -46,12 +47,12 @@ class EpochRow:
 
 @dataclass(frozen=True)
 class Target:
-    """An epoch as followers are to have it.
+    """What followers must have at an epoch.
 
     Parameters
     ----------
-    mark : Mark
-        With the tables that are served.
+    mark : EpochMark
+        The epoch, with the tables that are served.
     spaces : mapping of str to ServedSpace
         By table, with ids.
     cluster : mapping of int to str
@@ -61,11 +62,11 @@ class Target:
     vclock : mapping of int to int
         The last settled lsn of each instance, by global id.
     left_out : mapping of str to str
-        What is not served, and why: spaces by table, instances by uuid.
+        The reasons why spaces (by table) and instances (by uuid) are not served, or not fully.
 
     """
 
-    mark: Mark
+    mark: EpochMark
     spaces: Mapping[str, ServedSpace]
     cluster: Mapping[int, str]
     own: Member
@@ -74,13 +75,13 @@ class Target:
 
 
 def newest_epoch(warehouse: Warehouse) -> EpochRow | None:
-    """Return the newest epoch, None before the first."""
+    """Return the newest epoch, None before the first one."""
     found = _epochs(warehouse, "ORDER BY epoch DESC LIMIT 1")
     return found[0] if found else None
 
 
-def epoch_of(warehouse: Warehouse, mark: Mark) -> EpochRow | None:
-    """Return the epoch that a mark names, None where the warehouse does not have it (any more)."""
+def epoch_of(warehouse: Warehouse, mark: EpochMark) -> EpochRow | None:
+    """Return the epoch of a mark, None if the warehouse does not have it any more."""
     found = _epochs(warehouse, f"WHERE epoch = {mark.epoch}")
     return next((row for row in found if row.committed_at == mark.committed_at), None)
 
@@ -88,30 +89,30 @@ def epoch_of(warehouse: Warehouse, mark: Mark) -> EpochRow | None:
 def read_target(
     warehouse: Warehouse, row: EpochRow, served: Mapping[str, ServedSpace], known: Mapping[str, TableVersion]
 ) -> Target:
-    """Return what followers are to have at an epoch.
+    """Return what followers must have at an epoch.
 
     Parameters
     ----------
     warehouse : Warehouse
     row : EpochRow
     served : mapping of str to ServedSpace
-        The spaces that followers have, by name: ids stay.
+        By name, the spaces that followers have, whose ids stay.
     known : mapping of str to TableVersion
-        Versions whose digests need not be computed.
+        Table versions whose digests are known.
 
     Raises
     ------
     UnsupportedError
-        The aggregator's own global id is no id of a vclock.
+        The aggregator's own global id is too large for a vclock.
     WarehouseError
-        A version is not there any more.
+        A table version does not exist any more.
 
     """
     own, instances, left_out = instances_of(cluster.load(warehouse))
     found, ids, not_served = served_spaces(
         schema.load(warehouse, row.versions.get(schema.TABLE)), row.versions
     )
-    given = with_ids(
+    given = assign_ids(
         found,
         {table: served[space.name].id for table, space in found.items() if space.name in served},
         ids,
@@ -123,7 +124,7 @@ def read_target(
         if same is None or same.version != version:
             same = TableVersion(version, digest_of(files_at(warehouse.place, table, version)))
         versions[table] = same
-    mark = Mark(row.epoch, row.committed_at, versions)
+    mark = EpochMark(row.epoch, row.committed_at, versions)
     lsns = _lsns(warehouse, row.versions.get(vclock.TABLE), instances, own)
     return Target(mark, spaces, instances, own, lsns, left_out | not_served)
 
@@ -131,18 +132,19 @@ def read_target(
 def served_spaces(
     stored: Sequence[StoredSpace], versions: Mapping[str, int]
 ) -> tuple[dict[str, ServedSpace], dict[str, int], dict[str, str]]:
-    """Return the spaces that can be served, their ids in a replicaset, and why others are not: all by table.
+    """Return the spaces that can be served, their ids in a replicaset, and why others are not served, all by table.
 
     Parameters
     ----------
     stored : sequence of StoredSpace
-        What `_schema` says.
+        The spaces in `_schema`.
     versions : mapping of str to int
-        The tables that the epoch names.
+        The epoch's table versions.
 
     """
     by_table: dict[str, list[StoredSpace]] = {}
     left_out: dict[str, str] = {}
+    older = {one.table_name for one in stored if one.followed is not None}
     for one in sorted(stored, key=lambda one: one.replicaset_id):
         if one.table_name is None or one.table_name not in versions:
             continue
@@ -157,10 +159,10 @@ def served_spaces(
             left_out[table] = "it is masked"
             continue
         try:
-            whole = merged(
+            whole = merge_definitions(
                 space_name(table),
                 [NodeSpace(one.space_tuple, one.index_tuples) for one in definitions],
-                has_older=any(one.state != SpaceState.PRESENT for one in definitions),
+                has_older=table in older or any(one.state != SpaceState.PRESENT for one in definitions),
             )
         except TupleError as error:
             left_out[table] = error.reason
@@ -173,7 +175,7 @@ def served_spaces(
 
 
 def space_name(table: str) -> str:
-    """Return what followers call a space: its own name, or the one that the configuration gave its table."""
+    """Return a space's name for followers: its table's name, unescaped unless the table has one replicaset's rows."""
     if local_to(table) is not None or replicaset_of(table) is not None:
         return table
     try:
@@ -183,14 +185,14 @@ def space_name(table: str) -> str:
 
 
 def instances_of(found: Cluster) -> tuple[Member, dict[int, str], dict[str, str]]:
-    """Return the aggregator, the instances by global id, and why others are left out, by uuid.
+    """Return the aggregator, the instance uuids by global id, and why others are left out, by uuid.
 
     Raises
     ------
     UnsupportedError
-        The aggregator's own global id is no id of a vclock.
+        The aggregator's own global id is too large for a vclock.
     WarehouseError
-        It has none yet.
+        The aggregator has no global id yet.
 
     """
     own = found.own

@@ -1,7 +1,7 @@
-"""Users whom followers let in: a follower is read only, so its users are those of the stream.
+"""Makes the users of followers: a follower is read-only, so its users come with the stream.
 
-Pure but for reading passwords. Source: `box.schema.user` in Tarantool's `src/box/lua/schema.lua`; `chap-sha1` stores
-base64 of sha1(sha1(password)).
+Pure, except that it reads passwords. Source: `box.schema.user` in Tarantool's `src/box/lua/schema.lua`; `chap-sha1`
+stores base64 of sha1(sha1(password)).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class NodeUser:
     Parameters
     ----------
     name : str
-        `guest` is who does not authenticate.
+        `guest` is the user of connections without authentication.
     password : PasswordSource or None
     executes : bool
-        Whether it may call functions and evaluate code.
+        Whether the user may call functions and evaluate code.
 
     """
 
@@ -42,13 +42,14 @@ class NodeUser:
 def user_rows(
     readers: Sequence[NodeUser], ids: Mapping[str, int] | None = None
 ) -> Iterator[tuple[SystemSpace, list[Any]]]:
-    """Yield (space id, tuple) of the rows of `_user` and `_priv` that readers need, the guest's always.
+    """Yield (space id, tuple) of the rows of `_user` and `_priv` for readers, and for the guest in any case.
 
     Parameters
     ----------
     readers : sequence of NodeUser
     ids : mapping of str to int, optional
-        Of users that there are: a server drops no user who has privileges, so an id never goes to another name at once.
+        The ids of existing users, which keep them: a server does not drop a user with privileges, so an id must not
+        pass to another user at once.
 
     """
     known = dict(ids or {})

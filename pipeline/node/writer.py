@@ -1,14 +1,13 @@
-"""Brings a stream from epoch to epoch: definitions first, all tuples of an epoch in one transaction, then NOPs.
+"""Writes the stream from epoch to epoch: definitions first, all tuples of an epoch in one transaction, then NOPs.
 
-What followers have is compared with what the newest epoch says, and the difference is written. So each step may be
-repeated, epochs may be skipped where the writer is behind, and an epoch that the warehouse has rolled back becomes
-rows that lead back. Where the versions that followers have cannot be read any more, a new snapshot is written, and
-followers must begin with it.
+The writer compares what followers have with the newest epoch, and writes the difference. So each step may be repeated,
+epochs may be skipped if the writer is late, and if the warehouse rolls back an epoch, the next rows undo it. If the
+table versions that followers have cannot be read any more, a new snapshot is written, and followers must begin with it.
 
-Order of an epoch's rows: spaces that go; spaces that come, formats that allow the tuples of both epochs, without
-indexes that change; `_cluster`; one transaction of all tuples, with the row of `_schema` that names the epoch; the new
-formats and indexes; NOPs up to the vclock of the epoch. So an application that sees an instance's lsn in the follower's
-vclock sees what that row came to.
+The rows of an epoch, in order: removed spaces; new spaces, and formats that allow the tuples of both epochs, without
+the indexes that change; `_cluster`; one transaction of all tuples, which ends with the row of `_schema` with the epoch;
+the new formats and indexes; NOPs up to the epoch's vclock. So an application that sees an instance's lsn in the
+follower's vclock also sees the effects of that row.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from typing import Any
 
 from pipeline.node import rows
 from pipeline.node.changes import KeyChange, changes_between, digest_of
-from pipeline.node.definitions import ServedSpace, common_format, fitted
-from pipeline.node.fit import misfit
+from pipeline.node.definitions import ServedSpace, common_format, with_consistent_types
+from pipeline.node.fit import misfit_reason
 from pipeline.node.rows import NodeRow, pack
-from pipeline.node.state import EpochProgress, Mark, TableVersion, epoch_tuple, key_fields
+from pipeline.node.state import EpochMark, EpochProgress, TableVersion, epoch_tuple, key_fields
 from pipeline.node.stream import Stream, first_system_rows, new_replicaset_uuid, system_tuples
 from pipeline.node.target import EpochRow, Target, epoch_of, newest_epoch, read_target, space_name
 from pipeline.node.users import NodeUser, user_rows
@@ -38,7 +37,7 @@ from warehouse.warehouse import Warehouse
 logger = logging.getLogger(__name__)
 
 TRANSACTION_ROWS = 100_000
-"""An epoch with more changes than this takes several transactions: a server runs one without a pause."""
+"""An epoch with more changes takes several transactions: a server applies a transaction without a pause."""
 
 
 class NodeWriter:
@@ -47,13 +46,13 @@ class NodeWriter:
     Parameters
     ----------
     warehouse : Warehouse
-        Opened without Spark.
+        A warehouse without Spark.
     stream : Stream
-        Entered.
+        An entered stream.
     readers : sequence of NodeUser
-        Users whom followers let in.
+        The users of the followers.
     transaction_rows : int
-        The most changes of one transaction.
+        The maximum number of changes of one transaction.
 
     """
 
@@ -68,29 +67,30 @@ class NodeWriter:
         self.newest: EpochRow | None = None
         """The newest epoch of the warehouse."""
         self._readers, self._transaction_rows = readers, transaction_rows
-        self._is_settled = False
+        self._is_complete = False
         self._not_served: Mapping[str, str] = {}
-        self._odd: dict[str, str] = {}
+        self._refused_tuples: dict[str, str] = {}
 
     @property
     def left_out(self) -> Mapping[str, str]:
-        """What is not served, and why: spaces by table, instances by uuid, tuples by space."""
-        return {**self._not_served, **{f"{name}: made tuples": reason for name, reason in self._odd.items()}}
+        """The reasons why spaces (by table), instances (by uuid) and made tuples (by space) are not served."""
+        tuples = {f"{name}: made tuples": reason for name, reason in self._refused_tuples.items()}
+        return {**self._not_served, **tuples}
 
     @property
-    def mark(self) -> Mark | None:
-        """The epoch that followers have; None before the first."""
+    def mark(self) -> EpochMark | None:
+        """The epoch that followers have; None before the first one."""
         return None if self.stream.served is None else self.stream.served.mark
 
     def advance(self) -> bool:
-        """Write what followers lack of the newest epoch; return whether anything was written.
+        """Write the difference to the newest epoch; return whether anything was written.
 
         Raises
         ------
         WarehouseError
             A table cannot be read.
         SpoolError
-            The stream cannot be written: enter it again.
+            The stream cannot be written; it must be entered again.
 
         """
         newest = self.newest = newest_epoch(self.warehouse)
@@ -103,15 +103,15 @@ class NodeWriter:
         if served.progress is not None:
             self._finish(served.progress)
         elif (newest.epoch, newest.committed_at) == (served.mark.epoch, served.mark.committed_at):
-            return not self._is_settled and self._settle(newest)
+            return not self._is_complete and self._complete_epoch(newest)
         else:
-            self._go_to(newest)
+            self._write_newest(newest)
         if self.stream.wants_snapshot:
             self._snapshot_again()
         return True
 
     def _begin(self, row: EpochRow, vclock: Mapping[int, int] | None = None) -> None:
-        """Write the first snapshot, or one that followers cannot come to from what they have."""
+        """Write the first snapshot, or (with the stream's `vclock`) one with which followers must begin again."""
         served = self.stream.served
         target = self._target(row, is_continued=False)
         uuid = new_replicaset_uuid() if served is None else served.replicaset_uuid
@@ -133,10 +133,10 @@ class NodeWriter:
         tuples = self._tuples(target.mark, target.spaces)
         self.stream.snapshot(start, itertools.chain(system_tuples(known), tuples), _seconds(row))
         self.stream.begin_anew(_seconds(row))
-        self._is_settled = True
+        self._is_complete = True
 
     def _snapshot_again(self) -> None:
-        """Write a snapshot of what followers have, so that the logs before it can be removed."""
+        """Write a snapshot of the epoch that followers have, so that the logs before it can be removed."""
         served = self.stream.served
         if served is None:
             return
@@ -146,33 +146,35 @@ class NodeWriter:
         at = served.mark.committed_at / 1e6
         self.stream.snapshot(self.stream.vclock, itertools.chain(system_tuples(served), tuples), at)
 
-    def _is_taken(self, space: ServedSpace, change: KeyChange) -> bool:
-        """Whether followers take a tuple; one that a policy has made may be as it likes."""
-        reason = misfit(space, change.after) if change.is_made and change.after is not None else None
-        if reason is not None and space.name not in self._odd:
+    def _is_accepted(self, space: ServedSpace, change: KeyChange) -> bool:
+        """Return whether followers accept a tuple; only one that a policy made may not fit its space."""
+        reason = misfit_reason(space, change.after) if change.is_made and change.after is not None else None
+        if reason is not None and space.name not in self._refused_tuples:
             logger.warning("not served: %s: tuples that its policy has made: %s", space.name, reason)
-            self._odd[space.name] = reason
+            self._refused_tuples[space.name] = reason
         return reason is None
 
-    def _tuples(self, mark: Mark, spaces: Mapping[str, ServedSpace]) -> Iterator[tuple[int, bytes]]:
+    def _tuples(self, mark: EpochMark, spaces: Mapping[str, ServedSpace]) -> Iterator[tuple[int, bytes]]:
         for table, version in sorted(mark.tables.items()):
             files = self._files(table, version)
             for change in changes_between(self.warehouse.place, table, frozenset(), files):
-                if change.after is not None and self._is_taken(spaces[table], change):
+                if change.after is not None and self._is_accepted(spaces[table], change):
                     yield spaces[table].id, change.after
 
     def _files(self, table: str, version: TableVersion) -> frozenset[str]:
-        """Return the files of a table that followers have.
+        """Return the files of a table version.
 
         Raises
         ------
         WarehouseError
-            They are not there any more.
+            The version does not exist any more, or has other files now.
 
         """
         files = files_at(self.warehouse.place, table, version.version)
         if digest_of(files) != version.digest:
-            raise WarehouseError(f"version {version.version} is another one than followers have", table=table)
+            raise WarehouseError(
+                f"version {version.version} has other files than followers have", table=table
+            )
         return files
 
     def _target(self, row: EpochRow, *, is_continued: bool = True) -> Target:
@@ -186,14 +188,15 @@ class NodeWriter:
         self._not_served = target.left_out
         return target
 
-    def _go_to(self, row: EpochRow) -> None:
+    def _write_newest(self, row: EpochRow) -> None:
+        """Write the difference between the epoch that followers have and the newest one."""
         served = self.stream.served
         if served is None:
             return
         is_continued = epoch_of(self.warehouse, served.mark) is not None
         if not is_continued:
             logger.warning(
-                "epoch %d was taken back: followers are led to epoch %d", served.mark.epoch, row.epoch
+                "epoch %d was rolled back: followers get epoch %d instead", served.mark.epoch, row.epoch
             )
         self._write_epoch(row, self._target(row, is_continued=is_continued), 0)
 
@@ -201,7 +204,7 @@ class NodeWriter:
         """Continue an epoch that takes several transactions."""
         row = epoch_of(self.warehouse, progress.mark)
         if row is None:
-            logger.warning("epoch %d was taken back while followers got it", progress.mark.epoch)
+            logger.warning("epoch %d was rolled back while followers got it", progress.mark.epoch)
             newest = newest_epoch(self.warehouse)
             if newest is not None:
                 self._begin(newest, self.stream.vclock)
@@ -225,10 +228,10 @@ class NodeWriter:
         at = _seconds(row)
         self._prepare(target, at)
         self._write_tuples(target, before, done, at)
-        self._settle(row, target)
+        self._complete_epoch(row, target)
 
     def _prepare(self, target: Target, at: float) -> None:
-        """Write definitions under which the tuples of both epochs are allowed."""
+        """Write definitions that allow the tuples of both epochs."""
         stream, served = self.stream, self.stream.served
         if served is None:
             return
@@ -238,7 +241,7 @@ class NodeWriter:
         for name, space in served.spaces.items():
             table = wanted[name][0] if name in wanted else None
             has_data = table is not None and (table in served.mark.tables or table in started)
-            if not has_data or not _same_key(space, wanted[name][1]):
+            if not has_data or not _has_same_primary(space, wanted[name][1]):
                 gone.append(space)
         self._drop(gone, at)
         known = served.spaces
@@ -257,7 +260,7 @@ class NodeWriter:
             stream.put(SystemSpace.CLUSTER, pack(list(one)), at)
 
     def _drop(self, spaces: Sequence[ServedSpace], at: float) -> None:
-        """Remove spaces; first the stream says that it does not have their tables any more."""
+        """Remove spaces; before, remove their tables from the row of `_schema` with the epoch."""
         served = self.stream.served
         if served is None or not spaces:
             return
@@ -280,7 +283,7 @@ class NodeWriter:
                 self.stream.remove(SystemSpace.INDEX, pack([known.id, index.id]), at)
 
     def _define(self, known: ServedSpace, wanted: ServedSpace, at: float) -> None:
-        """Write what of a space's format and indexes is not as it is wanted."""
+        """Write a space's format and indexes if they differ from the wanted ones."""
         if pack(known.space_tuple()) != pack(wanted.space_tuple()):
             self.stream.put(SystemSpace.SPACE, pack(wanted.space_tuple()), at)
         there = {pack(known.index_tuple(index)) for index in known.indexes}
@@ -291,13 +294,16 @@ class NodeWriter:
     def _write_tuples(
         self, target: Target, before: Mapping[str, frozenset[str]], done: int, at: float
     ) -> None:
-        """Write the tuples that differ, and name the epoch in the last transaction."""
+        """Write the tuples that differ, with the epoch in the last transaction; the first `done` rows are skipped."""
         stream, served = self.stream, self.stream.served
         if served is None:
             return
         mark = served.mark
         changes = itertools.islice(self._changes(target, mark, before), done, None)
-        parts = _parts(changes, self._transaction_rows)
+        epoch = epoch_tuple(mark, EpochProgress(target.mark, done))
+        parts = _parts(
+            changes, self._transaction_rows, stream.block_bytes - 2 * (len(epoch) + rows.ROW_BYTES)
+        )
         part = next(parts, [])
         for following in parts:
             done += len(part)
@@ -305,8 +311,10 @@ class NodeWriter:
             part = following
         stream.write_with_epoch(part, epoch_tuple(target.mark), at)
 
-    def _changes(self, target: Target, mark: Mark, before: Mapping[str, frozenset[str]]) -> Iterator[NodeRow]:
-        """Yield the rows that lead from one epoch to another: the same ones in the same order whenever asked."""
+    def _changes(
+        self, target: Target, mark: EpochMark, before: Mapping[str, frozenset[str]]
+    ) -> Iterator[NodeRow]:
+        """Yield the rows that change one epoch to another; each call yields the same rows in the same order."""
         for table, space in sorted(target.spaces.items()):
             version = target.mark.tables[table]
             if mark.tables.get(table) == version:
@@ -314,10 +322,10 @@ class NodeWriter:
             files = self._files(table, version)
             old = before[table] if table in mark.tables else frozenset[str]()
             for change in changes_between(self.warehouse.place, table, old, files):
-                yield _row(space, change if self._is_taken(space, change) else replace(change, after=None))
+                yield _row(space, change if self._is_accepted(space, change) else replace(change, after=None))
 
-    def _settle(self, row: EpochRow, target: Target | None = None) -> bool:
-        """Write what follows the tuples of an epoch; return whether anything did."""
+    def _complete_epoch(self, row: EpochRow, target: Target | None = None) -> bool:
+        """Write what follows the tuples: formats, indexes, users, NOPs; return whether anything was written."""
         stream, served = self.stream, self.stream.served
         if served is None:
             return False
@@ -328,13 +336,13 @@ class NodeWriter:
             if space.name in known:
                 self._drop_indexes(known[space.name], space, at)
                 self._define(known[space.name], space, at)
-        self._settle_readers(at)
+        self._update_users(at)
         stream.follow(target.vclock, at)
-        self._is_settled = True
+        self._is_complete = True
         return dict(stream.vclock) != start
 
-    def _settle_readers(self, at: float) -> None:
-        """Write the users that followers are to let in, and remove others."""
+    def _update_users(self, at: float) -> None:
+        """Write the users of followers and their privileges if they have changed, and remove others."""
         stream, served = self.stream, self.stream.served
         if served is None:
             return
@@ -352,42 +360,52 @@ class NodeWriter:
                     stream.put(space, row, at)
 
 
-def _parts(changes: Iterator[NodeRow], size: int) -> Iterator[list[NodeRow]]:
-    """Yield changes so many at a time."""
-    while part := list(itertools.islice(changes, size)):
+def _parts(changes: Iterator[NodeRow], size: int, limit: int) -> Iterator[list[NodeRow]]:
+    """Divide changes into lists of at most `size` and of at most `limit` bytes; a longer one is a list of its own."""
+    part: list[NodeRow] = []
+    held = 0
+    for one in changes:
+        length = rows.ROW_BYTES + len(one.body)
+        if part and (len(part) == size or held + length > limit):
+            yield part
+            part, held = [], 0
+        part.append(one)
+        held += length
+    if part:
         yield part
 
 
 def _row(space: ServedSpace, change: KeyChange) -> NodeRow:
-    """Return the row that gives followers a key's tuple, or takes it."""
+    """Return the row that replaces or deletes a key's tuple."""
     if change.after is not None:
         return rows.replace_row(space.id, change.after)
     parts = space.primary.parts
-    if change.before is None or any(part.path for part in parts) or misfit(space, change.before):
+    if change.before is None or any(part.path for part in parts) or misfit_reason(space, change.before):
         return rows.delete_row(space.id, change.key)
     return rows.delete_row(space.id, rows.key_of(change.before, parts))
 
 
-def _same_key(one: ServedSpace, other: ServedSpace) -> bool:
-    """Whether tuples of one can stay as rows of the other."""
+def _has_same_primary(one: ServedSpace, other: ServedSpace) -> bool:
+    """Return whether two definitions have the same primary index, so that tuples can stay."""
     return pack(one.index_tuple(one.primary)) == pack(other.index_tuple(other.primary))
 
 
 def _allowing_both(known: ServedSpace, wanted: ServedSpace) -> ServedSpace:
-    """Return a space that the tuples of both fit, with those indexes of the first that stay as they are."""
+    """Return a definition that the tuples of both fit, with the indexes that are the same in both."""
     there = {pack(known.index_tuple(index)) for index in known.indexes}
-    kept = {pack(wanted.index_tuple(index)) for index in wanted.indexes}
+    kept = there & {pack(wanted.index_tuple(index)) for index in wanted.indexes}
     count = wanted.field_count if known.field_count == wanted.field_count else 0
     fields = common_format([known.fields, wanted.fields])
-    between = fitted(replace(known, fields=fields, field_count=count))
-    stay = [
-        index
-        for index in between.indexes
-        if index.id == 0 or (pack(between.index_tuple(index)) in there & kept)
-    ]
-    return replace(between, indexes=tuple(stay))
+
+    def with_those_that_stay(space: ServedSpace) -> ServedSpace:
+        stay = [one for one in space.indexes if one.id == 0 or pack(space.index_tuple(one)) in kept]
+        return replace(space, indexes=tuple(stay))
+
+    # An index that goes says nothing of the new tuples, so it is gone before fields get the types of indexes.
+    between = with_those_that_stay(known)
+    return with_those_that_stay(with_consistent_types(replace(between, fields=fields, field_count=count)))
 
 
 def _seconds(row: EpochRow) -> float:
-    """Return the time of an epoch's rows: a follower shows its lag behind the epoch."""
+    """Return the timestamp of an epoch's rows: its commit time, from which a follower computes its lag."""
     return row.committed_at / 1e6

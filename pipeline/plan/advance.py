@@ -38,7 +38,7 @@ class ReplicasetDecision:
         Those that take effect, in the replicaset's ids.
     source_ids : SourceIds
     translations : mapping of int to mapping of int to int
-        For each segment, a mapping of those replica ids of its source that differ to the replicaset's ids.
+        For each segment, the replicaset's id of each replica id of its source that differs from it.
     generation : LogPosition or None
         The position from which a snapshot replaces the replicaset's state.
     vshard_buckets : ReplicasetBuckets
@@ -110,7 +110,7 @@ def _replaced_instance(
 def _replica_id_in_source(views: SourceIds, local_id: int) -> int:
     """Return the replica id that a source uses for the replicaset's id `local_id`.
 
-    They differ only where `local_id` is above Tarantool's maximum, as `pipeline.plan.members` assigns it.
+    They differ only if `local_id` is above Tarantool's maximum (`pipeline.plan.members` assigns such ids).
     """
     if local_id < VCLOCK_MAX:
         return local_id
@@ -118,7 +118,7 @@ def _replica_id_in_source(views: SourceIds, local_id: int) -> int:
 
 
 def state_after_batch(
-    decision: ReplicasetDecision, parts: Sequence[LogSegment], table: Cluster, summary: Summary
+    decision: ReplicasetDecision, parts: Sequence[LogSegment], own_cluster: Cluster, summary: Summary
 ) -> ReplicasetState:
     """Return the state of a replicaset after the batch.
 
@@ -127,7 +127,7 @@ def state_after_batch(
     decision : ReplicasetDecision
     parts : sequence of LogSegment
         The replicaset's segments in the batch, in log order.
-    table : Cluster
+    own_cluster : Cluster
         The aggregator's `_cluster` after the batch.
     summary : Summary
         The summary of the segments, with replica ids as their sources write them.
@@ -141,25 +141,27 @@ def state_after_batch(
             cluster.pop(registration.local_id, None)
         elif cluster.get(registration.local_id) != registration.uuid:
             cluster[registration.local_id] = registration.uuid
-            global_id = table.global_ids[registration.uuid]
+            global_id = own_cluster.global_ids[registration.uuid]
             if [e.global_id for e in maps if e.local_id == registration.local_id][-1:] != [global_id]:
                 since = _last_lsn_of_id(summary, before, maps, registration) + 1
                 maps.append(MapEntry(registration.local_id, global_id, since))
     leader = [part.instance_uuid for part in parts if not part.has_waited or part is parts[0]][-1]
     holds = settlement.waits_from is not None
     read = _of_leader(settlement.vclock, settlement.local_lsns, leader)
-    # A snapshot that heals may be older than the lost rows.
-    is_renewed = decision.generation is not None and not any(part.heals for part in parts)
+    # A snapshot that heals may be older than the lost rows; a generation that bridges nothing leaves no row in `_gaps`.
+    is_renewed = bool(settlement.bridged) and not any(part.heals for part in parts)
     return replace(
         before,
-        id=table.replicaset_ids[before.uuid],
+        id=own_cluster.replicaset_ids[before.uuid],
         settled=_of_leader(before.settled, before.local_lsns, leader) if holds else read,
         read=read,
         cluster=cluster,
         applier_map=tuple(maps),
         spaces=decision.control.spaces,
         leader=leader,
-        last_source=parts[-1].source,
+        last_source=next(
+            (part.source for part in reversed(parts) if not part.has_waited), before.last_source
+        ),
         local_lsns=before.local_lsns if holds else settlement.local_lsns,
         id_translations=decision.source_ids.translations,
         has_loss=bool(settlement.skipped) or (before.has_loss and not is_renewed),

@@ -26,7 +26,7 @@ from schemas.space import Space, faulty_space, space_of
 from schemas.states import HELD_PREFIX, SpaceEvent
 from schemas.system_tuples import field_at, fields_of, integer_of, replica_id_of, uuid_of
 from udfs.operations.operations import apply_update, apply_upsert
-from udfs.operations.tuple_format import named
+from udfs.operations.tuple_format import names_only
 
 SYSTEM_FIELDS: dict[int, tuple[str, ...]] = {
     SystemSpace.SPACE: ("id", "owner", "name", "engine", "field_count", "flags", "format"),
@@ -59,7 +59,7 @@ class SpaceDefinition:
 
 @dataclass(frozen=True)
 class IdRegistration:
-    """A row of `_cluster`: from `position` on, `local_id` belongs to the instance `uuid`, or to none (None)."""
+    """A row of `_cluster`: from `position` on, `local_id` belongs to the instance `uuid`, or (None) to no instance."""
 
     position: LogPosition
     local_id: int
@@ -209,7 +209,7 @@ class _ControlFollower:
             return
         old = self.spaces.get(space_id)
         if old is None and row.type == "REPLACE":
-            return  # it changes a space whose creation is in no file that was read
+            return  # it changes a space, and the space's creation is in no file that was read
         name = space_id if old is None else old.decoded().name
         new = self._tuple_after(None if old is None else old.space, row, [space_id], [0, name])
         if new is not None:
@@ -303,7 +303,7 @@ def _tuple_after(old: bytes | None, row: ControlRow) -> bytes | None:
     if row.type == "DELETE":
         return None
     if row.type == "UPSERT" and row.tuple is not None and row.operations is not None:
-        return apply_upsert(old, row.tuple, row.operations, row.index_base, named(names))
+        return apply_upsert(old, row.tuple, row.operations, row.index_base, names_only(names))
     if row.type == "UPDATE" and row.operations is not None:
-        return None if old is None else apply_update(old, row.operations, row.index_base, named(names))
+        return None if old is None else apply_update(old, row.operations, row.index_base, names_only(names))
     raise TupleError(f"a row of type {row.type} in a system space", space=row.space_id, lsn=row.lsn)

@@ -60,7 +60,7 @@ class SnapshotGeneration:
 
 
 def find_generation(known: ReplicasetState | None, parts: Sequence[LogSegment]) -> SnapshotGeneration | None:
-    """Return the generation that a batch begins with, or None. A replicaset's very first snapshot is no generation.
+    """Return the generation that a batch begins with, or None. A replicaset's very first snapshot is not one.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def find_generation(known: ReplicasetState | None, parts: Sequence[LogSegment]) 
         The replicaset's segments in log order; waiting rows may come first.
 
     """
-    first = next((part for part in parts if part.segment >= 0), None)
+    first = next((part for part in parts if not part.has_waited), None)
     if known is None or first is None or not first.is_snapshot:
         return None
     ids = known.id_translations.get(first.source, {})

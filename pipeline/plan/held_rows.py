@@ -1,10 +1,12 @@
 """Finds rows that cannot be applied to tables: changes of an unknown type, or with content that cannot be decoded.
 
-Such a row stops its space: the table stays as it is, and the row and the space's later rows are only held in
-`_changelog`. Other spaces continue. Pure. `pipeline.plan.history` then refuses the space.
+Such a row stops its space: the table does not change any more, and the row and the space's later rows are written to
+`_changelog` only. Other spaces continue. Pure. `pipeline.plan.history` then refuses the space.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
@@ -25,33 +27,38 @@ APPLIED_TYPES = (
 """Types of rows of user spaces that are applied to tables, or have no effect (NOP)."""
 
 _ANY_KEY = key_plan([Space(0, 0, "", "memtx", (), tuple(KeyPart(i, "scalar") for i in range(PARTS_MAX)))])
-"""A key whose parts may have any type: a row's space definition is not known yet where rows are read."""
+"""A key whose parts may have any type: while rows are read, the definitions of their spaces are not known yet."""
 
 
-def held_reasons(rows: pa.RecordBatch, headers: Headers, places: NDArray[np.intp]) -> dict[int, str]:
-    """Return the rows that cannot be applied: of each space, the first one after each control row.
+def held_reasons(
+    rows: pa.RecordBatch, headers: Headers, controls: NDArray[np.intp], watched: Iterable[int] = ()
+) -> dict[int, str]:
+    """Return why rows cannot be applied, for each space's first such row between two control rows.
 
     Parameters
     ----------
     rows : pyarrow.RecordBatch
         Consecutive rows of a log: `schemas.xrow.XROW_FIELDS`.
     headers : Headers
-        Of the same rows.
-    places : intp[k]
+        The headers of the same rows.
+    controls : intp[k]
         Indices of the control rows, ascending. A space may be followed again after a control row.
+    watched : iterable of int
+        Ids of spaces of which all such rows are returned.
 
     Returns
     -------
     dict of int to str
-        For the index of each such row, the reason.
+        By the row's index.
 
     """
     codes = headers.type
     of_user = (headers.space_id > SYSTEM_ID_MAX) & (headers.group_id != GROUP_LOCAL)
+    all_of = np.isin(headers.space_id, list(watched))
     changes = of_user & (codes > RequestType.SELECT) & (codes <= DML_MAX)
     found = {
         int(i): unsupported_reason(type_name(int(codes[i])))
-        for i in _first_of_each_space(changes & ~_is_applied_type(codes), headers, places)
+        for i in _first_of_each_space(changes & ~_is_applied_type(codes), headers, controls, all_of)
     }
     ranges = np.flatnonzero(changes & (codes == RequestType.DELETE_RANGE))
     if len(ranges):
@@ -61,18 +68,18 @@ def held_reasons(rows: pa.RecordBatch, headers: Headers, places: NDArray[np.intp
         texts = dict(zip(ranges.tolist(), errors.to_pylist(), strict=True))
         found |= {
             int(i): f"{HELD_PREFIX}: DELETE_RANGE: {texts[int(i)]}"
-            for i in _first_of_each_space(bad, headers, places)
+            for i in _first_of_each_space(bad, headers, controls, all_of)
         }
     return found
 
 
 def has_held_rows(rows: pa.Table) -> bool:
-    """Return whether any of some rows cannot be applied to a table.
+    """Return whether any of the rows cannot be applied to a table.
 
     Parameters
     ----------
     rows : pyarrow.Table
-        With `type`, `space_id` and `body`.
+        With the columns `type`, `space_id` and `body`.
 
     """
     of_user = rows.filter(pc.greater(rows["space_id"], SYSTEM_ID_MAX)).combine_chunks()
@@ -90,20 +97,20 @@ def _is_applied_type(codes: NDArray[np.int32]) -> NDArray[np.bool_]:
 
 
 def unsupported_reason(name: str) -> str:
-    """Return why a row of a type cannot be applied to a table."""
+    """Return why rows of a type, named `name`, cannot be applied to a table."""
     if name == RequestType.INSERT_ARROW.name:
         return f"{HELD_PREFIX}: {name}: rows in Arrow batches, as engine memcs writes them, are not decoded"
     return f"{HELD_PREFIX}: {name}: a type of row that this version does not know"
 
 
 def _first_of_each_space(
-    mask: NDArray[np.bool_], headers: Headers, places: NDArray[np.intp]
+    mask: NDArray[np.bool_], headers: Headers, controls: NDArray[np.intp], all_of: NDArray[np.bool_]
 ) -> NDArray[np.intp]:
-    """Return the indices of each space's first row in a mask, between every two control rows."""
+    """Return the indices of each space's first row in a mask, between every two control rows; all rows in `all_of`."""
     rows = np.flatnonzero(mask)
-    pairs = np.searchsorted(places, rows).astype(np.int64) << 32 | headers.space_id[rows].astype(np.int64)
+    pairs = np.searchsorted(controls, rows).astype(np.int64) << 32 | headers.space_id[rows].astype(np.int64)
     _, first = np.unique(pairs, return_index=True)
-    found: NDArray[np.intp] = rows[np.sort(first)]
+    found: NDArray[np.intp] = np.union1d(rows[first], rows[all_of[rows]])
     return found
 
 

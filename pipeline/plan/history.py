@@ -28,7 +28,7 @@ NO_TABLE = -1
 WAS_LEFT_OUT = "it was left out before, so its earlier rows are not here; `aggregator snapshot` reads them"
 """The reason to refuse a space that the configuration includes now, and excluded before."""
 IN_SNAPSHOTS = ("memtx", "blackhole")
-"""Engines whose rows are all in a snapshot, or that have none. Vinyl's rows are in other files; others' may be."""
+"""Engines whose rows are all in a snapshot, or that have none. Rows of vinyl are in other files; of others, maybe."""
 
 _OTHER_SPACE = -2
 """In place of a lineage number: the table belongs to a space without rows in the batch."""
@@ -51,7 +51,7 @@ class Meaning:
     ----------
     since : LogPosition
     version : int
-        Number of the schema version, `NO_TABLE` where rows go to no table.
+        Number of the schema version, `NO_TABLE` if rows go to no table.
     lineage : int
         Number of the lineage, or `NO_TABLE`.
     era : int
@@ -199,6 +199,8 @@ class SpacesBefore:
         For each space of the replicaset, the table that has its versions.
     primary_keys : mapping of int to frozenset
         For each space, all primary keys that it has had so far.
+    followed : mapping of int to Space
+        For each refused space that has rows in its table, their definition.
 
     """
 
@@ -206,6 +208,7 @@ class SpacesBefore:
     refused: Mapping[int, str] = field(default_factory=dict)
     tables: Mapping[int, str] = field(default_factory=dict)
     primary_keys: Mapping[int, frozenset[KeyParts]] = field(default_factory=dict)
+    followed: Mapping[int, Space] = field(default_factory=dict)
 
 
 def build_history(
@@ -216,7 +219,7 @@ def build_history(
     vinyl: Mapping[int, frozenset[int]] | None = None,
     unknown: Mapping[int, UnknownRanges] | None = None,
 ) -> History:
-    """Return the history of a batch.
+    """Return what each space id means at each position of a batch.
 
     Parameters
     ----------
@@ -228,7 +231,7 @@ def build_history(
     snapshots : frozenset of int
         Segments that are snapshots without the rows of vinyl spaces.
     vinyl : mapping of int to frozenset of int, optional
-        For such a segment, ids of vinyl spaces whose rows are read from other files with it.
+        For each of these segments, ids of the vinyl spaces whose rows are read with it, from other files.
     unknown : mapping of int to mapping, optional
         By replicaset id, the ranges of the log in which spaces are unknown.
 
@@ -293,7 +296,7 @@ class _HistoryBuilder:
             self._follow(key, track, space, table, BEGINNING, base=base)
         elif isinstance(table, Refusal):
             track.reason = table.reason
-            self._freeze(key, track, space, base)
+            self._freeze(key, track, known.followed.get(space_id, space), base)
             if track.lineage != NO_TABLE and is_held(table.reason):
                 # Held rows still show the name of their space in `_changelog`.
                 self._add_meaning(key, Meaning(BEGINNING, self._lineages[track.lineage].eras[0].version))
@@ -312,7 +315,7 @@ class _HistoryBuilder:
             self._hold(key, track, change)
             return
         if change.kind is SpaceEvent.RENEWED and self._is_unread(space, change.position):
-            return  # the definition that the snapshot repeats refuses it
+            return  # the snapshot's own definition of the space refuses it
         if change.kind is SpaceEvent.RENEWED and track.is_followed:
             lineage = self._lineages[track.lineage]
             self._lineages[track.lineage] = replace(lineage, is_renewed=True)

@@ -4,7 +4,7 @@ Usually all sources of a replicaset use the same replica ids, and nothing is tra
 (its *view*) may assign an id to another instance than the member that was read first did. Then the source's ids are
 translated: an instance that already has an id in the replicaset keeps it, any other gets a number above Tarantool's
 maximum. An INSERT of an id that is new to the source, but assigned by other members, is such a conflict (case a). An
-INSERT after the source's own DELETE is none: the id is reused by all members.
+INSERT after the source's own DELETE is not: all members reuse the id.
 
 Pure: the state before, the segments and the batch's rows of `_cluster` in; translations out.
 """
@@ -26,7 +26,7 @@ from schemas.cluster_checksum import checksum
 from schemas.errors import TupleError
 from schemas.iproto import VCLOCK_MAX, BodyKey
 from schemas.system_tuples import unpacked
-from udfs.remap.replica_ids import own_ids
+from udfs.remap.replica_ids import ids_in_source
 
 IdTranslation = Mapping[int, int]
 
@@ -38,7 +38,7 @@ class SourceIds:
     Parameters
     ----------
     translations : mapping of str to mapping of int to int
-        For each source, a mapping of those of its replica ids that differ to the replicaset's ids.
+        For each source, the replicaset's id of each of its replica ids that differs from it.
     views : mapping of str to mapping of int to str
         For each source whose `_cluster` was read, its content at the end of the batch: replica id to instance uuid.
     registered : tuple of IdRegistration
@@ -156,7 +156,7 @@ def follow_source_ids(
 
 def _register_members(ids: _IdAssignments, segment: LogSegment) -> list[IdRegistration]:
     view = segment.members or {}
-    # Document 000: where the checksums are equal, the views are equal.
+    # Document 000: if the checksums are equal, the views are equal.
     if checksum(view) == checksum(_expected_view(ids, segment.source)):
         return []
     begin = LogPosition(segment.segment, -1, 0)
@@ -222,7 +222,7 @@ def translate_summary(summary: Summary, ids: Mapping[int, IdTranslation]) -> Sum
 
 
 def _translate_body(row: ControlRow, ids: IdTranslation) -> bytes | None:
-    """Return a row's body with translated ids: a row that settles transactions names their owner by replica id."""
+    """Return a row's body with the replica id of the owner of transactions, which a settling row names, translated."""
     if row.body is None or row.type not in LIMBO_TYPES:
         return row.body
     try:
@@ -244,7 +244,7 @@ def in_source_ids(settlement: Settlement, ids: Mapping[int, IdTranslation]) -> S
         return settlement
     found = {}
     for (segment, meant), lsn in settlement.low_watermarks.items():
-        for own in own_ids(ids.get(segment, {}), meant):
+        for own in ids_in_source(ids.get(segment, {}), meant):
             found[segment, own] = lsn
     return replace(settlement, low_watermarks=found)
 
@@ -253,5 +253,7 @@ def map_entries_of_source(known: ReplicasetState, source: str) -> list[MapEntry]
     """Return a replicaset's applier map with the replica ids of a source, in the same order."""
     ids = known.id_translations.get(source, {})
     return [
-        replace(entry, local_id=own) for entry in known.applier_map for own in own_ids(ids, entry.local_id)
+        replace(entry, local_id=own)
+        for entry in known.applier_map
+        for own in ids_in_source(ids, entry.local_id)
     ]

@@ -21,6 +21,7 @@ from pipeline.plan.members import IdTranslation, follow_source_ids, in_source_id
 from pipeline.plan.position import BEGINNING, LogPosition, LogSegment
 from pipeline.plan.settings import settings_json
 from pipeline.plan.settle import IsSync, Settlement, settle
+from pipeline.plan.spaces_after import with_history, with_refused_tables
 from pipeline.plan.summary import LOCAL_ID, ControlRow, LsnRun, Summary
 from pipeline.plan.tables import CHANGE_TYPES, TablePlan, plan_tables
 from pipeline.plan.unknown import UnknownRanges, unknown_ranges
@@ -38,7 +39,7 @@ from pipeline.plan.vshard import (
     with_doubled_buckets,
 )
 from pipeline.state import ReplicasetState, State
-from schemas.iproto import SYSTEM_ID_MAX, is_unknown
+from schemas.iproto import SYSTEM_ID_MAX, is_unknown_type
 from schemas.states import SpaceEvent
 from sources.xlog.format.vclock import joined
 from udfs.operations.update_rules import release_of, release_text, rules_of
@@ -115,7 +116,7 @@ class BatchPlan:
         return frozenset(segment.segment for segment in self.segments if segment.is_snapshot)
 
     def previously_unknown(self, outcomes: Sequence[str]) -> set[tuple[str, int]]:
-        """Return the (replicaset uuid, space id) of spaces that were unknown before, and had one of these outcomes."""
+        """Return (replicaset uuid, space id) of spaces that were unknown before and had one of the outcomes."""
         return {
             (uuid, space_id)
             for uuid, spaces in self.unknown.items()
@@ -157,7 +158,7 @@ def plan_batch(
     after = {u: state_after_batch(one, parts[u], cluster, summaries[u]) for u, one in decided.items()}
     new_maps = tuple(row for uuid, one in decided.items() for row in new_map_rows(one.before, after[uuid]))
     unknown = {
-        uuid: unknown_ranges(one.before.spaces, one.control, _unfinished(one, summaries[uuid]), snapshots)
+        uuid: unknown_ranges(one.before.spaces, one.control, _used_spaces(one, summaries[uuid]), snapshots)
         for uuid, one in decided.items()
     }
     after = {
@@ -168,7 +169,7 @@ def plan_batch(
     _log_refusals(history, after, decided)
     _log_unknown_types(summaries)
     _log_upgrades(decided, parts, summaries)
-    after = {uuid: _with_history(one, decided[uuid].before, history) for uuid, one in after.items()}
+    after = {uuid: with_history(one, decided[uuid].before, history) for uuid, one in after.items()}
     aggregator = cluster.own
     buckets = {uuid: one.vshard_buckets for uuid, one in decided.items()}
     to_judge = state.undecided_buckets.union(e.bucket for one in buckets.values() for e in one.events)
@@ -184,7 +185,7 @@ def plan_batch(
     return BatchPlan(
         epoch=state.epoch + 1,
         before=state,
-        after=_with_refused_tables(new_state, history, refused),
+        after=with_refused_tables(state, new_state, history, refused),
         segments=tuple(segments),
         settlements={uuid: in_source_ids(one.settlement, one.translations) for uuid, one in decided.items()},
         controls={uuid: one.control for uuid, one in decided.items()},
@@ -200,7 +201,7 @@ def plan_batch(
     )
 
 
-def _unfinished(one: ReplicasetDecision, summary: Summary) -> frozenset[int]:
+def _used_spaces(one: ReplicasetDecision, summary: Summary) -> frozenset[int]:
     """Return the ids of spaces with changes in the batch, or with waiting rows."""
     return one.before.unknown_spaces | {
         space_id for _, space_id, kind in summary.counts if kind in CHANGE_TYPES
@@ -222,7 +223,7 @@ def _decide_all(
 ) -> dict[str, ReplicasetDecision]:
     """Decide which rows of each replicaset take effect.
 
-    Rows behind the departure of a bucket of vshard wait for the destination's log (`first_awaited_departure`).
+    Rows after the departure of a bucket of vshard wait for the destination's log (`first_awaited_departure`).
     """
     decided = {uuid: _decide(state, uuid, own, summaries[uuid], on_gap) for uuid, own in parts.items()}
     while senders := [uuid for uuid, one in decided.items() if one.vshard_buckets.departures]:
@@ -276,9 +277,8 @@ def _decide(
     snapshots = frozenset(part.segment for part in parts if part.is_snapshot)
     generation = find_generation(state.replicasets.get(uuid), parts)
     all_control = follow_generation(known, generation, summary.control, snapshots)
-    uuids = {global_id: one for one, global_id in state.global_ids.items()}
     number = None if generation is None else generation.segment
-    views = follow_source_ids(known, parts, all_control.registrations, uuids, number)
+    views = follow_source_ids(known, parts, all_control.registrations, state.instance_uuids, number)
     ids = {part.segment: views.translations.get(part.source, {}) for part in parts}
     summary = translate_summary(summary, ids)
     # The batch reads the waiting rows again, so it starts from the settled vclock, before them.
@@ -323,7 +323,7 @@ def _follow_vshard(
     control: ControlChanges,
     rows: Sequence[ControlRow],
 ) -> ReplicasetBuckets:
-    """Return vshard's buckets before and after a batch; a snapshot that is older than the tables changes none."""
+    """Return vshard's buckets before and after a batch; a snapshot that heals, or has some spaces, changes none."""
     heals = any(part.heals for part in parts)
     is_new_state = generation is not None and generation.spaces is None and not heals
     if generation is not None and not is_new_state:
@@ -337,9 +337,9 @@ def _translate_registration(registration: IdRegistration, ids: Mapping[int, IdTr
 
 
 def _sync_test(known: ReplicasetState, control: ControlChanges, parts: Sequence[LogSegment]) -> IsSync:
-    """Return the function that says whether rows of a space without a flag are synchronous at a position.
+    """Return a function that decides by a space's definition whether its rows are synchronous at a position.
 
-    The last definition of the space before the position decides. Servers that write flags write one for each such row.
+    It returns False for rows of servers that write a flag with each synchronous row: there the flag decides.
     """
     history = {space_id: [(BEGINNING, rows.decoded().is_sync)] for space_id, rows in known.spaces.items()}
     for change in control.changes:
@@ -365,7 +365,7 @@ def _sync_test(known: ReplicasetState, control: ControlChanges, parts: Sequence[
 def sync_spaces(
     state: State, controls: Mapping[str, ControlChanges] | None = None
 ) -> dict[str, frozenset[int]]:
-    """Return, by replicaset uuid, the ids of synchronous spaces, also those that a batch makes synchronous."""
+    """Return the ids of synchronous spaces, also those that a batch makes synchronous, by replicaset uuid."""
     found: dict[str, set[int]] = {}
     for uuid, one in state.replicasets.items():
         found[uuid] = {i for i, rows in one.spaces.items() if rows.decoded().is_sync}
@@ -378,7 +378,7 @@ def sync_spaces(
 def watched_spaces(
     state: State, controls: Mapping[str, ControlChanges] | None = None
 ) -> dict[str, frozenset[int]]:
-    """Return, by replicaset uuid, the ids of vshard's `_bucket`, also if a batch defines it."""
+    """Return the ids of the spaces that are vshard's `_bucket`, also if a batch defines it, by replicaset uuid."""
     found = {uuid: bucket_space_ids(one.spaces) for uuid, one in state.replicasets.items()}
     for uuid, control in (controls or {}).items():
         own = bucket_space_ids({}, (change.rows for change in control.changes))
@@ -407,7 +407,7 @@ def _space_history(
     router: Router,
     unknown: Mapping[str, UnknownRanges],
 ) -> History:
-    # A server's own snapshots lack what its vinyl spaces hold.
+    # A server's own snapshots do not contain the rows of its vinyl spaces.
     snapshots = frozenset(s.segment for s in segments if s.is_snapshot and not s.is_spool)
     vinyl = {segment.segment: segment.vinyl_spaces for segment in segments}
     before: dict[int, SpacesBefore] = {}
@@ -418,7 +418,9 @@ def _space_history(
         ids = {change.space_id for change in one.control.changes}
         ids |= {space_id for _, space_id, kind in summaries[uuid].counts if kind in CHANGE_TYPES}
         spaces = {i: known.spaces[i] for i in sorted(ids) if i in known.spaces}
-        before[number] = SpacesBefore(spaces, known.refused, known.tables, known.primary_keys)
+        before[number] = SpacesBefore(
+            *(spaces, known.refused, known.tables, known.primary_keys), followed=known.followed
+        )
     by_number = {after[uuid].id: ranges for uuid, ranges in unknown.items()}
     return build_history(before, changes, router, snapshots, vinyl, by_number)
 
@@ -439,11 +441,13 @@ def _log_unknown_types(summaries: Mapping[str, Summary]) -> None:
     """Log the unknown row types outside of user spaces."""
     for uuid, summary in summaries.items():
         kinds = {
-            kind for _, space_id, kind in summary.counts if space_id <= SYSTEM_ID_MAX and is_unknown(kind)
+            kind
+            for _, space_id, kind in summary.counts
+            if space_id <= SYSTEM_ID_MAX and is_unknown_type(kind)
         }
         if kinds:
             names = ", ".join(sorted(kinds))
-            log.warning("replicaset %s: rows of types that are not known are only logged: %s", uuid, names)
+            log.warning("replicaset %s: rows of unknown types go to _changelog only: %s", uuid, names)
 
 
 def _log_upgrades(
@@ -451,7 +455,7 @@ def _log_upgrades(
     segments: Mapping[str, Sequence[LogSegment]],
     summaries: Mapping[str, Summary],
 ) -> None:
-    """Warn where a replicaset's log changes to a Tarantool version with other rules for operations."""
+    """Warn if a replicaset's log changes to a Tarantool version with other rules for operations."""
     for uuid, one in decided.items():
         known = [] if one.before.server_version is None else [one.before.server_version]
         for part in segments[uuid]:
@@ -461,41 +465,9 @@ def _log_upgrades(
         for old, new in pairwise(known):
             if rules_of(old) != rules_of(new):
                 log.warning(
-                    "replicaset %s: its logs are of Tarantool %s from here on, of %s before, where UPSERTs work "
-                    "differently. Each row is applied by the rules of its own server; but the new server applies rows "
-                    "since its last snapshot again when it starts. If there was no snapshot just before: "
-                    "aggregator snapshot SPACE",
+                    "replicaset %s: Tarantool %s writes its logs from here on, and %s wrote them before: their UPSERTs "
+                    "work differently. Each row is applied by the rules of the server that wrote it; but when the new "
+                    "server starts, it applies the rows since its last snapshot again, by its own rules. If there was "
+                    "no snapshot just before the upgrade: aggregator snapshot SPACE",
                     *(uuid, release_text(new), release_text(old)),
                 )
-
-
-def _with_history(one: ReplicasetState, before: ReplicasetState, history: History) -> ReplicasetState:
-    """Return a replicaset's state with the tables, refusals and primary keys of its spaces after the batch."""
-    seen = {space_id for replicaset_id, space_id in history.tracked if replicaset_id == one.id}
-    tables = {i: table for i, table in before.tables.items() if i not in seen and i in one.spaces}
-    refused = {i: reason for i, reason in before.refused.items() if i not in seen and i in one.spaces}
-    tables |= {i: table for (r, i), table in history.tables.items() if r == one.id}
-    refused |= {r.space_id: r.reason for r in history.refusals if r.replicaset_id == one.id}
-    new = history.primary_keys
-    keys = {
-        i: parts for i, parts in before.primary_keys.items() if i in one.spaces and (one.id, i) not in new
-    }
-    keys |= {i: parts for (r, i), parts in new.items() if r == one.id and parts}
-    return replace(one, tables=tables, refused=refused, primary_keys=keys)
-
-
-def _with_refused_tables(state: State, history: History, refused: Mapping[str, str]) -> State:
-    """Return the state with the spaces of unwritable tables refused, also spaces that the batch moves out of one."""
-    changed: dict[int, dict[int, str]] = {}
-    for (replicaset_id, space_id), number in history.current.items():
-        lineage = history.lineages[history.meanings[replicaset_id, space_id][-1].lineage]
-        for table in (lineage.base_table, history.versions[number].table):
-            if table is not None and table in refused:
-                changed.setdefault(replicaset_id, {})[space_id] = refused[table]
-    return state.with_replicasets(
-        {
-            uuid: replace(one, refused={**one.refused, **changed[one.id]})
-            for uuid, one in state.replicasets.items()
-            if one.id in changed
-        }
-    )

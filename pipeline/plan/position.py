@@ -23,7 +23,7 @@ class LogSegment:
         The instance that wrote the file.
     is_snapshot : bool
     vclock : mapping of int to int
-        The VClock in the file's header; empty for waiting rows.
+        The vclock in the file's header; empty for waiting rows.
     server_version : str or None
         The Tarantool version that wrote the segment's first row.
     peer_versions : mapping of int to str
@@ -75,7 +75,8 @@ class LogPosition(NamedTuple):
     Parameters
     ----------
     segment : int
-        The segment's number in the batch; segments of waiting rows that come first have numbers below 0.
+        The segment's number in the batch; segments of waiting rows that come first have numbers below 0,
+        and those that come later have numbers between those of log segments (`pipeline.inputs.with_room`).
     position : int
         Byte offset of the transaction block in the file.
     row : int

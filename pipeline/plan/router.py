@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from config.spaces import Spaces
-from pipeline.encode.masks import check_exposed
+from pipeline.encode.masks import check_still_masked
 from pipeline.plan.history import Refusal, Router
 from schemas.errors import UnsupportedError
 from schemas.space import Space
@@ -44,7 +44,7 @@ def build_router(spaces: Spaces, check: SpaceCheck) -> Router:
         try:
             check(space)
             if spaces.masks:
-                check_exposed(earlier, space, spaces.masks_of)
+                check_still_masked(earlier, space, spaces.masks_of)
         except UnsupportedError as error:
             return Refusal(replicaset_id, space.id, space.name, str(error))
         return spaces.table(space.name, replicaset=replicaset_id)
@@ -56,12 +56,12 @@ def _unread_reason(space: Space) -> str:
     """Return the reason to refuse a space whose rows a snapshot does not contain."""
     if space.engine == "vinyl":
         return (
-            "its rows from before the snapshot are in .run files of which there is no .vylog beside the "
-            "snapshot, or which are shared after a range was split; follow it from its first log (start: logs)"
+            "its rows from before the snapshot are in .run files, and the snapshot's directory has no .vylog that "
+            "lists them, or a range was split and shares them; follow it from its first log (start: logs)"
         )
     return (
-        f"its rows from before the snapshot are not in it as far as this version knows: its engine is {space.engine}; "
-        "follow it from its first log (start: logs)"
+        f"its rows from before the snapshot may be missing: its engine is {space.engine}, and this "
+        "version does not know whether a snapshot contains them; follow it from its first log (start: logs)"
     )
 
 

@@ -2,19 +2,19 @@
 
 Pure: a summary and the vclock read so far in, a `Settlement` out. Three rules:
 
-- A row whose lsn was read before (another member's copy of it) is dropped.
+- A row whose lsn was read before (another member's copy of it) is dropped; one whose lsn was missing is not.
 - A row after a missing lsn waits, and so do all later rows (`on_gap: hold`); with `skip`, the loss is recorded.
 - Rows of a synchronous transaction wait for the row that settles it, and so do all later rows: while a transaction is
   in Tarantool's limbo, all later ones queue behind it (`src/box/txn_limbo.c`).
   CONFIRM (lsn) commits the owner's transactions up to lsn. ROLLBACK (lsn) rolls back its transactions whose last row
-  has this lsn or a later one. PROMOTE and DEMOTE do both: up to lsn, and beyond it.
+  has this lsn or a later one. PROMOTE and DEMOTE (lsn) commit those up to lsn, and roll back the later ones.
 
 `pipeline.changelog` writes the rows with these states.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pipeline.plan.position import LogPosition
@@ -62,7 +62,7 @@ class Settlement:
     rolled_back : tuple of RolledBackRows
     gaps : tuple of LsnGap
     bridged : tuple of LsnGap
-        Gaps whose rows are missing, but contained in a later snapshot.
+        Gaps whose rows are missing, but whose effects are in a later snapshot.
     vclock : dict of int to int
         The highest lsn read of each replica id, also of waiting rows; component 0 belongs to the last segment's
         instance.
@@ -85,17 +85,20 @@ class Settlement:
         """The gaps whose rows are lost: rows after them do not wait."""
         return tuple(gap for gap in self.gaps if self.waits_from is None or gap.position < self.waits_from)
 
+    def was_read_before(self, row: ControlRow) -> bool:
+        """Return whether a row's lsn was read before."""
+        if row.replica_id is None or row.lsn is None:
+            return False
+        return row.lsn <= self.low_watermarks.get((row.position.segment, row.replica_id), -1)
+
     def takes_effect(self, row: ControlRow) -> bool:
         """Return whether a row takes effect in this batch: not read before, not waiting, not rolled back."""
         if self.waits_from is not None and row.position >= self.waits_from:
             return False
-        if row.replica_id is None:  # a snapshot's
+        if row.replica_id is None:  # in a snapshot
             return True
-        origin = row.replica_id
-        if row.lsn is not None and row.lsn <= self.low_watermarks.get((row.position.segment, origin), -1):
-            return False
-        return not any(
-            r.replica_id == origin
+        return not self.was_read_before(row) and not any(
+            r.replica_id == row.replica_id
             and row.tsn is not None
             and row.tsn >= r.tsn
             and r.since <= row.position < r.until
@@ -143,10 +146,13 @@ def settle(
     summary = _without_segments(summary, snapshots)
     logs = {segment: instance for segment, instance in segments.items() if segment not in snapshots}
     local = dict(local_lsns or {})
-    low_watermarks, gaps, vclock = _follow_lsns(summary.runs, dict(read), logs, leader, local)
+    holds_gaps = on_gap == "hold"
+    low_watermarks, gaps, vclock = _follow_lsns(
+        summary.runs, dict(read), logs, leader, local, holds_gaps=holds_gaps
+    )
     first_waiting, rolled_back, unreadable = _follow_limbo(summary, low_watermarks, is_sync)
     holds: list[tuple[LogPosition, str]] = [] if unreadable is None else [unreadable]
-    if gaps and on_gap == "hold":
+    if gaps and holds_gaps:
         first = min(gaps, key=lambda gap: gap.position)
         holds.append(
             (first.position, f"lsn {first.first}..{first.last} of replica id {first.replica_id} is missing")
@@ -170,7 +176,10 @@ def _follow_lsns(
     segments: Mapping[int, str | None],
     leader: str | None,
     local: dict[str, int],
+    *,
+    holds_gaps: bool,
 ) -> tuple[dict[tuple[int, int], int], tuple[LsnGap, ...], dict[int, int]]:
+    """Return the low watermarks, the gaps, and the vclock after the runs; advances `local`."""
     low_watermarks: dict[tuple[int, int], int] = {}
     gaps: list[LsnGap] = []
     by_segment: dict[int, list[LsnRun]] = {segment: [] for segment in segments}
@@ -182,7 +191,11 @@ def _follow_lsns(
         elif instance != leader:
             vclock.pop(LOCAL_ID, None)
         leader = instance
-        low_watermarks.update({(segment, origin): lsn for origin, lsn in vclock.items()})
+        # A row that was missing so far has not been read, and waits too.
+        open_gaps = [gap for gap in gaps if holds_gaps and _has_row_of(by_segment[segment], gap)]
+        for origin, lsn in vclock.items():
+            missing = (gap.first for gap in open_gaps if gap.replica_id == origin)
+            low_watermarks[segment, origin] = min(missing, default=lsn + 1) - 1
         for run in by_segment[segment]:
             known = vclock.get(run.replica_id, 0)
             if run.first > known + 1 and run.replica_id != LOCAL_ID:
@@ -191,6 +204,13 @@ def _follow_lsns(
         if instance is not None and LOCAL_ID in vclock:
             local[instance] = vclock[LOCAL_ID]
     return low_watermarks, tuple(gaps), vclock
+
+
+def _has_row_of(runs: Iterable[LsnRun], gap: LsnGap) -> bool:
+    """Return whether any of some rows is missing in a gap."""
+    return any(
+        run.replica_id == gap.replica_id and run.first <= gap.last and run.last >= gap.first for run in runs
+    )
 
 
 def _follow_limbo(

@@ -143,16 +143,17 @@ def control_rows(
     rows : pyarrow.RecordBatch
         Columns of `schemas.xrow.XROW_FIELDS`.
     headers : Headers
-        Of the same rows.
+        The headers of the same rows.
     segment : int
         The segment's number in the batch.
     watched : iterable of int
-        Ids of user spaces whose rows also affect the plan: vshard's `_bucket`.
+        Ids of user spaces whose rows also affect the plan: vshard's `_bucket`, and spaces of which a row that cannot be
+        applied was read before.
 
     """
     controls = np.isin(headers.space_id, [int(space) for space in CONTROL_SPACES])
     controls |= np.isin(headers.type, LIMBO_CODES)
-    held = held_reasons(rows, headers, np.flatnonzero(controls))
+    held = held_reasons(rows, headers, np.flatnonzero(controls), watched)
     controls[list(held)] = True
     # `_schema` has the version of the schema, which shows upgrades (`pipeline.plan.upgrades`).
     controls |= headers.space_id == SystemSpace.SCHEMA
@@ -189,7 +190,7 @@ def summarize(
     if rows == 0:
         return Summary()
     replica = np.where(headers.replica_id == ABSENT, LOCAL_ID, headers.replica_id).astype(np.int64)
-    # Rows of a snapshot are numbered too, but these are no lsns: only a row with a replica id has an lsn.
+    # The numbers of a snapshot's rows are not lsns: only a row with a replica id has an lsn.
     named = (headers.replica_id != ABSENT) | (headers.group_id == GROUP_LOCAL)
     lsn = np.where(named, headers.lsn, ABSENT)
     # An asynchronous transaction that queues behind a synchronous one has WAIT_SYNC alone (`src/box/txn.c`).
@@ -292,5 +293,21 @@ def join_summaries(parts: Sequence[Summary]) -> Summary:
         counts=counts,
         control=tuple(row for part in parts for row in part.control),
         transactions=join_transactions(part.transactions for part in parts),
+        last_time=max((part.last_time for part in parts if part.last_time is not None), default=None),
+    )
+
+
+def merge_summaries(parts: Sequence[Summary]) -> Summary:
+    """Merge the summaries of different segments, in the order of the segments' numbers."""
+    counts: Counter[tuple[int, int, str]] = Counter()
+    for part in parts:
+        counts.update(part.counts)
+    waiting = (one for part in parts for one in part.transactions.waiting)
+    return Summary(
+        row_count=sum(part.row_count for part in parts),
+        runs=tuple(sorted((run for part in parts for run in part.runs), key=lambda run: run.start)),
+        counts=counts,
+        control=tuple(sorted((row for part in parts for row in part.control), key=lambda row: row.position)),
+        transactions=Transactions(tuple(sorted(waiting, key=lambda one: one.position))),
         last_time=max((part.last_time for part in parts if part.last_time is not None), default=None),
     )

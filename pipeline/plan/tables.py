@@ -15,7 +15,7 @@ from config.deployment import Config, Types
 from config.policies import Policy
 from config.spaces import Spaces
 from pipeline.encode.masks import Mask, mask_of
-from pipeline.plan.history import NO_TABLE, History, Lineage
+from pipeline.plan.history import History, Lineage
 from pipeline.plan.policy_fields import warn_unknown_fields
 from pipeline.plan.summary import Summary
 from pipeline.state import State, TableWriters
@@ -23,7 +23,6 @@ from schemas.errors import UnsupportedError
 from schemas.layout import TableLayout, table_layout
 from schemas.names import column_name, exact_table
 from schemas.space import KeyParts, Space, key_parts
-from schemas.states import HELD_PREFIX, is_held
 from schemas.types import TypeOptions, column_storage, union_fields
 from udfs.keys.keys import key_plan
 
@@ -113,15 +112,16 @@ def build_table_layout(spaces: Sequence[Space], types: Types, chosen: Spaces) ->
 
 
 def spaces_by_table(state: State) -> dict[str, dict[int, Space]]:
-    """Return the definitions of each table's space, by table and replicaset id.
+    """Return the definitions of each table's rows, by table and replicaset id.
 
-    Refused spaces are left out, except if they are refused for held rows: the tuples of those stay in the table.
+    A refused space has the last one by which it was followed: its tuples stay in the table.
     """
     found: dict[str, dict[int, Space]] = {}
     for one in state.replicasets.values():
         for space_id, table in one.tables.items():
-            if space_id in one.spaces and is_held(one.refused.get(space_id, HELD_PREFIX)):
-                found.setdefault(table, {})[one.id] = one.spaces[space_id].decoded()
+            space = one.definition(space_id)
+            if space is not None:
+                found.setdefault(table, {})[one.id] = space
     return found
 
 
@@ -141,7 +141,7 @@ def table_plan(
     ----------
     table : str
     definitions : mapping of int to Space
-        Each replicaset's definition at the end of the batch, by replicaset id.
+        The definition of each replicaset's rows at the end of the batch, by replicaset id.
     config : Config
     state : State
         Before the batch.
@@ -150,7 +150,7 @@ def table_plan(
     writing : frozenset of int
         Ids of replicasets that write the table in the batch.
     keys : mapping of int to frozenset, optional
-        For each replicaset id, all primary keys that the space has had.
+        For each replicaset id whose key must be the others', all primary keys that the space has had.
     earlier : mapping of int to Space, optional
         Each replicaset's definition before the batch, by replicaset id.
 
@@ -202,17 +202,17 @@ def _has_added_fields(before: Mapping[int, Space], after: Mapping[int, Space]) -
 def _check_keys(
     table: str, definitions: Mapping[int, Space], keys: Mapping[int, frozenset[KeyParts]]
 ) -> None:
-    """Raise UnsupportedError if the replicasets have never had the same primary key.
+    """Raise UnsupportedError if the replicasets of `keys` have never had the same primary key.
 
     Replicasets change a primary key one after another. While only some have changed it, equal tuples have different
     keys, so they are separate rows of the table; this is only logged.
     """
-    current = {number: key_parts(space.primary_key) for number, space in definitions.items()}
+    current = {i: key_parts(space.primary_key) for i, space in definitions.items() if i in keys}
     if len(set(current.values())) <= 1:
         return
     groups: list[set[KeyParts]] = []
     for number, parts in current.items():
-        joined = {parts, *keys.get(number, ())}
+        joined = {parts, *keys[number]}
         for other in [group for group in groups if group & joined]:
             groups.remove(other)
             joined |= other
@@ -226,16 +226,23 @@ def _check_keys(
     log.warning("%s: its replicasets have different primary keys now; equal tuples are separate rows", table)
 
 
-def _keys_by_table(state: State) -> dict[str, dict[int, frozenset[KeyParts]]]:
+def _keys_by_table(before: State, after: State) -> dict[str, dict[int, frozenset[KeyParts]]]:
+    """Return all primary keys of the spaces that are followed in a batch, by table and replicaset id.
+
+    A space that was refused before, and still is, does not decide whether the others can be followed.
+    """
     found: dict[str, dict[int, frozenset[KeyParts]]] = {}
-    for one in state.replicasets.values():
+    for uuid, one in after.replicasets.items():
+        known = before.replicasets.get(uuid)
+        frozen = one.refused.keys() & known.refused.keys() if known is not None else set()
         for space_id, table in one.tables.items():
-            found.setdefault(table, {})[one.id] = one.primary_keys.get(space_id, frozenset())
+            if space_id not in frozen:
+                found.setdefault(table, {})[one.id] = one.primary_keys.get(space_id, frozenset())
     return found
 
 
 def current_table_plan(state: State, config: Config, table: str) -> TablePlan | None:
-    """Return the plan of a table by the current definitions of its space; None if no replicaset defines it.
+    """Return the plan of a table by the current definitions of its rows; None if no replicaset has any.
 
     Raises
     ------
@@ -246,30 +253,22 @@ def current_table_plan(state: State, config: Config, table: str) -> TablePlan | 
     definitions = spaces_by_table(state).get(table)
     if not definitions:
         return None
-    return table_plan(table, definitions, config, state, keys=_keys_by_table(state).get(table, {}))
+    return table_plan(table, definitions, config, state, keys=_keys_by_table(state, state).get(table, {}))
 
 
-def has_changes(lineage: Lineage, counts: Mapping[tuple[int, int], frozenset[str]]) -> bool:
-    """Return whether a batch has rows of a lineage, or changes its versions in another way."""
-    return lineage.changes_base or (lineage.replicaset_id, lineage.space_id) in counts
+def has_changes(lineage: Lineage, types: Mapping[tuple[int, int], frozenset[str]]) -> bool:
+    """Return whether a batch (its `change_types`) has rows of a lineage, or changes its versions in another way."""
+    return lineage.changes_base or (lineage.replicaset_id, lineage.space_id) in types
 
 
-def _last_versions(history: History) -> dict[int, int]:
-    """Return the last schema version of each lineage in the batch, by lineage number."""
-    found = {}
-    for meanings in history.meanings.values():
-        found.update({one.lineage: one.version for one in meanings if one.lineage != NO_TABLE})
-    return found
+def active_lineages(history: History, types: Mapping[tuple[int, int], frozenset[str]]) -> tuple[bool, ...]:
+    """Return for each lineage whether the batch (its `change_types`) may change its versions.
 
-
-def active_lineages(history: History, counts: Mapping[tuple[int, int], frozenset[str]]) -> tuple[bool, ...]:
-    """Return for each lineage whether the batch may change its versions.
-
-    Rows of a space that was refused before go to no table, so they change none.
+    Rows of a space that was refused before go to no table, so they change no versions.
     """
-    followed = _last_versions(history)
+    followed = {one.lineage for meanings in history.meanings.values() for one in meanings}
     return tuple(
-        one.changes_base or (number in followed and has_changes(one, counts))
+        one.changes_base or (number in followed and has_changes(one, types))
         for number, one in enumerate(history.lineages)
     )
 
@@ -303,8 +302,7 @@ def plan_tables(
         By replicaset id.
 
     """
-    counts, last = change_types(summaries), _last_versions(history)
-    is_active = active_lineages(history, counts)
+    is_active = active_lineages(history, change_types(summaries))
     active = [lineage for lineage, one in zip(history.lineages, is_active, strict=True) if one]
     touched = {lineage.table for lineage in active}
     touched |= {lineage.base_table for lineage in active if lineage.leaves_base and lineage.base_table}
@@ -325,13 +323,12 @@ def plan_tables(
         passing.setdefault(lineage.table, []).append(history.versions[lineage.eras[-1].version].space)
         if lineage.base_table is not None:
             passing.setdefault(lineage.base_table, []).append(history.versions[lineage.eras[0].version].space)
-    definitions, keys, earlier = spaces_by_table(after), _keys_by_table(after), spaces_by_table(before)
-    for place, last_version in last.items():
-        lineage = history.lineages[place]
-        if lineage.ended is None:
-            # If the batch refuses a space, its earlier rows are still written, by the definition at that time.
-            own = definitions.setdefault(lineage.table, {})
-            own.setdefault(lineage.replicaset_id, history.versions[last_version].space)
+    # If the batch refuses a space, its earlier rows are still written, by the definition at that time.
+    definitions, keys, earlier = (
+        spaces_by_table(after),
+        _keys_by_table(before, after),
+        spaces_by_table(before),
+    )
     plans: dict[str, TablePlan] = {}
     refused: dict[str, str] = {}
     for table in sorted(touched):

@@ -4,8 +4,8 @@ A space id is unknown from the first row read, or from the drop of its space, un
 it. Until then its rows wait in `_pending`; the definition applies them in log order. After a drop, a truncation, or a
 snapshot that contains the space, they are never applied: their effects are gone, or in the snapshot.
 
-Such rows occur where the first file of a source is not the snapshot that defines its spaces, where a whitelist excludes
-the master that created the space, and where rows of several masters are merged by time.
+Spaces are unknown if the first file of a source is not the snapshot that defines them, if a whitelist excludes the
+master that created the space, or if rows of several masters are merged by time.
 
 Pure. `pipeline.plan.history` assigns these rows to tables.
 """
@@ -43,7 +43,7 @@ class UnknownRange:
     end : LogPosition or None
         None if the space is unknown at the end of the batch.
     outcome : str
-        `applied`: the definition at `end` applies the rows; `ended`: they are never applied; `waiting`: they wait.
+        `applied`: the rows are applied by the definition at `end`; `ended`: never; `waiting`: they still wait.
 
     """
 
@@ -56,12 +56,12 @@ UnknownRanges = Mapping[int, tuple[UnknownRange, ...]]
 """For each space id, the ranges of a batch in which the space is unknown, in log order."""
 
 
-def is_defined(rows: SpaceDefinition | None) -> bool:
+def is_defined(definition: SpaceDefinition | None) -> bool:
     """Return whether a definition is complete: rows of the space need not wait for another one."""
-    if rows is None:
+    if definition is None:
         return False
-    space = rows.decoded()
-    # A space with a faulty definition is refused by name; no later definition would help its rows.
+    space = definition.decoded()
+    # A space with a malformed definition is refused; waiting would not help its rows.
     return bool(space.primary_key) or space.engine == WITHOUT_INDEX or space.fault is not None
 
 
@@ -71,7 +71,7 @@ def unknown_ranges(
     ids: Iterable[int],
     snapshots: frozenset[int],
 ) -> dict[int, tuple[UnknownRange, ...]]:
-    """Return, by space id, the ranges of a batch in which the space is unknown.
+    """Return the ranges of a batch in which spaces are unknown, by space id.
 
     Parameters
     ----------
@@ -107,9 +107,9 @@ def unknown_ranges(
 def _definition_events(
     control: ControlChanges, wanted: set[int]
 ) -> list[tuple[LogPosition, int, SpaceDefinition | None]]:
-    """Return the definitions of some spaces as (position, space id, definition), in log order.
+    """Return the definitions of the wanted spaces as (position, space id, definition), in log order.
 
-    The definition is None where the space loses all tuples. Truncations of defined spaces are left out.
+    The definition is None if the space loses all tuples there. Truncations of defined spaces are left out.
     """
     events: list[tuple[LogPosition, int, SpaceDefinition | None]] = [
         (place, space_id, None) for place, space_id in control.unknown_emptied if space_id in wanted

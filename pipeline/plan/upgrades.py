@@ -27,7 +27,7 @@ _NUMBER_MAX = 999
 """The greatest number in a version, such as 11 in 2.11.9 (`udfs.operations.update_rules.release_number`)."""
 
 
-def schema_version(tuple_: bytes | None) -> str | None:
+def server_version_in_schema(tuple_: bytes | None) -> str | None:
     """Return the version in the `version` tuple of `_schema`; None for another or a malformed tuple."""
     try:
         fields = fields_of(tuple_, "a row of _schema")
@@ -57,7 +57,7 @@ def find_upgrades(segment: LogSegment, control: Iterable[ControlRow]) -> tuple[U
     for row in control:
         if row.position.segment != segment.segment or row.space_id != SystemSpace.SCHEMA:
             continue
-        logged = schema_version(row.tuple)
+        logged = server_version_in_schema(row.tuple)
         if logged is not None and release_number(logged) > release_number(version):
             version = logged
             found.append((row.position, logged))

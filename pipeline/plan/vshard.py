@@ -3,9 +3,9 @@
 Pure: the rows of `_bucket` in, states and their log positions out (`schemas.vshard` explains who writes which state).
 "Bucket" means vshard's bucket here, not that of a distributed batch.
 
-A bucket is *doubled* if it is active in two replicasets at once. It may only seem so while one log is read less far
-than the other, and the move comes later. So it is judged once each log is read beyond the time at which the other
-replicaset received the bucket, by the timestamps of the rows.
+A bucket is *doubled* if it is active in two replicasets at once. It may only seem so while one log is not yet read up
+to the move. So a bucket is judged when each log is read beyond the time at which the other replicaset received the
+bucket, by the timestamps of the rows.
 
 A replicaset deletes the tuples of a bucket that it has sent away. Its rows from there on wait until the destination's
 log is read, else the tables would lack these keys meanwhile (`first_awaited_departure`). The destination activates a
@@ -32,12 +32,12 @@ from schemas.vshard import (
     COLLECTED_IN,
     RECEIVING,
     WRITABLE,
-    bucket_of,
+    bucket_row,
     is_bucket_space,
     shard_field,
 )
 from udfs.operations.operations import apply_update, apply_upsert
-from udfs.operations.tuple_format import named
+from udfs.operations.tuple_format import names_only
 
 if TYPE_CHECKING:
     from pipeline.plan.control import ControlChanges, SpaceDefinition
@@ -57,7 +57,7 @@ class VshardBucket:
         When the replicaset received the bucket: the timestamp of its row `receiving`, or else of its first row (in a
         snapshot, the time at which the snapshot was written).
     timestamp : datetime or None
-        The timestamp of the row with this state.
+        The timestamp of the row that set this status.
     doubled_with : frozenset of int
         Ids of the other replicasets in which the bucket is active.
 
@@ -75,7 +75,7 @@ Buckets = Mapping[int, VshardBucket]
 
 @dataclass(frozen=True)
 class BucketEvent:
-    """A change of a bucket's status at a position; None if the replicaset does not have the bucket any more."""
+    """A change of a bucket's status; `status` is None if the replicaset does not have the bucket any more."""
 
     position: LogPosition
     bucket: int
@@ -83,7 +83,7 @@ class BucketEvent:
 
 
 MOVE_WAIT = timedelta(minutes=1)
-"""How much of a log is read, by the timestamps of its rows, before it no longer waits for a bucket's destination."""
+"""How long a source's rows wait for the log of a bucket's destination: by the rows' timestamps, not by the clock."""
 
 CLOCKS_DIFFER = timedelta(seconds=1)
 """The largest difference that is expected between the clocks of two servers."""
@@ -222,12 +222,12 @@ def _apply_bucket_row(
     if new is None:
         buckets.pop(number, None)
         return BucketEvent(row.position, number, None), known
-    _, status, peer = bucket_of(fields_of(new, "a row of _bucket"))
-    is_received = status == RECEIVING and (known is None or known.status != RECEIVING)
+    bucket = bucket_row(fields_of(new, "a row of _bucket"))
+    is_received = bucket.status == RECEIVING and (known is None or known.status != RECEIVING)
     since = row.timestamp if known is None or is_received else known.since
     doubled = frozenset() if known is None else known.doubled_with
-    buckets[number] = VshardBucket(status, peer, since, row.timestamp, doubled)
-    return BucketEvent(row.position, number, status), known
+    buckets[number] = VshardBucket(bucket.status, bucket.peer, since, row.timestamp, doubled)
+    return BucketEvent(row.position, number, bucket.status), known
 
 
 def _bucket_tuple_after(number: int, known: VshardBucket | None, row: ControlRow) -> bytes | None:
@@ -238,10 +238,12 @@ def _bucket_tuple_after(number: int, known: VshardBucket | None, row: ControlRow
     old: bytes | None = None if known is None else msgpack.packb([number, known.status, known.peer])
     if row.type == "UPDATE" and row.operations is not None:
         return (
-            None if old is None else apply_update(old, row.operations, row.index_base, named(BUCKET_FIELDS))
+            None
+            if old is None
+            else apply_update(old, row.operations, row.index_base, names_only(BUCKET_FIELDS))
         )
     if row.type == "UPSERT" and row.tuple is not None and row.operations is not None:
-        return apply_upsert(old, row.tuple, row.operations, row.index_base, named(BUCKET_FIELDS))
+        return apply_upsert(old, row.tuple, row.operations, row.index_base, names_only(BUCKET_FIELDS))
     raise TupleError(f"a row of type {row.type} in _bucket")
 
 
@@ -288,7 +290,7 @@ def has_arrived(departure: Departure, others: Mapping[str, BucketProgress]) -> b
         peer = str(UUID(departure.peer))
         candidates = [others[peer]] if peer in others else []
     except (TypeError, ValueError):
-        candidates = list(others.values())  # vshard names the peer, and no log has the uuid of a name
+        candidates = list(others.values())  # the peer is a name, and no log has the uuid of a name
     return not candidates or any(_has_arrived_at(departure, one) for one in candidates)
 
 

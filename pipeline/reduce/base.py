@@ -1,7 +1,7 @@
-"""Which versions must be read before a batch's rows can be reduced and resolved.
+"""Determines which versions must be read before a batch's rows can be reduced and resolved.
 
-Pure. As few as the log allows: the first row of a key that is an INSERT proves that its replicaset had no version, so
-where one replicaset writes a table, nothing is read for it.
+Pure. As few as possible are read: if the first row of a key is an INSERT, its replicaset had no version of the key; so
+nothing is read for the key if only this replicaset writes the table.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ Int32s = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class KeyedRows:
-    """Keyed rows, brought together by key.
+    """Keyed rows, grouped by key.
 
     Parameters
     ----------
     rows : pyarrow.Table
-        `pipeline.changelog.rows.KEYED`, each replicaset's rows in the order of its log; one chunk a column.
+        `pipeline.changelog.rows.KEYED`, each replicaset's rows in log order; one chunk per column.
     slots : int32[rows]
-        Slot of each row.
+        The slot of each row.
     groups : Groups
-        By (slot, key).
+        The rows grouped by (slot, key).
     ranges : Ranges or None
-        The rows that delete ranges of keys; they have no key and are in no group.
+        The DELETE_RANGE rows, which are in no group, since they have no key.
 
     """
 
@@ -51,21 +51,21 @@ class KeyedRows:
 
 @dataclass(frozen=True)
 class BaseRequest:
-    """Versions of one table that are needed.
+    """The versions of one table that must be read.
 
     Parameters
     ----------
     table : int
-        Its number.
+        The number of the table.
     keys : pyarrow.BinaryArray
-        Keys whose versions are needed, of all replicasets; some may be there twice.
-    replicasets : mapping of int to filter or None
-        Replicasets whose versions are needed whose keys are not known here, with what says which of their keys; None
-        for all of them.
+        Keys whose versions are needed, of all replicasets; may contain duplicates.
+    replicasets : mapping of int to KeyFilter or None
+        Replicasets whose versions are needed under keys that only the table knows: those that the filter chooses; None
+        for all keys.
     with_tuples : bool
         Whether the tuples are needed too.
     with_versions : bool
-        Whether versions can be in `_versions`.
+        Whether `_versions` may have some of the versions.
 
     """
 
@@ -77,7 +77,7 @@ class BaseRequest:
 
 
 def keyed_rows(rows: pa.Table, plan: ReducePlan) -> KeyedRows:
-    """Return the rows with a number for each distinct key: rows of one key and slot get the same number."""
+    """Group keyed rows by (slot, key)."""
     whole = rows.combine_chunks()
     slots = plan.meaning_slots[_numbers(whole["meaning"])]
     keys = as_array(whole["key"])
@@ -85,28 +85,28 @@ def keyed_rows(rows: pa.Table, plan: ReducePlan) -> KeyedRows:
 
 
 class KeyFilter(Protocol):
-    """Chooses the keys that a function works on."""
+    """Chooses keys."""
 
     def __call__(self, keys: pa.Array, /) -> NDArray[np.bool_]:
         """Return for each key whether it is chosen."""
 
 
-class KeyTables(Protocol):
-    """The tables whose keys are in a share (`pipeline.key_ranges.BucketShare`)."""
+class SharedTables(Protocol):
+    """The tables of which a task has keys (`pipeline.key_ranges.BucketShare`)."""
 
     def has(self, table: int) -> bool:
-        """Whether there are keys of a table."""
+        """Return whether the task has keys of a table, given by its number."""
 
 
-def base_requests(keyed: KeyedRows, plan: ReducePlan, share: KeyTables | None = None) -> list[BaseRequest]:
-    """Return which versions must be read to reduce rows, and to resolve what comes of them.
+def base_requests(keyed: KeyedRows, plan: ReducePlan, share: SharedTables | None = None) -> list[BaseRequest]:
+    """Return which versions must be read to reduce rows, and to resolve the changed versions.
 
     Parameters
     ----------
     keyed : KeyedRows
     plan : ReducePlan
-    share : KeyTables, optional
-        Tables whose keys are here; all by default.
+    share : SharedTables, optional
+        The tables of which the task has keys; all by default.
 
     """
     wanted: dict[int, list[pa.Array]] = {}
@@ -114,9 +114,9 @@ def base_requests(keyed: KeyedRows, plan: ReducePlan, share: KeyTables | None = 
     lineages = plan.slot_lineages[keyed.slots]
     firsts = keyed.groups.firsts
     types = _numbers(keyed.rows["type"])
-    looks_at_tuples = ACTIONS[types] == OPERATION
-    looks_at_tuples |= as_array(keyed.rows["bucket_events"]).is_valid().to_numpy(zero_copy_only=False)
-    operated = set(np.unique(lineages[looks_at_tuples]).tolist())
+    needs_tuple = ACTIONS[types] == OPERATION
+    needs_tuple |= as_array(keyed.rows["bucket_events"]).is_valid().to_numpy(zero_copy_only=False)
+    operated = set(np.unique(lineages[needs_tuple]).tolist())
     first_lineages, first_types = lineages[firsts], types[firsts]
     keys = as_array(keyed.rows["key"])
     for number in np.unique(first_lineages).tolist():
@@ -125,7 +125,7 @@ def base_requests(keyed: KeyedRows, plan: ReducePlan, share: KeyTables | None = 
         for table in {base, final} - {-1}:
             if plan.is_empty[table] or not (table == base or plan.is_contended[table]):
                 continue
-            rows = own if not _proves(plan, number, table) else own & (first_types != INSERT)
+            rows = own & (first_types != INSERT) if _insert_proves_absence(plan, number, table) else own
             if rows.any():
                 wanted.setdefault(table, []).append(keys.take(pa.array(firsts[rows])))
                 if number in operated or plan.is_contended[table]:
@@ -139,7 +139,7 @@ def base_requests(keyed: KeyedRows, plan: ReducePlan, share: KeyTables | None = 
             changed.setdefault(base, {})[lineage.replicaset_id] = None
             needs_tuples.add(base)
         elif is_read and ranged[number] and keyed.ranges is not None:
-            found = partial(keyed.ranges.hold, int(plan.slot_starts[number]))
+            found = partial(keyed.ranges.contain, int(plan.slot_starts[number]))
             changed.setdefault(base, {})[lineage.replicaset_id] = found
             if number in operated or plan.is_contended[base]:
                 needs_tuples.add(base)
@@ -156,31 +156,31 @@ def base_requests(keyed: KeyedRows, plan: ReducePlan, share: KeyTables | None = 
 
 
 def ranged_lineages(keyed: KeyedRows, plan: ReducePlan) -> NDArray[np.bool_]:
-    """Return the lineages in which rows delete ranges of keys."""
+    """Return for each lineage whether it has DELETE_RANGE rows."""
     found = np.zeros(len(plan.lineages), np.bool_)
     if keyed.ranges is not None:
         found[plan.slot_lineages[keyed.ranges.slots]] = True
     return found
 
 
-def _proves(plan: ReducePlan, lineage: int, table: int) -> bool:
-    """Whether an INSERT that comes first proves that a table has no version of its key."""
-    return not plan.is_contended[table] and plan.lineages[lineage].replicaset_id not in plan.has_loss
+def _insert_proves_absence(plan: ReducePlan, lineage: int, table: int) -> bool:
+    """Return whether an INSERT as a key's first row proves that the table has no version of the key."""
+    return not plan.is_contended[table] and plan.lineages[lineage].replicaset_id not in plan.lossy_replicasets
 
 
 def more_requests(
     changes: pa.Table, read: list[BaseRequest], entries: pa.Table, plan: ReducePlan
 ) -> list[BaseRequest]:
-    """Return which versions must be read too, for keys that a rename or a new primary key brought into a table.
+    """Return which further versions must be read, for keys that a rename or a new primary key brought into a table.
 
     Parameters
     ----------
     changes : pyarrow.Table
-        What the rows come to.
+        The reduced versions: `pipeline.reduce.versions.CHANGES`.
     read : list of BaseRequest
-        What was asked for before.
+        The requests before.
     entries : pyarrow.Table
-        What was found then, which is more than the keys that were asked for where all versions of a replicaset were.
+        The versions found by them: also under other keys, if all keys of a replicaset were requested.
     plan : ReducePlan
 
     """

@@ -1,7 +1,7 @@
-"""The rows of keys that are updated, applied one by one over the version before, as Tarantool does it.
+"""Applies the rows of keys with operations (UPDATE, UPSERT) to the version before, one by one, as Tarantool does.
 
-This costs some microseconds of Python a row, and only rows of keys with an operation come here.
-Not here: what an operation does (`udfs.operations.operations`), keys without one (`udfs.versions.kernels.lives`).
+This costs some microseconds of Python per row. `udfs.versions.kernels.lives` reduces keys without operations, and
+`udfs.operations.operations` applies one operation.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from udfs.versions.kernels.lives import DELETED, NONE, PRESENT, UNFIT
 from udfs.versions.version import Version
 
 _KINDS = [kind if kind != "DELETE_RANGE" else "DELETE" for kind in CHANGE_TYPES]
-"""What a row of each type is for one key."""
+"""By `CHANGE_TYPES`: the type of a row as seen by one key; for a key in its range, a DELETE_RANGE is a DELETE."""
 
 
 class FoldedKey(NamedTuple):
-    """What the rows of one key come to; times in microseconds since 1970."""
+    """The version of a key after its rows; times in microseconds since 1970."""
 
     state: int
     tuple: bytes | None
@@ -38,7 +38,7 @@ class FoldedKey(NamedTuple):
 
 
 class BaseVersion(NamedTuple):
-    """The version before; as in `pipeline.reduce.versions.ENTRIES`."""
+    """The version of a key before its rows, as in `pipeline.reduce.versions.ENTRIES`."""
 
     state: int
     tuple: bytes | None
@@ -56,20 +56,20 @@ def fold_keys(
     ends: dict[int, tuple[int, bool]],
     plan: ReducePlan,
 ) -> dict[int, FoldedKey]:
-    """Return what the rows of some keys come to.
+    """Return the versions of keys after their rows, by key number.
 
     Parameters
     ----------
     rows : pyarrow.Table
-        `pipeline.changelog.rows.KEYED`, of these keys alone; each key's rows together, in the order of the log.
+        `pipeline.changelog.rows.KEYED`, of these keys alone; each key's rows together, in log order.
     keys : int32[rows]
-        Number of each row's key.
+        The number of each row's key.
     truncations : int32[rows]
-        How many truncations stand before the row.
+        The number of truncations before each row.
     bases : dict of int to BaseVersion
-        By key.
+        By key number.
     ends : dict of int to (int, bool)
-        By key: how many truncations there are, and whether a snapshot says again what the key's space holds.
+        By key number: the number of truncations in the era, and whether a generation renews the key's space.
     plan : ReducePlan
 
     """
@@ -105,16 +105,16 @@ def _changes(rows: pa.Table, layouts: list[int]) -> Iterator[tuple[Any, ...]]:
 
 
 class _KeyFold:
-    """The state of one key, with the events that end its versions."""
+    """The state of one key, with the events that end its versions: truncations, and the snapshot of a generation."""
 
     def __init__(self, fold: Fold) -> None:
         self._fold = fold
         self._faults: list[dict[str, Any]] = []
-        self._truncations, self._is_in_snapshot, self._is_swept, self._ended = 0, False, False, False
+        self._truncations, self._is_in_snapshot, self._is_compared, self._ended = 0, False, False, False
         self._before, self._was_known = Version(None, 0, 0, None, None), False
 
     def begin(self, base: BaseVersion | None) -> None:
-        self._truncations, self._is_in_snapshot, self._is_swept, self._ended = 0, False, False, False
+        self._truncations, self._is_in_snapshot, self._is_compared, self._ended = 0, False, False, False
         self._faults = []
         if base is None or base.state == NONE:
             self._fold.start(None)
@@ -134,17 +134,17 @@ class _KeyFold:
     ) -> None:
         if is_renewed and is_snapshot:
             if not self._is_in_snapshot:
-                self._set_aside()
-        elif is_renewed and not self._is_swept:
-            self._sweep()
+                self._begin_snapshot()
+        elif is_renewed and not self._is_compared:
+            self._compare_with_snapshot()
         if truncations > self._truncations:
             self._truncations = truncations
             self._remove()
         self._fold.apply(row, new)
 
     def end(self, truncations: int, is_renewed: bool) -> FoldedKey:
-        if is_renewed and not self._is_swept:
-            self._sweep()
+        if is_renewed and not self._is_compared:
+            self._compare_with_snapshot()
         if truncations > self._truncations:
             self._remove()
         fold = self._fold
@@ -159,16 +159,16 @@ class _KeyFold:
             faults,
         )
 
-    def _set_aside(self) -> None:
-        """Begin with nothing: a snapshot, of a vinyl space in several rows, says what the key holds."""
+    def _begin_snapshot(self) -> None:
+        """Remember the version before, and begin without one: a snapshot has all rows of the key (vinyl: several)."""
         fold = self._fold
         self._is_in_snapshot, self._was_known = True, fold.is_present and not fold.is_unfit
         self._before, self._ended = fold.version, fold.is_present
         fold.start(None)
 
-    def _sweep(self) -> None:
-        """Compare what a snapshot says of the key with the version before: the same tuple is the same version."""
-        self._is_swept = True
+    def _compare_with_snapshot(self) -> None:
+        """Restore the version before if the snapshot has the same tuple; remove it if the snapshot lacks the key."""
+        self._is_compared = True
         if not self._is_in_snapshot:
             self._remove()
             return

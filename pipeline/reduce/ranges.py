@@ -1,8 +1,8 @@
-"""DELETE_RANGE: the rows of keyed rows that delete ranges of keys, and which versions each of them ends.
+"""Finds the versions that DELETE_RANGE rows may end.
 
-Pure. What a range does to a key that it holds is what a DELETE does. Of the ranges that hold a key only the first one
-behind each of the key's rows, or behind the version before the batch, can find a tuple; so each key is visited once a
-row at most, however many ranges there are.
+Pure. To each key that a range contains, it does what a DELETE does. Of the ranges that contain a key, only the first
+one after each of the key's rows, or after the version before the batch, can find a tuple. So a key has at most one
+such hit per row, and one for the version before, however many ranges there are.
 """
 
 from __future__ import annotations
@@ -30,28 +30,34 @@ Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-NOWHERE = -1
+NO_NUMBER = -1
+"""In place of the number of a key or a definition."""
 
 
 @dataclass(frozen=True)
 class RangeSet:
-    """Ranges whose keys order alike in each slot: a part of a batch's ranges, nearly always all of them.
+    """Ranges of a batch that compare keys in one order per slot, in a segment tree.
+
+    Usually one set has all ranges; more are needed only if parts of a primary key changed between ascending and
+    descending within an era. The begins and ends of a slot's ranges divide its keys into intervals: each range covers
+    whole intervals.
 
     Parameters
     ----------
     order : KeyOrder
-        A definition a slot that has ranges.
+        One definition per slot with ranges.
     definitions : int32[slots]
         Number of each slot's definition, -1 for a slot without ranges.
     firsts : int32[definitions]
-        The first place of each definition's keys.
+        Number of each definition's first interval.
     starts : int32[definitions + 1]
-        First bound of each definition in `bounds`.
+        Index in `bounds` of each definition's first bound.
     bounds : pyarrow.BinaryArray
-        Where ranges begin and end, as bytes that order, ascending within a definition.
+        The begins and ends of ranges, as bytes that compare as the keys do, ascending within a definition.
     size : int
+        Number of leaves of the tree, at least that of the intervals.
     nodes, items : int64 arrays
-        The segment tree (`udfs.keys.kernels.ranges`).
+        The tree (`udfs.keys.kernels.ranges`).
 
     """
 
@@ -64,12 +70,12 @@ class RangeSet:
     nodes: Int64s
     items: Int64s
 
-    def places_of(self, slots: Int32s, keys: pa.Array) -> Int64s:
-        """Return the place of each key among the bounds, -1 for a key without a slot, or whose slot has no ranges."""
-        which = np.where(slots >= 0, self.definitions[slots], np.int32(NOWHERE))
-        return self._places(which, ordered_keys(keys, self.order, which))
+    def intervals_of(self, slots: Int32s, keys: pa.Array) -> Int64s:
+        """Return the interval of each key, -1 for a key without a slot, or whose slot has no ranges."""
+        which = np.where(slots >= 0, self.definitions[slots], np.int32(NO_NUMBER))
+        return self._intervals_of_ordered(which, ordered_keys(keys, self.order, which))
 
-    def _places(self, which: Int32s, keys: pa.Array) -> Int64s:
+    def _intervals_of_ordered(self, which: Int32s, keys: pa.Array) -> Int64s:
         flat, bounds = flatten(keys, OVERREAD), flatten(self.bounds, OVERREAD)
         found = np.empty(len(keys), np.int32)
         range_rows(
@@ -78,24 +84,24 @@ class RangeSet:
         )
         return found.astype(np.int64)
 
-    def hits(self, rows: Int32s, places: Int64s, lives: Flags) -> tuple[Int64s, Int32s]:
-        """Return the rows of ranges that may end a version, and the numbers of the keys that they visit.
+    def hits(self, rows: Int32s, intervals: Int64s, lives: Flags) -> tuple[Int64s, Int32s]:
+        """Return the hits: the rows of ranges that may end a version, and the number of the key of each version.
 
         Parameters
         ----------
         rows : int32[rows]
-            Number of each row's key, -1 for a row that counts for none.
-        places : int64[keys]
-            As of `places_of`.
+            Number of each row's key, -1 for a row without one.
+        intervals : int64[keys]
+            From `intervals_of`.
         lives : bool[keys]
             Whether a key has a version before the first row.
 
         """
-        most = len(rows) + len(places)
+        most = len(rows) + len(intervals)
         hit_rows, hit_keys = np.empty(most, np.int64), np.empty(most, np.int32)
-        memory = np.empty(len(places), np.int64)
+        memory = np.empty(len(intervals), np.int64)
         count = find_hits(
-            *(rows, places, lives.astype(np.uint8), self.size, self.nodes, self.items),
+            *(rows, intervals, lives.astype(np.uint8), self.size, self.nodes, self.items),
             *(memory, hit_rows, hit_keys),
         )
         return hit_rows[:count], hit_keys[:count]
@@ -108,9 +114,9 @@ class Ranges:
     Parameters
     ----------
     slots : int32[ranges]
-        Slot of each.
+        The slot of each range.
     sets : sequence of RangeSet
-        Together they have all ranges.
+        Each range is in one of them.
 
     """
 
@@ -122,72 +128,70 @@ class Ranges:
         """The slots that have ranges."""
         return frozenset(np.unique(self.slots).tolist())
 
-    def hold(self, slot: int, keys: pa.Array) -> Flags:
-        """Return which keys of a slot any range holds."""
+    def contain(self, slot: int, keys: pa.Array) -> Flags:
+        """Return for each key of a slot whether any range contains it."""
         found = np.zeros(len(keys), np.bool_)
         slots = np.full(len(keys), slot, np.int32)
         nothing = np.zeros(0, np.int32)
         for one in self.sets:
-            _, hit = one.hits(nothing, one.places_of(slots, keys), np.ones(len(keys), np.bool_))
+            _, hit = one.hits(nothing, one.intervals_of(slots, keys), np.ones(len(keys), np.bool_))
             found[hit] = True
         return found
 
     def hits(self, slots: Int32s, keys: pa.Array, rows: Int32s, lives: Flags) -> tuple[Int64s, Int32s]:
-        """Return the rows of ranges that may end a version, and the numbers of the keys that they visit.
+        """Return the hits: the rows of ranges that may end a version, and the number of the key of each version.
 
         Parameters
         ----------
         slots : int32[keys]
-            Slot of each key; -1 for a key that is not meant.
+            Slot of each key; -1 for a key that no range may hit.
         keys : pyarrow.BinaryArray
-        rows : int32[rows]
-            Number of each row's key, -1 for a row that counts for none.
-        lives : bool[keys]
-            Whether a key has a version before the first row.
+        rows, lives
+            As in `RangeSet.hits`.
 
         """
-        found = [one.hits(rows, one.places_of(slots, keys), lives) for one in self.sets]
+        found = [one.hits(rows, one.intervals_of(slots, keys), lives) for one in self.sets]
         return np.concatenate([one for one, _ in found]), np.concatenate([one for _, one in found])
 
 
 @dataclass(frozen=True)
-class Visits:
-    """Which rows concern which keys, in the order of the log: a row of a key that key, a range each that it may end.
+class RowKeyPairs:
+    """The pairs (row, key) to apply, in log order: each row with its own key, a DELETE_RANGE with each key it hits.
 
     Parameters
     ----------
     rows : int64[n] or None
-        Number of the row of each visit; None where each row is one visit.
+        The row of each pair; None if the pairs are all rows in order.
     keys : int32[n]
-        Number of the key, -1 for a visit that counts for none.
+        The number of each pair's key, -1 for a pair to skip.
 
     """
 
     rows: Int64s | None
     keys: Int32s
 
-    def of(self, column: NDArray[Any]) -> NDArray[Any]:
-        """Return the value of each visit's row."""
-        return column if self.rows is None else column[self.rows]
+    def column(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return a column of the rows, with the value of each pair's row."""
+        return values if self.rows is None else values[self.rows]
 
-    def rows_at(self, visits: NDArray[Any]) -> NDArray[Any]:
-        """Return the rows of some visits."""
-        return visits if self.rows is None else self.rows[visits]
+    def rows_at(self, pairs: NDArray[Any]) -> NDArray[Any]:
+        """Return the rows of the pairs with these indices."""
+        return pairs if self.rows is None else self.rows[pairs]
 
-    def without(self, keys: Int32s, count: int) -> Visits:
-        """Return the visits in which some of the `count` keys count for none."""
+    def without(self, keys: Int32s, count: int) -> RowKeyPairs:
+        """Skip the pairs of these keys; `count` is the number of all keys."""
         is_left_out = np.zeros(count + 1, np.bool_)
         is_left_out[keys] = True
-        return Visits(self.rows, np.where(is_left_out[self.keys], np.int32(NOWHERE), self.keys))
+        return RowKeyPairs(self.rows, np.where(is_left_out[self.keys], np.int32(NO_NUMBER), self.keys))
 
 
 def ranges_in(rows: pa.Table, slots: Int32s, plan: ReducePlan) -> Ranges | None:
-    """Return the ranges among keyed rows, None where there are none.
+    """Return the ranges of keyed rows, None if there are none.
 
     Parameters
     ----------
     rows : pyarrow.Table
-        `pipeline.changelog.rows.KEYED`, in the order of the log.
+        `pipeline.changelog.rows.KEYED`, in log order.
     slots : int32[rows]
     plan : ReducePlan
 
@@ -217,7 +221,7 @@ def ranges_in(rows: pa.Table, slots: Int32s, plan: ReducePlan) -> Ranges | None:
 def _range_set(
     rows: pa.Table, slots: Int32s, places: NDArray[np.intp], orders: dict[int, Directions], plan: ReducePlan
 ) -> RangeSet:
-    order, numbers = key_order(list(orders.values())), np.full(len(plan.slot_lineages), NOWHERE, np.int32)
+    order, numbers = key_order(list(orders.values())), np.full(len(plan.slot_lineages), NO_NUMBER, np.int32)
     numbers[list(orders)] = np.arange(len(orders), dtype=np.int32)
     which = numbers[slots]
     begins, ends = (ordered_keys(as_array(rows[name]), order, which) for name in ("tuple", "operations"))
@@ -232,19 +236,19 @@ def _range_set(
     bounds = pa.array([one for own in sorted_bounds for one in own], pa.binary())
     count = int(starts[-1]) + len(orders)
     size = 1 << max(0, (count - 1).bit_length())
-    found = RangeSet(order, numbers, firsts, starts, bounds, size, _NONE, _NONE)
-    lows, highs = (found._places(which, one) for one in (begins, ends))
-    # A range holds the places from its beginning to the one before its end; an end without parts is open.
+    found = RangeSet(order, numbers, firsts, starts, bounds, size, _EMPTY, _EMPTY)
+    lows, highs = (found._intervals_of_ordered(which, one) for one in (begins, ends))
+    # A range covers the intervals from its begin to the one before its end; an end without parts is unbounded.
     last = firsts + np.diff(starts)
     highs = np.where(_is_open(ends), last[which], highs - 1).astype(np.int64)
     nodes, rows_ = np.zeros(2 * size + 1, np.int64), places.astype(np.int64)
-    items = np.empty(build(lows, highs, rows_, size, nodes, _NONE), np.int64)
+    items = np.empty(build(lows, highs, rows_, size, nodes, _EMPTY), np.int64)
     if len(items):
         build(lows, highs, rows_, size, nodes, items)
     return RangeSet(order, numbers, firsts, starts, bounds, size, nodes, items)
 
 
-_NONE = np.zeros(0, np.int64)
+_EMPTY = np.zeros(0, np.int64)
 
 
 def _is_open(bounds: pa.Array) -> Flags:

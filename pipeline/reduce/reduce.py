@@ -1,7 +1,7 @@
 """Computes each replicaset's changed versions from the keyed rows of a batch and the versions before it. Pure.
 
-A slot is one lineage (one incarnation of a space) in one era (a time in which its primary key stays the same). Rows are
-reduced slot by slot. Where the primary key changes, the versions so far get their new keys in the next slot. At the end
+A slot is one era (a period with one primary key) of one lineage (a space from its creation to its drop). Rows are
+reduced era by era. When the primary key changes, the versions so far get their new keys in the next slot. At the end
 the versions of each lineage go to its table, and are removed from a table that the lineage has left.
 """
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pipeline.changelog.rows import ACTIONS, KEY_ERRORS
 from pipeline.reduce.base import KeyedRows, ranged_lineages
 from pipeline.reduce.fold import BaseVersion, FoldedKey, fold_keys
-from pipeline.reduce.ranges import Visits
+from pipeline.reduce.ranges import RowKeyPairs
 from pipeline.reduce.reduce_plan import ReducePlan
 from pipeline.reduce.versions import CHANGES, FAULT, MERGED, time_column, times_of
 from udfs.buffers import as_array
@@ -34,10 +34,10 @@ Flags = NDArray[np.bool_]
 
 @dataclass
 class _Versions:
-    """The versions of all keys while they are reduced: one place a (slot, key).
+    """The versions of all keys while they are reduced: one element per (slot, key).
 
-    `tuples` and `names` say where a version's tuple, and its global id and lsn, are: a number of the rows, behind
-    them of the entries, behind them of the folded keys; -1 for nowhere.
+    `tuples` and `origins` are the indices of a version's tuple, and of its global id and lsn, in the concatenation of
+    the rows, the entries and the folded keys; `bases` are indices of entries. -1 means none.
     """
 
     slots: Int32s
@@ -46,7 +46,7 @@ class _Versions:
     times: Int64s
     created: Int64s
     tuples: Int64s
-    names: Int64s
+    origins: Int64s
     bases: Int64s
     base_states: Int8s
     is_changed: Flags
@@ -61,7 +61,7 @@ class Reduced:
     changes : pyarrow.Table
         `pipeline.reduce.versions.CHANGES`.
     lost : pyarrow.Table
-        Versions whose tuple does not have the primary key that their space got: `pipeline.changelog.rows.KEY_ERRORS`.
+        Versions for which a changed primary key has no value: `pipeline.changelog.rows.KEY_ERRORS`.
 
     """
 
@@ -76,7 +76,7 @@ def reduce(keyed: KeyedRows, entries: pa.Table, plan: ReducePlan) -> Reduced:
     ----------
     keyed : KeyedRows
     entries : pyarrow.Table
-        `pipeline.reduce.versions.ENTRIES`: what `pipeline.reduce.base.base_requests` asks for.
+        `pipeline.reduce.versions.ENTRIES`, as requested by `pipeline.reduce.base.base_requests`.
     plan : ReducePlan
 
     """
@@ -98,18 +98,18 @@ class _Reduction:
         self.changes_base |= ranged_lineages(keyed, plan)
         active = [len(one.eras) for one, is_in in zip(plan.lineages, plan.is_active, strict=True) if is_in]
         self.eras = max(active, default=1)
-        self.versions = self._begin()
+        self.versions = self._versions_before()
 
-    def _begin(self) -> _Versions:
-        """Return the versions before the batch, of the keys of its rows and of those that it changes without a row."""
+    def _versions_before(self) -> _Versions:
+        """Return the versions before the batch, of all keys that have rows or that the batch may change without one."""
         groups, plan = self.keyed.groups, self.plan
         count = len(groups)
         entry_slots = self._entry_slots()
         numbers = groups.find(entry_slots, as_array(self.entries["key"]))
         numbers[entry_slots < 0] = NO_ROW
-        beside = (numbers < 0) & (entry_slots >= 0)
-        beside[beside] = self.changes_base[plan.slot_lineages[entry_slots[beside]]]
-        extra = np.flatnonzero(beside)
+        is_extra = (numbers < 0) & (entry_slots >= 0)
+        is_extra[is_extra] = self.changes_base[plan.slot_lineages[entry_slots[is_extra]]]
+        extra = np.flatnonzero(is_extra)
         numbers[extra] = count + np.arange(len(extra), dtype=np.int32)
         size = count + len(extra)
         keys = as_array(self.rows["key"]).take(pa.array(groups.firsts))
@@ -122,17 +122,17 @@ class _Reduction:
             times=np.full(size, NO_TIME, np.int64),
             created=np.full(size, NO_TIME, np.int64),
             tuples=np.full(size, NO_ROW, np.int64),
-            names=np.full(size, NO_ROW, np.int64),
+            origins=np.full(size, NO_ROW, np.int64),
             bases=np.full(size, NO_ROW, np.int64),
             base_states=np.zeros(size, np.int8),
             is_changed=np.zeros(size, np.bool_),
         )
         known = np.flatnonzero(numbers >= 0)
-        self._set(versions, numbers[known], known)
+        self._set_bases(versions, numbers[known], known)
         return versions
 
     def _entry_slots(self) -> Int32s:
-        """Return the slot of each entry: the first one of the lineage whose version it is; -1 where there is none."""
+        """Return the slot of each entry: the first slot of its lineage; -1 for an entry of no active lineage."""
         plan, entries = self.plan, self.entries
         starts = {
             (int(plan.base_tables[number]), one.replicaset_id): int(plan.slot_starts[number])
@@ -148,18 +148,18 @@ class _Reduction:
         found[entries["state"].to_numpy() == MERGED] = NO_ROW
         return found
 
-    def _set(self, versions: _Versions, numbers: Int32s, rows: NDArray[np.intp]) -> None:
-        """Note the entries that are the versions before."""
+    def _set_bases(self, versions: _Versions, numbers: Int32s, rows: NDArray[np.intp]) -> None:
+        """Set the entries with indices `rows` as the versions before of the keys `numbers`."""
         entries = self.entries
         states = entries["state"].to_numpy()[rows]
         versions.states[numbers] = versions.base_states[numbers] = states
         versions.times[numbers] = times_of(entries["timestamp"])[rows]
         versions.created[numbers] = times_of(entries["created"])[rows]
         versions.bases[numbers] = rows
-        versions.tuples[numbers] = versions.names[numbers] = self.rows.num_rows + rows
+        versions.tuples[numbers] = versions.origins[numbers] = self.rows.num_rows + rows
 
     def reduce_era(self, era: int) -> None:
-        """Reduce the rows of one era of each lineage, and carry what lives on into the next one."""
+        """Reduce the rows of one era of each lineage, and copy the versions that remain to the next era."""
         plan, versions = self.plan, self.versions
         slots, lineages = versions.slots, plan.slot_lineages
         own, groups = np.ones(len(slots), np.bool_), self.keyed.groups.ids
@@ -171,34 +171,34 @@ class _Reduction:
         renewed = np.array([one.is_renewed for one in plan.lineages], np.bool_)
         is_renewed = own & (era == 0) & renewed[lineages[slots]]
         operated = np.unique(groups[(ACTIONS[self.types] == OPERATION) & (groups >= 0)])
-        visits = self._visits(groups, own)
+        pairs = self._row_key_pairs(groups, own)
         if is_renewed.any():
-            visits = self._without_overwritten(visits, is_renewed, operated)
+            pairs = self._without_overwritten(pairs, is_renewed, operated)
         if len(operated):
             bases = self._base_versions(operated)
-            self._fold(visits, operated, bases, truncations, is_renewed)
-            visits = visits.without(operated, len(slots))
+            self._fold(pairs, operated, bases, truncations, is_renewed)
+            pairs = pairs.without(operated, len(slots))
             truncations[operated], is_renewed[operated] = 0, False
-        self._reduce(visits, truncations, is_renewed)
+        self._reduce(pairs, truncations, is_renewed)
         if era + 1 < self.eras:
-            self._carry(own)
+            self._copy_to_next_era(own)
 
-    def _visits(self, groups: Int32s, own: Flags) -> Visits:
-        """Return which rows concern which keys, in the order of the log.
+    def _row_key_pairs(self, groups: Int32s, own: Flags) -> RowKeyPairs:
+        """Return the pairs of rows and keys of an era.
 
         Parameters
         ----------
         groups : int32[rows]
             Number of each row's key, -1 for a row of another era, or without a key.
         own : bool[keys]
-            Whether a key is of the era.
+            Whether a key belongs to the era.
 
         """
         ranges, versions = self.keyed.ranges, self.versions
         if ranges is None or not ranges.all_slots & set(np.unique(versions.slots[own]).tolist()):
-            return Visits(None, groups)
+            return RowKeyPairs(None, groups)
         lives = own & ((versions.states == PRESENT) | (versions.states == UNFIT))
-        # A deletion without a row may have a key of a primary key that the space has no more.
+        # A deleted version without a row in the batch may have a key of an earlier primary key.
         may_be_hit = lives | (own & (np.arange(len(own)) < len(self.keyed.groups)))
         hit_rows, hit_keys = ranges.hits(
             np.where(may_be_hit, versions.slots, np.int32(NO_ROW)), versions.keys, groups, lives
@@ -206,88 +206,88 @@ class _Reduction:
         rows = np.concatenate([np.flatnonzero(groups >= 0), hit_rows])
         keys = np.concatenate([groups[groups >= 0], hit_keys]).astype(np.int32)
         order = np.argsort(rows, kind="stable")
-        return Visits(rows[order], keys[order])
+        return RowKeyPairs(rows[order], keys[order])
 
-    def _without_overwritten(self, visits: Visits, is_renewed: Flags, operated: Int32s) -> Visits:
-        """Return visits without the rows of a snapshot that a later one of the same snapshot overwrites.
+    def _without_overwritten(self, pairs: RowKeyPairs, is_renewed: Flags, operated: Int32s) -> RowKeyPairs:
+        """Skip the rows of a generation's snapshot that a later row of the same snapshot overwrites.
 
-        Only a vinyl space has several rows of one key in a snapshot. The last one says what the key holds: whether
-        that is what the table has already must not be asked of those before.
+        Only a vinyl space has several rows of one key in a snapshot. Only the last one may be compared with the
+        version before.
         """
         is_folded = np.zeros(len(is_renewed), np.bool_)
         is_folded[operated] = True
-        keys = visits.keys
+        keys = pairs.keys
         known = np.maximum(keys, 0)
-        is_snapshot = visits.of(as_array(self.rows["is_snapshot"]).to_numpy(zero_copy_only=False))
+        is_snapshot = pairs.column(as_array(self.rows["is_snapshot"]).to_numpy(zero_copy_only=False))
         places = np.flatnonzero(is_snapshot & (keys >= 0) & is_renewed[known] & ~is_folded[known])
         if not len(places):
-            return visits
+            return pairs
         lasts = np.full(len(is_renewed), NO_ROW, np.int64)
         np.maximum.at(lasts, keys[places], places)
         left = keys.copy()
         left[places[lasts[keys[places]] != places]] = NO_ROW
-        return replace(visits, keys=left)
+        return replace(pairs, keys=left)
 
-    def _reduce(self, visits: Visits, truncations: Int32s, is_renewed: Flags) -> None:
+    def _reduce(self, pairs: RowKeyPairs, truncations: Int32s, is_renewed: Flags) -> None:
         """Reduce the rows of keys without operations."""
         versions, rows, size = self.versions, self.rows, len(self.versions.slots)
         sources, events = np.empty(size, np.int32), np.empty(size, np.int32)
         before = versions.states.copy()
         is_snapshot = as_array(rows["is_snapshot"]).cast(pa.uint8()).to_numpy(zero_copy_only=False)
         reduce_rows(
-            *(visits.keys, visits.of(ACTIONS[self.types]), visits.of(times_of(rows["timestamp"]))),
-            visits.of(self.plan.meanings.truncations[rows["meaning"].to_numpy()]),
-            *(visits.of(is_snapshot), self._is_same(visits, is_renewed)),
+            *(pairs.keys, pairs.column(ACTIONS[self.types]), pairs.column(times_of(rows["timestamp"]))),
+            pairs.column(self.plan.meanings.truncations[rows["meaning"].to_numpy()]),
+            *(pairs.column(is_snapshot), self._repeats_tuple(pairs, is_renewed)),
             *(truncations, is_renewed.astype(np.uint8), versions.states, versions.times, versions.created),
             *(sources, events, np.zeros(size, np.int32)),
         )
         changed = (events >= 0) | (versions.states != before)
         versions.is_changed |= changed
-        given, named = sources >= 0, events >= 0
-        versions.tuples[given] = visits.rows_at(sources[given])
-        versions.names[named] = visits.rows_at(events[named])
+        has_source, has_event = sources >= 0, events >= 0
+        versions.tuples[has_source] = pairs.rows_at(sources[has_source])
+        versions.origins[has_event] = pairs.rows_at(events[has_event])
         gone = changed & (versions.states != PRESENT)
         versions.tuples[gone] = NO_ROW
-        versions.names[gone & (versions.states == NONE)] = NO_ROW
+        versions.origins[gone & (versions.states == NONE)] = NO_ROW
 
-    def _is_same(self, visits: Visits, is_renewed: Flags) -> NDArray[np.uint8]:
-        """Return whether a row of a snapshot has the tuple that its key has already."""
-        keys = visits.keys
+    def _repeats_tuple(self, pairs: RowKeyPairs, is_renewed: Flags) -> NDArray[np.uint8]:
+        """Return for each pair whether its row has the tuple that its key has before the batch."""
+        keys = pairs.keys
         result = np.zeros(len(keys), np.uint8)
         if not is_renewed.any():
             return result
         places = np.flatnonzero((keys >= 0) & (self.versions.tuples[np.maximum(keys, 0)] >= 0))
-        one = as_array(self.rows["tuple"]).take(pa.array(visits.rows_at(places)))
-        other = self._tuples(self.versions.tuples[keys[places]])
+        one = as_array(self.rows["tuple"]).take(pa.array(pairs.rows_at(places)))
+        other = self._tuples_at(self.versions.tuples[keys[places]])
         same = pc.fill_null(pc.equal(one, other), False)
         result[places] = same.cast(pa.uint8()).to_numpy(zero_copy_only=False)
         return result
 
     def _fold(
         self,
-        visits: Visits,
+        pairs: RowKeyPairs,
         operated: Int32s,
         bases: dict[int, BaseVersion],
         truncations: Int32s,
         is_renewed: Flags,
     ) -> None:
-        """Apply the rows of keys with operations one by one."""
+        """Reduce the rows of keys with operations, one by one."""
         versions = self.versions
         is_operated = np.zeros(len(versions.slots) + 1, np.bool_)
         is_operated[operated] = True
-        places = np.flatnonzero(is_operated[visits.keys])
-        places = places[np.argsort(visits.keys[places], kind="stable")]
+        places = np.flatnonzero(is_operated[pairs.keys])
+        places = places[np.argsort(pairs.keys[places], kind="stable")]
         ends = {int(key): (int(truncations[key]), bool(is_renewed[key])) for key in operated}
-        own = self.rows.take(pa.array(visits.rows_at(places))).combine_chunks()
+        own = self.rows.take(pa.array(pairs.rows_at(places))).combine_chunks()
         before = self.plan.meanings.truncations[own["meaning"].to_numpy()]
         offset = self.rows.num_rows + self.entries.num_rows
-        for key, found in fold_keys(own, visits.keys[places], before, bases, ends, self.plan).items():
+        for key, found in fold_keys(own, pairs.keys[places], before, bases, ends, self.plan).items():
             place = offset + len(self.folded)
             self.folded.append(found)
             versions.states[key] = found.state
             versions.times[key] = NO_TIME if found.timestamp is None else found.timestamp
             versions.created[key] = NO_TIME if found.created is None else found.created
-            versions.tuples[key] = versions.names[key] = place
+            versions.tuples[key] = versions.origins[key] = place
             versions.is_changed[key] |= found.is_changed
             if found.faults:
                 self.faults.setdefault(key, []).extend(found.faults)
@@ -296,8 +296,8 @@ class _Reduction:
         """Return the versions that some keys have before an era, by key; a key without a version is left out."""
         versions = self.versions
         known = keys[versions.states[keys] != NONE]
-        tuples = self._tuples(versions.tuples[known]).to_pylist()
-        ids, lsns = (self._named(name, versions.names[known]).to_pylist() for name in ("global_id", "lsn"))
+        tuples = self._tuples_at(versions.tuples[known]).to_pylist()
+        ids, lsns = (self._ids_at(name, versions.origins[known]).to_pylist() for name in ("global_id", "lsn"))
         times, created = (
             time_column(column[known]).cast(pa.int64()).to_pylist()
             for column in (versions.times, versions.created)
@@ -306,18 +306,18 @@ class _Reduction:
         rows = zip(known.tolist(), states, tuples, ids, lsns, times, created, strict=True)
         return {key: BaseVersion(*version) for key, *version in rows}
 
-    def _tuples(self, places: Int64s) -> pa.Array:
-        """Return the tuples at some places; null for -1."""
+    def _tuples_at(self, places: Int64s) -> pa.Array:
+        """Return the tuples at indices as of `_Versions.tuples`; null for -1."""
         folded = pa.array([one.tuple for one in self.folded], pa.binary())
-        return _taken([as_array(self.rows["tuple"]), as_array(self.entries["tuple"]), folded], places)
+        return _take([as_array(self.rows["tuple"]), as_array(self.entries["tuple"]), folded], places)
 
-    def _named(self, column: str, places: Int64s) -> pa.Array:
-        """Return the global ids or lsns at some places; null for -1."""
+    def _ids_at(self, column: str, places: Int64s) -> pa.Array:
+        """Return the column `global_id` or `lsn` at indices as of `_Versions.origins`; null for -1."""
         folded = pa.array([getattr(one, column) or None for one in self.folded], pa.int64())
-        return _taken([as_array(self.rows[column]), as_array(self.entries[column]), folded], places)
+        return _take([as_array(self.rows[column]), as_array(self.entries[column]), folded], places)
 
-    def _carry(self, own: Flags) -> None:
-        """Carry the versions that live on into the next era, under the keys that they get there."""
+    def _copy_to_next_era(self, own: Flags) -> None:
+        """Copy the versions that are present or unfit to the next era, under their keys there."""
         plan, versions = self.plan, self.versions
         lasts = (plan.slot_starts[1:] - 1)[plan.slot_lineages]
         lives = (versions.states == PRESENT) | (versions.states == UNFIT)
@@ -326,11 +326,11 @@ class _Reduction:
             return
         slots = versions.slots[moved] + 1
         definitions = np.array([era.version for one in plan.lineages for era in one.eras], np.int32)
-        tuples = self._tuples(versions.tuples[moved])
+        tuples = self._tuples_at(versions.tuples[moved])
         found = canonical_keys_by(tuples, plan.meanings.keys, pa.array(definitions[slots]))
         keys, errors = found.field("key"), found.field("error")
         if keys.null_count:
-            self._lose(moved, keys, errors)
+            self._add_lost(moved, keys, errors)
             known = pc.is_valid(keys).to_numpy(zero_copy_only=False)
             moved, slots, keys = moved[known], slots[known], keys.filter(pa.array(known))
         numbers = self.keyed.groups.find(slots, keys)
@@ -338,7 +338,7 @@ class _Reduction:
         numbers[fresh] = len(versions.slots) + np.arange(len(fresh), dtype=np.int32)
         self._extend(slots[fresh], keys.take(pa.array(fresh)))
         versions = self.versions
-        for column in (versions.states, versions.times, versions.created, versions.tuples, versions.names):
+        for column in (versions.states, versions.times, versions.created, versions.tuples, versions.origins):
             column[numbers] = column[moved]
         versions.is_changed[numbers] = True
 
@@ -354,28 +354,28 @@ class _Reduction:
             np.concatenate([old.times, times]),
             np.concatenate([old.created, times]),
             np.concatenate([old.tuples, nowhere]),
-            np.concatenate([old.names, nowhere]),
+            np.concatenate([old.origins, nowhere]),
             np.concatenate([old.bases, nowhere]),
             np.concatenate([old.base_states, states]),
             np.concatenate([old.is_changed, unchanged]),
         )
 
-    def _lose(self, moved: NDArray[np.intp], keys: pa.Array, errors: pa.Array) -> None:
-        """Note the versions whose new key is unknown."""
+    def _add_lost(self, moved: NDArray[np.intp], keys: pa.Array, errors: pa.Array) -> None:
+        """Add the versions without a key in the next era to `lost`."""
         bad = pc.is_null(keys).to_numpy(zero_copy_only=False)
-        names = self.versions.names[moved[bad]]
-        unknown = "its tuple is not known, so the key that its space got cannot be read"
+        origins = self.versions.origins[moved[bad]]
+        unknown = "its tuple is not known, so its key under the new primary key is not known either"
         columns = [
             pa.array(self.plan.slot_lineages[self.versions.slots[moved[bad]]]),
-            self._named("global_id", names),
-            self._named("lsn", names),
+            self._ids_at("global_id", origins),
+            self._ids_at("lsn", origins),
             errors.filter(pa.array(bad)).fill_null(unknown),
-            pa.array(np.ones(len(names), np.int64)),
+            pa.array(np.ones(len(origins), np.int64)),
         ]
         self.lost.append(pa.Table.from_arrays(columns, schema=KEY_ERRORS))
 
     def reduced(self) -> Reduced:
-        """Return what changed, table by table."""
+        """Return the changed versions of all tables."""
         plan, versions = self.plan, self.versions
         lineages = plan.slot_lineages[versions.slots]
         is_last = versions.slots == (plan.slot_starts[1:] - 1)[lineages]
@@ -384,27 +384,27 @@ class _Reduction:
         found = [self._changes(np.flatnonzero(stays & versions.is_changed), lineages)]
         left = np.flatnonzero((versions.bases >= 0) & ~stays)
         if len(left):
-            found.append(self._left(left, lineages))
+            found.append(self._removals(left, lineages))
         arrived = np.flatnonzero(is_last & leaves & (versions.states != NONE))
         if len(arrived):
             found.append(self._changes(arrived, lineages, with_base=False))
         changes = pa.concat_tables(found)
-        if changes.num_rows and (len(left) or self._is_shared()):
-            changes = self._merged(changes)
+        if changes.num_rows and (len(left) or self._has_shared_table()):
+            changes = self._one_per_key(changes)
         changes = changes.drop_columns(["rank"])
         lost = pa.concat_tables(self.lost) if self.lost else KEY_ERRORS.empty_table()
         return Reduced(changes, lost)
 
-    def _is_shared(self) -> bool:
-        """Whether several lineages of a replicaset change one table."""
+    def _has_shared_table(self) -> bool:
+        """Return whether several lineages of a replicaset change one table."""
         plan = self.plan
         active = [number for number, is_in in enumerate(plan.is_active) if is_in]
         return len({(plan.lineages[i].replicaset_id, plan.lineages[i].table) for i in active}) < len(active)
 
     def _changes(self, places: NDArray[np.intp], lineages: Int32s, *, with_base: bool = True) -> pa.Table:
-        """Return the versions at some places, in the tables where their lineages are at the end."""
+        """Return versions as changes of the final tables of their lineages."""
         plan, versions = self.plan, self.versions
-        own, names = lineages[places], versions.names[places]
+        own, origins = lineages[places], versions.origins[places]
         bases = versions.bases[places] if with_base else np.full(len(places), NO_ROW, np.int64)
         faults = pa.nulls(len(places), pa.list_(FAULT))
         if self.faults:
@@ -412,11 +412,11 @@ class _Reduction:
         columns = [
             pa.array(plan.final_tables[own]),
             pa.array(plan.replicasets[own]),
-            _taken([versions.keys], places),
+            _take([versions.keys], places),
             pa.array(versions.states[places]),
-            self._tuples(versions.tuples[places]),
-            self._named("global_id", names),
-            self._named("lsn", names),
+            self._tuples_at(versions.tuples[places]),
+            self._ids_at("global_id", origins),
+            self._ids_at("lsn", origins),
             time_column(versions.times[places]),
             time_column(versions.created[places]),
             faults,
@@ -425,8 +425,8 @@ class _Reduction:
         ]
         return pa.Table.from_arrays(columns, schema=_RANKED)
 
-    def _left(self, places: NDArray[np.intp], lineages: Int32s) -> pa.Table:
-        """Return the versions before that are not where they were: their space has another name, or other keys."""
+    def _removals(self, places: NDArray[np.intp], lineages: Int32s) -> pa.Table:
+        """Return removals of the versions before from tables or keys that a rename or a new primary key has left."""
         plan, versions = self.plan, self.versions
         own, count = lineages[places], len(places)
         nothing = {
@@ -437,15 +437,15 @@ class _Reduction:
             **nothing,
             "table": pa.array(plan.base_tables[own]),
             "replicaset_id": pa.array(plan.replicasets[own]),
-            "key": _taken([versions.keys], places),
+            "key": _take([versions.keys], places),
             "state": pa.array(np.full(count, NONE, np.int8)),
             "base": pa.array(versions.bases[places]),
             "rank": pa.array(np.full(count, -1, np.int32)),
         }
         return pa.Table.from_arrays([columns[name] for name in _RANKED.names], schema=_RANKED)
 
-    def _merged(self, changes: pa.Table) -> pa.Table:
-        """Return one change a (table, replicaset, key): the version of the lineage that came last, if it has any."""
+    def _one_per_key(self, changes: pa.Table) -> pa.Table:
+        """Return one change per (table, replicaset, key): of those with a version, the one of the last lineage."""
         whole = changes.combine_chunks()
         tables = whole["table"].to_numpy().astype(np.int64)
         pairs = (tables << 32) | (whole["replicaset_id"].to_numpy().astype(np.int64) & 0xFFFFFFFF)
@@ -466,8 +466,8 @@ class _Reduction:
 _RANKED = CHANGES.append(pa.field("rank", pa.int32()))
 
 
-def _taken(parts: list[pa.Array], places: NDArray[np.int64]) -> pa.Array:
-    """Return the values at some places of arrays that follow one another; null for a negative place."""
+def _take(parts: list[pa.Array], places: NDArray[np.int64]) -> pa.Array:
+    """Return the values at indices in the concatenation of arrays; null for a negative index."""
     first = len(parts[0])
     if not len(places):
         return parts[0].slice(0, 0)
@@ -480,5 +480,6 @@ def _taken(parts: list[pa.Array], places: NDArray[np.int64]) -> pa.Array:
 
 
 def _signed(pair: int) -> int:
+    """Return the lower 32 bits of a number as a signed one."""
     low = pair & 0xFFFFFFFF
     return low - (1 << 32) if low >= 1 << 31 else low

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.changelog.segment_plan import Meanings, meanings_of
+from pipeline.changelog.segment_plan import Meanings, build_meanings
 from pipeline.plan.history import NO_TABLE, Lineage, SchemaVersion
 from pipeline.plan.plan import BatchPlan
 from pipeline.plan.position import BEGINNING
@@ -34,13 +34,13 @@ class ReducePlan:
         By table, as in `pipeline.plan.tables.TablePlan`.
     lineages : tuple of Lineage
     is_active : tuple of bool
-        By lineage: whether the batch may change versions of it.
+        By lineage: whether the batch may change its versions.
     versions : tuple of SchemaVersion
-    has_loss : frozenset of int
-        Replicasets of whose logs an INSERT does not prove that its key is new.
+    lossy_replicasets : frozenset of int
+        Replicasets that lost rows of their logs: there an INSERT does not prove that its key is new.
     meanings : Meanings
     tuple_limit : int
-        Bytes that a tuple may have which operations make longer.
+        The largest size in bytes of a tuple that operations lengthen.
 
     """
 
@@ -50,13 +50,13 @@ class ReducePlan:
     lineages: tuple[Lineage, ...]
     is_active: tuple[bool, ...]
     versions: tuple[SchemaVersion, ...]
-    has_loss: frozenset[int]
+    lossy_replicasets: frozenset[int]
     meanings: Meanings
     tuple_limit: int
 
     @cached_property
-    def numbers(self) -> Mapping[str, int]:
-        """Number of each table."""
+    def table_numbers(self) -> Mapping[str, int]:
+        """Number of each table, by name."""
         return {name: number for number, name in enumerate(self.tables)}
 
     @cached_property
@@ -66,21 +66,21 @@ class ReducePlan:
 
     @cached_property
     def base_tables(self) -> Int32s:
-        """Number of the table where each lineage's versions are before the batch, -1 where there is none."""
-        return self._numbered(one.base_table for one in self.lineages)
+        """Number of the table that has each lineage's versions before the batch, -1 if none has."""
+        return self._numbers_of_tables(one.base_table for one in self.lineages)
 
     @cached_property
     def final_tables(self) -> Int32s:
-        """Number of the table where each lineage's versions are at the end, or were when it ended."""
-        return self._numbered(one.table for one in self.lineages)
+        """Number of the table that has each lineage's versions after the batch, or had them when the lineage ended."""
+        return self._numbers_of_tables(one.table for one in self.lineages)
 
-    def _numbered(self, names: object) -> Int32s:
-        numbers = self.numbers
-        return np.array([numbers.get(name, NO_TABLE) for name in names], np.int32)  # type: ignore[attr-defined]
+    def _numbers_of_tables(self, names: Iterable[str | None]) -> Int32s:
+        numbers = self.table_numbers
+        return np.array([NO_TABLE if n is None else numbers.get(n, NO_TABLE) for n in names], np.int32)
 
     @cached_property
     def ranks(self) -> Int32s:
-        """Rank of each lineage among those of one table and replicaset: the later one holds."""
+        """Rank of each lineage by its end: of lineages with versions of one key, the highest rank wins."""
         ends = [BEGINNING if one.ended is None else one.ended for one in self.lineages]
         places = {end: rank for rank, end in enumerate(sorted(set(ends)))}
         found = [
@@ -102,20 +102,20 @@ class ReducePlan:
 
     @cached_property
     def slot_truncations(self) -> Int32s:
-        """How many events within each slot end all versions."""
+        """Number of truncations within each slot."""
         found = [one.truncations_in(era) for one in self.lineages for era in range(len(one.eras))]
         return np.array(found, np.int32)
 
     @cached_property
     def meaning_slots(self) -> Int32s:
-        """Slot of each meaning; that of a meaning without a lineage means nothing."""
+        """Slot of each meaning; an arbitrary one for a meaning without a lineage."""
         lineages = np.maximum(self.meanings.lineages, 0)
         if not len(self.lineages):
             return np.zeros(len(lineages), np.int32)
         return (self.slot_starts[lineages] + self.meanings.eras).astype(np.int32)
 
     def tables_of(self, meanings: Int32s) -> Int32s:
-        """Return the number of each row's table, by its meaning: where its lineage is at the end, or was before."""
+        """Return the number of each row's table, by its meaning: the final table of its lineage, else the base."""
         known = np.where(self.final_tables >= 0, self.final_tables, self.base_tables)
         found: Int32s = known[self.meanings.lineages[meanings]].astype(np.int32)
         return found
@@ -129,7 +129,7 @@ def reduce_plan(plan: BatchPlan) -> ReducePlan:
     """Return a batch as the reduction needs it."""
     tables = tuple(plan.tables)
     ids = {uuid: one.id for uuid, one in plan.after.replicasets.items()}
-    counts = change_types({ids[uuid]: summary for uuid, summary in plan.summaries.items()})
+    types = change_types({ids[uuid]: summary for uuid, summary in plan.summaries.items()})
     refused = plan.refused_tables
     return ReducePlan(
         tables=tables,
@@ -139,11 +139,11 @@ def reduce_plan(plan: BatchPlan) -> ReducePlan:
         is_active=tuple(
             is_active and one.table not in refused and one.base_table not in refused
             for one, is_active in zip(
-                plan.history.lineages, active_lineages(plan.history, counts), strict=True
+                plan.history.lineages, active_lineages(plan.history, types), strict=True
             )
         ),
         versions=plan.history.versions,
-        has_loss=frozenset(one.id for one in plan.after.replicasets.values() if one.has_loss),
-        meanings=meanings_of(plan.history, refused),
+        lossy_replicasets=frozenset(one.id for one in plan.after.replicasets.values() if one.has_loss),
+        meanings=build_meanings(plan.history, refused),
         tuple_limit=plan.tuple_limit,
     )

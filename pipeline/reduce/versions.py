@@ -1,8 +1,8 @@
-"""Versions of keys as columns: what a replicaset holds under a key, before a batch and after it. Plain data.
+"""Versions of keys as columns: what a replicaset has under a key, before a batch and after it. Plain data.
 
-A version is present (a tuple), deleted (by a DELETE; it takes part in the choice where `deletes: all`), unfit (the
-tuple is not known, or does not fit its format), or there is none: the key was never inserted, or a truncation, a drop
-or a rename took the space's versions away. `removed` says the last in `_versions`.
+A version is present (a tuple), deleted (by a DELETE; it takes part in the choice with `deletes: all`), or unfit (the
+tuple is not known, or does not fit its format). There is none if the key was never inserted, or if a truncation, a
+drop or a rename removed the space's versions: then `_versions` may have the state `removed`.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from schemas.states import VersionState
 from udfs.versions.kernels.lives import DELETED, NO_TIME, NONE, PRESENT, UNFIT
 
 MERGED = 4
-"""The row of a table that a policy made of several versions: no replicaset's own."""
+"""The state of a table's row that a policy made of several versions: it is not the version of any replicaset."""
 
-NAMES = {
+STATE_NAMES = {
     PRESENT: VersionState.PRESENT,
     DELETED: VersionState.DELETED,
     UNFIT: VersionState.UNFIT,
     NONE: VersionState.REMOVED,
 }
-"""By the number of a state, its name in `_versions.state`."""
+"""The name in `_versions.state` of each state."""
 
-STATES: dict[str, int] = {name: state for state, name in NAMES.items()}
+STATES: dict[str, int] = {name: state for state, name in STATE_NAMES.items()}
 
 TIME = pa.timestamp("us", tz="UTC")
 FAULT = pa.struct(
@@ -49,11 +49,11 @@ ENTRIES = pa.schema(
         ("row", pa.int64()),
     ]
 )
-"""Versions before a batch, one a (table, replicaset, key).
+"""Versions before a batch, one per (table, replicaset, key).
 
-`table`: number of the table in the batch; `is_row`: the version is the table's row, at place `row` of `file` (a
-number of the read; -1 where it is no row); `in_versions`: `_versions` has an entry of this key and replicaset,
-perhaps an older one. A row that a policy made has minus the id of its last writer as `replicaset_id`."""
+`table`: the table's number in the batch; `is_row`: the version is the table's row, with index `row` in `file` (a
+number given by the lookup; both are -1 if it is not the row); `in_versions`: `_versions` has an entry of this key and
+replicaset, perhaps an older one. A row that a policy made has minus the id of its last writer as `replicaset_id`."""
 
 CHANGES = pa.schema(
     [
@@ -70,12 +70,12 @@ CHANGES = pa.schema(
         ("base", pa.int64()),
     ]
 )
-"""Versions that a batch changed, one a (table, replicaset, key). `faults`: rows of the log that could not be applied;
-`base`: the number of the version before among the entries that were read, -1 where there was none."""
+"""Versions that a batch changed, one per (table, replicaset, key). `faults`: rows of the log that could not be applied;
+`base`: the index of the version before in the `ENTRIES` that were read, -1 if there was none."""
 
 
 def times_of(column: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
-    """Return a column of times as microseconds since 1970, `NO_TIME` where it is null."""
+    """Return a column of times as microseconds since 1970, `NO_TIME` for null."""
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     numbers = whole.cast(pa.int64())
     if numbers.null_count:

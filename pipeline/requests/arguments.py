@@ -1,4 +1,4 @@
-"""The arguments of requests, checked before anything is done: anybody who can write `_requests` can send any text."""
+"""Checks the arguments of requests: anybody who can write `_requests` can send any text."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from schemas.errors import ConfigurationError, UnsupportedError
 from schemas.states import RequestKind
 
 KEEP_DAYS = 7
-"""Days at least for which files stay that an earlier version of a table needs: readers may still be at it."""
+"""The minimum number of days for which files of earlier table versions stay, since readers may still use them."""
 
 
 class Arguments(BaseModel):
-    """What one kind of request takes."""
+    """The arguments of one kind of request."""
 
     model_config = ConfigDict(frozen=True)
 
 
 class BackfillArguments(Arguments):
-    """Read a source's files again, all or those of a span of time; all sources where none is named."""
+    """Read a source's files again, all or those of a span of time; without a source, those of all sources."""
 
     source: str | None = None
     begin: datetime | None = Field(default=None, alias="from")
@@ -32,7 +32,7 @@ class BackfillArguments(Arguments):
 
 
 class HealArguments(Arguments):
-    """Make the tables what a source's newest snapshot says."""
+    """Make the tables equal to a source's newest snapshot."""
 
     source: str
 
@@ -52,13 +52,13 @@ class RebuildArguments(Arguments):
 
 
 class ConflictsArguments(Arguments):
-    """The arguments of a request to add conflicts that validation found to `_conflicts`."""
+    """Add conflicts that validation found to `_conflicts`."""
 
     rows: tuple[Mapping[str, Any], ...]
 
 
 class MaintenanceArguments(Arguments):
-    """Join small files and remove what is over by age; a request of an earlier release names no retention."""
+    """Join small files and remove old rows and files; a request of an earlier release has no `retention`."""
 
     keep_days: int = Field(ge=KEEP_DAYS)
     retention: Retention = Retention()
@@ -73,22 +73,22 @@ KINDS: Mapping[str, type[Arguments]] = {
     RequestKind.CONFLICTS: ConflictsArguments,
     RequestKind.MAINTENANCE: MaintenanceArguments,
 }
-"""By the kind of a request."""
+"""The arguments of each kind of request."""
 
 
-def arguments_of(kind: str, given: Mapping[str, Any]) -> Arguments:
-    """Return the checked arguments of a request.
+def parse_arguments(kind: str, given: Mapping[str, Any]) -> Arguments:
+    """Check the arguments of a request.
 
     Raises
     ------
     UnsupportedError
-        No such kind is known.
+        The kind is unknown.
     ConfigurationError
         The arguments are not those of the kind.
 
     """
     if kind not in KINDS:
-        raise UnsupportedError(f"nothing is known of requests of the kind {kind!r}")
+        raise UnsupportedError(f"this version does not know requests of the kind {kind!r}")
     try:
         return KINDS[kind].model_validate({name: one for name, one in given.items() if one is not None})
     except ValidationError as error:

@@ -1,13 +1,13 @@
-"""A member's snapshot replaces a replicaset's state, or some of its spaces, and later rows are applied once more.
+"""Plans how a member's snapshot replaces a replicaset's state, or some of its spaces, and later rows are reapplied.
 
-The snapshot becomes a generation of the tables (`pipeline.plan.generation`) although they are ahead of it; the rows
-that `_changelog` has from behind its vclock follow it within the same batch, in the order in which they were applied.
-So it matters neither when the snapshot was taken nor how far the stream is. `_changelog` gets the snapshot's rows;
-what was settled first stays in it, and the divergences that the snapshot is behind of become `healed` in `_gaps`.
-Rows of an instance that diverged are applied once more only where the member's log has them too: the others are of the
-tail that the member lost, and `_gaps` names them as a divergence that is still open.
+The snapshot becomes a generation of the tables (`pipeline.plan.generation`) although the tables are newer. The rows of
+`_changelog` after its vclock are applied again after it, in the same batch and in their first order. So it matters
+neither when the snapshot was taken nor how far the stream is. `_changelog` gets the snapshot's rows, and keeps the rows
+that were settled first; divergences before the snapshot become `healed` in `_gaps`. Rows of a diverged instance are
+reapplied only if the member's log has them too: the others belong to the end of a log that the member lost, and `_gaps`
+keeps them as an open divergence.
 
-Not here: which snapshot, and reading it (`pipeline.requests.heal`, `pipeline.requests.take_again`).
+`pipeline.requests.heal` and `pipeline.requests.take_again` choose the snapshot and read it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.changelog.divergence import KNOWN
+from pipeline.changelog.divergence import LSN_HASHES
 from pipeline.changelog.rows import CHANGELOG_ARROW
 from pipeline.plan.control import row_space_id
 from pipeline.plan.held_rows import has_held_rows
 from pipeline.plan.position import LogSegment
 from pipeline.plan.summary import CONTROL_SPACES, Summary
 from pipeline.plan.tables import CHANGE_TYPES
-from pipeline.retention.changelog import check_kept
+from pipeline.retention.changelog import check_rows_kept
 from pipeline.state import ReplicasetState
 from schemas.errors import UnsupportedError
 from schemas.iproto import SystemSpace
@@ -45,59 +45,58 @@ Rows = list[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Healing:
-    """What a batch that heals does in addition to reading its snapshot.
+    """The work of a healing batch in addition to reading its snapshot.
 
     Parameters
     ----------
     uuid : str
-        The replicaset's.
-    again : sequence of pyarrow.Table
-        Rows of `_changelog` that the snapshot is not ahead of, in the order of the log.
+        The uuid of the replicaset.
+    reapplied : sequence of pyarrow.Table
+        Rows of `_changelog` that are not in the snapshot, in log order.
     counts : mapping of (int, str) to int
-        Of them, by space id and type.
-    closed : sequence of dict
-        Rows of `_gaps`, without their epoch.
-    left : sequence of dict
-        Those of divergences that the snapshot is not behind of: a newer one heals them.
-    opened : sequence of dict
-        Rows of `_gaps`, without their epoch: what the tables have lost of a tail that the member lost, and that no
-        divergence names yet.
+        The number of these rows by (space id, type).
+    healed : sequence of dict
+        Rows of `_gaps`: divergences that the snapshot heals.
+    left_open : sequence of dict
+        Rows of `_gaps`: divergences that only a newer snapshot heals.
+    newly_open : sequence of dict
+        Rows of `_gaps` to add: lsns that the member lost, whose rows the tables lose now, and that are in no open
+        divergence yet.
     spaces : frozenset of int, optional
         The spaces that the snapshot replaces; by default it replaces all.
 
     """
 
     uuid: str
-    again: Sequence[pa.Table]
+    reapplied: Sequence[pa.Table]
     counts: Mapping[tuple[int, str], int]
-    closed: Sequence[Mapping[str, Any]]
-    left: Sequence[Mapping[str, Any]] = ()
-    opened: Sequence[Mapping[str, Any]] = ()
+    healed: Sequence[Mapping[str, Any]]
+    left_open: Sequence[Mapping[str, Any]] = ()
+    newly_open: Sequence[Mapping[str, Any]] = ()
     spaces: frozenset[int] | None = None
 
-    def of_segments(self, segments: Sequence[LogSegment]) -> list[LogSegment]:
-        """Return the segments as those of a snapshot that heals."""
+    def mark_segments(self, segments: Sequence[LogSegment]) -> list[LogSegment]:
+        """Return the segments with `heals` and `spaces` set."""
         return [replace(one, heals=True, spaces=self.spaces) for one in segments]
 
-    def of_summaries(self, summaries: Mapping[str, Summary]) -> dict[str, Summary]:
-        """Return the summaries with the counts of what is applied once more."""
+    def add_counts(self, summaries: Mapping[str, Summary]) -> dict[str, Summary]:
+        """Return the summaries with the counts of the reapplied rows added."""
         own = summaries[self.uuid]
         counts = Counter({(0, space_id, kind): rows for (space_id, kind), rows in self.counts.items()})
         return {**summaries, self.uuid: replace(own, counts=own.counts + counts)}
 
     def gap_rows(self, epoch: int) -> list[dict[str, Any]]:
-        """Return the rows that are appended to `_gaps`."""
+        """Return the rows to append to `_gaps`."""
         now = {"epoch": epoch, "found_at": datetime.now(UTC)}
-        closed = [{**row, **now, "state": GapState.HEALED} for row in self.closed]
-        return [*closed, *({**row, **now} for row in self.opened)]
+        healed = [{**row, **now, "state": GapState.HEALED} for row in self.healed]
+        return [*healed, *({**row, **now} for row in self.newly_open)]
 
 
 ReadLog = Callable[[], pa.Table]
-"""Returns the rows of a member's log behind its snapshot (`pipeline.changelog.divergence.KNOWN`), in the replicaset's
-ids."""
+"""Returns the rows of a member's log after its snapshot, as `LSN_HASHES`, in the replicaset's ids."""
 
 
-def healing_of(
+def plan_healing(
     tables: OpenTables,
     one: ReplicasetState,
     source: str,
@@ -105,39 +104,39 @@ def healing_of(
     read_log: ReadLog,
     spaces: frozenset[int] | None = None,
 ) -> Healing:
-    """Return what there is to do behind a snapshot.
+    """Plan a healing by a snapshot.
 
     Parameters
     ----------
     tables : OpenTables
     one : ReplicasetState
     source : str
-        Whose snapshot it is.
+        The source of the snapshot.
     vclock : mapping of int to int
-        The snapshot's, in the source's ids, without component 0.
+        The vclock of the snapshot, in the source's ids, without component 0.
     read_log : callable
-        Called where rows of `_changelog` may be of a tail that the member lost.
+        Called if the member may have lost rows of `_changelog`.
     spaces : frozenset of int, optional
-        The spaces that the snapshot replaces; by default it replaces all, and closes divergences.
+        The spaces that the snapshot replaces; by default it replaces all, and heals divergences.
 
     Raises
     ------
     UnsupportedError
-        The tables cannot become what the snapshot says: not yet, or not by it.
+        The snapshot cannot be used, or not yet.
 
     """
     ids = one.id_translations.get(source, {})
     covered = {ids.get(i, i): lsn for i, lsn in vclock.items()}
     where = {"source": source, "replicaset": one.uuid}
     if one.has_waiting_rows:
-        raise UnsupportedError("rows of it wait, see _pending: they come first", **where)
+        raise UnsupportedError("rows of it wait, see _pending: they must be applied first", **where)
     if not not_beyond(covered, one.settled):
         raise UnsupportedError(
             f"the snapshot is at {covered}, the tables are at {dict(one.settled)}",
             **where,
-            advice="let the stream come to it, then ask again",
+            advice="wait until the stream has reached it, then ask again",
         )
-    check_kept(tables, one, covered, source)
+    check_rows_kept(tables, one, covered, source)
     rows = _later_rows(tables, one, covered)
     if _has_control(rows, spaces):
         raise UnsupportedError(
@@ -147,21 +146,21 @@ def healing_of(
         )
     if has_held_rows(_of_spaces(rows, spaces)):
         raise UnsupportedError(
-            "there are rows since the snapshot that cannot be followed",
+            "there are rows since the snapshot that cannot be applied",
             **where,
             advice="take a new one: box.snapshot()",
         )
     later = rows.filter(pc.is_in(rows["type"], pa.array(CHANGE_TYPES)))
-    closed, left = _divergences(tables, one, covered)
-    lost = _is_lost(later, one, [*closed, *left], read_log)
-    opened_ = _lost_ranges(later.filter(pa.array(lost)), one, [*closed, *left], left)
+    healed, left = _open_divergences(tables, one, covered)
+    lost = _is_lost(later, one, [*healed, *left], read_log)
+    newly_open = _lost_ranges(later.filter(pa.array(lost)), one, [*healed, *left], left)
     later = later.filter(pa.array(~lost))
     later = _of_spaces(later, spaces)
     if spaces is not None:
-        closed, left, opened_ = [], [*left, *closed, *opened_], []
+        healed, left, newly_open = [], [*left, *healed, *newly_open], []
     numbers = later.group_by(["space_id", "type"]).aggregate([([], "count_all")]).to_pylist()
     counts = {(row["space_id"], row["type"]): row["count_all"] for row in numbers}
-    return Healing(one.uuid, (later,), counts, closed, left, opened_, spaces)
+    return Healing(one.uuid, (later,), counts, healed, left, newly_open, spaces)
 
 
 def _of_spaces(rows: pa.Table, spaces: frozenset[int] | None) -> pa.Table:
@@ -174,7 +173,7 @@ def _of_spaces(rows: pa.Table, spaces: frozenset[int] | None) -> pa.Table:
 
 
 def _has_control(rows: pa.Table, spaces: frozenset[int] | None) -> bool:
-    """Whether rows change members, or the definition or all tuples of a space that matters."""
+    """Return whether rows change members, or define or truncate one of the spaces (any space for None)."""
     control = rows.filter(pc.is_in(rows["space_id"], pa.array([int(s) for s in CONTROL_SPACES], pa.int32())))
     if spaces is None:
         return bool(control.num_rows)
@@ -187,7 +186,7 @@ def _has_control(rows: pa.Table, spaces: frozenset[int] | None) -> bool:
 def _is_lost(
     rows: pa.Table, one: ReplicasetState, divergences: Rows, read_log: ReadLog
 ) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return which rows of instances that diverged are not in the member's log."""
+    """Return for each row whether its instance has diverged and the row is not in the member's log."""
     lost = np.zeros(rows.num_rows, np.bool_)
     diverged = {_own_id(one, row) for row in divergences}
     ids, lsns, hashes = (rows[name].to_numpy() for name in ("global_id", "lsn", "hash"))
@@ -198,7 +197,7 @@ def _is_lost(
     if not any(own.any() for own in origins.values()):
         return lost
     known = read_log()
-    known_ids, known_lsns, known_hashes = (known[name].to_numpy() for name in KNOWN.names)
+    known_ids, known_lsns, known_hashes = (known[name].to_numpy() for name in LSN_HASHES.names)
     for local_id, own in origins.items():
         theirs = known_ids == local_id
         order = np.argsort(known_lsns[theirs], kind="stable")
@@ -211,7 +210,7 @@ def _is_lost(
 
 
 def _lost_ranges(lost: pa.Table, one: ReplicasetState, divergences: Rows, left: Rows) -> Rows:
-    """Return rows of `_gaps` for rows that are not applied any more and are in no open divergence."""
+    """Return rows of `_gaps` for lost rows of instances without an open divergence (`left`) that contains them."""
     found: Rows = []
     ids, lsns = lost["global_id"].to_numpy(), lost["lsn"].to_numpy()
     named = {_own_id(one, row): row for row in divergences}
@@ -231,7 +230,7 @@ def _lost_ranges(lost: pa.Table, one: ReplicasetState, divergences: Rows, left: 
 
 
 def _later_rows(tables: OpenTables, one: ReplicasetState, covered: Vclock) -> pa.Table:
-    """Return the rows of a replicaset's logs that a snapshot does not have, in the order of the log."""
+    """Return the rows of `_changelog` from a replicaset's logs that are after a snapshot, in log order."""
     parts = []
     for file in tables.files("_changelog"):
         with opened(tables.place, "_changelog", file.path) as parquet:
@@ -245,7 +244,7 @@ def _later_rows(tables: OpenTables, one: ReplicasetState, covered: Vclock) -> pa
 
 
 def _is_later(rows: pa.Table, one: ReplicasetState, covered: Vclock) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return which rows have lsns above the snapshot's; an id continues the lsns of its former instance."""
+    """Return for each row whether its lsn is above the snapshot's; an id continues the lsns of its former instance."""
     low = {entry.global_id: covered.get(entry.local_id, 0) for entry in one.applier_map}
     ids = rows["global_id"].to_numpy()
     found = np.zeros(rows.num_rows, np.int64)
@@ -255,9 +254,9 @@ def _is_later(rows: pa.Table, one: ReplicasetState, covered: Vclock) -> np.ndarr
     return later
 
 
-def _divergences(tables: OpenTables, one: ReplicasetState, covered: Vclock) -> tuple[Rows, Rows]:
-    """Return the open divergences of a replicaset: those that a snapshot is behind of, and the others."""
-    closed: Rows = []
+def _open_divergences(tables: OpenTables, one: ReplicasetState, covered: Vclock) -> tuple[Rows, Rows]:
+    """Return the open divergences of a replicaset: those that a snapshot covers, and the others."""
+    healed: Rows = []
     left: Rows = []
     for row in newest_of_each(tables.open("_gaps"), KEY):
         if (
@@ -265,11 +264,12 @@ def _divergences(tables: OpenTables, one: ReplicasetState, covered: Vclock) -> t
             and row["state"] == GapState.OPEN
             and row["replicaset_id"] == one.id
         ):
-            is_behind = row["last_lsn"] <= covered.get(_own_id(one, row), 0)
-            (closed if is_behind else left).append(row)
-    return closed, left
+            is_covered = row["last_lsn"] <= covered.get(_own_id(one, row), 0)
+            (healed if is_covered else left).append(row)
+    return healed, left
 
 
 def _own_id(one: ReplicasetState, row: Mapping[str, Any]) -> int:
+    """Return the replica id in a row of `_gaps`, in the replicaset's ids."""
     local_id = int(row["local_id"])
     return one.id_translations.get(row["source"] or "", {}).get(local_id, local_id)

@@ -1,8 +1,7 @@
-"""One source's newest snapshot read as a generation, which heals a divergence: the tables say what that member says.
+"""Heals a divergence: reads one source's newest snapshot as a generation, and so makes the tables equal to that member.
 
-Which member is right only the operator knows, so it is asked for by the source's name.
-Not here: what the batch does besides reading (`pipeline.requests.generation`), some spaces only
-(`pipeline.requests.take_again`), who may write (`pipeline.requests.service`).
+Only the operator knows which member is right, and names its source. `pipeline.requests.generation` plans the batch;
+`pipeline.requests.take_again` reads single spaces from a snapshot.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ import pyarrow as pa
 
 from config.deployment import Config
 from pipeline.batch import BatchWriter
-from pipeline.changelog.divergence import KNOWN
+from pipeline.changelog.divergence import LSN_HASHES
 from pipeline.commit.batch import BatchName
-from pipeline.requests.generation import Healing, healing_of
+from pipeline.requests.generation import Healing, plan_healing
 from pipeline.requests.read_again import follower_of
 from pipeline.state import ReplicasetState
 from schemas.errors import SourceError
@@ -37,27 +36,27 @@ from warehouse.warehouse import Warehouse
 def heal(
     config: Config, warehouse: Warehouse, writer: BatchWriter, source: str, name: str, cores: int = 1
 ) -> str:
-    """Make the tables what a source's newest snapshot and the rows since say, and return what was done.
+    """Make the tables equal to a source's newest snapshot and the rows since, and return a report.
 
     Parameters
     ----------
     writer : BatchWriter
-        The caller holds its `between`.
+        The caller has acquired its lock `between`.
     source : str
-        Name in the configuration.
+        The source's name in the configuration.
     name : str
-        Of the batch, in `_epochs`.
+        The query id of the batch in `_epochs`.
     cores : int
-        So many tasks read at a time.
+        The number of tasks that read at a time.
 
     Raises
     ------
     ConfigurationError
         There is no such source.
     SourceError
-        It holds no complete snapshot, or its replicaset is not known yet.
+        The source has no complete snapshot, or its replicaset is not known yet.
     UnsupportedError
-        The snapshot cannot be taken, with the reason.
+        The snapshot cannot be used.
 
     """
     follower = follower_of(config, writer, source, cores)
@@ -67,29 +66,29 @@ def heal(
     snapshot = directory.newest_complete(listing.snapshots)
     if known is None or snapshot is None:
         reason = "its replicaset has no tables yet" if known is None else "there is no complete snapshot"
-        raise SourceError(reason, source=source, advice="nothing can be healed by it")
-    healing = healing_of(
+        raise SourceError(reason, source=source, advice="it cannot heal anything")
+    healing = plan_healing(
         *(warehouse.open_tables, known, source, shared(snapshot.vclock)),
-        lambda: logged_behind(directory, listing, snapshot, known.id_translations.get(source, {})),
+        lambda: hashes_after(directory, listing, snapshot, known.id_translations.get(source, {})),
     )
     rows = read_snapshot(writer, follower, source, snapshot, healing, name)
-    again = sum(healing.counts.values())
-    told = named(healing.closed) or "no divergence that is known"
-    left = named([*healing.left, *healing.opened])
+    reapplied = sum(healing.counts.values())
+    report = gap_texts(healing.healed) or "no known divergence"
+    left = gap_texts([*healing.left_open, *healing.newly_open])
     if left:
-        told += f"; STILL OPEN, as the snapshot is older: {left}: box.snapshot(), and heal again"
-    return f"{snapshot.name}: {rows} rows, {again} rows done again behind it; healed: {told}"
+        report += f"; STILL OPEN, as the snapshot is older: {left}: box.snapshot(), and heal again"
+    return f"{snapshot.name}: {rows} rows, and {reapplied} later rows applied again; healed: {report}"
 
 
 def known_replicaset(writer: BatchWriter, directory: Directory, listing: Listing) -> ReplicasetState | None:
-    """Return the replicaset of a source as the tables know it, None where they do not."""
+    """Return the state of a source's replicaset, None if the tables do not have it."""
     return writer.state.replicasets.get(identity_of(directory, listing, None))
 
 
 def read_snapshot(
     writer: BatchWriter, follower: Follower, source: str, snapshot: LogFile, healing: Healing, name: str
 ) -> int:
-    """Do the batch in which a snapshot replaces what is known, and return the rows read."""
+    """Process a snapshot as a healing batch, and return the number of rows read."""
     begin = entry_at(source, snapshot)
     end = entry_at(source, snapshot, follower.directory(source).ends.of(snapshot, closed=True).position)
     segments = segments_between(follower, {healing.uuid: begin}, {healing.uuid: end})
@@ -97,18 +96,18 @@ def read_snapshot(
     return rows
 
 
-def logged_behind(
+def hashes_after(
     directory: Directory, listing: Listing, snapshot: LogFile, ids: Mapping[int, int]
 ) -> pa.Table:
-    """Return the rows of a source's logs behind a snapshot, as `KNOWN`.
+    """Return `LSN_HASHES` of the rows in a source's logs after a snapshot.
 
     Parameters
     ----------
     directory, listing
-        Of the source.
+        The source's directory and its files.
     snapshot : LogFile
     ids : mapping of int to int
-        The source's replica ids that have another number in its replicaset.
+        The replicaset's id of each of the source's replica ids that differs from it.
 
     """
     first = newest_not_beyond(listing.logs, snapshot.vclock, local=True)
@@ -117,16 +116,16 @@ def logged_behind(
     for file in listing.logs[first or 0 :]:
         end = directory.ends.of(file, closed=False).position
         rows = reader.read_rows(
-            *directory.opened(file.name), file.header, end, wanted, directory.mode, limits=directory.limits
+            *directory.locate(file.name), file.header, end, wanted, directory.mode, limits=directory.limits
         )
         for batch in rows:
             own = [ids.get(i, i) for i in batch.column("replica_id").to_pylist()]
             columns = [pa.array(own, pa.int32()), batch.column("lsn"), row_hashes(batch)]
-            found = pa.Table.from_arrays(columns, names=KNOWN.names)
-            parts.append(found.filter(pa.array([i is not None for i in own])).cast(KNOWN))
-    return pa.concat_tables(parts) if parts else KNOWN.empty_table()
+            found = pa.Table.from_arrays(columns, names=LSN_HASHES.names)
+            parts.append(found.filter(pa.array([i is not None for i in own])).cast(LSN_HASHES))
+    return pa.concat_tables(parts) if parts else LSN_HASHES.empty_table()
 
 
-def named(gaps: Iterable[Mapping[str, Any]]) -> str:
-    """Return the texts of some rows of `_gaps`."""
+def gap_texts(gaps: Iterable[Mapping[str, Any]]) -> str:
+    """Describe rows of `_gaps`, for messages."""
     return "; ".join(str(gap_of(row)) for row in gaps)

@@ -1,9 +1,8 @@
-"""One source's files read once more, as batches of the writer: a hole is filled, a day is loaded.
+"""Reads one source's files once more, as batches of the writer, to fill a gap or to load a span of time (backfill).
 
-Idempotent: what is settled already is dropped by its vclock, whatever is read twice and in whatever order. Files are
-read whole, so a stretch of time takes those files that may hold rows of it, and no transaction is cut. A replicaset
-that the tables do not know yet is read from its start: a day without the days before it is the state of no server.
-Not here: who may write (`pipeline.requests.service`), the stream.
+Rows that are settled already are dropped by the low watermarks, so files may be read twice and in any order. Files are
+read whole, so a span of time selects the files that may contain its rows, and divides no transaction. A replicaset that
+the tables do not have yet is read from its start: a day without the days before it is not the state of any server.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from pipeline.source_options import stream_options
 from schemas.errors import ConfigurationError, SourceError
 from sources.xlog.directory.directory import Directory
 from sources.xlog.directory.listing import LogFile
-from sources.xlog.directory.offset import Entry, to_text
+from sources.xlog.directory.offset import OffsetEntry, to_text
 from sources.xlog.options import parse_options
 from sources.xlog.reader import reader
 from sources.xlog.stream.batch import segments_between
@@ -27,26 +26,24 @@ from sources.xlog.stream.failover import entry_at
 from sources.xlog.stream.follow import Follower
 
 Watch = Callable[[int, int, int], None]
-"""Told of each step: bytes read so far, bytes in all, rows of the step."""
+"""Called after each batch with the bytes read so far, the bytes in total, and the rows of the batch."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """Which part of a log is wanted; None leaves a side open. Moments are aware."""
+    """A span of time of a log; None leaves a side open. Times have a time zone."""
 
     since: datetime | None = None
     until: datetime | None = None
 
     def __post_init__(self) -> None:
         if self.since is not None and self.until is not None and self.since >= self.until:
-            raise ConfigurationError(
-                "the stretch of time ends before it begins", advice="see --from and --to"
-            )
+            raise ConfigurationError("the span of time ends before it begins", advice="see --from and --to")
 
 
 def first_time(directory: Directory, file: LogFile) -> datetime | None:
-    """Return the time of a log's first row; None where it has none."""
-    fs, path = directory.opened(file.name)
+    """Return the time of a log's first row that has one; None if none has."""
+    fs, path = directory.locate(file.name)
     for batch in reader.read_rows(fs, path, limits=directory.limits):
         stamps = [stamp for stamp in batch["timestamp"].to_pylist() if stamp is not None]
         if stamps:
@@ -55,13 +52,13 @@ def first_time(directory: Directory, file: LogFile) -> datetime | None:
     return None
 
 
-def within(files: list[tuple[LogFile, datetime | None]], span: Span) -> tuple[int, int]:
-    """Return the slice of consecutive logs that may hold rows of a span.
+def logs_within(files: list[tuple[LogFile, datetime | None]], span: Span) -> tuple[int, int]:
+    """Return the slice (begin, end) of consecutive logs that may contain rows of a span.
 
     Parameters
     ----------
     files : list of (LogFile, datetime or None)
-        In the order of the log, with the time of the first row.
+        In log order, each with the time of its first row.
 
     """
     first, last = 0, len(files)
@@ -75,26 +72,28 @@ def within(files: list[tuple[LogFile, datetime | None]], span: Span) -> tuple[in
     return first, max(first, last)
 
 
-def refill(config: Config, writer: BatchWriter, source: str, span: Span, watch: Watch, cores: int = 1) -> int:
-    """Read a source's files through the writer, and return the rows read.
+def read_source_again(
+    config: Config, writer: BatchWriter, source: str, span: Span, watch: Watch, cores: int = 1
+) -> int:
+    """Process a source's files in batches, and return the number of rows read.
 
     Parameters
     ----------
     writer : BatchWriter
-        The caller holds its `between`.
+        The caller has acquired its lock `between`.
     source : str
-        Name in the configuration.
+        The source's name in the configuration.
     span : Span
     watch : callable
     cores : int
-        So many tasks read at a time.
+        The number of tasks that read at a time.
 
     Raises
     ------
     ConfigurationError
         There is no such source.
     SourceError
-        It holds no log to read.
+        The source has no log to read.
 
     """
     follower = follower_of(config, writer, source, cores)
@@ -109,7 +108,7 @@ def refill(config: Config, writer: BatchWriter, source: str, span: Span, watch: 
 
 
 def follower_of(config: Config, writer: BatchWriter, source: str, cores: int = 1) -> Follower:
-    """Return the follower of one source alone.
+    """Return a follower of one source alone.
 
     Raises
     ------
@@ -121,21 +120,23 @@ def follower_of(config: Config, writer: BatchWriter, source: str, cores: int = 1
     if not own:
         names = ", ".join(one.name for one in config.sources)
         raise ConfigurationError(f"{source!r} is not a source; there are {names}", advice="see --source")
-    # Files that are read again end batches anywhere: their rows were cut when they were read first.
+    # Batches need not end at points: the rows' first batches did.
     alone = config.model_copy(update={"sources": own, "instants": None})
     return Follower(parse_options(stream_options(alone, writer.state, cores)))
 
 
-def _bounds(follower: Follower, source: str, uuid: str, entry: Entry, span: Span) -> tuple[Entry, Entry]:
+def _bounds(
+    follower: Follower, source: str, uuid: str, entry: OffsetEntry, span: Span
+) -> tuple[OffsetEntry, OffsetEntry]:
     """Return where to begin and to end: as the span says, but not behind what is settled."""
     directory = follower.directory(source)
     logs = directory.listing().logs
     timed = [(file, first_time(directory, file)) for file in logs] if span != Span() else []
-    first, last = within(timed, span) if timed else (0, len(logs))
+    first, last = logs_within(timed, span) if timed else (0, len(logs))
     start = entry
     if not entry.is_snapshot:
         settled = next((i for i, file in enumerate(logs) if file.name == entry.file), 0)
-        if last <= settled and last < len(logs):  # all of it is settled
+        if last <= settled and last < len(logs):  # the whole span is before `entry`
             return entry, entry
         start = entry_at(source, logs[first]) if first > settled else entry
     end = follower.latest({uuid: start})[uuid]
@@ -147,15 +148,16 @@ def _bounds(follower: Follower, source: str, uuid: str, entry: Entry, span: Span
 def _steps(
     writer: BatchWriter,
     follower: Follower,
-    wanted: tuple[str, Entry, Entry],
+    wanted: tuple[str, OffsetEntry, OffsetEntry],
     watch: Watch,
-    budget: int,
+    limit_bytes: int,
 ) -> Iterator[int]:
+    """Process the logs of a replicaset from one entry to another in batches, and yield the rows of each batch."""
     uuid, start, end = wanted
     whole = sum(s.end - s.begin for s in segments_between(follower, {uuid: start}, {uuid: end}))
     done, number = 0, 0
     while start != end:
-        step = follower.latest({uuid: start}, budget)[uuid]
+        step = follower.latest({uuid: start}, limit_bytes)[uuid]
         step = end if step.file >= end.file and not step.is_snapshot else step
         segments = segments_between(follower, {uuid: start}, {uuid: step})
         texts = (to_text({uuid: start}), to_text({uuid: step}))

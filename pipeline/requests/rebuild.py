@@ -1,8 +1,7 @@
-"""A space's table under another policy: the versions of all contended keys are chosen between once more.
+"""Rebuilds a space's table under another policy: chooses again between the versions of all contended keys.
 
-A row is a function of its versions, and those are all stored: the table's row and `_versions`. So nothing is read from
-logs, and what another policy had set aside comes back. The table changes in one commit.
-Not here: a table whose columns or primary key change; who may write (`pipeline.requests.service`).
+A row depends only on its key's versions, and these are all stored: in the table and in `_versions`. So no log is read,
+and versions that lost under the old policy can win. The table changes in one commit.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from pipeline.plan.policy_fields import closest_fields, unknown_fields
 from pipeline.plan.tables import current_table_plan
 from pipeline.reduce.base import BaseRequest
 from pipeline.resolve.resolve import resolve_again
-from pipeline.resolve.resolve_plan import plan_of, table_policy
+from pipeline.resolve.resolve_plan import build_resolve_plan, table_policy
 from pipeline.state import State, TableWriters
 from pipeline.write.lookup import BaseFiles, FileCache, find_versions
-from pipeline.write.prepare import Prepared, commit_write, mask_again, prepare_table
+from pipeline.write.prepare import Prepared, commit_write, prepare_table, rewrite_masked
 from pipeline.write.tables import TableChanges, write_exact, write_masked
 from schemas.errors import UnsupportedError
 from udfs.keys.grouping import group
@@ -36,35 +35,25 @@ from warehouse.commits import OpenTables, TableFile
 from warehouse.data_files import opened
 
 EXAMPLES = 10
+"""The maximum number of examples of changed keys."""
 KEYS_AT_ONCE = 200_000
-"""So many keys are chosen between at a time: their versions are in memory."""
+"""The number of keys that are resolved at a time; their versions are in memory."""
 
 Example = tuple[bytes, bytes | None, bytes | None]
 
 
 @dataclass
 class Rebuild:
-    """What another policy changes in a table.
-
-    Parameters
-    ----------
-    encoding : TableEncoding
-    results : list of BucketResult
-    changed : int
-        How many keys change.
-    examples : list of (bytes, bytes or None, bytes or None)
-        Some of them, with their tuples before and after; None for no row.
-
-    """
+    """The changes of a table by another policy; fields as in `BucketResult` and `ResolvedAgain`."""
 
     encoding: TableEncoding
     results: list[BucketResult] = field(default_factory=list)
-    changed: int = 0
+    changed_keys: int = 0
     examples: list[Example] = field(default_factory=list)
 
 
-def rebuild_of(tables: OpenTables, state: State, config: Config, space: str, policy: Policy) -> Rebuild:
-    """Return what a policy makes of a space's versions; nothing is written.
+def plan_rebuild(tables: OpenTables, state: State, config: Config, space: str, policy: Policy) -> Rebuild:
+    """Return the changes of a space's table by a policy; writes no table.
 
     Parameters
     ----------
@@ -72,7 +61,7 @@ def rebuild_of(tables: OpenTables, state: State, config: Config, space: str, pol
     state : State
     config : Config
     space : str
-        Tarantool's name.
+        The space's name in Tarantool.
     policy : Policy
 
     Raises
@@ -97,7 +86,7 @@ def rebuild_of(tables: OpenTables, state: State, config: Config, space: str, pol
         )
     encoding = encoding_of(found)
     chosen = table_policy(found, policy, config.priority(policy))
-    plan = plan_of(state, state.epoch + 1, (chosen,), (True,))
+    plan = build_resolve_plan(state, state.epoch + 1, (chosen,), (True,))
     files = BaseFiles(
         tables.place,
         {0: (encoding.exact, tables.files(encoding.exact))},
@@ -111,13 +100,13 @@ def rebuild_of(tables: OpenTables, state: State, config: Config, space: str, pol
         again = resolve_again(versions.entries, plan, EXAMPLES - len(rebuild.examples))
         lost = KEY_ERRORS.empty_table()
         rebuild.results.append(encode_result(again.resolved, lost, versions.files, (encoding,), plan))
-        rebuild.changed += again.changed
+        rebuild.changed_keys += again.changed_keys
         rebuild.examples += again.examples
     return rebuild
 
 
 def _contended_keys(tables: OpenTables, table: str) -> Iterator[pa.Array]:
-    """Yield the keys of a table that have other versions than the row."""
+    """Yield the keys with versions in `_versions`, `KEYS_AT_ONCE` at a time."""
     parts: list[pa.Array] = []
     for file in tables.files("_versions"):
         with opened(tables.place, "_versions", file.path) as parquet:
@@ -131,7 +120,7 @@ def _contended_keys(tables: OpenTables, table: str) -> Iterator[pa.Array]:
 
 
 def write_rebuild(tables: OpenTables, state: State, rebuild: Rebuild, name: str) -> State:
-    """Write it, in one commit of the table, and return the state after it.
+    """Write a rebuild, with one commit per table, commit an epoch, and return the state after it.
 
     Parameters
     ----------
@@ -139,10 +128,10 @@ def write_rebuild(tables: OpenTables, state: State, rebuild: Rebuild, name: str)
     state : State
     rebuild : Rebuild
     name : str
-        Of the work, in `_epochs`.
+        The query id of the epoch in `_epochs`.
 
     """
-    if not rebuild.changed:
+    if not rebuild.changed_keys:
         return state
     encoding, results = rebuild.encoding, rebuild.results
     versions = _write_tables(tables, encoding, results)
@@ -168,7 +157,7 @@ def _write_tables(tables: OpenTables, encoding: TableEncoding, results: list[Buc
     changes = TableChanges(
         encoding,
         pa.concat_tables(rows, promote_options="default") if rows else None,
-        _removed(results),
+        _removed_rows(results),
         pa.concat_arrays(keys) if keys else None,
         prepared.changes[encoding.exact],
     )
@@ -177,11 +166,11 @@ def _write_tables(tables: OpenTables, encoding: TableEncoding, results: list[Buc
         if write is not None:
             commit_write(tables, write)
     if encoding.name in prepared.masked:
-        mask_again(tables, encoding)
+        rewrite_masked(tables, encoding)
     return {name: tables.version(name) for name in (encoding.exact, encoding.name)}
 
 
-def _removed(results: list[BucketResult]) -> dict[TableFile, NDArray[np.int64]]:
+def _removed_rows(results: list[BucketResult]) -> dict[TableFile, NDArray[np.int64]]:
     found: dict[TableFile, list[NDArray[np.int64]]] = {}
     for one in results:
         for ref, rows in one.removed.items():

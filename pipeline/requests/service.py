@@ -1,7 +1,7 @@
-"""What the writer does between two batches because somebody asked: backfill, snapshot, healing, rebuild, maintenance.
+"""Serves requests between two batches: backfill, snapshot, healing, rebuild, maintenance.
 
-The holder of the writer's lock serves the requests: the stream, or where none runs the command itself. A request that
-fails is answered with its reason; what it had written is rolled back, and the stream continues.
+The holder of the writer's lock serves them: the stream, or, if none runs, the command itself. A failed request is
+answered with the reason, its writes are rolled back, and the stream continues.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from pipeline.requests.arguments import (
     MaintenanceArguments,
     RebuildArguments,
     SnapshotArguments,
-    arguments_of,
+    parse_arguments,
 )
 from pipeline.requests.heal import heal
-from pipeline.requests.read_again import Span, Watch, refill
-from pipeline.requests.rebuild import rebuild_of, write_rebuild
-from pipeline.requests.take_again import left_out, missing_names, retake
-from pipeline.retention.cleaning import Cleaning, clean, clean_epochs, cleaning_of
-from pipeline.retention.sources import SourceProgress, source_facts
+from pipeline.requests.read_again import Span, Watch, read_source_again
+from pipeline.requests.rebuild import plan_rebuild, write_rebuild
+from pipeline.requests.take_again import newly_included_spaces, read_spaces_again
+from pipeline.retention.cleaning import Cleaning, clean, clean_epochs, plan_cleaning
+from pipeline.retention.sources import SourceProgress, source_progress
 from schemas.errors import AggregatorError
 from schemas.states import RequestKind, RequestState
 from warehouse import epochs, maintenance, requests
@@ -43,11 +43,12 @@ from warehouse.warehouse import Warehouse
 
 log = logging.getLogger(__name__)
 
-GLANCE_SECONDS = 5.0
+CHECK_SECONDS = 5.0
+"""The minimum time between two checks of `serve_if_due`."""
 
 
-def _silent(_done: int, _whole: int, _rows: int) -> None:
-    """Show nothing."""
+def _ignore_progress(_done: int, _whole: int, _rows: int) -> None:
+    """Do nothing (the default for `watch`)."""
 
 
 class Service:
@@ -59,9 +60,9 @@ class Service:
     warehouse : Warehouse
     config : Config
     writer : BatchWriter
-        Its state is continued from, and advanced.
+        Processes the batches; its state advances.
     watch : callable, optional
-        Called with how far a backfill is.
+        Called with the progress of a backfill.
 
     """
 
@@ -71,12 +72,12 @@ class Service:
         warehouse: Warehouse,
         config: Config,
         writer: BatchWriter,
-        watch: Watch = _silent,
+        watch: Watch = _ignore_progress,
     ) -> None:
         self._warehouse, self._config = warehouse, config
         self._writer, self._watch = writer, watch
         self._cores = spark.sparkContext.defaultParallelism
-        self._seen, self._looked = -1, 0.0
+        self._seen, self._checked = -1, 0.0
         self._kinds: dict[str, Callable[[Request, Any], str]] = {
             RequestKind.BACKFILL: self._backfill,
             RequestKind.HEAL: self._heal,
@@ -86,16 +87,16 @@ class Service:
             RequestKind.MAINTENANCE: self._maintenance,
         }
 
-    def glance(self) -> int:
-        """Do the same, but look at the table only every few seconds."""
+    def serve_if_due(self) -> int:
+        """Call `serve` if the last such call was more than a few seconds ago."""
         now = time.monotonic()
-        if now - self._looked < GLANCE_SECONDS:
+        if now - self._checked < CHECK_SECONDS:
             return 0
-        self._looked = now
+        self._checked = now
         return self.serve()
 
     def serve(self) -> int:
-        """Do what was asked since the last time, between two batches; return how many requests were answered."""
+        """Execute the open requests between two batches; return their number."""
         version = self._warehouse.version(requests.TABLE)
         if version == self._seen:
             return 0
@@ -110,7 +111,7 @@ class Service:
 
     def _do(self, request: Request) -> None:
         try:
-            asked = arguments_of(request.kind, request.arguments)
+            asked = parse_arguments(request.kind, request.arguments)
             message = self._kinds[request.kind](request, asked)
             requests.answer(self._warehouse, request, RequestState.DONE, message)
             log.info("request %s (%s): %s", request.id, request.kind, message)
@@ -124,8 +125,9 @@ class Service:
     def _backfill(self, _request: Request, asked: BackfillArguments) -> str:
         span = Span(asked.begin, asked.end)
         names = [asked.source] if asked.source else [one.name for one in self._config.sources]
-        rows = sum(refill(self._config, self._writer, name, span, self._watch, self._cores) for name in names)
-        return f"{rows} rows read of {', '.join(names)}"
+        shared = (span, self._watch, self._cores)
+        rows = sum(read_source_again(self._config, self._writer, name, *shared) for name in names)
+        return f"{rows} rows read from {', '.join(names)}"
 
     def _heal(self, request: Request, asked: HealArguments) -> str:
         name = f"heal {request.id}"
@@ -133,13 +135,16 @@ class Service:
 
     def _snapshot(self, request: Request, asked: SnapshotArguments) -> str:
         name, spaces = f"snapshot {request.id}", list(asked.spaces)
-        return retake(self._config, self._warehouse, self._writer, spaces, asked.source, name, self._cores)
+        return read_spaces_again(
+            self._config, self._warehouse, self._writer, spaces, asked.source, name, self._cores
+        )
 
-    def take_up(self) -> None:
-        """Ask for the spaces that the configuration wants now and did not want before, and do what was asked."""
-        names = missing_names(left_out(self._config, self._writer.state))
+    def read_newly_included_spaces(self) -> None:
+        """Request a snapshot of each space that the configuration includes now and excluded before; call `serve`."""
+        found = newly_included_spaces(self._config, self._writer.state)
+        names = sorted({name for spaces in found.values() for name in spaces})
         if names:
-            log.warning("spaces that were left out before are taken up from a snapshot: %s", ", ".join(names))
+            log.warning("spaces that were excluded before are read from a snapshot: %s", ", ".join(names))
             for name in names:
                 requests.ask(self._warehouse, "snapshot", {"spaces": [name], "source": None})
         self.serve()
@@ -147,27 +152,26 @@ class Service:
     def _rebuild(self, request: Request, asked: RebuildArguments) -> str:
         space, policy = asked.space, asked.policy
         tables, state = self._warehouse.open_tables, self._writer.state
-        rebuild = rebuild_of(tables, state, self._config, space, policy)
+        rebuild = plan_rebuild(tables, state, self._config, space, policy)
         self._writer.state = write_rebuild(tables, state, rebuild, f"rebuild {request.id}")
         self._writer.use_policy(space, policy)
-        return f"{rebuild.changed} keys of {space} changed under {policy.policy}"
+        return f"{rebuild.changed_keys} keys of {space} changed under {policy.policy}"
 
     def _conflicts(self, request: Request, asked: ConflictsArguments) -> str:
-        rows = [_decoded(row) for row in asked.rows]
+        rows = [_conflict_from_json(row) for row in asked.rows]
         state = self._writer.state
         decided = {"epoch": state.epoch + 1, "decided_at": datetime.now(UTC)}
         tables = self._warehouse.open_tables
         version = append_rows(tables, "_conflicts", [{**row, **decided} for row in rows])
         name = (f"conflicts {request.id}", 0)
         self._writer.state = commit_epoch(tables, state, {"_conflicts": version}, name)
-        return f"{len(rows)} conflicts were noted"
+        return f"{len(rows)} conflicts were added"
 
     def _maintenance(self, request: Request, asked: MaintenanceArguments) -> str:
         state, days = self._writer.state, asked.keep_days
-        # Appended to by others without the lock, or so small that it is not worth it.
-        left_out = NEVER_ROLLED_BACK
-        found = [table for table in state.versions if table not in left_out]
-        # Before anything is removed: what is forgotten by then is lost to the epochs that need it.
+        # Others append to these tables without the lock, or they are too small to need maintenance.
+        found = [table for table in state.versions if table not in NEVER_ROLLED_BACK]
+        # This comes first: Delta must not forget files that kept epochs need.
         longer = {table for table in found if maintenance.keep(self._warehouse, table, days)}
         tables = self._warehouse.open_tables
         joined = {table: compact(tables, table) for table in found}
@@ -185,24 +189,24 @@ class Service:
         for table in found:
             maintenance.vacuum(self._warehouse, table, 24.0 * days)
         some = sum(1 for files in joined.values() if files)
-        told = [f"{sum(joined.values())} files of {some} tables were joined"]
-        told += [f"{count} were removed" for count in cleaning.counts()]
-        return "; ".join([*told, *cleaning.held])
+        report = [f"{sum(joined.values())} files of {some} tables were joined"]
+        report += [f"{count} were removed" for count in cleaning.counts()]
+        return "; ".join([*report, *cleaning.held])
 
     def _cleaning(self, asked: MaintenanceArguments) -> Cleaning:
         writer, sources = self._writer, SourceProgress()
         if asked.retention.asks_sources:
-            sources = source_facts(writer.follower, writer.state, asked.sources)
+            sources = source_progress(writer.follower, writer.state, asked.sources)
         tables = self._warehouse.open_tables
-        return cleaning_of(tables, writer.state, writer.config, asked.retention, sources, asked.keep_days)
+        return plan_cleaning(tables, writer.state, writer.config, asked.retention, sources, asked.keep_days)
 
 
 _BINARY = ("key", "winner_tuple", "loser_tuple")
 _TIMES = ("winner_timestamp", "loser_timestamp")
 
 
-def encoded(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row of `_conflicts` as JSON can hold it."""
+def conflict_to_json(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of `_conflicts` with only JSON's types: binary values in base64, times in ISO format."""
     found = dict(row)
     for name in _BINARY:
         if found.get(name) is not None:
@@ -213,7 +217,7 @@ def encoded(row: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _decoded(row: Mapping[str, Any]) -> dict[str, Any]:
+def _conflict_from_json(row: Mapping[str, Any]) -> dict[str, Any]:
     found = dict(row)
     for name in _BINARY:
         if found.get(name) is not None:

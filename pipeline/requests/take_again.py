@@ -1,10 +1,9 @@
-"""Some spaces read again from a snapshot, while all others, and the stream, continue as they are.
+"""Reads single spaces again from a snapshot, while all other spaces and the stream continue.
 
-A space whose earlier rows are missing is taken up so: one that was left out (`spaces.include`), one that was refused
-and can be followed now, one whose definition is in no file that was read. The newest snapshot that the tables have
-come to says what the space held; the rows since are applied once more from `_changelog`
-(`pipeline.requests.generation`). Not here: a whole replicaset (`pipeline.requests.heal`), who may write
-(`pipeline.requests.service`).
+This is for a space whose earlier rows are missing: one that `spaces.include` left out before, one that was refused
+and can be followed now, or one whose definition is in no file that was read. The newest snapshot that the tables have
+reached gives the space's rows; later rows are reapplied from `_changelog` (`pipeline.requests.generation`).
+`pipeline.requests.heal` does this for a whole replicaset.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from pipeline.batch import BatchWriter
 from pipeline.plan.history import WAS_LEFT_OUT, Refusal
 from pipeline.plan.router import build_router
 from pipeline.plan.tables import check_space
-from pipeline.requests.generation import healing_of
-from pipeline.requests.heal import known_replicaset, logged_behind, named, read_snapshot
+from pipeline.requests.generation import plan_healing
+from pipeline.requests.heal import gap_texts, hashes_after, known_replicaset, read_snapshot
 from pipeline.requests.read_again import follower_of
 from pipeline.state import ReplicasetState, State
 from schemas.errors import SourceError, TupleError
@@ -37,7 +36,7 @@ CONTROL = frozenset(int(space) for space in (SystemSpace.SPACE, SystemSpace.INDE
 """System spaces that are read with a space."""
 
 
-def retake(
+def read_spaces_again(
     config: Config,
     warehouse: Warehouse,
     writer: BatchWriter,
@@ -53,37 +52,37 @@ def retake(
     Parameters
     ----------
     writer : BatchWriter
-        The caller holds its `between`.
+        The caller has acquired its lock `between`.
     spaces : sequence of str
         Names of spaces in Tarantool.
     source : str or None
-        Name in the configuration; by default one source of each replicaset that has such a space.
+        The source's name in the configuration; by default one source of each replicaset with such a space.
     name : str
-        Of the batches, in `_epochs`.
+        The query id of the batches in `_epochs`, without the replicaset's number.
     cores : int
-        So many tasks read at a time.
+        The number of tasks that read at a time.
 
     Raises
     ------
     ConfigurationError
         There is no such source.
     SourceError
-        No snapshot has one of the spaces, or the tables have not come to it.
+        No snapshot has one of the spaces, or the tables have not reached it.
     UnsupportedError
-        The snapshot cannot be taken, with the reason.
+        The snapshot cannot be used.
 
     """
     sources = [source] if source is not None else _sources(config, writer.state)
-    found, reasons = _look(config, writer, spaces, sources, cores)
+    found, reasons = _find_snapshots(config, writer, spaces, sources, cores)
     missing = [space for space in spaces if not any(space in one.ids.values() for one in found)]
     if missing:
         raise _none_has(missing, found, reasons)
-    told = [_read(warehouse, writer, one, f"{name} {one.known.id}") for one in found]
+    texts = [_read_spaces(warehouse, writer, one, f"{name} {one.known.id}") for one in found]
     for one in found:
         lacking = [space for space in spaces if space not in one.ids.values()]
         if lacking:
-            told.append(f"{one.source}: {one.snapshot.name} has no space {', '.join(lacking)}")
-    return "; ".join([*told, *(_not_read(reason) for reason in reasons)])
+            texts.append(f"{one.source}: {one.snapshot.name} has no space {', '.join(lacking)}")
+    return "; ".join([*texts, *(_not_read(reason) for reason in reasons)])
 
 
 @dataclass(frozen=True)
@@ -112,12 +111,12 @@ class SpacesInSnapshot:
 
 
 def _sources(config: Config, state: State) -> list[str]:
-    """Return the sources, those first that were read last."""
+    """Return the names of the sources; those that the stream reads now come first."""
     leaders = {one.last_source for one in state.replicasets.values()}
     return sorted((one.name for one in config.sources), key=lambda name: name not in leaders)
 
 
-def _look(
+def _find_snapshots(
     config: Config, writer: BatchWriter, spaces: Sequence[str], sources: Sequence[str], cores: int
 ) -> tuple[list[SpacesInSnapshot], list[SourceError]]:
     """Return for each replicaset the source whose snapshot has most of the spaces, and why others are not read."""
@@ -136,7 +135,7 @@ def _look(
             best = len(found[known.uuid].ids) if known.uuid in found else 0
             if best == len(set(spaces)):
                 continue
-            snapshot = snapshot_within(directory, listing, known, source)
+            snapshot = newest_usable_snapshot(directory, listing, known, source)
             ids = space_ids(directory, snapshot, spaces)
             if not ids:
                 raise _has_none(spaces, source, snapshot)
@@ -176,67 +175,69 @@ def _not_read(reason: SourceError) -> str:
     return f"{reason.fields.get('source')}: not read: {reason.reason}" + (f" ({file})" if file else "")
 
 
-def _read(warehouse: Warehouse, writer: BatchWriter, found: SpacesInSnapshot, name: str) -> str:
+def _read_spaces(warehouse: Warehouse, writer: BatchWriter, found: SpacesInSnapshot, name: str) -> str:
     """Read the spaces of one source, and return what was done."""
     source, follower, snapshot, ids = found.source, found.follower, found.snapshot, found.ids
     directory, known = follower.directory(source), writer.state.replicasets[found.known.uuid]
     follower.options = replace(follower.options, spaces=CONTROL | ids.keys())
-    healing = healing_of(
+    healing = plan_healing(
         *(warehouse.open_tables, known, source, shared(snapshot.vclock)),
-        lambda: logged_behind(directory, found.listing, snapshot, known.id_translations.get(source, {})),
+        lambda: hashes_after(directory, found.listing, snapshot, known.id_translations.get(source, {})),
         frozenset(ids),
     )
     rows = read_snapshot(writer, follower, source, snapshot, healing, name)
     message = f"{source}: {', '.join(sorted(ids.values()))} read from {snapshot.name}: {rows} rows, "
-    message += f"{sum(healing.counts.values())} rows done again behind it"
+    message += f"and {sum(healing.counts.values())} later rows applied again"
     now = writer.state.replicasets[known.uuid].refused
     for space_id in ids.keys() & now.keys():
         message += f"; {ids[space_id]} is refused: {now[space_id]}"
-    if healing.left:
-        message += f"; its replicaset still diverges, see --heal: {named(healing.left)}"
+    if healing.left_open:
+        message += f"; its replicaset still diverges, see --heal: {gap_texts(healing.left_open)}"
     return message
 
 
-def snapshot_within(directory: Directory, listing: Listing, known: ReplicasetState, source: str) -> LogFile:
-    """Return the newest complete snapshot that the tables have come to.
+def newest_usable_snapshot(
+    directory: Directory, listing: Listing, known: ReplicasetState, source: str
+) -> LogFile:
+    """Return the newest complete snapshot that the tables have reached.
 
     Raises
     ------
     SourceError
-        There is none.
+        There is no such snapshot.
 
     """
     ids = known.id_translations.get(source, {})
-    for file in reversed(directory.complete(listing.snapshots)):
+    for file in reversed(directory.complete_snapshots(listing.snapshots)):
         vclock = {ids.get(i, i): lsn for i, lsn in shared(file.vclock).items()}
         if not_beyond(vclock, known.settled):
             return file
     raise SourceError(
-        f"there is no complete snapshot that the tables, at {dict(known.settled)}, have come to",
+        f"there is no complete snapshot that the tables, at {dict(known.settled)}, have reached",
         source=source,
-        advice="let the stream come to the newest one, or take one: box.snapshot(); then ask again",
+        advice="wait until the stream has reached the newest one, or take one: box.snapshot(); then ask again",
     )
 
 
 def space_ids(directory: Directory, snapshot: LogFile, spaces: Sequence[str]) -> dict[int, str]:
-    """Return the ids of some spaces in a snapshot, with their names."""
+    """Return the names of those spaces that a snapshot has, by space id."""
     found = {}
     wanted = Selection(spaces=frozenset({int(SystemSpace.SPACE)}))
     for batch in reader.read_rows(
-        *directory.opened(snapshot.name), selection=wanted, limits=directory.limits
+        *directory.locate(snapshot.name), selection=wanted, limits=directory.limits
     ):
         for packed in batch.column("tuple").to_pylist():
             try:
                 space = space_of(fields_of(packed, "a row of _space"), None)
             except TupleError:
-                continue  # no server writes such a row; a space of its name is not found
+                continue  # malformed; no server writes such a row
             if space.name in spaces:
                 found[space.id] = space.name
     return found
 
 
-def left_out(config: Config, state: State) -> dict[str, list[str]]:
-    """Return the spaces that the configuration wants now and did not want before, by replicaset uuid."""
+def newly_included_spaces(config: Config, state: State) -> dict[str, list[str]]:
+    """Return the spaces that the configuration includes now and excluded before, by replicaset uuid."""
     route = build_router(config.spaces, check_space)
     found: dict[str, list[str]] = {}
     for uuid, one in state.replicasets.items():
@@ -249,8 +250,3 @@ def left_out(config: Config, state: State) -> dict[str, list[str]]:
             if table is not None and not isinstance(table, Refusal):
                 found.setdefault(uuid, []).append(space.name)
     return found
-
-
-def missing_names(found: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the names of `left_out`, each once."""
-    return sorted({name for names in found.values() for name in names})

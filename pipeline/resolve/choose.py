@@ -1,9 +1,8 @@
-"""before_replace over the versions of contended keys: which version stands, or what tuple a policy makes of them.
+"""before_replace over the versions of contended keys: which version wins, or what tuple a policy makes of them.
 
 Pure, for all tables at once. The policy of each table ranks its versions; of equal ranks the later version wins by
 the configured sequence, else by its time, then by the uuids of replicaset and instance and the lsn. So the result
-depends on the versions alone, in whatever order they came. A policy that makes tuples is called for contended keys
-only.
+does not depend on the order in which the versions came. A policy that makes tuples is called for contended keys only.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from udfs.keys.sequence import ranks_of, sequence_bytes
 from udfs.versions.kernels.lives import DELETED, NO_TIME, PRESENT, UNFIT
 
 BY_RANK, BY_SEQUENCE, BY_TIME, BY_UUID, BY_RESULT = range(5)
-"""What a version lost by."""
+"""The comparison by which a version lost; the first three are indices in the result of `_comparison_keys`."""
 
 NOBODY, MADE = -1, -2
-"""Instead of the number of a version: no version stands; the tuple that the policy made stands."""
+"""In place of the index of a winning version: no version wins; the tuple that the policy made is the table's row."""
 
 Int64s = NDArray[np.int64]
 Int32s = NDArray[np.int32]
@@ -35,22 +34,22 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class KeyVersions:
-    """Versions of keys: at most one a (key, replicaset).
+    """Versions of keys: at most one per (key, replicaset).
 
     Parameters
     ----------
     keys : int32[n]
         Number of each version's key.
     tables : int32[n]
-        Number of its table.
+        Number of each version's table.
     replicasets : int32[n]
     states : int8[n]
-        `pipeline.reduce.versions`; a merged row is no version and takes no part.
+        As in `pipeline.reduce.versions`; a `MERGED` row is not a version and takes no part.
     tuples : pyarrow.BinaryArray
     global_ids, lsns : int64[n]
-        -1 where unknown.
+        -1 if unknown.
     times, created : int64[n]
-        Microseconds since 1970, `NO_TIME` where unknown.
+        Microseconds since 1970, `NO_TIME` if unknown.
 
     """
 
@@ -67,20 +66,20 @@ class KeyVersions:
 
 @dataclass(frozen=True)
 class Choices:
-    """What was chosen.
+    """The results of before_replace; n is the number of versions.
 
     Parameters
     ----------
     winners : int64[keys]
-        The version that wins each key, `NOBODY` or `MADE`.
+        For each key, the index of the winning version, or `NOBODY` or `MADE`.
     last : int64[keys]
-        The version that is last in the order, `NOBODY` if none takes part.
+        For each key, the index of the version that is last in the order, `NOBODY` if none takes part.
     is_decision : bool[keys]
         Whether versions of several replicasets took part.
     lost_by : int8[n]
-        What each version lost by.
+        The comparison by which each version lost.
     made : dict of int to Outcome
-        By key: what the policy made, or why it made nothing.
+        By key: the tuple that the policy made, or why it made none.
 
     """
 
@@ -92,13 +91,13 @@ class Choices:
 
 
 def choose(versions: KeyVersions, count: int, plan: ResolvePlan) -> Choices:
-    """Choose what stands under each key.
+    """Choose the winner of each key.
 
     Parameters
     ----------
     versions : KeyVersions
     count : int
-        How many keys there are.
+        The number of keys.
     plan : ResolvePlan
 
     """
@@ -114,17 +113,17 @@ def choose(versions: KeyVersions, count: int, plan: ResolvePlan) -> Choices:
     contended = np.flatnonzero(takes_part & is_decision[versions.keys])
     if not len(contended):
         return Choices(last, last, is_decision, lost_by)
-    places = _places(versions, contended, plan)
-    order = np.lexsort([*reversed(places), versions.keys[contended].astype(np.int64)])
+    columns = _comparison_keys(versions, contended, plan)
+    order = np.lexsort([*reversed(columns), versions.keys[contended].astype(np.int64)])
     ordered = contended[order]
     keys = versions.keys[ordered]
     is_last = np.append(keys[1:] != keys[:-1], True)
     last[keys[is_last]] = ordered[is_last]
-    _set_lost_by(lost_by, contended, places, versions, last)
+    _set_lost_by(lost_by, contended, columns, versions, last)
     winners = last.copy()
     makes = np.array([table.policy.make is not None for table in plan.tables], np.bool_)
-    asked = ordered[makes[versions.tables[ordered]]]
-    made = _policy_outcomes(versions, asked, plan) if len(asked) else {}
+    of_makers = ordered[makes[versions.tables[ordered]]]
+    made = _policy_outcomes(versions, of_makers, plan) if len(of_makers) else {}
     for key, outcome in made.items():
         winners[key] = MADE if outcome.tuple is not None else NOBODY
         if outcome.winner is not None:
@@ -134,8 +133,8 @@ def choose(versions: KeyVersions, count: int, plan: ResolvePlan) -> Choices:
     return Choices(winners, last, is_decision, lost_by, made)
 
 
-def _places(versions: KeyVersions, rows: NDArray[np.intp], plan: ResolvePlan) -> list[Int64s]:
-    """Return the order of versions, as numbers from the first to the last thing that is compared."""
+def _comparison_keys(versions: KeyVersions, rows: NDArray[np.intp], plan: ResolvePlan) -> list[Int64s]:
+    """Return the numbers by which versions are compared, one array per comparison, the most important first."""
     count = len(rows)
     ranks, sequences = np.zeros(count, np.int64), np.zeros(count, np.int64)
     times = versions.times[rows].copy()
@@ -146,13 +145,13 @@ def _places(versions: KeyVersions, rows: NDArray[np.intp], plan: ResolvePlan) ->
         tuples = versions.tuples.take(pa.array(found))
         formats = table.format_of(versions.replicasets[found])
         if table.policy.rank is not None:
-            columns = Versions(
+            ranked = Versions(
                 tuples, formats, versions.replicasets[found], plan.replicasets, versions.created[found]
             )
-            ranks[own] = table.policy.rank(columns, table.options, table.formats)
+            ranks[own] = table.policy.rank(ranked, table.options, table.formats)
         if table.options.sequence:
-            places = table.formats.places(table.options.sequence)
-            sequences[own] = ranks_of(sequence_bytes(tuples, formats, places))
+            fields = table.formats.field_numbers(table.options.sequence)
+            sequences[own] = ranks_of(sequence_bytes(tuples, formats, fields))
             times[own] = NO_TIME
     return [
         ranks,
@@ -165,9 +164,8 @@ def _places(versions: KeyVersions, rows: NDArray[np.intp], plan: ResolvePlan) ->
 
 
 def _text_ranks(texts: object) -> Int64s:
-    """Return the rank of each text, behind them that of no text, which is the lowest."""
-    distinct, ranks = np.unique(np.array(texts, object).astype(str), return_inverse=True)
-    del distinct
+    """Return the rank of each text from 1 on; the last element is 0, the rank of a missing text."""
+    _, ranks = np.unique(np.array(texts, object).astype(str), return_inverse=True)
     found: Int64s = np.append(ranks.astype(np.int64) + 1, 0)
     return found
 
@@ -175,23 +173,26 @@ def _text_ranks(texts: object) -> Int64s:
 def _set_lost_by(
     lost_by: NDArray[np.int8],
     rows: NDArray[np.intp],
-    places: list[Int64s],
+    columns: list[Int64s],
     versions: KeyVersions,
     last: Int64s,
 ) -> None:
-    """Note the first thing in which each version differs from the last one of its key."""
+    """Set the first comparison in which each version differs from the last version of its key."""
     index = np.full(len(lost_by), -1, np.int64)
     index[rows] = np.arange(len(rows))
     best = index[last[versions.keys[rows]]]
     for number in (BY_TIME, BY_SEQUENCE, BY_RANK):
-        differs = places[number] != places[number][best]
+        differs = columns[number] != columns[number][best]
         lost_by[rows[differs]] = number
 
 
 def _policy_outcomes(
     versions: KeyVersions, ordered: NDArray[np.intp], plan: ResolvePlan
 ) -> dict[int, Outcome]:
-    """Return the policies' outcome for each key; versions come ordered by key, and `winner` numbers a version."""
+    """Return the policies' outcome for each key of some versions, which are ordered by key.
+
+    `Outcome.winner` is the index of a version.
+    """
     keys = versions.keys[ordered]
     starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
     tuples = versions.tuples.take(pa.array(ordered)).to_pylist()
@@ -201,7 +202,7 @@ def _policy_outcomes(
         rows = ordered[begin:end]
         unknown = versions.states[rows] == UNFIT
         if any(tuples[begin + i] is None for i in np.flatnonzero(unknown)):
-            # What a policy would make of a tuple that is not known, nobody can tell.
+            # A policy cannot decide without the tuple.
             found[int(keys[begin])] = Outcome()
             continue
         table = int(versions.tables[rows[0]])
@@ -210,10 +211,9 @@ def _policy_outcomes(
             for row, data in zip(rows, tuples[begin:end], strict=True)
         ]
         lists.setdefault(table, []).append((int(keys[begin]), one, rows))
-    for number, asked in lists.items():
-        table_policy = plan.tables[number]
-        outcomes = _outcomes(table_policy, [one for _, one, _ in asked])
-        for (key, _, rows), outcome in zip(asked, outcomes, strict=True):
+    for number, keyed in lists.items():
+        outcomes = _outcomes(plan.tables[number], [one for _, one, _ in keyed])
+        for (key, _, rows), outcome in zip(keyed, outcomes, strict=True):
             winner = None if outcome.winner is None else int(rows[outcome.winner])
             found[key] = outcome._replace(winner=winner)
     return found
@@ -240,7 +240,7 @@ def _time(value: np.int64) -> int | None:
 
 
 def _outcomes(table: TablePolicy, keys: list[list[Candidate]]) -> list[Outcome]:
-    """Return what a policy makes of keys; a tuple with another primary key than its versions is a fault."""
+    """Call a policy for keys, each with its versions; a made tuple with another primary key is a fault."""
     make = table.policy.make
     if make is None:
         return [Outcome() for _ in keys]

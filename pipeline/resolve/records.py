@@ -1,4 +1,4 @@
-"""What is recorded of resolved versions: rows of `_versions`, `_conflicts` and `_quarantine`. Pure."""
+"""Makes the rows of `_versions`, `_conflicts` and `_quarantine` of resolved versions. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.reduce.reduce_plan import ReducePlan
-from pipeline.reduce.versions import NAMES, time_column
+from pipeline.reduce.versions import STATE_NAMES, time_column
 from pipeline.resolve.choose import (
     BY_RANK,
     BY_RESULT,
@@ -35,8 +35,8 @@ QUARANTINE_ARROW = to_arrow_schema(QUARANTINE, timezone="UTC")
 Int64s = NDArray[np.int64]
 
 
-def spaces_of(tables: NDArray[np.int32], plan: ResolvePlan) -> pa.Array:
-    """Return the name of each row's table."""
+def table_names(tables: NDArray[np.int32], plan: ResolvePlan) -> pa.Array:
+    """Return the name of each row's table, by table number."""
     return pa.array([table.name for table in plan.tables], pa.string()).take(pa.array(tables))
 
 
@@ -46,13 +46,13 @@ def version_rows(columns: Mapping[str, pa.Array], states: NDArray[np.int8], plan
     Parameters
     ----------
     columns : mapping of str to pyarrow.Array
-        space, key, replicaset_id, tuple, global_id, lsn, timestamp, created.
+        All other columns of `_versions` than `state` and `epoch`.
     states : int8[n]
-        Of the versions; `NONE` says that there is none any more.
+        The states of the versions; `NONE` if there is none any more.
     plan : ResolvePlan
 
     """
-    names = pa.array([NAMES[state] for state in range(len(NAMES))], pa.string())
+    names = pa.array([STATE_NAMES[state] for state in range(len(STATE_NAMES))], pa.string())
     whole = {
         **columns,
         "state": names.take(pa.array(states)),
@@ -62,7 +62,7 @@ def version_rows(columns: Mapping[str, pa.Array], states: NDArray[np.int8], plan
 
 
 def quarantine_rows(columns: Mapping[str, pa.Array], epoch: int) -> pa.Table:
-    """Return rows of `_quarantine`; columns that are not given are null."""
+    """Return rows of `_quarantine`; columns that are not passed are null."""
     count = len(next(iter(columns.values())))
     whole = {**columns, "epoch": pa.repeat(pa.scalar(epoch, pa.int64()), count)}
     arrays = [whole[f.name] if f.name in whole else pa.nulls(count, f.type) for f in QUARANTINE_ARROW]
@@ -70,9 +70,9 @@ def quarantine_rows(columns: Mapping[str, pa.Array], epoch: int) -> pa.Table:
 
 
 def fault_rows(changes: pa.Table, plan: ResolvePlan) -> pa.Table:
-    """Return rows of `_quarantine`: rows of the log that could not be applied to their key.
+    """Return rows of `_quarantine` for rows of the log that could not be applied to their key.
 
-    The key's tuple is in the first of its rows alone: there may be as many rows as the log has.
+    Only the first row of a key has the key's tuple, since there may be as many rows as the log has.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def fault_rows(changes: pa.Table, plan: ResolvePlan) -> pa.Table:
     tuples = pa.concat_arrays([tuples, pa.nulls(len(order) - len(tuples), tuples.type)])
     columns = {
         "replicaset_id": own["replicaset_id"],
-        "space": spaces_of(own["table"].to_numpy(), plan),
+        "space": table_names(own["table"].to_numpy(), plan),
         "key": own["key"],
         "tuple": tuples,
         "global_id": faults.field("global_id"),
@@ -103,8 +103,8 @@ def fault_rows(changes: pa.Table, plan: ResolvePlan) -> pa.Table:
     return quarantine_rows({name: as_array(column) for name, column in columns.items()}, plan.epoch)
 
 
-def fewer_key_errors(errors: pa.Table) -> pa.Table:
-    """Return the errors of rows without a key with one row a lineage, which says how many there are.
+def key_errors_by_lineage(errors: pa.Table) -> pa.Table:
+    """Return one error per lineage, with the number of its rows without a key in `rows`.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def fewer_key_errors(errors: pa.Table) -> pa.Table:
 
 
 def key_error_rows(errors: pa.Table, plan: ReducePlan, epoch: int) -> pa.Table:
-    """Return rows of `_quarantine` for rows without a key: one a lineage, which says how many there are.
+    """Return one row of `_quarantine` per lineage with rows without a key; its reason has their number.
 
     Parameters
     ----------
@@ -146,13 +146,13 @@ def key_error_rows(errors: pa.Table, plan: ReducePlan, epoch: int) -> pa.Table:
             "lsn": row["lsn"],
             "reason": row["error"] if row["rows"] == 1 else f"{row['error']} (rows like it: {row['rows']})",
         }
-        for row in fewer_key_errors(errors).to_pylist()
+        for row in key_errors_by_lineage(errors).to_pylist()
     ]
     return pa.Table.from_pylist(rows, schema=QUARANTINE_ARROW)
 
 
 def undecided_rows(versions: KeyVersions, keys: pa.Array, choices: Choices, plan: ResolvePlan) -> pa.Table:
-    """Return rows of `_quarantine`: each version of a key that has no row by its policy.
+    """Return rows of `_quarantine` for all versions of keys for which the policy failed.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def undecided_rows(versions: KeyVersions, keys: pa.Array, choices: Choices, plan
         return QUARANTINE_ARROW.empty_table()
     columns = {
         "replicaset_id": pa.array(versions.replicasets[rows]),
-        "space": spaces_of(versions.tables[rows], plan),
+        "space": table_names(versions.tables[rows], plan),
         "key": keys.take(pa.array(rows)),
         "tuple": versions.tuples.take(pa.array(rows)),
         "global_id": _known(versions.global_ids[rows]),
@@ -184,7 +184,7 @@ def conflict_rows(
     plan: ResolvePlan,
     changed: str | None = None,
 ) -> pa.Table:
-    """Return rows of `_conflicts`: each version that lost to another replicaset's, where one of the two is new.
+    """Return rows of `_conflicts` for versions that lost to another replicaset's version, if one of the two is new.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def conflict_rows(
     is_changed : bool[n]
         Whether a version is new.
     changed : str, optional
-        Value of the column `changed`, in place of the one that names the newer version.
+        The value of the column `changed`; by default it says which of the two is new.
 
     """
     winners = choices.winners[versions.keys]
@@ -221,7 +221,7 @@ def conflict_rows(
     columns: dict[str, Any] = {
         "epoch": _constant(plan.epoch, pa.int64(), len(rows)),
         "decided_at": _constant(plan.decided_at, CONFLICTS_ARROW.field("decided_at").type, len(rows)),
-        "space": spaces_of(versions.tables[rows], plan),
+        "space": table_names(versions.tables[rows], plan),
         "key": keys.take(place),
         "policy": _texts([table.kind for table in plan.tables], versions.tables[rows]),
         "kind": _constant(ConflictKind.KEY, pa.string(), len(rows)),
@@ -245,7 +245,7 @@ def _takes_part(versions: KeyVersions, plan: ResolvePlan) -> NDArray[np.bool_]:
 def _winner_columns(
     versions: KeyVersions, choices: Choices, rows: NDArray[np.intp]
 ) -> Mapping[str, pa.Array]:
-    """Return the version that wins the key of each row; a merged one has its last writer's origin and time."""
+    """Return the columns of the winner of each version's key; a made tuple has the last version's origin and time."""
     keys = versions.keys[rows]
     winners, is_made = choices.winners[keys], choices.winners[keys] == MADE
     source = np.where(is_made, choices.last[keys], winners)
@@ -274,7 +274,7 @@ _PLACES = (BY_RANK, BY_SEQUENCE, BY_TIME, BY_UUID, BY_RESULT)
 
 
 def labels_of(table: TablePolicy) -> Sequence[str]:
-    """Return what a decision of a table is made on, by `Choices.lost_by`."""
+    """Return `_conflicts.sequence` for each value of `Choices.lost_by`: the name of the comparison that decided."""
     own = table.policy.label(table.options)
     return (own, ", ".join(table.options.sequence), "timestamp", "replicaset uuid", own)
 

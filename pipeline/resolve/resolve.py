@@ -1,8 +1,8 @@
-"""Changed versions and the versions before → rows that change in the tables, and what is recorded of them.
+"""Changed versions and the versions before → changed rows of the tables, and rows of `_versions` and `_conflicts`.
 
-Pure. A table that one replicaset writes has its version of each key as the row; in the others before_replace chooses
-between the versions of all replicasets (`pipeline.resolve.choose`). A version that is not the row is kept in
-`_versions`.
+Pure. In a table that only one replicaset writes, its version of each key is the row; in a contended table,
+before_replace chooses between the versions of all replicasets (`pipeline.resolve.choose`). A version that is not the
+row is stored in `_versions`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pipeline.resolve.records import (
     VERSIONS_ARROW,
     conflict_rows,
     fault_rows,
-    spaces_of,
+    table_names,
     undecided_rows,
     version_rows,
 )
@@ -45,28 +45,28 @@ PUTS = pa.schema(
         ("created", TIME),
     ]
 )
-"""Rows that tables get; of a tuple that a policy made, `replicaset_id` is minus that of the last writer."""
+"""New rows of tables; a tuple that a policy made has minus the id of its last writer as `replicaset_id`."""
 
 REMOVED = pa.schema([("table", pa.int32()), ("key", pa.binary()), ("file", pa.int32()), ("row", pa.int64())])
-"""Rows that tables lose: their places as `pipeline.reduce.versions.ENTRIES` has them."""
+"""Rows to remove from tables: `file` and `row` as in `pipeline.reduce.versions.ENTRIES`."""
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """What a batch changes in its tables.
+    """The changes of tables by a batch.
 
     Parameters
     ----------
     puts : pyarrow.Table
-        `PUTS`, at most one a (table, key).
+        `PUTS`, at most one per (table, key).
     removed : pyarrow.Table
         `REMOVED`.
     versions, conflicts, quarantine : pyarrow.Table
         Rows of `_versions`, `_conflicts`, `_quarantine`.
     writers : frozenset of (int, int)
-        (table, replicaset id) of all changed versions.
+        (table number, replicaset id) of all changed versions.
     unfit : frozenset of int
-        Tables with a version whose tuple is not known.
+        Numbers of the tables that have got an unfit version.
 
     """
 
@@ -80,31 +80,31 @@ class Resolved:
 
 
 def resolve(changes: pa.Table, entries: pa.Table, plan: ResolvePlan) -> Resolved:
-    """Return what a batch changes in its tables.
+    """Resolve changed versions, and return the changes of tables.
 
     Parameters
     ----------
     changes : pyarrow.Table
         `pipeline.reduce.versions.CHANGES`.
     entries : pyarrow.Table
-        `pipeline.reduce.versions.ENTRIES`; the base of a change is a row of it.
+        `pipeline.reduce.versions.ENTRIES`; `CHANGES.base` is an index in them.
     plan : ResolvePlan
 
     """
     changes, entries = changes.combine_chunks(), entries.combine_chunks()
     contended = np.array(plan.is_contended, np.bool_)
-    of_several = contended[changes["table"].to_numpy()] if changes.num_rows else np.zeros(0, np.bool_)
+    is_contended = contended[changes["table"].to_numpy()] if changes.num_rows else np.zeros(0, np.bool_)
     parts = []
-    if not of_several.all() or not changes.num_rows:
-        parts.append(_of_one(changes.filter(pa.array(~of_several)), entries, plan))
-    if of_several.any():
+    if not is_contended.all() or not changes.num_rows:
+        parts.append(_resolve_single_writer(changes.filter(pa.array(~is_contended)), entries, plan))
+    if is_contended.any():
         own = contended[entries["table"].to_numpy()] if entries.num_rows else np.zeros(0, np.bool_)
         parts.append(
-            _of_several(
-                changes.filter(pa.array(of_several)), entries.filter(pa.array(own)).combine_chunks(), plan
+            _resolve_contended(
+                changes.filter(pa.array(is_contended)), entries.filter(pa.array(own)).combine_chunks(), plan
             )
         )
-    writers, unfit = _writers(changes)
+    writers, unfit = _writers_and_unfit(changes)
     return Resolved(
         puts=pa.concat_tables([part.puts for part in parts]),
         removed=pa.concat_tables([part.removed for part in parts]),
@@ -116,7 +116,8 @@ def resolve(changes: pa.Table, entries: pa.Table, plan: ResolvePlan) -> Resolved
     )
 
 
-def _writers(changes: pa.Table) -> tuple[frozenset[tuple[int, int]], frozenset[int]]:
+def _writers_and_unfit(changes: pa.Table) -> tuple[frozenset[tuple[int, int]], frozenset[int]]:
+    """Return `Resolved.writers` and `Resolved.unfit`."""
     tables, states = changes["table"].to_numpy(), changes["state"].to_numpy()
     wrote = states != NONE
     pairs = (tables[wrote].astype(np.int64) << 32) | changes["replicaset_id"].to_numpy()[wrote]
@@ -124,8 +125,8 @@ def _writers(changes: pa.Table) -> tuple[frozenset[tuple[int, int]], frozenset[i
     return writers, frozenset(np.unique(tables[states == UNFIT]).tolist())
 
 
-def _of_one(changes: pa.Table, entries: pa.Table, plan: ResolvePlan) -> Resolved:
-    """Resolve tables that one replicaset writes: each version is the row, or there is none."""
+def _resolve_single_writer(changes: pa.Table, entries: pa.Table, plan: ResolvePlan) -> Resolved:
+    """Resolve changes of tables that one replicaset writes: a present version is the row of its key."""
     changes = changes.combine_chunks()
     states, bases = changes["state"].to_numpy(), changes["base"].to_numpy()
     has_base = bases >= 0
@@ -152,10 +153,10 @@ def _version_rows(changes: pa.Table, rows: NDArray[np.intp], plan: ResolvePlan) 
     states = own["state"].to_numpy()
     names = ("key", "replicaset_id", "global_id", "lsn", "timestamp", "created")
     columns = {name: as_array(own[name]) for name in names}
-    # A tuple that a fault left unknown must not be taken for the base of a later UPDATE.
+    # A later UPDATE must not be applied to a tuple that a fault has made unknown.
     unknown = pa.array(states == UNFIT)
     columns["tuple"] = pc.if_else(unknown, pa.scalar(None, pa.binary()), as_array(own["tuple"]))
-    columns["space"] = spaces_of(own["table"].to_numpy(), plan)
+    columns["space"] = table_names(own["table"].to_numpy(), plan)
     return version_rows(columns, states, plan)
 
 
@@ -169,11 +170,24 @@ def _flags(table: pa.Table, name: str) -> Flags:
 
 
 @dataclass(frozen=True)
-class _Contended:
-    """All versions of the keys that changed in contended tables: new ones first, then those before.
+class _ContendedVersions:
+    """All current versions of keys of contended tables: the changed ones first, then the unchanged ones.
 
-    `keys` is each version's canonical key; `is_row` says whether the table's row is the version, or the one before it;
-    `entries` are the versions before, `entry_keys` the number of each one's key.
+    Parameters
+    ----------
+    versions : KeyVersions
+    keys : pyarrow.BinaryArray
+        The canonical key of each version.
+    count : int
+        The number of keys.
+    is_changed : bool[n]
+    is_row, in_versions : bool[n]
+        Whether the table's row was this replicaset's version before the batch; whether `_versions` has it.
+    entries : pyarrow.Table
+        The versions before the batch: `pipeline.reduce.versions.ENTRIES`.
+    entry_keys : int32[entries]
+        The number of each entry's key.
+
     """
 
     versions: KeyVersions
@@ -186,10 +200,10 @@ class _Contended:
     entry_keys: NDArray[np.int32]
 
 
-def _of_several(changes: pa.Table, entries: pa.Table, plan: ResolvePlan) -> Resolved:
-    """Resolve tables that several replicasets write."""
+def _resolve_contended(changes: pa.Table, entries: pa.Table, plan: ResolvePlan) -> Resolved:
+    """Resolve changes of contended tables."""
     changes = changes.combine_chunks()
-    found = _contended(changes, entries)
+    found = _contended_versions(changes, entries)
     choices = choose(found.versions, found.count, plan)
     versions, keys, states = found.versions, found.keys, found.versions.states
     wins = choices.winners[versions.keys] == np.arange(len(versions.keys))
@@ -199,7 +213,7 @@ def _of_several(changes: pa.Table, entries: pa.Table, plan: ResolvePlan) -> Reso
     return Resolved(
         _puts(found, choices),
         _removed(found.entries, np.flatnonzero(_replaced_rows(found, choices))),
-        _kept(found, np.flatnonzero(removed | lost | is_no_row), plan),
+        _contended_version_rows(found, np.flatnonzero(removed | lost | is_no_row), plan),
         conflict_rows(versions, keys, choices, found.is_changed, plan),
         pa.concat_tables([fault_rows(changes, plan), undecided_rows(versions, keys, choices, plan)]),
     )
@@ -207,37 +221,37 @@ def _of_several(changes: pa.Table, entries: pa.Table, plan: ResolvePlan) -> Reso
 
 @dataclass(frozen=True)
 class ResolvedAgain:
-    """What another policy changes.
+    """The changes of a table by another policy.
 
     Parameters
     ----------
     resolved : Resolved
-    changed : int
-        How many keys change.
+    changed_keys : int
+        The number of keys whose row changes.
     examples : list of (bytes, bytes or None, bytes or None)
-        Keys that change, with their tuples before and after; None for no row.
+        Some of these keys, with their tuples before and after; None for no row.
 
     """
 
     resolved: Resolved
-    changed: int
+    changed_keys: int
     examples: list[tuple[bytes, bytes | None, bytes | None]]
 
 
 def resolve_again(entries: pa.Table, plan: ResolvePlan, examples: int = 0) -> ResolvedAgain:
-    """Return a policy's decisions about versions that are all old.
+    """Resolve unchanged versions by another policy.
 
     Parameters
     ----------
     entries : pyarrow.Table
         `pipeline.reduce.versions.ENTRIES`: all versions of some keys.
     plan : ResolvePlan
-        With the policy.
+        With the other policy.
     examples : int
-        How many examples are wanted.
+        The maximum number of examples.
 
     """
-    found = _contended(CHANGES.empty_table(), entries.combine_chunks(), every=True)
+    found = _contended_versions(CHANGES.empty_table(), entries.combine_chunks(), every=True)
     choices = choose(found.versions, found.count, plan)
     versions, every = found.versions, np.arange(len(found.versions.keys))
     rows = np.full(found.count, NOBODY, np.int64)
@@ -258,7 +272,7 @@ def resolve_again(entries: pa.Table, plan: ResolvePlan, examples: int = 0) -> Re
     resolved = Resolved(
         puts.filter(pa.array(is_new)),
         _removed(found.entries, np.flatnonzero(_flags(found.entries, "is_row") & ~stays[found.entry_keys])),
-        _kept(found, np.flatnonzero(loses), plan),
+        _contended_version_rows(found, np.flatnonzero(loses), plan),
         conflict_rows(versions, found.keys, choices, ~stays[versions.keys], plan, "policy"),
         undecided_rows(versions, found.keys, choices, plan),
     )
@@ -267,7 +281,7 @@ def resolve_again(entries: pa.Table, plan: ResolvePlan, examples: int = 0) -> Re
 
 
 def _examples(
-    found: _Contended, rows: Int64s, puts: pa.Table, keys: NDArray[np.intp]
+    found: _ContendedVersions, rows: Int64s, puts: pa.Table, keys: NDArray[np.intp]
 ) -> list[tuple[bytes, bytes | None, bytes | None]]:
     result = []
     for key in keys:
@@ -279,19 +293,19 @@ def _examples(
     return result
 
 
-def _contended(changes: pa.Table, entries: pa.Table, *, every: bool = False) -> _Contended:
-    """Return the versions of keys that changed, or of every key."""
+def _contended_versions(changes: pa.Table, entries: pa.Table, *, every: bool = False) -> _ContendedVersions:
+    """Return the versions of the changed keys, or of `every` key of the entries."""
     tables = np.concatenate([changes["table"].to_numpy(), entries["table"].to_numpy()])
     keys = pa.concat_arrays([as_array(changes["key"]), as_array(entries["key"])])
     groups = group(tables, keys)
     new = changes.num_rows
     count = len(groups) if every else int(groups.ids[:new].max(initial=-1)) + 1
-    # Entries of keys that no change names were read with others'.
+    # The lookup may have read entries of unchanged keys, too.
     wanted = np.flatnonzero(groups.ids[new:] < count)
     entries = entries.take(pa.array(wanted)).combine_chunks()
     ids = np.concatenate([groups.ids[:new], groups.ids[new:][wanted]])
     replicasets = np.concatenate([changes["replicaset_id"].to_numpy(), entries["replicaset_id"].to_numpy()])
-    # One number a (key, replicaset); a row that a policy made has a negative id.
+    # One number per (key, replicaset); a row that a policy made has a negative id.
     names = (ids.astype(np.int64) << 32) | (replicasets.astype(np.int64) & 0xFFFFFFFF)
     replaced = np.isin(names[new:], names[:new])
     before = np.flatnonzero(~replaced)
@@ -320,7 +334,7 @@ def _contended(changes: pa.Table, entries: pa.Table, *, every: bool = False) -> 
         times_of(both["timestamp"]),
         times_of(both["created"]),
     )
-    return _Contended(
+    return _ContendedVersions(
         versions=versions,
         keys=as_array(both["key"]),
         count=count,
@@ -337,8 +351,8 @@ def _numbers(column: pa.ChunkedArray) -> Int64s:
     return found
 
 
-def _replaced_rows(found: _Contended, choices: Choices) -> Flags:
-    """Return which of the entries are removed from the table: another version wins their key, or none is left."""
+def _replaced_rows(found: _ContendedVersions, choices: Choices) -> Flags:
+    """Return for each entry whether it is a row to remove: another version wins its key, or none."""
     stays = np.zeros(found.count, np.bool_)
     known = np.flatnonzero(choices.winners >= 0)
     winners = choices.winners[known]
@@ -347,8 +361,8 @@ def _replaced_rows(found: _Contended, choices: Choices) -> Flags:
     return _flags(found.entries, "is_row") & ~stays[found.entry_keys]
 
 
-def _puts(found: _Contended, choices: Choices) -> pa.Table:
-    """Return the rows that tables get: winners that are not the row already, and tuples that a policy made."""
+def _puts(found: _ContendedVersions, choices: Choices) -> pa.Table:
+    """Return new rows of tables: winners that are not the row already, and tuples that a policy made."""
     versions = found.versions
     winners = choices.winners[choices.winners >= 0]
     new = found.is_changed[winners] | ~found.is_row[winners]
@@ -371,8 +385,8 @@ def _puts(found: _Contended, choices: Choices) -> pa.Table:
     return pa.concat_tables([chosen, _made_rows(found, choices, made)]) if len(made) else chosen
 
 
-def _made_rows(found: _Contended, choices: Choices, keys: NDArray[np.intp]) -> pa.Table:
-    """Return the rows of tuples that a policy made: origin and time of the last writer, the earliest `created`."""
+def _made_rows(found: _ContendedVersions, choices: Choices, keys: NDArray[np.intp]) -> pa.Table:
+    """Return tuples that a policy made as rows: with origin and time of the last version, the earliest `created`."""
     versions, last = found.versions, choices.last[keys]
     earliest = np.full(found.count, np.iinfo(np.int64).max, np.int64)
     # A version that this batch took away, and the row that stood so far, say nothing of when the key began.
@@ -394,12 +408,12 @@ def _made_rows(found: _Contended, choices: Choices, keys: NDArray[np.intp]) -> p
     )
 
 
-def _kept(found: _Contended, rows: NDArray[np.intp], plan: ResolvePlan) -> pa.Table:
+def _contended_version_rows(found: _ContendedVersions, rows: NDArray[np.intp], plan: ResolvePlan) -> pa.Table:
     if not len(rows):
         return VERSIONS_ARROW.empty_table()
     versions, place = found.versions, pa.array(rows)
     columns = {
-        "space": spaces_of(versions.tables[rows], plan),
+        "space": table_names(versions.tables[rows], plan),
         "key": found.keys.take(place),
         "replicaset_id": pa.array(versions.replicasets[rows]),
         "tuple": versions.tuples.take(place),

@@ -24,12 +24,13 @@ class TablePolicy:
     Parameters
     ----------
     name : str
-        The table's.
-    kind : PolicyKind
+        The name of the table.
+    kind : str
+        The name of the policy.
     options : PolicyOptions
     formats : Formats
-    by_replicaset : int32[ids]
-        Replicaset id to the index of its format, -1 where it has none.
+    format_indices : int32[ids]
+        For each replicaset id, the index of its format, -1 if it has none.
     takes_deleted : bool
         Whether deleted versions take part (`deletes: all`).
 
@@ -39,25 +40,25 @@ class TablePolicy:
     kind: str
     options: PolicyOptions
     formats: Formats
-    by_replicaset: NDArray[np.int32]
+    format_indices: NDArray[np.int32]
     takes_deleted: bool
 
     @property
     def policy(self) -> PolicyKind:
-        """The policy."""
+        """The implementation of the policy."""
         return POLICIES[self.kind]
 
     def format_of(self, replicasets: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Return the format of each version, by its replicaset; a policy's tuple has minus its last writer's id."""
+        """Return the format of each version, by its replicaset id (negative for a tuple that a policy made)."""
         numbers = np.abs(replicasets)
-        known = np.append(self.by_replicaset, np.int32(-1))
-        found: NDArray[np.int32] = known[np.minimum(numbers, len(self.by_replicaset))]
+        known = np.append(self.format_indices, np.int32(-1))
+        found: NDArray[np.int32] = known[np.minimum(numbers, len(self.format_indices))]
         return found
 
 
 @dataclass(frozen=True)
 class ResolvePlan:
-    """A batch as the resolution needs it.
+    """What a task needs to know of a batch to resolve its versions.
 
     Parameters
     ----------
@@ -68,7 +69,7 @@ class ResolvePlan:
     is_contended : tuple of bool
         By table.
     replicasets, instances : sequence of str
-        Uuids by replicaset id and by global id, "" for a number that is not given.
+        Uuids by replicaset id and by global id, "" for an unused id.
 
     """
 
@@ -81,7 +82,7 @@ class ResolvePlan:
 
 
 def options_of(policy: Policy, priority: Sequence[str]) -> PolicyOptions:
-    """Return the configuration of a policy as before_replace takes it."""
+    """Convert the configuration of a policy for `udfs.before_replace`; `priority` lists replicaset uuids."""
     return PolicyOptions(
         policy.sequence, tuple(priority), policy.column, policy.fields, policy.columns, policy.function
     )
@@ -89,30 +90,30 @@ def options_of(policy: Policy, priority: Sequence[str]) -> PolicyOptions:
 
 def table_policy(table: TablePlan, policy: Policy, priority: Sequence[str]) -> TablePolicy:
     """Return how the versions of a table are resolved by a policy."""
-    by_replicaset = np.full(max(table.formats, default=0) + 1, -1, np.int32)
+    format_indices = np.full(max(table.formats, default=0) + 1, -1, np.int32)
     for replicaset_id, index in table.formats.items():
-        by_replicaset[replicaset_id] = index
+        format_indices[replicaset_id] = index
     return TablePolicy(
         table.name,
         policy.policy,
         options_of(policy, priority),
         Formats(table.layout.space, table.spaces),
-        by_replicaset,
+        format_indices,
         policy.deletes == "all",
     )
 
 
 def resolve_plan(plan: BatchPlan) -> ResolvePlan:
-    """Return a batch as the resolution needs it."""
+    """Return what the tasks of a batch need to resolve its versions."""
     tables = tuple(table_policy(one, one.policy, one.priority) for one in plan.tables.values())
     contended = tuple(one.is_contended for one in plan.tables.values())
-    return plan_of(plan.after, plan.epoch, tables, contended)
+    return build_resolve_plan(plan.after, plan.epoch, tables, contended)
 
 
-def plan_of(
+def build_resolve_plan(
     state: State, epoch: int, tables: tuple[TablePolicy, ...], contended: tuple[bool, ...]
 ) -> ResolvePlan:
-    """Return the plan of a resolution, with the uuids of a state."""
+    """Return a `ResolvePlan` with the uuids of a state."""
     replicasets = {one.id: uuid for uuid, one in state.replicasets.items()}
     instances = {number: uuid for uuid, number in state.global_ids.items()}
     return ResolvePlan(

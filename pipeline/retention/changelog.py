@@ -1,14 +1,14 @@
-"""Rows of `_changelog` that are older than their lifetime, without those that could still be applied.
+"""Chooses the rows of `_changelog` that are older than their retention time and cannot be applied again.
 
-A row stays as long as it may be applied once more, or is the only copy:
+A row stays as long as it may be applied again, or is the only copy:
 
-- rows of the aggregator itself, and those that define spaces and members: a history needs them;
-- rows of spaces that are refused, held, or wait for their definition;
-- rows behind the newest snapshot that the tables have come to: healing, and reading a space again, apply them;
-- rows of a replicaset with a divergence that is not healed.
+- rows of the aggregator itself, and rows that define spaces and members: histories need them;
+- rows of spaces that are refused, or whose rows wait for their definition;
+- rows after the newest snapshot that the tables have reached: healing, and reading a space again, apply them;
+- rows of a replicaset with an open divergence.
 
-Of each instance all other rows up to an lsn go, and `_retention` says up to which one. So what would apply them again
-from an older snapshot can refuse that by name (`check_kept`).
+Of each instance, all other rows up to an lsn are removed, and `_retention` gets this lsn. So work that would apply them
+again after an older snapshot is refused (`check_rows_kept`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from pipeline.plan.summary import CONTROL_SPACES
 from pipeline.retention.progress import ReadProgress
-from pipeline.retention.removal import Removal, columns_of, mask_of
+from pipeline.retention.removal import Removal, read_columns, without_nulls
 from pipeline.retention.sources import SourceProgress
 from pipeline.state import ReplicasetState, State
 from schemas.errors import UnsupportedError
@@ -37,7 +37,7 @@ _COLUMNS = ("epoch", "replicaset_id", "space_id", "group_id", "global_id", "lsn"
 def changelog_removal(
     tables: OpenTables, state: State, sources: SourceProgress, progress: ReadProgress, days: int
 ) -> tuple[Removal, list[str]]:
-    """Return which rows go, and what stays although its time is over.
+    """Return the rows to remove, and why older rows stay.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def changelog_removal(
     sources : SourceProgress
     progress : ReadProgress
     days : int
-        For so many days rows stay after the batch that read them.
+        The number of days for which rows stay after the batch that read them.
 
     """
     until = progress.old_epoch(days)
@@ -60,19 +60,19 @@ def changelog_removal(
     files = []
     parts: list[pa.Table] = []
     for file in tables.files_between(CHANGELOG, "epoch", 0, until):
-        rows = columns_of(tables, CHANGELOG, file, _COLUMNS)
-        gone = mask_of(pc.and_(pc.less_equal(rows["epoch"], until), _may_go(rows, own, snapshots)))
+        rows = read_columns(tables, CHANGELOG, file, _COLUMNS)
+        gone = without_nulls(pc.and_(pc.less_equal(rows["epoch"], until), _not_needed(rows, own, snapshots)))
         if gone.true_count:
             files.append((file, gone))
-            parts.append(_origins(rows.filter(gone)))
+            parts.append(_last_lsns(rows.filter(gone)))
     held = [f"_changelog of replicaset {n} stays: a divergence is open" for n in sorted(progress.diverged)]
-    return Removal(CHANGELOG, files, _together(parts)), held
+    return Removal(CHANGELOG, files, _join_last_lsns(parts)), held
 
 
-def _may_go(
+def _not_needed(
     rows: pa.Table, own: Mapping[int, ReplicasetState], snapshots: Mapping[int, Mapping[int, int] | None]
 ) -> pa.ChunkedArray:
-    """Return which rows nothing could apply once more."""
+    """Return for each row whether nothing can apply it again."""
     control = pa.array([int(space) for space in CONTROL_SPACES], pa.int32())
     found = pc.and_(
         pc.is_in(rows["replicaset_id"], pa.array(sorted(own), pa.int32())),
@@ -84,13 +84,13 @@ def _may_go(
         found = pc.and_(found, pc.invert(pc.and_(is_own, pc.is_in(rows["space_id"], spaces))))
         snapshot = snapshots[number]
         if snapshot is not None:
-            behind = pa.array(_is_behind(rows, one, snapshot))
-            found = pc.and_(found, pc.invert(pc.and_(is_own, behind)))
+            is_later = pa.array(_is_later(rows, one, snapshot))
+            found = pc.and_(found, pc.invert(pc.and_(is_own, is_later)))
     return found
 
 
-def _is_behind(rows: pa.Table, one: ReplicasetState, vclock: Mapping[int, int]) -> NDArray[np.bool_]:
-    """Return which rows a snapshot does not cover; an id continues the lsns of its former instance."""
+def _is_later(rows: pa.Table, one: ReplicasetState, vclock: Mapping[int, int]) -> NDArray[np.bool_]:
+    """Return for each row whether a snapshot does not have it; an id continues the lsns of its former instance."""
     ids = pc.fill_null(rows["global_id"], -1).to_numpy()
     lsns = pc.fill_null(rows["lsn"], 0).to_numpy()
     is_log = pc.ends_with(rows["file"], ".xlog").to_numpy()
@@ -105,30 +105,32 @@ def _covered(one: ReplicasetState, vclock: Mapping[int, int]) -> dict[int, int]:
     return {entry.global_id: vclock.get(entry.local_id, 0) for entry in one.applier_map}
 
 
-def _origins(rows: pa.Table) -> pa.Table:
-    """Return by replicaset and instance the last lsn of rows of its log, and how many rows there are."""
+def _last_lsns(rows: pa.Table) -> pa.Table:
+    """Return the last lsn of log rows and the number of all rows, by replicaset and instance."""
     is_shared = pc.fill_null(pc.not_equal(rows["group_id"], GROUP_LOCAL), True)
     counted = pc.and_(pc.ends_with(rows["file"], ".xlog"), is_shared)
     lsns = pc.if_else(counted, rows["lsn"], pa.scalar(None, pa.int64()))
     found = rows.select(["replicaset_id", "global_id"]).append_column("lsn", lsns)
     found = found.append_column("rows", pa.array(np.ones(rows.num_rows, np.int64)))
-    return _summed(found)
+    return _by_instance(found)
 
 
-def _summed(rows: pa.Table) -> pa.Table:
+def _by_instance(rows: pa.Table) -> pa.Table:
     whole = rows.group_by(["replicaset_id", "global_id"]).aggregate([("lsn", "max"), ("rows", "sum")])
     return whole.select(["replicaset_id", "global_id", "lsn_max", "rows_sum"]).rename_columns(
         ["replicaset_id", "global_id", "lsn", "rows"]
     )
 
 
-def _together(parts: Sequence[pa.Table]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = _summed(pa.concat_tables(parts)).to_pylist() if parts else []
+def _join_last_lsns(parts: Sequence[pa.Table]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = _by_instance(pa.concat_tables(parts)).to_pylist() if parts else []
     return found
 
 
-def check_kept(tables: OpenTables, one: ReplicasetState, covered: Mapping[int, int], source: str) -> None:
-    """Refuse to apply the rows behind a snapshot where some of them were removed.
+def check_rows_kept(
+    tables: OpenTables, one: ReplicasetState, covered: Mapping[int, int], source: str
+) -> None:
+    """Raise UnsupportedError if some of the rows after a snapshot were removed from `_changelog`.
 
     Parameters
     ----------
@@ -137,11 +139,7 @@ def check_kept(tables: OpenTables, one: ReplicasetState, covered: Mapping[int, i
     covered : mapping of int to int
         The snapshot's vclock, in the replicaset's ids.
     source : str
-        Whose snapshot it is.
-
-    Raises
-    ------
-    UnsupportedError
+        The source of the snapshot.
 
     """
     known = _covered(one, covered)

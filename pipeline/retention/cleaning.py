@@ -1,18 +1,17 @@
-"""Everything whose time is over: what goes of each table, what stays all the same and why, and taking it out.
+"""Plans which old rows of each table are removed, and which stay and why; then removes them.
 
-Planning writes nothing. The tables lose their rows before the epoch that says so; a process that ends before it leaves
-what the next start rolls back. `_epochs` itself comes last, in one commit of its own. Done twice, the second time
-finds nothing.
+Planning writes nothing. Rows are removed before the epoch that commits this; if the process ends between, the next
+start rolls the tables back. `_epochs` itself comes last, in one commit of its own. A second run removes nothing.
 
-A tombstone is a deleted key of `_versions`; it goes when it is older than its lifetime and no later row can need it. A
-deletion takes part in the choice against versions of other replicasets (`deletes: all`), now or under a policy that is
-tried later. So a key goes as a whole, and only where
+A tombstone is a deleted version in `_versions`. It is removed when it is older than its retention time and no later row
+can need it. A deletion may take part in the choice between versions of several replicasets (`deletes: all`), now or
+under a later policy. So a key is removed from `_versions` as a whole, and only if
 
-- no replicaset has a tuple of it, nor one that is not known;
-- every replicaset was read beyond the deletion by the lifetime of tombstones, so that no row that may come is older, or
-  nearly as old that clocks could hide it;
-- its policy lets the later of two versions win, or does not ask deletions at all. Under others a deletion may win
-  against any later row, and stays.
+- no replicaset has a tuple under it, or an unfit version;
+- every replicaset was read to a time after the deletion plus the retention time of tombstones, so that no row that can
+  still come is older than the deletion, even if clocks differ;
+- its policy lets the later of two versions win, or does not compare deletions at all. Under other policies a deletion
+  may win against any later row, so it stays.
 """
 
 from __future__ import annotations
@@ -32,10 +31,16 @@ from config.retention import Retention
 from pipeline.commit.epoch import append_rows
 from pipeline.plan.tables import current_table_plan
 from pipeline.reduce.base import BaseRequest
-from pipeline.reduce.versions import MERGED, NAMES, times_of
+from pipeline.reduce.versions import MERGED, STATE_NAMES, times_of
 from pipeline.retention.changelog import changelog_removal
-from pipeline.retention.progress import ReadProgress, progress_of
-from pipeline.retention.removal import Removal, columns_of, mask_of, removal_of, take_out
+from pipeline.retention.progress import ReadProgress, read_progress
+from pipeline.retention.removal import (
+    Removal,
+    read_columns,
+    removal_of_marked_rows,
+    remove_rows,
+    without_nulls,
+)
 from pipeline.retention.sources import SourceProgress
 from pipeline.state import State
 from pipeline.write.lookup import VERSIONS, BaseFiles, FileCache, find_versions
@@ -53,14 +58,14 @@ from warehouse.newest_epoch import EPOCHS
 from warehouse.removed_changes import TABLE as RETENTION
 
 KEYS_AT_ONCE = 200_000
-"""So many keys are looked up at a time."""
+"""The number of keys that are looked up at a time."""
 
 _COLUMNS = ("space", "key", "state", "timestamp", "epoch")
 
 
 @dataclass(frozen=True)
 class TombstoneLimits:
-    """Up to which epoch, and before which time of the log, a deletion must lie to go."""
+    """Limits of removable deletions: read in `epoch` or before, and made before `time`, by the rows' timestamps."""
 
     epoch: int
     time: datetime
@@ -69,14 +74,14 @@ class TombstoneLimits:
 def tombstone_removal(
     tables: OpenTables, state: State, config: Config, limits: TombstoneLimits
 ) -> tuple[Removal, list[str]]:
-    """Return which entries of `_versions` go, and what stays although its time is over.
+    """Return the rows of `_versions` to remove, and why older deletions stay.
 
     Parameters
     ----------
     tables : OpenTables
     state : State
     config : Config
-        With the policies that are in force.
+        The configuration with the current policies.
     limits : TombstoneLimits
 
     """
@@ -85,16 +90,16 @@ def tombstone_removal(
         np.zeros(file.rows if file.rows is not None else _count(tables, file), np.bool_) for file in files
     ]
     held, cache = [], FileCache()
-    for space in _spaces(tables, files):
+    for space in _spaces_with_deletions(tables, files):
         entries = _entries_of(tables, files, space)
-        dead = _dead(tables, state, files, space, entries, limits, cache)
-        if dead.any() and not _may_forget(state, config, space):
+        removable = _is_removable(tables, state, files, space, entries, limits, cache)
+        if removable.any() and not _lets_later_rows_win(state, config, space):
             held.append(f"deleted keys of {space} stay: its policy may prefer a deletion to any later row")
             continue
-        numbers, places = entries["file"].to_numpy()[dead], entries["place"].to_numpy()[dead]
+        numbers, places = entries["file"].to_numpy()[removable], entries["place"].to_numpy()[removable]
         for number in np.unique(numbers):
             gone[number][places[numbers == number]] = True
-    return removal_of(VERSIONS, zip(files, (pa.array(one) for one in gone), strict=True)), held
+    return removal_of_marked_rows(VERSIONS, zip(files, (pa.array(one) for one in gone), strict=True)), held
 
 
 def _count(tables: OpenTables, file: TableFile) -> int:
@@ -102,18 +107,18 @@ def _count(tables: OpenTables, file: TableFile) -> int:
         return int(parquet.metadata.num_rows)
 
 
-def _spaces(tables: OpenTables, files: Sequence[TableFile]) -> list[str]:
-    """Return the spaces whose `_versions` entries include deletions."""
+def _spaces_with_deletions(tables: OpenTables, files: Sequence[TableFile]) -> list[str]:
+    """Return the spaces with deletions in `_versions`."""
     found: set[str] = set()
     for file in files:
-        rows = columns_of(tables, VERSIONS, file, ["space", "state"])
-        absent = pc.is_in(rows["state"], pa.array([NAMES[DELETED], NAMES[NONE]]))
+        rows = read_columns(tables, VERSIONS, file, ["space", "state"])
+        absent = pc.is_in(rows["state"], pa.array([STATE_NAMES[DELETED], STATE_NAMES[NONE]]))
         found.update(pc.unique(rows["space"].filter(absent)).to_pylist())
     return sorted(found)
 
 
 def _entries_of(tables: OpenTables, files: Sequence[TableFile], space: str) -> pa.Table:
-    """Return the entries of a space, each with the number of its file and its place there."""
+    """Return the rows of a space in `_versions`, each with the number of its file (`file`) and its index (`place`)."""
     parts = [part for number, file in enumerate(files) for part in _entries_in(tables, file, number, space)]
     return pa.concat_tables(parts).combine_chunks()
 
@@ -133,7 +138,7 @@ def _entries_in(tables: OpenTables, file: TableFile, number: int, space: str) ->
             start += about.num_rows
 
 
-def _dead(
+def _is_removable(
     tables: OpenTables,
     state: State,
     files: Sequence[TableFile],
@@ -142,14 +147,14 @@ def _dead(
     limits: TombstoneLimits,
     cache: FileCache,
 ) -> NDArray[np.bool_]:
-    """Return which entries are of keys that are deleted everywhere, long enough ago."""
+    """Return for each entry whether its key was deleted in all replicasets, long enough ago."""
     keys = as_array(entries["key"])
     groups = group(np.zeros(len(keys), np.int32), keys)
     codes = as_array(entries["state"]).dictionary_encode()
     names = codes.dictionary.to_pylist()
     numbers = codes.indices.to_numpy(zero_copy_only=False)
-    is_deleted = np.array([name == NAMES[DELETED] for name in names], np.bool_)[numbers]
-    is_absent = is_deleted | np.array([name == NAMES[NONE] for name in names], np.bool_)[numbers]
+    is_deleted = np.array([name == STATE_NAMES[DELETED] for name in names], np.bool_)[numbers]
+    is_absent = is_deleted | np.array([name == STATE_NAMES[NONE] for name in names], np.bool_)[numbers]
     times = times_of(entries["timestamp"])
     before = int(limits.time.timestamp() * 1_000_000)
     is_young = entries["epoch"].to_numpy() > limits.epoch
@@ -170,8 +175,8 @@ def _dead(
     return may_go[groups.ids]
 
 
-def _may_forget(state: State, config: Config, table: str) -> bool:
-    """Whether no policy of a table's spaces may prefer a deletion to a row that is later."""
+def _lets_later_rows_win(state: State, config: Config, table: str) -> bool:
+    """Return whether the policy of a table's space never prefers a deletion to a later row."""
     try:
         plan = current_table_plan(state, config, table)
     except UnsupportedError:
@@ -179,7 +184,7 @@ def _may_forget(state: State, config: Config, table: str) -> bool:
     policies = config.policies
     if plan is not None:
         return _lets_later_win(plan.policy)
-    # No replicaset defines it any more: it may come back as any of the spaces.
+    # No replicaset defines the table any more: it may become the table of a space with any of the policies.
     return all(map(_lets_later_win, (policies.default, *map(policies.of, policies.spaces))))
 
 
@@ -188,22 +193,22 @@ def _lets_later_win(policy: Policy) -> bool:
     return policy.deletes == "own" or by_time
 
 
-NAMED = 10
-"""So many reasons for which rows wait are named."""
+MAX_REASONS = 10
+"""The maximum number of reasons for waiting rows that a report lists."""
 
 
 @dataclass(frozen=True)
 class Cleaning:
-    """What goes, and what stays although its time is over.
+    """The rows to remove from all tables, and why other old rows stay.
 
     Parameters
     ----------
     removals : sequence of Removal
-        Of tables that an epoch names.
+        Removals from tables whose versions an epoch names.
     epochs : Removal
-        Of `_epochs`.
+        The removal from `_epochs`.
     held : sequence of str
-        What stays, and why.
+        Texts: which old rows stay, and why.
 
     """
 
@@ -212,12 +217,12 @@ class Cleaning:
     held: Sequence[str]
 
     def counts(self) -> list[str]:
-        """Return what goes of each table, as text."""
+        """Return texts with the number of rows to remove from each table."""
         found = [one for one in (*self.removals, self.epochs) if one.rows]
         return [f"{one.rows} rows of {one.table}" for one in found]
 
 
-def cleaning_of(
+def plan_cleaning(
     tables: OpenTables,
     state: State,
     config: Config,
@@ -226,22 +231,22 @@ def cleaning_of(
     keep_days: int,
     now: datetime | None = None,
 ) -> Cleaning:
-    """Return what goes; nothing is written.
+    """Return the rows to remove; writes nothing.
 
     Parameters
     ----------
     tables : OpenTables
     state : State
     config : Config
-        With the policies that are in force.
+        The configuration with the current policies.
     retention : Retention
     sources : SourceProgress
     keep_days : int
-        Epochs of so many days stay readable, whatever their own lifetime.
+        The minimum number of days for which epochs stay readable, even if `retention.epochs` is less.
     now : datetime, optional
 
     """
-    progress = progress_of(tables, state, retention, sources, now or datetime.now(UTC))
+    progress = read_progress(tables, state, retention, sources, now or datetime.now(UTC))
     removals: list[Removal] = []
     held: list[str] = []
     if retention.changelog is not None:
@@ -249,24 +254,24 @@ def cleaning_of(
         removals.append(found)
         held += reasons
     if retention.tombstones is not None:
-        limits, reasons = _limits(state, sources, progress, retention.tombstones)
+        limits, reasons = _tombstone_limits(state, sources, progress, retention.tombstones)
         held += reasons
         if limits is not None:
             found, reasons = tombstone_removal(tables, state, config, limits)
             removals.append(found)
             held += reasons
     if retention.conflicts is not None:
-        removals.append(_conflicts(tables, progress, retention.conflicts))
+        removals.append(_conflicts_removal(tables, progress, retention.conflicts))
     days = retention.epochs
-    epochs = Removal(EPOCHS) if days is None else _epochs(tables, progress, max(days, keep_days))
-    held += _waiting(tables, progress.now - timedelta(days=retention.pending))
+    epochs = Removal(EPOCHS) if days is None else _epochs_removal(tables, progress, max(days, keep_days))
+    held += _long_waiting_rows(tables, progress.now - timedelta(days=retention.pending))
     return Cleaning([one for one in removals if one.files], epochs, held)
 
 
-def _limits(
+def _tombstone_limits(
     state: State, sources: SourceProgress, progress: ReadProgress, days: int
 ) -> tuple[TombstoneLimits | None, list[str]]:
-    """Return which deletions are old enough; None, with the reasons, where a row that is older may still come."""
+    """Return which deletions are old enough, None if no one is, and why others stay."""
     epoch = progress.old_epoch(days)
     if epoch is None:
         return None, []
@@ -282,31 +287,34 @@ def _limits(
         return None, [f"deleted keys stay: {reason}" for reason in reasons]
     limit = low - timedelta(days=days)
     slow = [n for n in sorted(progress.counted) if progress.times[n] < progress.now - timedelta(days=1)]
-    told = [
+    held = [
         f"deleted keys from {limit:%Y-%m-%d %H:%M} UTC on stay: replicaset {uuids[n]} was read up to "
         f"{progress.times[n]:%Y-%m-%d %H:%M} UTC"
         for n in slow
         if progress.times[n] == low
     ]
-    return TombstoneLimits(epoch, limit), told
+    return TombstoneLimits(epoch, limit), held
 
 
-def _conflicts(tables: OpenTables, progress: ReadProgress, days: int) -> Removal:
-    """Return the decisions that go. Rows of a secondary index stay: validation names a pair that is there only once."""
+def _conflicts_removal(tables: OpenTables, progress: ReadProgress, days: int) -> Removal:
+    """Return the rows of `_conflicts` to remove.
+
+    Conflicts of secondary indexes stay, since validation reports a pair that still exists only once.
+    """
     until = progress.old_epoch(days)
     files = []
     for file in [] if until is None else tables.files_between("_conflicts", "epoch", 0, until):
-        rows = columns_of(tables, "_conflicts", file, ["epoch", "kind"])
+        rows = read_columns(tables, "_conflicts", file, ["epoch", "kind"])
         is_old = pc.less_equal(rows["epoch"], until)
         is_secondary = pc.fill_null(pc.equal(rows["kind"], ConflictKind.SECONDARY), False)
-        files.append((file, mask_of(pc.and_(is_old, pc.invert(is_secondary)))))
-    return removal_of("_conflicts", files)
+        files.append((file, without_nulls(pc.and_(is_old, pc.invert(is_secondary)))))
+    return removal_of_marked_rows("_conflicts", files)
 
 
-def _epochs(tables: OpenTables, progress: ReadProgress, days: int) -> Removal:
-    """Return the epochs that go: those before the one that was the newest so many days ago.
+def _epochs_removal(tables: OpenTables, progress: ReadProgress, days: int) -> Removal:
+    """Return the epochs to remove: those before the one that was the newest `days` days ago.
 
-    The last one of each stream stays: Spark may repeat its batch, and it says who led which replicaset.
+    The last epoch of each stream stays: Spark may repeat its batch, and its offset has the replicasets' leaders.
     """
     committed = {int(row["epoch"]): row["committed_at"] for row in progress.epochs}
     if not committed:
@@ -316,17 +324,17 @@ def _epochs(tables: OpenTables, progress: ReadProgress, days: int) -> Removal:
     stays = pa.array(sorted(set(lasts.values())), pa.int64())
     files = []
     for file in tables.files_between(EPOCHS, "epoch", 0, first - 1):
-        rows = columns_of(tables, EPOCHS, file, ["epoch"])
+        rows = read_columns(tables, EPOCHS, file, ["epoch"])
         is_last = pc.is_in(rows["epoch"], stays)
-        files.append((file, mask_of(pc.and_(pc.less(rows["epoch"], first), pc.invert(is_last)))))
-    return removal_of(EPOCHS, files)
+        files.append((file, without_nulls(pc.and_(pc.less(rows["epoch"], first), pc.invert(is_last)))))
+    return removal_of_marked_rows(EPOCHS, files)
 
 
-def _waiting(tables: OpenTables, until: datetime) -> list[str]:
-    """Return which rows wait since before a time; they stay until what they wait for comes."""
+def _long_waiting_rows(tables: OpenTables, until: datetime) -> list[str]:
+    """Return texts about rows that have waited since before a time; they stay."""
     parts = []
     for file in tables.files("_pending"):
-        rows = columns_of(tables, "_pending", file, ["replicaset_id", "reason", "timestamp"])
+        rows = read_columns(tables, "_pending", file, ["replicaset_id", "reason", "timestamp"])
         parts.append(rows.filter(pc.less(rows["timestamp"], pa.scalar(until))))
     if not sum(part.num_rows for part in parts):
         return []
@@ -335,27 +343,31 @@ def _waiting(tables: OpenTables, until: datetime) -> list[str]:
     return [
         f"{row['count_all']} rows of replicaset {row['replicaset_id']} wait since "
         f"{row['timestamp_min']:%Y-%m-%d %H:%M} UTC: {row['reason']}"
-        for row in found[:NAMED]
-    ] + ([f"rows wait for {len(found) - NAMED} more reasons, see _pending"] if len(found) > NAMED else [])
+        for row in found[:MAX_REASONS]
+    ] + (
+        [f"rows wait for {len(found) - MAX_REASONS} more reasons, see _pending"]
+        if len(found) > MAX_REASONS
+        else []
+    )
 
 
 def clean(tables: OpenTables, cleaning: Cleaning, epoch: int) -> dict[str, int]:
-    """Take rows out of the tables that an epoch names, and return their versions.
+    """Remove rows from all tables but `_epochs`, record it in `_retention`, and return the tables' versions.
 
     Parameters
     ----------
     tables : OpenTables
     cleaning : Cleaning
     epoch : int
-        The one that will say so.
+        The epoch that will commit this.
 
     """
-    versions = {one.table: take_out(tables, one) for one in cleaning.removals}
+    versions = {one.table: remove_rows(tables, one) for one in cleaning.removals}
     now = {"epoch": epoch, "cleaned_at": datetime.now(UTC)}
     rows = [
-        {**now, "table": one.table, **origin}
+        {**now, "table": one.table, **instance}
         for one in cleaning.removals
-        for origin in (one.origins or [{"rows": one.rows}])
+        for instance in (one.by_instance or [{"rows": one.rows}])
     ]
     if rows:
         versions[RETENTION] = append_rows(tables, RETENTION, rows)
@@ -363,6 +375,6 @@ def clean(tables: OpenTables, cleaning: Cleaning, epoch: int) -> dict[str, int]:
 
 
 def clean_epochs(tables: OpenTables, cleaning: Cleaning) -> None:
-    """Take old epochs out of `_epochs`, in one commit."""
+    """Remove old epochs from `_epochs`, in one commit."""
     if cleaning.epochs.files:
-        take_out(tables, cleaning.epochs)
+        remove_rows(tables, cleaning.epochs)

@@ -1,7 +1,7 @@
-"""Up to which time each replicaset was read, and which epochs are old: what ages are counted by.
+"""Determines up to which time each replicaset was read, and the ages of epochs.
 
-The time of a replicaset is that of the last row which was read of its log, or of its first row that waits. A quiet
-replicaset's time does not advance, since its log may have older rows that were not read yet.
+The time of a replicaset is that of the last row read from its log, or of its first waiting row. A replicaset without
+new rows does not advance, since its log may have older rows that were not read yet.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from config.retention import Retention
-from pipeline.retention.removal import columns_of
+from pipeline.retention.removal import read_columns
 from pipeline.retention.sources import SourceProgress
 from pipeline.state import State
 from schemas.states import GapKind, GapState
@@ -29,7 +29,7 @@ _PLACE = ("epoch", "segment", "position", "row")
 
 @dataclass(frozen=True)
 class ReadProgress:
-    """How far the tables are.
+    """How far each replicaset was read, and the epochs.
 
     Parameters
     ----------
@@ -37,12 +37,12 @@ class ReadProgress:
     epochs : sequence of dict
         Rows of `_epochs`, in order: `epoch`, `committed_at`, `query_id`, `has_offset`.
     times : mapping of int to datetime
-        By replicaset id: up to which time its log was read. Logs without a row have no time, nor has any log where
-        tombstones are kept for ever.
+        By replicaset id: the time up to which its log was read. Logs without rows have none; empty if tombstones are
+        kept for ever.
     diverged : frozenset of int
-        Replicasets with a divergence that is not healed.
+        Ids of replicasets with an open divergence.
     counted : frozenset of int
-        Replicasets that can still bring rows.
+        Ids of replicasets that can still bring rows.
 
     """
 
@@ -53,28 +53,28 @@ class ReadProgress:
     counted: frozenset[int]
 
     def old_epoch(self, days: int) -> int | None:
-        """Return the newest epoch that is at least so many days old; None where there is none."""
+        """Return the newest epoch that is at least `days` days old; None if there is none."""
         until = self.now - timedelta(days=days)
         return max((row["epoch"] for row in self.epochs if row["committed_at"] <= until), default=None)
 
     def read_until(self) -> datetime | None:
-        """Return the time up to which every replicaset was read; None where one has no time."""
+        """Return the time up to which all replicasets were read; None if one has no time."""
         if not self.counted or not self.counted <= self.times.keys():
             return None
         return min(self.now, *(self.times[number] for number in self.counted))
 
 
-def progress_of(
+def read_progress(
     tables: OpenTables, state: State, retention: Retention, sources: SourceProgress, now: datetime
 ) -> ReadProgress:
-    """Read how far the tables are.
+    """Read from the tables how far each replicaset was read.
 
     Parameters
     ----------
     tables : OpenTables
     state : State
     retention : Retention
-        Names the replicasets whose logs have ended; one that a configured source belongs to counts all the same.
+        Lists the replicasets whose logs have ended (`retired`); one with a configured source still counts.
     sources : SourceProgress
     now : datetime
 
@@ -101,7 +101,7 @@ def progress_of(
 
 
 def _read_times(tables: OpenTables, wanted: Iterable[int]) -> dict[int, datetime]:
-    """Return the time of the last row that was read of each replicaset's log.
+    """Return the time of the last row that was read from each replicaset's log.
 
     Files are read from the newest epochs back, until each replicaset's last row is found.
     """
@@ -110,7 +110,7 @@ def _read_times(tables: OpenTables, wanted: Iterable[int]) -> dict[int, datetime
     left = set(wanted)
     found: dict[int, tuple[tuple[int, ...], datetime]] = {}
     for file, low, high in files:
-        # Nothing of this file or of those behind it is later than what was found.
+        # This file and the following ones have no later rows of these replicasets.
         last = _last_epoch((file, low, high))
         left -= {number for number, (place, _) in found.items() if place[0] > last}
         if not left:
@@ -126,8 +126,8 @@ def _last_epoch(one: tuple[TableFile, int | None, int | None]) -> int:
 
 
 def _last_rows(tables: OpenTables, file: TableFile) -> Iterable[tuple[int, tuple[tuple[int, ...], datetime]]]:
-    """Return by replicaset the place and the time of the last row of a log in a file of `_changelog`."""
-    rows = columns_of(tables, "_changelog", file, ["replicaset_id", *_PLACE, "timestamp", "file"])
+    """Yield (replicaset id, (`_PLACE`, time)) of each replicaset's last log row in a file of `_changelog`."""
+    rows = read_columns(tables, "_changelog", file, ["replicaset_id", *_PLACE, "timestamp", "file"])
     is_log = pc.and_(pc.ends_with(rows["file"], ".xlog"), pc.is_valid(rows["timestamp"]))
     rows = rows.filter(is_log).combine_chunks()
     keys = [("replicaset_id", "ascending"), *((name, "ascending") for name in _PLACE)]
@@ -140,10 +140,10 @@ def _last_rows(tables: OpenTables, file: TableFile) -> Iterable[tuple[int, tuple
 
 
 def _waiting_times(tables: OpenTables) -> dict[int, datetime]:
-    """Return the time of the first row that waits, by replicaset."""
+    """Return the time of the first waiting row, by replicaset id."""
     found: dict[int, datetime] = {}
     for file in tables.files("_pending"):
-        rows = columns_of(tables, "_pending", file, ["replicaset_id", "timestamp"])
+        rows = read_columns(tables, "_pending", file, ["replicaset_id", "timestamp"])
         firsts = rows.group_by("replicaset_id").aggregate([("timestamp", "min")])
         times = {
             row["replicaset_id"]: row["timestamp_min"].astimezone(UTC)
@@ -155,5 +155,5 @@ def _waiting_times(tables: OpenTables) -> dict[int, datetime]:
 
 
 def _earlier(one: Mapping[int, datetime], other: Mapping[int, datetime]) -> dict[int, datetime]:
-    """Return the times of one mapping, or those of the other where they are earlier."""
+    """Return the times of one mapping, or that of the other if it is earlier."""
     return {number: min(time, other.get(number, time)) for number, time in one.items()}

@@ -1,4 +1,4 @@
-"""Rows that leave a table, by file: planned from a few columns, then taken out in one commit of the table."""
+"""Removes rows from a table: marks them by file, then rewrites the files in one commit."""
 
 from __future__ import annotations
 
@@ -18,55 +18,55 @@ from warehouse.data_files import DataFile, opened, write_file
 
 @dataclass(frozen=True)
 class Removal:
-    """What leaves one table.
+    """The rows to remove from one table.
 
     Parameters
     ----------
     table : str
     files : sequence of (TableFile, pyarrow.BooleanArray)
-        The files from which rows go, and which of their rows.
-    origins : sequence of dict
-        Of `_changelog`: `replicaset_id`, `global_id`, `lsn`, `rows` of each instance whose rows are removed.
+        Each file with rows to remove, and a mask of these rows.
+    by_instance : sequence of dict
+        For `_changelog`: `replicaset_id`, `global_id`, `lsn`, `rows` of each instance whose rows are removed.
 
     """
 
     table: str
     files: Sequence[tuple[TableFile, pa.BooleanArray]] = ()
-    origins: Sequence[dict[str, Any]] = field(default=())
+    by_instance: Sequence[dict[str, Any]] = field(default=())
 
     @property
     def rows(self) -> int:
-        """How many rows go."""
+        """The number of rows to remove."""
         return sum(gone.true_count for _, gone in self.files)
 
 
-def removal_of(table: str, files: Iterable[tuple[TableFile, pa.BooleanArray]]) -> Removal:
-    """Return the removal of rows that are marked, without the files that lose none."""
+def removal_of_marked_rows(table: str, files: Iterable[tuple[TableFile, pa.BooleanArray]]) -> Removal:
+    """Return a removal of the rows that each file's mask marks; files without marked rows are left out."""
     return Removal(table, [(file, gone) for file, gone in files if gone.true_count])
 
 
-def columns_of(tables: OpenTables, table: str, file: TableFile, columns: Sequence[str]) -> pa.Table:
-    """Return some columns of a file of a table."""
+def read_columns(tables: OpenTables, table: str, file: TableFile, columns: Sequence[str]) -> pa.Table:
+    """Read columns of a file of a table."""
     with opened(tables.place, table, file.path) as parquet:
         return parquet.read(columns=list(columns))
 
 
-def mask_of(column: pa.ChunkedArray) -> pa.BooleanArray:
-    """Return marks of rows as one array, without nulls."""
+def without_nulls(column: pa.ChunkedArray) -> pa.BooleanArray:
+    """Return a mask as one array, with False for nulls."""
     return as_array(pc.fill_null(column, False))
 
 
-def take_out(tables: OpenTables, removal: Removal) -> int:
-    """Take rows out of a table in one commit, and return its version.
+def remove_rows(tables: OpenTables, removal: Removal) -> int:
+    """Remove rows from a table in one commit, and return its version.
 
-    A process that ends before the commit leaves files that no commit names.
+    If the process ends before the commit, files that no commit names are left.
     """
-    added = list(_rest(tables, removal))
+    added = list(_write_remaining(tables, removal))
     return tables.commit(removal.table, added, [(file, True) for file, _ in removal.files])
 
 
-def _rest(tables: OpenTables, removal: Removal) -> Iterator[DataFile]:
-    """Write the rows that stay of the files, some files' together."""
+def _write_remaining(tables: OpenTables, removal: Removal) -> Iterator[DataFile]:
+    """Write the remaining rows of the files, and join those of small files."""
     parts: list[pa.Table] = []
     size = 0
     for file, gone in removal.files:
@@ -76,13 +76,13 @@ def _rest(tables: OpenTables, removal: Removal) -> Iterator[DataFile]:
             parts.append(parquet.read().filter(pc.invert(gone)))
         size += parts[-1].nbytes
         if size > JOIN_AT_ONCE:
-            yield _written(tables, removal.table, parts)
+            yield _write_joined(tables, removal.table, parts)
             parts, size = [], 0
     if parts:
-        yield _written(tables, removal.table, parts)
+        yield _write_joined(tables, removal.table, parts)
 
 
-def _written(tables: OpenTables, table: str, parts: Sequence[pa.Table]) -> DataFile:
+def _write_joined(tables: OpenTables, table: str, parts: Sequence[pa.Table]) -> DataFile:
     rows = in_order(table, pa.concat_tables(parts, promote_options="default"))
     dictionary = LOW_CARDINALITY.get(table, ())
     return write_file(tables.place, table, rows, dictionary=dictionary, is_new_data=False)

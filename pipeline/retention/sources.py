@@ -1,4 +1,4 @@
-"""What the configured sources can still bring: which were never read, and which snapshots tables can be healed by."""
+"""Finds configured sources that were never read, and the snapshots by which tables can be healed."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from sources.xlog.stream.follow import Follower
 
 @dataclass(frozen=True)
 class SourceProgress:
-    """What is known of the configured sources.
+    """The progress of reading the configured sources.
 
     Parameters
     ----------
     replicasets : frozenset of str
-        Uuids of the replicasets that they belong to.
+        Uuids of the sources' replicasets.
     unread : mapping of str to str
-        By the name of a source of whose replicaset no row was read: the reason.
+        For each source without a row of its replicaset in the tables, the reason.
     unreadable : frozenset of str
-        Those among them whose files cannot be looked at.
+        The sources in `unread` whose files cannot be read.
     snapshots : mapping of str to mapping of int to int
-        By the uuid of a replicaset: the vclock, in the replicaset's ids, of the newest complete snapshot that the
-        tables have come to.
+        By replicaset uuid: the vclock, in the replicaset's ids, of the newest complete snapshot that the tables
+        have reached.
 
     """
 
@@ -39,16 +39,16 @@ class SourceProgress:
     snapshots: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
 
-def source_facts(follower: Follower, state: State, names: Iterable[str] = ()) -> SourceProgress:
+def source_progress(follower: Follower, state: State, names: Iterable[str] = ()) -> SourceProgress:
     """Return the progress of the configured sources.
 
     Parameters
     ----------
     follower : Follower
-        Of the deployment's sources.
+        Follows the deployment's sources.
     state : State
     names : iterable of str, optional
-        Sources that a newer configuration names.
+        Names of sources in a newer configuration, which the running stream may not read yet.
 
     """
     known = {source.name for source in follower.options.sources}
@@ -58,7 +58,7 @@ def source_facts(follower: Follower, state: State, names: Iterable[str] = ()) ->
     snapshots: dict[str, Mapping[int, int]] = {}
     for name in sorted(known):
         try:
-            uuid, vclock = _look(follower.directory(name), state)
+            uuid, vclock = _newest_usable_snapshot(follower.directory(name), state)
         except (AggregatorError, OSError, pa.ArrowException) as error:
             unread[name] = f"it cannot be read: {error}"
             unreadable.add(name)
@@ -71,15 +71,15 @@ def source_facts(follower: Follower, state: State, names: Iterable[str] = ()) ->
     return SourceProgress(frozenset(replicasets), unread, frozenset(unreadable), snapshots)
 
 
-def _look(directory: Directory, state: State) -> tuple[str, dict[int, int] | None]:
-    """Return the replicaset of a source, and the vclock of its newest snapshot that the tables have come to."""
+def _newest_usable_snapshot(directory: Directory, state: State) -> tuple[str, dict[int, int] | None]:
+    """Return the replicaset of a source, and the vclock of its newest snapshot that the tables have reached."""
     listing = directory.listing()
     uuid = identity_of(directory, listing)
     one = state.replicasets.get(uuid)
     if one is None:
         return uuid, None
     ids = one.id_translations.get(directory.source.name, {})
-    for file in reversed(directory.complete(listing.snapshots)):
+    for file in reversed(directory.complete_snapshots(listing.snapshots)):
         vclock = {ids.get(i, i): lsn for i, lsn in shared(file.vclock).items()}
         if not_beyond(vclock, one.settled):
             return uuid, vclock

@@ -32,7 +32,7 @@ def open_writer(
     Parameters
     ----------
     lock : WriterLock
-        The held lock.
+        The acquired lock.
     distributed : callable, optional
         Makes the executor of large batches; by default all batches are done in this process.
     tasks : int
@@ -41,7 +41,7 @@ def open_writer(
     """
     warehouse.create_system_tables()
     epochs.roll_back(warehouse, epochs.last(warehouse))
-    cluster.start(warehouse, config.cluster.allocation, datetime.now(UTC))
+    cluster.record_allocation(warehouse, config.cluster.allocation, datetime.now(UTC))
     state = apply_masks(warehouse, config, load_state(warehouse))
     for definitions in spaces_by_table(state).values():
         warn_unknown_fields(config.policies, definitions.values())

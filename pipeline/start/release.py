@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 OLD_REASON = "a space goes to another table or gets other keys: what was in front of it comes first"
 RELEASED = "released"
-"""The query id in `_epochs` of the batch that applies such rows."""
+"""The query id in `_epochs` of the batch that applies these rows."""
 
 
 def release_old_rows(writer: BatchWriter) -> int:

@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from config.deployment import Config
 from pipeline.commit.epoch import commit_epoch
 from pipeline.encode.columns import TableEncoding, encoding_of
-from pipeline.encode.masks import PROPERTY
+from pipeline.encode.masks import MASKS_PROPERTY
 from pipeline.plan.tables import current_table_plan
 from pipeline.state import State
-from pipeline.write.prepare import Prepared, mask_again, masks_differ, prepare_table, write_again
+from pipeline.write.prepare import Prepared, masks_differ, prepare_table, rewrite_exact, rewrite_masked
 from pipeline.write.rewrite import write_rows
 from pipeline.write.table_change import TableChange
 from schemas.errors import UnsupportedError
-from schemas.names import exact_table, is_of_space
+from schemas.names import exact_table, is_space_table
 from warehouse.commits import OpenTables
 from warehouse.data_files import opened
 from warehouse.warehouse import Warehouse
@@ -65,7 +65,7 @@ def mask_changes(tables: OpenTables, config: Config, state: State) -> Iterator[M
         If a mask would not hide its field.
 
     """
-    for table in filter(is_of_space, state.versions):
+    for table in filter(is_space_table, state.versions):
         was_masked = exact_table(table) in state.versions
         if not was_masked and not config.spaces.masks:
             continue
@@ -75,7 +75,7 @@ def mask_changes(tables: OpenTables, config: Config, state: State) -> Iterator[M
             raise UnsupportedError(f"{table}: {error.reason}", advice="see spaces.masks") from error
         if plan is None:
             if was_masked:
-                log.warning("%s stays masked as it is: its space was dropped", table)
+                log.warning("%s stays masked as before: its space was dropped", table)
         elif plan.mask is not None:
             encoding = encoding_of(plan)
             if not was_masked or masks_differ(tables, encoding):
@@ -94,8 +94,8 @@ def apply_masks(warehouse: Warehouse, config: Config, state: State) -> State:
             prepared = Prepared()
             prepare_table(tables, one.encoding, prepared)
             if prepared.changes[one.exact] is TableChange.REWRITE:
-                write_again(tables, one.encoding)
-            changed[one.table] = mask_again(tables, one.encoding)
+                rewrite_exact(tables, one.encoding)
+            changed[one.table] = rewrite_masked(tables, one.encoding)
             changed[one.exact] = tables.version(one.exact)
         else:
             log.warning("%s is not masked any more", one.table)
@@ -118,4 +118,4 @@ def _unmask(tables: OpenTables, table: str) -> int:
         with opened(tables.place, exact, file.path) as parquet:
             added += write_rows(tables.place, table, parquet.read())
     tables.replace(table, added, tables.columns(exact))
-    return tables.set_properties(table, {PROPERTY: "{}"})
+    return tables.set_properties(table, {MASKS_PROPERTY: "{}"})

@@ -1,5 +1,5 @@
-"""Files of tables: which of them have a batch's keys, what they become, and what is new.
+"""Reads and writes files of tables: finds a batch's keys in them, removes rows, and adds new rows.
 
-`lookup` finds the versions before a batch, `rewrite` writes files without the rows that go, `tables` brings new rows
-and touched files together. Functions of this package read and write files; only `prepare` commits.
+`lookup` finds the versions before a batch, `rewrite` writes files without the removed rows, `tables` joins new rows
+with changed files. Functions of this package read and write files; only `prepare` commits.
 """

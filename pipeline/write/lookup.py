@@ -1,8 +1,8 @@
-"""The versions that tables hold of some keys before a batch, and where their rows are.
+"""Finds the versions of keys before a batch, and the files and indices of their rows.
 
-A version is the row of its table, or is in `_versions`, where the newest entry of a (space, key, replicaset)
-holds, unless the replicaset's version is the row, which is newer by construction. Files are read by the keys of their
-row groups.
+A replicaset's version is the row of its table; otherwise it is the newest entry of (space, key, replicaset) in
+`_versions`. An entry is outdated if the replicaset's version is the row. Only row groups that may contain one of the
+keys are read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline.reduce.base import BaseRequest, KeyFilter
-from pipeline.reduce.versions import ENTRIES, MERGED, NAMES, STATES
+from pipeline.reduce.versions import ENTRIES, MERGED, STATE_NAMES, STATES
 from udfs.buffers import as_array
 from udfs.keys.grouping import Groups, group
 from udfs.versions.kernels.lives import DELETED, NONE, PRESENT, UNFIT
@@ -29,7 +29,7 @@ from warehouse.place import Place
 
 VERSIONS = "_versions"
 SORTED_KEYS = 200_000
-"""Up to so many keys are sorted to find the row groups that can have one; of more, the least and the greatest are."""
+"""Up to this many keys are sorted to find the row groups that may contain one; of more, only the range is compared."""
 
 _TABLE_COLUMNS = ("_key", "_replicaset_id", "_timestamp", "_created")
 _TUPLE_COLUMNS = ("_tuple", "_global_id", "_lsn")
@@ -41,7 +41,7 @@ _VERSION_COLUMNS = (
 
 @dataclass(frozen=True)
 class FileRef:
-    """A file of a table: `table` is its exact table's name."""
+    """A file, and the name of its table (of a masked space: the exact or the masked one)."""
 
     table: str
     file: TableFile
@@ -49,12 +49,12 @@ class FileRef:
 
 @dataclass
 class FileCache:
-    """A process's cache of data files, which never change: the keys of their row groups."""
+    """A process's cache of the key ranges of row groups, by table and path; data files never change."""
 
     keys: dict[tuple[str, str], FileKeys] = field(default_factory=dict)
 
     def of(self, file: pq.ParquetFile, table: str, path: str, column: str) -> FileKeys:
-        """Return the keys of an open file."""
+        """Return the key ranges of an open file's row groups."""
         name = (table, path)
         if name not in self.keys:
             self.keys[name] = keys_of(file, column)
@@ -63,19 +63,19 @@ class FileCache:
 
 @dataclass(frozen=True)
 class BaseFiles:
-    """The files in which versions before a batch are.
+    """The files with the versions before a batch.
 
     Parameters
     ----------
     place : Place
     tables : mapping of int to (str, sequence of TableFile)
-        By the number of a table: name and files of the table with the exact tuples.
+        By table number: the name and the files of the exact table.
     versions : sequence of TableFile
-        Of `_versions`.
+        The files of `_versions`.
     names : sequence of str
-        Tables by number, as `_versions.space` names them.
-    set_aside : frozenset of int
-        Numbers of tables from which rows that do not fit their columns are left out.
+        By table number, the name of the table, as in `_versions.space`.
+    tables_without_misfits : frozenset of int
+        Numbers of tables that leave out rows with a misfit.
 
     """
 
@@ -83,19 +83,19 @@ class BaseFiles:
     tables: Mapping[int, tuple[str, Sequence[TableFile]]]
     versions: Sequence[TableFile]
     names: Sequence[str]
-    set_aside: frozenset[int] = frozenset()
+    tables_without_misfits: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
 class FoundVersions:
-    """What was found.
+    """The versions that a lookup found.
 
     Parameters
     ----------
     entries : pyarrow.Table
         `pipeline.reduce.versions.ENTRIES`.
     files : list of FileRef
-        By the number of a file in `entries`.
+        `ENTRIES.file` is an index in it.
 
     """
 
@@ -103,26 +103,26 @@ class FoundVersions:
     files: list[FileRef]
 
 
-class Keys(Protocol):
-    """Which keys are looked for here (`pipeline.key_ranges.BucketShare`)."""
+class KeyShare(Protocol):
+    """The keys that belong to a task (`pipeline.key_ranges.BucketShare`)."""
 
     def owns(self, table: int, keys: pa.Array) -> NDArray[np.bool_]:
-        """Return which keys of a table these are."""
+        """Return for each key of a table whether it belongs to the task."""
 
 
 def find_versions(
-    requests: Sequence[BaseRequest], files: BaseFiles, cache: FileCache, share: Keys | None = None
+    requests: Sequence[BaseRequest], files: BaseFiles, cache: FileCache, share: KeyShare | None = None
 ) -> FoundVersions:
-    """Return the versions that some requests ask for.
+    """Return the requested versions.
 
     Parameters
     ----------
     requests : sequence of BaseRequest
-        At most one a table.
+        At most one per table.
     files : BaseFiles
     cache : FileCache
-    share : Keys, optional
-        Where all versions of a replicaset are looked up: their keys; all by default.
+    share : KeyShare, optional
+        Limits requests for all versions of a replicaset to the task's keys.
 
     """
     requests = [_with_all_keys(one, files, share) if one.replicasets else one for one in requests]
@@ -141,32 +141,32 @@ def find_versions(
     return FoundVersions(_with_versions(rows, asked, files, cache) if asked else rows, refs)
 
 
-def _with_all_keys(request: BaseRequest, files: BaseFiles, share: Keys | None) -> BaseRequest:
-    """Return a request for versions of some replicasets as one for their keys."""
+def _with_all_keys(request: BaseRequest, files: BaseFiles, share: KeyShare | None) -> BaseRequest:
+    """Read the keys of the replicasets in a request, and return a request for these keys."""
 
-    def meant(rows: pa.Table, key: str, replicaset: str) -> Iterator[pa.Array]:
-        for number, is_meant in request.replicasets.items():
+    def requested(rows: pa.Table, key: str, replicaset: str) -> Iterator[pa.Array]:
+        for number, key_filter in request.replicasets.items():
             for one in rows[key].filter(pc.equal(rows[replicaset], number)).chunks:
                 found = one if share is None else one.filter(pa.array(share.owns(request.table, one)))
-                yield found if is_meant is None else found.filter(pa.array(is_meant(found)))
+                yield found if key_filter is None else found.filter(pa.array(key_filter(found)))
 
     name, own = files.tables.get(request.table, ("", ()))
     keys = [request.keys]
     for file in own:
         with opened(files.place, name, file.path) as parquet:
-            keys += meant(parquet.read(columns=["_key", "_replicaset_id"]), "_key", "_replicaset_id")
-    own_versions = _held(files, files.names[request.table], request.replicasets)
-    keys += meant(own_versions, "key", "replicaset_id")
+            keys += requested(parquet.read(columns=["_key", "_replicaset_id"]), "_key", "_replicaset_id")
+    own_versions = _keys_in_versions(files, files.names[request.table], request.replicasets)
+    keys += requested(own_versions, "key", "replicaset_id")
     whole = pa.concat_arrays(keys)
     distinct = whole.take(pa.array(group(np.zeros(len(whole), np.int32), whole).firsts))
     return BaseRequest(request.table, distinct, {}, request.with_tuples, request.with_versions)
 
 
-def _held(files: BaseFiles, space: str, replicasets: Mapping[int, KeyFilter | None]) -> pa.Table:
-    """Return `key` and `replicaset_id` of the versions that `_versions` has of some replicasets in a table.
+def _keys_in_versions(files: BaseFiles, space: str, replicasets: Mapping[int, KeyFilter | None]) -> pa.Table:
+    """Return `key` and `replicaset_id` of the versions of some replicasets in `_versions`.
 
-    Where a filter says which keys are meant, deletions are left out: their keys may be of a primary key that the space
-    has no more.
+    Deleted versions of a replicaset with a filter are left out: their keys may be of an earlier primary key, which the
+    filter cannot compare.
     """
     columns = ["space", "key", "replicaset_id", "state", "epoch"]
     parts = []
@@ -181,17 +181,17 @@ def _held(files: BaseFiles, space: str, replicasets: Mapping[int, KeyFilter | No
     ids = group(whole["replicaset_id"].to_numpy(), as_array(whole["key"])).ids
     order = np.lexsort((whole["epoch"].to_numpy(), ids))
     newest = whole.take(pa.array(order[np.append(ids[order][1:] != ids[order][:-1], True)[: len(order)]]))
-    filtered = pa.array([one for one, is_meant in replicasets.items() if is_meant is not None], pa.int32())
+    filtered = pa.array([i for i, key_filter in replicasets.items() if key_filter is not None], pa.int32())
     is_deletion = pc.and_(
-        pc.equal(newest["state"], NAMES[DELETED]), pc.is_in(newest["replicaset_id"], filtered)
+        pc.equal(newest["state"], STATE_NAMES[DELETED]), pc.is_in(newest["replicaset_id"], filtered)
     )
-    is_gone = pc.or_(pc.equal(newest["state"], NAMES[NONE]), is_deletion)
+    is_gone = pc.or_(pc.equal(newest["state"], STATE_NAMES[NONE]), is_deletion)
     return newest.filter(pc.invert(is_gone)).select(["key", "replicaset_id"])
 
 
 @dataclass(frozen=True)
 class WantedKeys:
-    """Keys that are looked for."""
+    """The keys of a lookup; `bounds` are all keys in order if `is_sorted`, otherwise the least and the greatest."""
 
     groups: Groups
     bounds: Sequence[bytes]
@@ -199,7 +199,7 @@ class WantedKeys:
 
     @classmethod
     def of(cls, keys: pa.Array) -> WantedKeys:
-        """Return some keys, prepared for a lookup."""
+        """Prepare keys for a lookup."""
         groups = group(np.zeros(len(keys), np.int32), keys)
         distinct = keys.take(pa.array(groups.firsts))
         if len(distinct) <= SORTED_KEYS:
@@ -208,7 +208,7 @@ class WantedKeys:
         return cls(groups, [ends["min"].as_py(), ends["max"].as_py()], False)
 
     def may_be_in(self, least: bytes | None, greatest: bytes | None) -> bool:
-        """Whether one of the keys can be between the least and the greatest one of a footer."""
+        """Return whether one of the keys may be between two bounds; None is an unknown bound."""
         if least is None or greatest is None:
             return True
         if not self.bounds:
@@ -219,14 +219,14 @@ class WantedKeys:
         return place < len(self.bounds) and self.bounds[place] <= greatest
 
     def find(self, keys: pa.Array) -> NDArray[np.int32]:
-        """Return the number of each key among those that are looked for, -1 where it is none of them."""
+        """Return the number of each key among the wanted ones, -1 for another key."""
         return self.groups.find(np.zeros(len(keys), np.int32), keys)
 
 
-def _groups_with(
+def _row_groups_with(
     wanted: WantedKeys, file: pq.ParquetFile, keys: FileKeys, column: str
 ) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
-    """Yield the row groups that have one of the keys: number, first row in the file, rows within the group."""
+    """Yield (number, first row in the file, indices of the rows in the group) of each row group with wanted keys."""
     start = 0
     for number, rows in enumerate(keys.rows):
         if wanted.may_be_in(keys.least[number], keys.greatest[number]):
@@ -246,12 +246,12 @@ def _rows_of_table(
     number: int,
     cache: FileCache,
 ) -> pa.Table | None:
-    """Return the rows of a file that have one of the keys, as `ENTRIES`; None where there are none."""
+    """Return the rows of a file with wanted keys, as `ENTRIES`; None if there are none."""
     columns = [*_TABLE_COLUMNS, *(_TUPLE_COLUMNS if request.with_tuples else ())]
     parts = []
     with opened(place, table, file.path) as parquet:
         keys = cache.of(parquet, table, file.path, "_key")
-        for group_number, start, matches in _groups_with(wanted, parquet, keys, "_key"):
+        for group_number, start, matches in _row_groups_with(wanted, parquet, keys, "_key"):
             rows = read_groups(parquet, [group_number], columns).take(pa.array(matches))
             parts.append(_entries_of_rows(rows, request.table, number, start + matches))
     return pa.concat_tables(parts) if parts else None
@@ -282,7 +282,7 @@ def _entries_of_rows(rows: pa.Table, table: int, file: int, places: NDArray[np.i
 def _with_versions(
     rows: pa.Table, requests: Sequence[BaseRequest], files: BaseFiles, cache: FileCache
 ) -> pa.Table:
-    """Return rows with the versions that lie in `_versions`: of each (table, key, replicaset) the one that holds."""
+    """Add the versions in `_versions` to rows, and return the current version of each (table, key, replicaset)."""
     listed = _entries_of_versions(requests, files, cache)
     if not listed.num_rows:
         return rows
@@ -305,7 +305,7 @@ def _with_versions(
 
 
 def _entries_of_versions(requests: Sequence[BaseRequest], files: BaseFiles, cache: FileCache) -> pa.Table:
-    """Return all entries of `_versions` of the keys that are asked for, as `ENTRIES` and `epoch`."""
+    """Return all rows of `_versions` with requested keys, as `ENTRIES` with the column `epoch`."""
     numbers = {files.names[request.table]: request.table for request in requests}
     keys = pa.concat_arrays([request.keys for request in requests])
     tables = np.concatenate([np.full(len(r.keys), r.table, np.int32) for r in requests])
@@ -315,13 +315,13 @@ def _entries_of_versions(requests: Sequence[BaseRequest], files: BaseFiles, cach
     for file in files.versions:
         with opened(files.place, VERSIONS, file.path) as parquet:
             known = cache.of(parquet, VERSIONS, file.path, "key")
-            for number, _, matches in _groups_with(wanted, parquet, known, "key"):
+            for number, _, matches in _row_groups_with(wanted, parquet, known, "key"):
                 rows = read_groups(parquet, [number], _VERSION_COLUMNS).take(pa.array(matches))
                 own = _table_numbers(rows["space"], numbers)
                 asked = np.flatnonzero((own >= 0) & (groups.find(own, as_array(rows["key"])) >= 0))
                 if len(asked):
-                    entries = _entries_of_list(rows.take(pa.array(asked)), own[asked], schema)
-                    parts.append(_with_misfits(entries, files.set_aside))
+                    entries = _entries_of_version_rows(rows.take(pa.array(asked)), own[asked], schema)
+                    parts.append(_with_misfits_present(entries, files.tables_without_misfits))
     return pa.concat_tables(parts) if parts else schema.empty_table()
 
 
@@ -334,7 +334,7 @@ def _table_numbers(spaces: pa.ChunkedArray, numbers: Mapping[str, int]) -> NDArr
     return found
 
 
-def _entries_of_list(rows: pa.Table, tables: NDArray[np.int32], schema: pa.Schema) -> pa.Table:
+def _entries_of_version_rows(rows: pa.Table, tables: NDArray[np.int32], schema: pa.Schema) -> pa.Table:
     count = rows.num_rows
     states = as_array(rows["state"]).dictionary_encode()
     codes = np.array([STATES[name] for name in states.dictionary.to_pylist()], np.int8)
@@ -350,21 +350,21 @@ def _entries_of_list(rows: pa.Table, tables: NDArray[np.int32], schema: pa.Schem
     return pa.Table.from_arrays([whole[one.name].cast(one.type) for one in schema], schema=schema)
 
 
-def _with_misfits(entries: pa.Table, set_aside: frozenset[int]) -> pa.Table:
-    """Return versions with those present that were set aside because they did not fit their columns.
+def _with_misfits_present(entries: pa.Table, tables_without_misfits: frozenset[int]) -> pa.Table:
+    """Set versions with a misfit, whose tuples are known, to present if their table may have such rows.
 
-    Their tuples are known; a table that leaves such rows out no more gets them as soon as their keys are looked at.
+    So a table that does not leave them out any more gets them back when their keys are looked up.
     """
     states, tables = entries["state"].to_numpy(), entries["table"].to_numpy()
     known = as_array(entries["tuple"]).is_valid().to_numpy(zero_copy_only=False)
-    returns = (states == UNFIT) & known & ~np.isin(tables, list(set_aside))
+    returns = (states == UNFIT) & known & ~np.isin(tables, list(tables_without_misfits))
     place = ENTRIES.get_field_index("state")
     states = np.where(returns, PRESENT, states).astype(np.int8)
     return entries.set_column(place, entries.schema.field(place), pa.array(states))
 
 
-def merged_entries(parts: Iterable[FoundVersions]) -> FoundVersions:
-    """Return what several lookups of different keys found as one."""
+def join_found(parts: Iterable[FoundVersions]) -> FoundVersions:
+    """Join the results of lookups of different keys."""
     tables: list[pa.Table] = []
     files: list[FileRef] = []
     for part in parts:

@@ -1,4 +1,4 @@
-"""Prepares the tables of spaces before a batch writes them: creates them, adds columns; also masked and exact ones."""
+"""Prepares the tables of spaces, masked and exact ones, before a batch writes them: creates tables, adds columns."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from pyspark.sql.types import StructType
 
 from pipeline.encode.columns import TableEncoding
-from pipeline.encode.masks import PROPERTY, TUPLE_COLUMN
+from pipeline.encode.masks import MASKS_PROPERTY, TUPLE_COLUMN
 from pipeline.write.rewrite import write_rows
 from pipeline.write.table_change import (
     TableChange,
-    change_of,
+    change_needed,
     create,
     same_columns,
     table_schema,
 )
-from pipeline.write.tables import TableChanges, TableWrite, masked_again, write_exact
+from pipeline.write.tables import TableChanges, TableWrite, write_all_masked, write_exact
 from schemas.layout import MISFITS_COLUMN
 from warehouse.commits import OpenTables
 from warehouse.data_files import opened
@@ -28,16 +28,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Prepared:
-    """What tables still need.
+    """The result of preparing tables, and what the batch still has to do.
 
     Parameters
     ----------
-    changes : dict of str to Change
-        By exact table: whether all of its rows are written again.
+    changes : dict of str to TableChange
+        By exact table: `NOTHING`, or `REWRITE` for the batch to do.
     masked : set of str
-        Tables that readers see of masked spaces, which are written again behind their exact ones.
+        Masked tables that the batch rewrites after their exact ones.
     changed : set of str
-        Tables that were there before and got a commit.
+        Tables that existed before and got a commit.
 
     """
 
@@ -47,7 +47,7 @@ class Prepared:
 
 
 def prepare_tables(tables: OpenTables, encodings: Iterable[TableEncoding]) -> Prepared:
-    """Create what is missing, add columns, and say which tables must be written again."""
+    """Create missing tables, add columns, and return the tables that must be rewritten."""
     found = Prepared()
     for encoding in encodings:
         prepare_table(tables, encoding, found)
@@ -66,7 +66,7 @@ def _prepare_exact(tables: OpenTables, encoding: TableEncoding, found: Prepared)
     if encoding.mask is not None and _has_tuples(tables, encoding.name):
         _copy(tables, encoding)
         found.changed.add(table)
-    change = change_of(tables, encoding)
+    change = change_needed(tables, encoding)
     if change is TableChange.CREATE:
         create(tables, table, wanted, f"space {encoding.layout.space}")
         change = TableChange.NOTHING
@@ -75,7 +75,7 @@ def _prepare_exact(tables: OpenTables, encoding: TableEncoding, found: Prepared)
         found.changed.add(table)
         change = TableChange.NOTHING
     elif change is TableChange.REWRITE:
-        log.warning("%s is written again: its space has a new format", table)
+        log.warning("%s is rewritten: its space has a new format", table)
     found.changes[table] = change
 
 
@@ -84,7 +84,7 @@ def _has_tuples(tables: OpenTables, table: str) -> bool:
 
 
 def _copy(tables: OpenTables, encoding: TableEncoding) -> None:
-    """Copy a table that was not masked so far to the one that has its exact tuples from now on."""
+    """Copy a table that was not masked before to the new exact table."""
     table = encoding.exact
     if not tables.place.has(table):
         create(tables, table, tables.columns(encoding.name), f"space {encoding.layout.space}")
@@ -92,7 +92,7 @@ def _copy(tables: OpenTables, encoding: TableEncoding) -> None:
     for file in tables.files(encoding.name):
         with opened(tables.place, encoding.name, file.path) as parquet:
             added += write_rows(tables.place, table, parquet.read())
-    # A batch that was not finished may have left rows there.
+    # An unfinished batch may have left rows in the exact table.
     tables.commit(table, added, [(file, True) for file in tables.files(table)])
 
 
@@ -100,13 +100,15 @@ def _prepare_masked(tables: OpenTables, encoding: TableEncoding, found: Prepared
     mask, table = encoding.mask, encoding.name
     if mask is None:
         return
-    wanted, text = mask.schema(encoding.layout), mask.text()
+    wanted, text = mask.schema(encoding.layout), mask.property_value()
     change = _masked_change(tables, encoding, found.changes.get(encoding.exact))
     if change is TableChange.CREATE:
         create(tables, table, wanted, f"space {encoding.layout.space}, masked")
-        tables.set_properties(table, {PROPERTY: text})
+        tables.set_properties(table, {MASKS_PROPERTY: text})
     elif change is TableChange.REWRITE:
-        log.warning("%s is written again: other fields of it are masked, or in another way", table)
+        log.warning(
+            "%s is rewritten: other fields of it are masked, or they are masked in another way", table
+        )
         found.masked.add(table)
     elif tables.add_columns(table, wanted):
         found.changed.add(table)
@@ -122,16 +124,16 @@ def _masked_change(tables: OpenTables, encoding: TableEncoding, exact: TableChan
 
 def changes_needed(tables: OpenTables, encoding: TableEncoding) -> dict[str, TableChange]:
     """Return what `prepare_table` would do to each table of a space; writes nothing."""
-    exact = change_of(tables, encoding)
+    exact = change_needed(tables, encoding)
     if encoding.mask is None:
         return {encoding.exact: exact}
     return {encoding.exact: exact, encoding.name: _masked_change(tables, encoding, exact)}
 
 
 def masks_differ(tables: OpenTables, encoding: TableEncoding) -> bool:
-    """Whether the table that readers see of a masked space has other columns than its mask asks for, or another mask.
+    """Return whether a masked table has other columns than its mask requires, or was written with another mask.
 
-    That it lacks `_misfits`, as one of an earlier release does, is no difference: all of its rows fit.
+    A missing `_misfits` does not count: a table of an earlier release lacks it, and all of its rows fit.
     """
     mask, table = encoding.mask, encoding.name
     if mask is None:
@@ -140,11 +142,11 @@ def masks_differ(tables: OpenTables, encoding: TableEncoding) -> bool:
         StructType([field for field in columns if field.name != MISFITS_COLUMN])
         for columns in (tables.columns(table), mask.schema(encoding.layout))
     )
-    known = tables.open(table).metadata().configuration.get(PROPERTY)
-    return not same_columns(present, wanted.fields) or known != mask.text()
+    known = tables.open(table).metadata().configuration.get(MASKS_PROPERTY)
+    return not same_columns(present, wanted.fields) or known != mask.property_value()
 
 
-def write_again(tables: OpenTables, encoding: TableEncoding) -> int:
+def rewrite_exact(tables: OpenTables, encoding: TableEncoding) -> int:
     """Write the table with the exact tuples again, with the columns that they have now, and return its version."""
     changes = TableChanges(encoding, None, {}, None, TableChange.REWRITE)
     return commit_write(tables, write_exact(tables.place, changes, tables.files(encoding.exact)))
@@ -157,11 +159,11 @@ def commit_write(tables: OpenTables, write: TableWrite) -> int:
     return tables.commit(write.table, write.added, [(file, True) for file in write.removed])
 
 
-def mask_again(tables: OpenTables, encoding: TableEncoding) -> int:
+def rewrite_masked(tables: OpenTables, encoding: TableEncoding) -> int:
     """Write the table that readers see of a masked space again, and return its version."""
     mask, table = encoding.mask, encoding.name
     if mask is None:
         return tables.version(table)
-    added = masked_again(tables.place, encoding, tables.files(encoding.exact))
+    added = write_all_masked(tables.place, encoding, tables.files(encoding.exact))
     tables.replace(table, added, mask.schema(encoding.layout))
-    return tables.set_properties(table, {PROPERTY: mask.text()})
+    return tables.set_properties(table, {MASKS_PROPERTY: mask.property_value()})

@@ -1,4 +1,4 @@
-"""Files of a table without the rows that go, and files of new rows in the order of their keys."""
+"""Reads files without removed rows, and writes files of rows in key order."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from warehouse.data_files import DataFile, opened, write_file
 from warehouse.place import Place
 
 FILE_ROWS = 2_000_000
-"""A file has at most so many rows,"""
+"""The maximum number of rows in a file."""
 
 FILE_BYTES = 128 * 1024 * 1024
-"""and about so many bytes in memory."""
+"""The approximate maximum size of a file's rows in memory."""
 
 
 def remaining_rows(place: Place, table: str, file: TableFile, removed: NDArray[np.int64]) -> pa.Table:
-    """Return the rows of a file without some of them.
+    """Return the rows of a file without the removed ones.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def remaining_rows(place: Place, table: str, file: TableFile, removed: NDArray[n
     table : str
     file : TableFile
     removed : int64[n]
-        Places of rows in the file.
+        Indices of the removed rows in the file.
 
     """
     with opened(place, table, file.path) as parquet:
@@ -45,7 +45,7 @@ def remaining_rows(place: Place, table: str, file: TableFile, removed: NDArray[n
 def rows_with_keys(
     place: Place, table: str, files: Iterable[TableFile], keys: pa.Array, cache: FileCache
 ) -> Mapping[TableFile, NDArray[np.int64]]:
-    """Return the places of the rows with some keys, of the files that have any."""
+    """Return the indices of the rows with these keys, for each file that has any."""
     wanted = WantedKeys.of(keys)
     found: dict[TableFile, NDArray[np.int64]] = {}
     for file in files:
@@ -62,10 +62,11 @@ def rows_with_keys(
 
 
 def write_rows(place: Place, table: str, rows: pa.Table, *, is_new_data: bool = True) -> list[DataFile]:
-    """Write rows of a space's table, in the order of their keys, as one file or more."""
+    """Write rows of a space's table in key order, as one or more files."""
     if not rows.num_rows:
         return []
-    ordered = in_key_order(_conforming(rows))
+    whole = _with_whole_variants(rows).combine_chunks()
+    ordered = whole.take(pc.sort_indices(whole, sort_keys=[("_key", "ascending")]))
     count = max(1, -(-rows.num_rows // FILE_ROWS), -(-rows.nbytes // FILE_BYTES))
     size = -(-rows.num_rows // count)
     return [
@@ -74,18 +75,12 @@ def write_rows(place: Place, table: str, rows: pa.Table, *, is_new_data: bool = 
     ]
 
 
-def _conforming(rows: pa.Table) -> pa.Table:
-    """Return rows with whole variants: where one is null, its parts are empty, not null.
+def _with_whole_variants(rows: pa.Table) -> pa.Table:
+    """Return rows in which the parts of null variants are empty, not null.
 
-    Rows of files without such a column have nulls in it all the same once they are put together with others.
+    Joining rows of a file without a variant column with rows that have it makes such nulls.
     """
     for number, field in enumerate(rows.schema):
         if pa.types.is_struct(field.type) and rows[number].null_count:
             rows = rows.set_column(number, field.name, whole_variants(rows[number].combine_chunks()))
     return rows
-
-
-def in_key_order(rows: pa.Table) -> pa.Table:
-    """Return rows in the order of `_key`."""
-    whole = rows.combine_chunks()
-    return whole.take(pc.sort_indices(whole, sort_keys=[("_key", "ascending")]))

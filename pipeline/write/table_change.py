@@ -1,8 +1,8 @@
-"""Gives tables of spaces the columns that a batch needs: creates them, adds columns, writes them again.
+"""Determines how a table of a space must change for a batch (create, add columns, rewrite), and encodes rows again.
 
-Where columns change, the rows of a table are made again from their exact tuples: what was in `_extra` moves into its
+If columns change, all rows of a table are encoded again from their exact tuples: values in `_extra` move to their
 column, and no reader needs column mapping. A table that only gains columns, and has nothing in `_extra`, gains them
-by a change of metadata. Files are written here, commits are the caller's.
+by a change of metadata.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from warehouse.data_files import opened
 
 
 class TableChange(Enum):
-    """What a table needs before a batch can write it."""
+    """The change that a table needs before a batch can write it."""
 
     CREATE = "create"
     NOTHING = "nothing"
@@ -34,12 +34,12 @@ class TableChange(Enum):
 
 
 def table_schema(encoding: TableEncoding) -> StructType:
-    """Return the columns of the exact table: its typed columns, then those of every space's table."""
+    """Return the columns of the exact table: its typed columns, then the columns that all tables of spaces have."""
     shared = [StructField(name, kind) for name, kind in VERSION_COLUMNS]
     return StructType([*encoding.layout.spark_schema().fields, *shared])
 
 
-def change_of(tables: OpenTables, encoding: TableEncoding) -> TableChange:
+def change_needed(tables: OpenTables, encoding: TableEncoding) -> TableChange:
     """Return what the exact table of a space needs before a batch can write it."""
     table, wanted = encoding.exact, table_schema(encoding)
     if not tables.place.has(table):
@@ -63,7 +63,7 @@ def change_of(tables: OpenTables, encoding: TableEncoding) -> TableChange:
 
 
 def _has_extra(tables: OpenTables, table: str, file: TableFile) -> bool:
-    """Whether a file has a value in `_extra`, by its footer."""
+    """Return whether a file may have a value in `_extra`, by its footer."""
     with opened(tables.place, table, file.path) as parquet:
         metadata = parquet.metadata
         for number in range(metadata.num_columns):
@@ -82,7 +82,7 @@ def create(tables: OpenTables, table: str, schema: StructType, comment: str) -> 
     Raises
     ------
     WarehouseError
-        A writer that lost the lock has created it at the same moment, with other columns.
+        A writer without the lock has created it at the same moment, with other columns.
 
     """
     write.create(tables.place, table, schema, comment)
@@ -90,11 +90,10 @@ def create(tables: OpenTables, table: str, schema: StructType, comment: str) -> 
         raise WarehouseError("the table was created with other columns meanwhile", table=table)
 
 
-def encoded_again(rows: pa.Table, encoding: TableEncoding) -> pa.Table:
-    """Return rows of an exact table with the columns that its tuples have now.
+def reencode_rows(rows: pa.Table, encoding: TableEncoding) -> pa.Table:
+    """Return rows of an exact table with the columns of a new encoding.
 
-    A row stays, also without columns: a tuple whose fields cannot be distinguished has none, and what another
-    configuration would set aside is there already.
+    All rows stay. A tuple whose fields cannot be distinguished has nulls in all typed columns.
     """
     names = {f"_{name}": name for name in PUTS.names if name != "table"}
     puts = rows.select(list(names)).rename_columns(list(names.values()))
@@ -108,5 +107,5 @@ def encoded_again(rows: pa.Table, encoding: TableEncoding) -> pa.Table:
 
 
 def same_columns(one: StructType, other: Sequence[StructField]) -> bool:
-    """Whether two schemas have the same columns; order, comments and nullability do not count."""
+    """Return whether two schemas have the same columns; order, comments and nullability do not count."""
     return {f.name: f.dataType for f in one} == {f.name: f.dataType for f in other}

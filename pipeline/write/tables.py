@@ -1,7 +1,7 @@
-"""The files that a table's changes become: new rows, and touched files without the rows that go.
+"""Writes the changes of a table as files: new rows, and the remaining rows of files with removed rows.
 
-A touched file that is small is joined with the new rows, so that a table which is updated often stays a few files; a
-large one is written again without the rows that go. A masked table follows its exact one by key.
+The remaining rows of a small file are joined with the new rows, so that a table that is updated often has few files;
+those of a large file become a file of their own. Rows of a masked table are found by the keys of the exact one.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pyspark.sql.types import StructType
 from pipeline.encode.columns import TableEncoding
 from pipeline.write.lookup import FileCache
 from pipeline.write.rewrite import FILE_BYTES, remaining_rows, rows_with_keys, write_rows
-from pipeline.write.table_change import TableChange, encoded_again, table_schema
+from pipeline.write.table_change import TableChange, reencode_rows, table_schema
 from warehouse.commits import TableFile
 from warehouse.data_files import DataFile
 from warehouse.place import Place
 
 SMALL_FILE = 8 * 1024 * 1024
-"""Below so many bytes a touched file is joined with the new rows,"""
+"""The remaining rows of a file below this size, in bytes, are joined with the new rows."""
 
 JOINED_BYTES = 64 * 1024 * 1024
-"""as long as these are not more bytes together, and their rows not more than `FILE_BYTES` in memory."""
+"""Joined files have at most this size together, and their rows at most `FILE_BYTES` in memory."""
 
 _NONE = np.zeros(0, np.int64)
 
@@ -40,9 +40,9 @@ class TableWrite:
     table : str
     added : list of DataFile
     removed : list of TableFile
-        Touched files, whose remaining rows are in added ones.
+        Files whose remaining rows are in added ones.
     schema : StructType or None
-        The columns that the table gets; then `removed` are all of its files.
+        The new columns of a table that is rewritten; then `removed` are all of its files.
 
     """
 
@@ -59,7 +59,7 @@ class TableWrite:
 
 @dataclass(frozen=True)
 class TableChanges:
-    """What changes in one space's table.
+    """The changes of a space's tables.
 
     Parameters
     ----------
@@ -67,11 +67,11 @@ class TableChanges:
     rows : pyarrow.Table or None
         New rows of the exact table.
     removed : mapping of TableFile to int64[n]
-        Places of rows of the exact table that go.
+        For each file of the exact table, the indices of removed rows.
     removed_keys : pyarrow.BinaryArray or None
-        Their keys.
+        The keys of the removed rows.
     change : TableChange
-        Of the exact table.
+        The change that the exact table needs.
 
     """
 
@@ -83,14 +83,14 @@ class TableChanges:
 
 
 def write_exact(place: Place, changes: TableChanges, files: Sequence[TableFile]) -> TableWrite:
-    """Write what changes in the table with the exact tuples.
+    """Write the changes of an exact table.
 
     Parameters
     ----------
     place : Place
     changes : TableChanges
     files : sequence of TableFile
-        All of the table.
+        All files of the table.
 
     """
     table = changes.encoding.exact
@@ -119,8 +119,8 @@ def write_masked(
     return _write(place, table, rows, removed)
 
 
-def masked_again(place: Place, encoding: TableEncoding, files: Iterable[TableFile]) -> list[DataFile]:
-    """Write the table that readers see of a masked space again, from the files of the exact one."""
+def write_all_masked(place: Place, encoding: TableEncoding, files: Iterable[TableFile]) -> list[DataFile]:
+    """Write all rows of a masked table, from the files of the exact one."""
     if encoding.mask is None:
         return []
     added: list[DataFile] = []
@@ -137,12 +137,12 @@ def _write(
     removed: Mapping[TableFile, NDArray[np.int64]],
     encoding: TableEncoding | None = None,
 ) -> TableWrite:
-    """Write new rows, and the rest of touched files; with an encoding their columns are made again."""
+    """Write new rows, and the remaining rows of files; with an encoding, these are encoded again."""
     joined = [] if rows is None else [rows]
     size, in_memory, added = 0, 0, []
     for file, places in removed.items():
         rest = remaining_rows(place, table, file, places)
-        rest = rest if encoding is None else encoded_again(rest, encoding)
+        rest = rest if encoding is None else reencode_rows(rest, encoding)
         size += file.size
         if file.size < SMALL_FILE and size < JOINED_BYTES and in_memory + rest.nbytes < FILE_BYTES:
             joined.append(rest)

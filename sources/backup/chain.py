@@ -17,7 +17,7 @@ from sources.backup.manifest import BackupArchive, BackupManifest, Vclock
 
 @dataclass(frozen=True)
 class MissingLink:
-    """A gap before an archive: logs that no archive of the replicaset has.
+    """A gap before an archive: the logs before it are in no archive of the replicaset.
 
     Parameters
     ----------

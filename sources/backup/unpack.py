@@ -2,8 +2,8 @@
 
 An archive is a tar of log files, compressed by zstd. Its files are first written to a temporary folder. They are
 renamed into place after the archive was read to its end and its checksum was compared with the manifest, so readers of
-the directory see complete files only. Two consecutive archives may both have the log at their border: the longer file
-stays.
+the directory see complete files only. Two consecutive archives may both have the log at which the first one ends: the
+longer file stays.
 
 Source: `cli/backup/archive/archive.go` of tarantool/tt 2.14. `sources.backup.chain` orders archives.
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ OUT_BYTES = 1 << 20
 TRANSACTIONS = 1 << 15
 
 PACKET_ROOM = 64
-"""By how many bytes a packet may be longer than its row in the log."""
+"""Maximum number of bytes by which a packet is longer than its row in the log."""
 
 
 @dataclass(frozen=True)
@@ -59,19 +59,30 @@ class TransactionChunk:
         return array_to_vclock(top)
 
 
+class Consumed(NamedTuple):
+    """How far a sink has processed a buffer.
+
+    Parameters
+    ----------
+    position : int
+        Where the unprocessed rest begins.
+    needed_bytes : int
+        How long the rest must become before the next packet is complete.
+    is_packet : bool
+        Whether the rest begins with a complete packet that is not a row, such as an error.
+
+    """
+
+    position: int
+    needed_bytes: int
+    is_packet: bool
+
+
 class Sink(Protocol):
     """Receives the bytes of a stream: `RowStream` or `SnapshotStream`."""
 
-    def feed(self, buffer: Bytes, begin: int, end: int) -> tuple[int, int, bool]:
-        """Process the complete packets of `buffer[begin:end]`.
-
-        Returns
-        -------
-        position, needed_bytes, is_packet : int, int, bool
-            Where the unprocessed rest begins; how long the rest must become before the next packet is complete, in
-            bytes; whether the rest begins with a complete packet that is not a row, such as an error.
-
-        """
+    def feed(self, buffer: Bytes, begin: int, end: int) -> Consumed:
+        """Process the complete packets of `buffer[begin:end]`."""
 
 
 def vclock_to_array(vclock: Mapping[int, int]) -> Ints:
@@ -165,7 +176,7 @@ class RowStream:
 
     @property
     def repeated(self) -> int:
-        """Number of received rows that were dropped since the vclock has them."""
+        """Number of received rows that were dropped because the vclock has them."""
         return int(self._buffers.state[kernel.REPEATED])
 
     @property
@@ -173,7 +184,7 @@ class RowStream:
         """Number of received heartbeats."""
         return int(self._buffers.state[kernel.HEARTBEATS])
 
-    def feed(self, buffer: Bytes, begin: int, end: int) -> tuple[int, int, bool]:
+    def feed(self, buffer: Bytes, begin: int, end: int) -> Consumed:
         """Process complete packets; see `Sink.feed`.
 
         Raises
@@ -206,7 +217,7 @@ class RowStream:
             if status < 0:
                 raise self._protocol_error(status)
             if status not in (kernel.OUTPUT_FULL, kernel.STOP_ROW):
-                return (
+                return Consumed(
                     int(state[kernel.POSITION]),
                     self._buffers.needed_bytes(status),
                     status == kernel.OTHER_PACKET,
@@ -259,7 +270,7 @@ class SnapshotStream:
         """Number of rows received so far."""
         return int(self._buffers.state[kernel.NEXT_LSN])
 
-    def feed(self, buffer: Bytes, begin: int, end: int) -> tuple[int, int, bool]:
+    def feed(self, buffer: Bytes, begin: int, end: int) -> Consumed:
         """Process complete packets; see `Sink.feed`.
 
         Raises
@@ -279,7 +290,7 @@ class SnapshotStream:
             if status < 0:
                 raise _protocol_error(status, self._peer)
             if status != kernel.OUTPUT_FULL:
-                return (
+                return Consumed(
                     int(state[kernel.POSITION]),
                     self._buffers.needed_bytes(status),
                     status == kernel.OTHER_PACKET,
@@ -291,7 +302,7 @@ _DAMAGE_TEXTS = {
     kernel.BAD_HEADER: "a packet's header is not an xrow header",
     kernel.BAD_ID: "a row has no replica id of 1..31 or no lsn",
     kernel.BAD_ROW: "a snapshot has a row that is not an INSERT",
-    kernel.BAD_BODY: "a packet is not exactly one row that a log can hold",
+    kernel.BAD_BODY: "a packet is not exactly one row that a log can contain",
 }
 
 

@@ -34,7 +34,7 @@ REPLICA_IDS = range(1, VCLOCK_MAX)
 
 _LSN_END = 1 << 63
 _SHOWN = 500
-"""Longest text of a peer that is shown in our messages, in characters."""
+"""Maximum number of characters of a peer's text that our messages show."""
 
 LSN_BEYOND = 1 << 60
 """An lsn in a start vclock that excludes all rows of a replica id, however many the server has."""

@@ -1,4 +1,4 @@
-"""Limits the open connections of a relay, in all and per client address, and how often a password may be guessed.
+"""Limits the open connections of a relay, in total and per client address, and how often a password may be guessed.
 
 The module has no sockets and no clock: the time is a parameter. `session` decides what a connection may request.
 """
@@ -85,6 +85,6 @@ class ConnectionLimiter:
         return at - now
 
     def record_right_password(self, address: str) -> None:
-        """Take back the delay for the address's next password, since this one was right."""
+        """Cancel the delay before the address's next password, because this one was right."""
         if address in self._next_guess_at:
             self._next_guess_at[address] -= self.limits.delay

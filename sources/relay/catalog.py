@@ -61,8 +61,8 @@ class SpoolCatalog:
         The spool.
     limit : int
         Longest accepted block, in bytes.
-    durable : callable, optional
-        Returns the path of the log that is being written, and how many of its bytes may be sent. Needed where the spool
+    durable_end : callable, optional
+        Returns the path of the log that is being written, and how many of its bytes may be sent. Needed if the spool
         is the only copy of its rows: rows that a power failure may remove must not be sent. None, or a result of None:
         all bytes may be sent.
 
@@ -72,10 +72,10 @@ class SpoolCatalog:
         self,
         directory: Path,
         limit: int = BLOCK_LIMIT,
-        durable: Callable[[], tuple[Path, int] | None] | None = None,
+        durable_end: Callable[[], tuple[Path, int] | None] | None = None,
     ) -> None:
         self.directory, self.limit = directory, limit
-        self._durable = durable
+        self._durable_end = durable_end
         self.vclock: dict[int, int] = {}
         self.cluster: dict[int, str] = {}
         """{replica id: instance uuid} at the end of the spool; without ids of expelled instances."""
@@ -207,7 +207,7 @@ class SpoolCatalog:
 
     def _read_log(self, file: SpoolFile, begin: int) -> None:
         end, is_closed = reader.end_of_whole_blocks(_FILES, str(file.path), begin, self.limit)
-        open_log = None if self._durable is None else self._durable()
+        open_log = None if self._durable_end is None else self._durable_end()
         if open_log is not None and open_log[0] == file.path:
             end, is_closed = min(end, open_log[1]), False
         if is_closed and (end > begin or file.path.name in self._read_ends):

@@ -20,7 +20,7 @@ class ClientLimits:
     Parameters
     ----------
     connections, per_address : int
-        Maximum number of open connections: in all, and from one address.
+        Maximum number of open connections, in total and from one address.
     strangers : int
         Maximum number of open connections that have not authenticated; beyond it, the oldest one is closed.
     authenticate : float

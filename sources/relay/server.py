@@ -43,14 +43,14 @@ _NO_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 class Relay:
     """Serves one spool to any number of subscribers.
 
-    `durable` is as in `SpoolCatalog`; it is needed if this process also writes the spool.
+    `durable_end` is as in `SpoolCatalog`; it is needed if this process also writes the spool.
     """
 
     def __init__(
-        self, options: RelayOptions, durable: Callable[[], tuple[Path, int] | None] | None = None
+        self, options: RelayOptions, durable_end: Callable[[], tuple[Path, int] | None] | None = None
     ) -> None:
         self.options = options
-        self.catalog = SpoolCatalog(options.directory, options.max_block_bytes, durable)
+        self.catalog = SpoolCatalog(options.directory, options.max_block_bytes, durable_end)
         self.sessions: set[RelaySession] = set()
         self.error: AggregatorError | None = None
         self.port = 0

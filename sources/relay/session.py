@@ -55,7 +55,7 @@ class RefusalError(Exception):
     code : int
         Tarantool's error code.
     message : str
-        Text of the error, as Tarantool words it where it has the same error.
+        Text of the error; Tarantool's own text if it has the same error.
     is_last : bool
         Whether the connection is closed after the answer.
 
@@ -116,7 +116,7 @@ class RelaySession:
                 return
 
     async def _read_request(self) -> Packet | None:
-        """Return the next packet before SUBSCRIBE; None if the connection ends or the time is up."""
+        """Return the next packet before SUBSCRIBE; None if the connection ends or no packet comes in time."""
         seconds = self._options.silence
         if not self._is_authenticated:
             seconds = self._started_at + self._options.limits.authenticate - time.monotonic()

@@ -27,7 +27,7 @@ def removable_files(
     keep: SpoolRetention,
     now: float,
 ) -> list[Path]:
-    """Return the files that can be removed; snapshots and logs are in log order, `now` in seconds since 1970 UTC."""
+    """Return the files that can be removed, from snapshots and logs in log order; `now` is seconds since 1970 UTC."""
     closed = logs[:-1]
     counting_acks = {
         name: a for name, a in acks.items() if name in keep.readers or now - a.modified < keep.forget

@@ -28,7 +28,7 @@ class DiskSpace:
         self._known_size = 0
 
     def check(self, written: int = 0) -> None:
-        """Check that a snapshot fits, of which some bytes are already written.
+        """Check that a snapshot fits on the disk; `written` bytes of it are already there.
 
         Raises
         ------
@@ -42,7 +42,7 @@ class DiskSpace:
             raise self.full_error(written, f"{free} bytes are free, {needed} are needed")
 
     def full_error(self, written: int, why: str) -> SpoolFullError:
-        """Return the error for a snapshot that ran out of space after some bytes; the next check requires more."""
+        """Return the error for a snapshot that ran out of space after `written` bytes; the next check requires more."""
         if written:
             self._known_size = max(self._known_size, written + 1)
         progress = f" after {written} bytes" if written else ""

@@ -2,7 +2,7 @@
 
 A log is named by the vclock that its rows continue from; a closed log ends with Tarantool's end marker. When `append`
 returns, the rows are in the file, in complete blocks. The option `fsync` decides how soon they are on the disk;
-`durable` is the vclock that is on the disk for certain. If the disk is full, rows wait in memory for `retry`, and the
+`durable` is the vclock that is certainly on the disk. If the disk is full, rows wait in memory for `retry`, and the
 daemon stops reading. After any other write error, the log is truncated to its durable part and closed, the next log
 begins at that vclock, and rows above it must be fetched again: so no row follows a lost one.
 
@@ -125,7 +125,8 @@ class Spool:
         """The vclock after the last written row; None if the spool is empty."""
         self.durable: dict[int, int] | None = None
         """The vclock that survives a power failure, as far as `fsync` requires; only this may be acknowledged."""
-        self._instance_uuid: str | None = None
+        self.instance_uuid: str | None = None
+        """The subscriber's uuid, which the headers name as the instance."""
         self._lock = -1
         self._writer: XlogWriter | None = None
         self._tail: LogTail | None = None
@@ -169,17 +170,8 @@ class Spool:
             os.close(lock)
 
     @property
-    def instance_uuid(self) -> str | None:
-        """The subscriber's uuid, which the headers name as the instance."""
-        return self._instance_uuid
-
-    @instance_uuid.setter
-    def instance_uuid(self, uuid: str) -> None:
-        self._instance_uuid = uuid
-
-    @property
     def durable_end(self) -> tuple[Path, int] | None:
-        """The open log, and how many of its bytes are on the disk for certain; None if no log is open."""
+        """The open log, and how many of its bytes are certainly on the disk; None if no log is open."""
         writer = self._writer
         return None if writer is None else (writer.path, writer.durable)
 
@@ -237,7 +229,8 @@ class Spool:
                 if self.options.fsync is not Fsync.CLOSE:
                     self.durable = self.vclock
                 del self._unwritten[0]
-                self._rotate()
+                if self._writer is not None and self._writer.position >= self.options.rotate_bytes:
+                    self._close_log()
         except OSError as error:
             raise self._write_error(error) from error
 
@@ -274,7 +267,7 @@ class Spool:
         self.close()
         before, self.vclock = self.vclock, shared(vclock)
         if before is not None and not not_beyond(before, self.vclock):
-            raise SpoolError(f"a snapshot at {self.vclock} is behind the spool at {before}")
+            raise SpoolError(f"a snapshot at {self.vclock} is older than the spool at {before}")
         self._has_gap = before is not None and distance(self.vclock, before) > 0
         self.durable = self.vclock
 
@@ -322,7 +315,7 @@ class Spool:
     def _restore_state(self, state: SpoolState) -> None:
         self.vclock = None if state.vclock is None else dict(state.vclock)
         self._tail, self._has_gap = state.tail, state.has_gap
-        self._instance_uuid, self.replicaset_uuid = state.instance_uuid, state.replicaset_uuid
+        self.instance_uuid, self.replicaset_uuid = state.instance_uuid, state.replicaset_uuid
         tail = state.tail
         if tail is not None and not tail.is_closed and not state.has_gap:
             options = self.options
@@ -345,7 +338,7 @@ class Spool:
         if self._tail is not None and is_again:
             previous = self._tail.meta.prev_vclock
         if self._has_gap:
-            # Not the previous log: new rows do not continue from it, and a reader must see that.
+            # New rows do not continue from the previous log, and a reader must see that.
             previous = vclock
         if self._tail is not None and is_again and self._has_versions(versions):
             # A closed log without a row: its end marker is overwritten, as a restarted server does.
@@ -371,10 +364,6 @@ class Spool:
         else:
             self._close_log()
 
-    def _rotate(self) -> None:
-        if self._writer is not None and self._writer.position >= self.options.rotate_bytes:
-            self._close_log()
-
     def _close_log(self) -> None:
         """Close the open log; errors are raised, since rows in the next log would follow a gap."""
         if self._writer is not None:
@@ -388,12 +377,12 @@ class Spool:
         versions: ServerVersions,
         previous: Mapping[int, int] | None = None,
     ) -> Meta:
-        if self._instance_uuid is None:
+        if self.instance_uuid is None:
             raise SpoolError("the spool has no instance uuid", spool=str(self.directory))
         other = versions.header()
         if self.replicaset_uuid is not None:
             other[REPLICASET_KEY] = self.replicaset_uuid
-        return Meta(kind, "0.13", self._instance_uuid, vclock, previous, other)
+        return Meta(kind, "0.13", self.instance_uuid, vclock, previous, other)
 
     def _write_error(self, error: OSError) -> SpoolError:
         writer = self._writer

@@ -15,7 +15,6 @@ from pathlib import Path
 from schemas.errors import AggregatorError
 from sources.spool import state as spool_state
 from sources.spool.acks import LOCK
-from sources.spool.state import SpoolFile
 
 KEEPS_LOGS_SINCE = (3, 3)
 """From this version on a server retains logs for a disconnected anonymous replica (`replication_anon_ttl`)."""
@@ -57,17 +56,13 @@ def _stopped_spool(directory: Path) -> StoppedSpool | None:
         files = [*spool_state.spool_files(directory, ".snap"), *spool_state.spool_files(directory, ".xlog")]
     except (OSError, AggregatorError):  # not a spool, or a damaged one, which the job reports
         return None
-    newest = max(files, key=_log_order, default=None)
+    newest = max(files, key=lambda file: (file.path.stem, file.path.suffix), default=None)
     uuid = None if newest is None else newest.meta.instance_uuid
     if newest is None or uuid is None:
         return None
     release = tuple(map(int, re.findall(r"\d+", newest.meta.other.get("Version", ""))[:2]))
     keeps = release >= KEEPS_LOGS_SINCE
     return StoppedSpool(str(directory), uuid, newest.modified, keeps)
-
-
-def _log_order(file: SpoolFile) -> tuple[str, str]:
-    return file.path.stem, file.path.suffix
 
 
 def _is_locked(path: Path) -> bool:

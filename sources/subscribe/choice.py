@@ -1,6 +1,6 @@
 """Decides which peers should send which rows, from the peers' last ballots and the spool's vclock.
 
-`FeedChooser` remembers since when a condition holds, if it acts only after some time. It sends nothing and starts no
+`FeedChooser` remembers since when a condition is true, if it acts only after some time. It sends nothing and starts no
 stream (`replicaset` does). The rules themselves are in `assignment` and `start`.
 """
 
@@ -29,10 +29,10 @@ class FeedDecision:
     assignment : IdsByPeer
         The streams that should run.
     is_gap : bool
-        Whether the logs with some missing rows are on no peer any more, so that a new snapshot is needed.
+        Whether no peer has the logs with some missing rows any more, so that a new snapshot is needed.
     accepted_behind : frozenset of int
         Ids of disconnected instances of which the spool has more rows than each connected peer. A peer may feed them
-        although it is behind: at first it sends rows that the spool already has.
+        although it is behind: the first rows that it sends are in the spool already.
 
     """
 

@@ -68,7 +68,7 @@ class PeerLink:
         self._backoff = Backoff(timing.reconnect, timing.longest)
         self._stream_backoff = Backoff(timing.poll, timing.longest)
         self._feeds_not_before = 0.0
-        """Until then (by the loop's clock) the peer's answers are ignored, since its stream has failed."""
+        """Time of the loop's clock until which the peer's answers are ignored, because its stream has failed."""
 
     @property
     def name(self) -> str:

@@ -29,7 +29,7 @@ NEVER = float("-inf")
 
 @dataclass
 class StreamQueue:
-    """Queues the rows of one stream until the other streams are as far.
+    """Queues the rows of one stream until the other streams have reached the same time.
 
     Parameters
     ----------
@@ -52,8 +52,8 @@ class StreamQueue:
     def add(self, chunk: TransactionChunk, latest: float = float("inf")) -> float:
         """Add a chunk of the stream; return by how many seconds its newest timestamp exceeds `latest`, or 0.
 
-        Times within a stream are made non-decreasing. So one row with a timestamp in the future would delay all rows
-        after it; therefore its time counts as `latest`.
+        Times within a stream are made non-decreasing, so a row with a timestamp in the future would delay all later
+        rows: its time counts as `latest`.
         """
         ahead = max(0.0, float(chunk.times.max()) - latest)
         times = np.maximum.accumulate(np.maximum(np.minimum(chunk.times, latest), self._newest))
@@ -64,7 +64,7 @@ class StreamQueue:
         return ahead
 
     def record_vote(self, moment: float, vclock: Mapping[int, int]) -> None:
-        """Record the vclock of a ballot that was requested at a moment: earlier rows are all within this vclock."""
+        """Record the vclock of a ballot that was requested at a moment: all earlier rows are within it."""
         self._votes.append((moment, vclock))
 
     def frontier(self) -> float:

@@ -58,7 +58,7 @@ class SpoolStart:
     Parameters
     ----------
     replicaset_uuid : str
-        The replicaset that the vclock is of; peers of another replicaset are refused.
+        The replicaset to which the vclock belongs; peers of another replicaset are refused.
     vclock : Vclock
         With replica ids of this replicaset.
 

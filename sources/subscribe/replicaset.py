@@ -48,7 +48,7 @@ from sources.xlog.format.vclock import Vclock
 
 @dataclass
 class FeedProgress:
-    """Counters since the start of the daemon, and how far the spool is behind its peers."""
+    """Counts rows and events since the start of the daemon, and knows how many rows the spool lacks."""
 
     received: int = 0
     """Number of received transactions."""
@@ -82,7 +82,7 @@ class FeedProgress:
             self.row_times[int(id_)] = float(newest[id_])
 
     def lag_rows(self, vclock: Vclock) -> dict[int, int]:
-        """Return, by replica id, how many rows some peer has that the spool at this vclock does not have."""
+        """Return, by replica id, how many rows the spool, at this vclock, lacks of those that a peer has."""
         return {i: max(0, lsn - vclock.get(i, 0)) for i, lsn in sorted(self.newest_lsns.items())}
 
     def lag_seconds(self, vclock: Vclock, now: float | None = None) -> dict[int, float]:
@@ -210,9 +210,6 @@ class FollowedReplicaset:
         with contextlib.suppress(OSError):  # writing the spool reports errors of the disk
             self._history.save()
 
-    def _spool_vclock(self) -> Mapping[int, int]:
-        return self.spool.vclock or {}
-
     def _on_peer_event(self, link: PeerLink, moment: float) -> None:
         """Record that a peer connected, disconnected or answered a VOTE."""
         feed = self.feeds.get(link.uuid or "")
@@ -239,7 +236,7 @@ class FollowedReplicaset:
             return
         now = time.monotonic()
         decision = self.chooser.decide(
-            ready, self._spool_vclock(), self._lacking_logs, self._running_ids(), now
+            ready, self.spool.vclock or {}, self._lacking_logs, self._running_ids(), now
         )
         if decision.is_gap:
             self._close_feeds(set(self.feeds))
@@ -268,7 +265,7 @@ class FollowedReplicaset:
         return ready
 
     def _with_known_history(self, ready: Mapping[str, PeerLink]) -> Mapping[str, PeerLink]:
-        """Return the peers whose rows are the same as before; if no peer is, raise an error or begin a new spool."""
+        """Return the peers whose rows are the same as before; if there are none, fail or begin a new spool."""
         for link in self.links:
             if (
                 link.uuid in self._other_histories
@@ -451,9 +448,9 @@ class FollowedReplicaset:
 
 
 def merged_versions(feeds: Collection[PeerFeed]) -> ServerVersions:
-    """Return the versions of the servers that send the rows of some streams, by replica id where they differ.
+    """Return the server versions of the rows of all streams: the newest one, and each replica id with another one.
 
-    The operations of a row are applied by the rules of the version of the peer that sends it.
+    The version of a row is that of the peer that sends it: its operations are applied by the rules of this version.
     """
     newest = max((feed.versions.version for feed in feeds), key=_version_numbers)
     by_origin: dict[int, str] = {}

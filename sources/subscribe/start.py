@@ -63,7 +63,7 @@ def start_vclock(ballot: Ballot, start: Vclock, ids: Collection[int] | None) -> 
 def is_rewound(
     owner: str, id_: int, ballots: Mapping[str, Ballot], spool_vclocks: Mapping[str, Vclock]
 ) -> bool:
-    """Return whether the spool has rows of a connected instance that neither it nor any other peer has.
+    """Return whether the spool has rows of a connected instance that no connected peer has, not even the instance.
 
     An instance that was restored to an older state fetches its own rows from its peers if they have them. So the caller
     repeats the check for some time.

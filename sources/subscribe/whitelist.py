@@ -4,7 +4,7 @@ Rows of other instances become NOPs, so that the spool's vclock equals the maste
 define spaces or settle transactions are kept: other rows depend on them. Which instance a replica id means is followed
 from the rows of `_cluster`. A relay filters before it sends (`sources.relay`); rows of a Tarantool are filtered here.
 With `feed: own_peer`, a new instance's rows and the row of `_cluster` that registers it come in different streams, so
-the former may come first.
+the rows may come first.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from sources.xlog.stream.origins import registration
 
 
 class OriginWhitelist:
-    """Decides by replica id whether rows are kept, from the uuids of the instances whose rows are kept.
+    """Decides for each replica id whether its rows are kept.
 
-    `origins` are uuids of instances; if it is empty, all rows are kept.
+    `origins` are the uuids of the instances whose rows are kept; if it is empty, all rows are kept.
     """
 
     def __init__(self, origins: Collection[str]) -> None:
@@ -38,9 +38,8 @@ class OriginWhitelist:
     def load(self, directory: Path, cluster: Mapping[int, str]) -> None:
         """Read which instance each replica id means at the end of a spool.
 
-        A spool that begins without a snapshot may lack this; then `cluster` is used.
-
-        `cluster` is {replica id: instance uuid} now, as a peer reports it.
+        `cluster` is {replica id: instance uuid} as a peer reports it now, for ids that a spool without a snapshot
+        lacks.
         """
         if not self.origins:
             return

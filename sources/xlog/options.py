@@ -1,7 +1,7 @@
 """Checks the options of `format("xlog")` before anything is opened; unknown ones are refused.
 
-Spark passes options as text, with names in any case. `XlogOptions` explains each. The functions that parse
-a text raise `ValueError` with the reason; the option's name is added to it.
+Spark passes options as text, with names in any case. `XlogOptions` explains each option. The functions that parse a
+text raise `ValueError` with the reason; `_parse` adds the option's name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from uuid import UUID
 
 from schemas.errors import ConfigurationError, OffsetError
-from sources.xlog.directory.offset import Entry, from_text
+from sources.xlog.directory.offset import OffsetEntry, from_text
 from sources.xlog.format.block import BLOCK_LIMIT
 from sources.xlog.format.damage import Mode
 from sources.xlog.format.vclock import Vclock, vclock_of
@@ -31,13 +31,13 @@ class Source:
     Parameters
     ----------
     name : str
-        Its name in offsets, rows, and messages.
+        Name of the source in offsets, rows, and messages.
     path : str
         A local path or any URI that `pyarrow.fs` opens; may be a glob if it is read by itself.
     replicaset : str or None
         The replicaset's uuid, if the files do not have it.
     origins : frozenset of str
-        Only rows of these instances are read; empty means of all.
+        Uuids of the instances whose rows are read; empty: all.
 
     """
 
@@ -54,9 +54,9 @@ class MarkerSpace:
     Parameters
     ----------
     space : str
-        Its name.
+        Name of the space.
     label : str or int or None
-        The field that holds the label, by its name or its number from 1 on; None for `_recovery_point`.
+        Name of the field with the label, or its number from 1 on; None for `_recovery_point`.
 
     """
 
@@ -80,13 +80,13 @@ class XlogOptions:
         `snapshot`: the newest complete snapshot, then the logs from its vclock; `history`: the oldest one that
         the logs continue, then those; `logs`: from the first log, without a snapshot.
         `includeSnapshot` true or false is another spelling. Default: logs. A path whose directory has
-        snapshots and no log begins with the newest complete one. One file begins where it begins.
+        snapshots and no log begins with the newest complete one. One file is read from its beginning.
     start_vclock : mapping
         `startVclock`: per replicaset, begin in the newest log whose header VClock is not beyond it.
     held_vclock : mapping
         `heldVclock`: per replicaset whose log has a gap, the vclock before the gap; a member that becomes the leader
         begins no later, so that it brings the missing rows.
-    start_offset, end_offset : mapping of str to Entry, or None
+    start_offset, end_offset : mapping of str to OffsetEntry, or None
         `startOffset`, `endOffset`: texts of offsets that bound a batch read.
     from_vclock, to_vclock : Vclock or None
         `fromVclock` (exclusive), `toVclock` (inclusive); a component that is missing is 0. Batch reads of
@@ -99,24 +99,24 @@ class XlogOptions:
     origins : frozenset of str
         `origins`: only rows of these instance uuids; a source's own list overrides it.
     max_bytes_per_trigger : int or None
-        `maxBytesPerTrigger`: the most bytes of log files that a micro-batch reads, rounded up to whole blocks.
+        `maxBytesPerTrigger`: maximum bytes of log files that a micro-batch reads, rounded up to whole blocks.
     split_bytes : int
-        `splitBytes`: the most bytes of log files that one task reads, rounded up to whole blocks. Default 32m.
+        `splitBytes`: maximum bytes of log files that one task reads, rounded up to whole blocks. Default 32m.
     min_partitions : int
         `minPartitions`: make tasks smaller (not below 1m) if there would be fewer of them. Default 1.
     mode : Mode
-        FAILFAST, DROPMALFORMED or PERMISSIVE: what to do about bytes that are not a sound block.
+        What to do about damage: FAILFAST, DROPMALFORMED or PERMISSIVE.
     gaps : str
         `gaps`: `fail` stops with `XlogGapError` if files are missing between two files; `report` marks
         the segment after the gap (`Segment.gap`) and continues.
     on_source_error : str
         `on_source_error`: `fail`, or `skip` a source that cannot be read, with a warning.
     max_lag : float
-        `maxLag`: seconds that a leader's last write may be behind another member's before that one
+        `maxLag`: by how many seconds a leader's last write may be older than another member's, before this member
         becomes the leader. Default 60.
     max_block_bytes : int
         `maxBlockBytes`: the longest block, and so the largest transaction, that is read, in bytes, in the file and
-        decompressed. A task holds one block in memory at a time. Default 1g.
+        decompressed. A task has one block in memory at a time. Default 1g.
     instants : tuple of MarkerSpace
         `instants`: a JSON list of {space, label?}, the spaces whose rows mark instants at which batches end.
     instant_wait : float
@@ -129,8 +129,8 @@ class XlogOptions:
     start: str = "logs"
     start_vclock: Mapping[str, Vclock] = dataclasses.field(default_factory=dict)
     held_vclock: Mapping[str, Vclock] = dataclasses.field(default_factory=dict)
-    start_offset: Mapping[str, Entry] | None = None
-    end_offset: Mapping[str, Entry] | None = None
+    start_offset: Mapping[str, OffsetEntry] | None = None
+    end_offset: Mapping[str, OffsetEntry] | None = None
     from_vclock: Vclock | None = None
     to_vclock: Vclock | None = None
     from_timestamp: int | None = None
@@ -149,8 +149,8 @@ class XlogOptions:
     instant_wait: float = 600.0
 
     @property
-    def bounded_by(self) -> list[str]:
-        """The given options that only a batch read accepts."""
+    def batch_only_options(self) -> list[str]:
+        """Names of the given options that only a batch read accepts."""
         return [name for name, field in _BATCH_ONLY.items() if getattr(self, field) is not None]
 
 
@@ -239,7 +239,7 @@ def space_ids_of(text: str) -> frozenset[int]:
 
 
 def json_of(text: str) -> Any:
-    """Return decoded JSON."""
+    """Return the value of a JSON text."""
     try:
         return json.loads(text)
     except ValueError as error:
@@ -269,18 +269,18 @@ _BATCH_ONLY = {
 }
 
 
-def _choice(*names: str) -> Callable[[str], str]:
+def _one_of(*names: str) -> Callable[[str], str]:
     def choose(text: str) -> str:
         for name in names:
             if text.lower() == name.lower():
                 return name
-        raise ValueError(f"{text!r} is none of {', '.join(names)}")
+        raise ValueError(f"{text!r} is not one of {', '.join(names)}")
 
     return choose
 
 
 def _mode(text: str) -> Mode:
-    return Mode(_choice(*Mode)(text))
+    return Mode(_one_of(*Mode)(text))
 
 
 _SOURCE_KEYS = {"name", "path", "replicaset", "origins"}
@@ -333,7 +333,7 @@ def _marker_spaces(text: str) -> tuple[MarkerSpace, ...]:
 
 _PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "sources": ("sources", _sources),
-    "start": ("start", _choice("snapshot", "history", "logs")),
+    "start": ("start", _one_of("snapshot", "history", "logs")),
     "includeSnapshot": ("start", lambda text: "snapshot" if boolean_of(text) else "logs"),
     "startVclock": ("start_vclock", vclocks_of),
     "heldVclock": ("held_vclock", vclocks_of),
@@ -349,8 +349,8 @@ _PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "splitBytes": ("split_bytes", size_of),
     "minPartitions": ("min_partitions", count_of),
     "mode": ("mode", _mode),
-    "gaps": ("gaps", _choice("fail", "report")),
-    "on_source_error": ("on_source_error", _choice("fail", "skip")),
+    "gaps": ("gaps", _one_of("fail", "report")),
+    "on_source_error": ("on_source_error", _one_of("fail", "skip")),
     "maxLag": ("max_lag", seconds_of),
     "maxBlockBytes": ("max_block_bytes", size_of),
     "instants": ("instants", _marker_spaces),
@@ -372,14 +372,14 @@ def _by_name(options: Mapping[str, str]) -> dict[str, str]:
     return named
 
 
-def _parsed(name: str, text: str, parse: Callable[[str], Any]) -> Any:
+def _parse(name: str, text: str, parse: Callable[[str], Any]) -> Any:
     try:
         return parse(text)
     except (ValueError, OffsetError) as error:
         raise ConfigurationError(f"option {name}: {error}", option=name) from error
 
 
-def _where(named: Mapping[str, str]) -> tuple[Source, ...]:
+def _sources_to_read(named: Mapping[str, str]) -> tuple[Source, ...]:
     given = [name for name in _WHERE if name in named]
     if len(given) != 1:
         reason = f"{' and '.join(given)} are given together" if given else "nothing to read is named"
@@ -387,9 +387,9 @@ def _where(named: Mapping[str, str]) -> tuple[Source, ...]:
     if given == ["sources"]:
         if "replicaset" in named:
             raise ConfigurationError("option replicaset is for one path", advice="put it into the source")
-        return tuple(_parsed("sources", named["sources"], _sources))
-    paths = [named["path"]] if given == ["path"] else _parsed("paths", named["paths"], items_of)
-    replicaset = _parsed("replicaset", named["replicaset"], uuid_of) if "replicaset" in named else None
+        return tuple(_parse("sources", named["sources"], _sources))
+    paths = [named["path"]] if given == ["path"] else _parse("paths", named["paths"], items_of)
+    replicaset = _parse("replicaset", named["replicaset"], uuid_of) if "replicaset" in named else None
     if not paths or not all(paths):
         raise ConfigurationError(f"option {given[0]} is empty", advice="give load(path)")
     if replicaset is not None and len(paths) > 1:
@@ -408,14 +408,14 @@ def parse_options(options: Mapping[str, str]) -> XlogOptions:
     Raises
     ------
     ConfigurationError
-        If an option is unknown or wrong; it has the option's name and the reason.
+        If an option is unknown or wrong; the error names the option and the reason.
 
     """
     named = _by_name(options)
     fields: dict[str, Any] = {}
     for name, (field, parse) in _PARSERS.items():
         if name in named and field != "sources":
-            value = _parsed(name, named[name], parse)
+            value = _parse(name, named[name], parse)
             if fields.get(field, value) != value:
                 raise ConfigurationError(f"option {name} contradicts another one", option=name)
             fields[field] = value
@@ -425,4 +425,4 @@ def parse_options(options: Mapping[str, str]) -> XlogOptions:
             option="fromVclock" if "from_vclock" in fields else "toVclock",
             advice="read one path, or bound the read with startOffset and endOffset",
         )
-    return XlogOptions(sources=_where(named), with_replicaset="sources" in named, **fields)
+    return XlogOptions(sources=_sources_to_read(named), with_replicaset="sources" in named, **fields)

@@ -71,8 +71,8 @@ class XlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows growing logs; Spark calls it in one long-lived process on the driver."""
 
     def __init__(self, options: XlogOptions) -> None:
-        if options.bounded_by:
-            name = options.bounded_by[0]
+        if options.batch_only_options:
+            name = options.batch_only_options[0]
             raise ConfigurationError(f"option {name} bounds a batch read, not a stream", option=name)
         self._options = options
         self._follower = follower_of(options)

@@ -111,5 +111,5 @@ def guards() -> Iterator[None]:
             if hasattr(module, "np"):
                 stack.enter_context(patch.object(module, "np", proxy))
         columns = importlib.import_module("udfs.tuples.columns")
-        stack.enter_context(patch.object(columns, "_memory", guarded))
+        stack.enter_context(patch.object(columns, "_allocate", guarded))
         yield

@@ -176,9 +176,9 @@ def spool(draw: Draw) -> None:
 
 def offsets(draw: Draw) -> None:
     """Offsets of a stream, as Spark's checkpoint gives them back."""
-    from sources.xlog.directory.offset import Entry, to_text
+    from sources.xlog.directory.offset import OffsetEntry, to_text
 
-    entry = Entry("a1", "00000000000000000005.xlog", 300, {1: 5})
+    entry = OffsetEntry("a1", "00000000000000000005.xlog", 300, {1: 5})
     document: Any = json.loads(to_text({_INSTANCE: entry}))
     for _ in range(draw.randrange(3)):
         document = made.mixed_up(draw, document)

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from tests.live.client import TarantoolError
-from tests.live.replicaset import await_
+from tests.live.replicaset import await_true
 from tests.live.server import Tarantool, find_servers
 from tests.pipeline.deployment import Deployment
 
@@ -198,7 +198,7 @@ class Members:
 
     def _settle(self) -> None:
         for name in self.live:
-            await_(lambda name=name: self._vclock(name) == self._vclock(self.leader))  # type: ignore[misc]
+            await_true(lambda name=name: self._vclock(name) == self._vclock(self.leader))  # type: ignore[misc]
 
     def _write(self) -> str:
         kinds, acts = ("replace", "replace", "update", "upsert", "delete"), []

@@ -1,4 +1,4 @@
-"""Parses the command line of a backfill with the command's own parser."""
+"""Parses the options of `aggregator backfill` with the command's own parser."""
 
 from __future__ import annotations
 

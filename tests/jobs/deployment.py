@@ -1,7 +1,6 @@
-"""A deployment for tests: sources, its own warehouse, and the resulting tables, read without Spark.
+"""A deployment that tests run as the job does, in the tests' Spark session; its tables are read without Spark.
 
-The job runs in the session of the tests; each deployment has a database of its own name, since all share one
-catalog.
+All deployments share one catalog, so each has a database of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pyspark.sql import SparkSession
 from config.deployment import Config
 from jobs.aggregate import aggregate
 from schemas.names import table_name
-from sources.xlog.directory.offset import Entry
+from sources.xlog.directory.offset import OffsetEntry
 from tests.oracle.fold import Folded, fold_directory
 from tests.oracle.wins import Winner, last_write_wins
 from tests.pipeline.deployment import batch_writer, next_batch
@@ -34,11 +33,11 @@ class Deployment:
     Parameters
     ----------
     folder : Path
-        Empty; holds the warehouse, the checkpoint, and copies of sources.
+        An empty folder for the warehouse and the checkpoint.
     sources : mapping of str to Path
-        Name to directory.
+        Directories of logs by the sources' names.
     replicasets : mapping of str to str, optional
-        Name to replicaset's uuid, for sources whose files do not have it.
+        Uuids of replicasets by the sources' names, for sources whose files do not have them.
     **settings
         Further keys of the configuration.
 
@@ -56,11 +55,11 @@ class Deployment:
         self.settings = {"start": "logs", **settings}
         self.sources = dict(sources)
         self.replicasets = dict(replicasets or {})
-        self.offset: Mapping[str, Entry] = {}
+        self.offset: Mapping[str, OffsetEntry] = {}
         self.batches = 0
 
     def config(self, **changes: Any) -> Config:
-        """Return the checked configuration."""
+        """Return the configuration, with further keys in `changes`."""
         whole = {
             "warehouse": str(self.folder / "warehouse"),
             "checkpoint": str(self.folder / "checkpoint"),
@@ -75,7 +74,7 @@ class Deployment:
         return Config.model_validate(whole)
 
     def opened(self, spark: SparkSession) -> Warehouse:
-        """Return its warehouse, for what tests do to tables with Spark."""
+        """Return the warehouse with a Spark session, for tests that change tables."""
         config = self.config()
         return Warehouse(spark, config.warehouse, config.database)
 
@@ -84,9 +83,9 @@ class Deployment:
         aggregate(self.config(**changes), once=True)
 
     def write(self, **changes: Any) -> None:
-        """Do batches up to the current end of the logs with the job's writer, but without Spark.
+        """Run batches up to the current end of the logs with the job's writer, without Spark.
 
-        For tests of tables and commands: a stream takes seconds to start. A deployment is either run or written.
+        It saves the seconds in which a stream starts. Do not mix it with `run`, which does not know its offset.
         """
         config = self.config(**changes)
         with batch_writer(config) as (_, writer):
@@ -107,13 +106,13 @@ class Deployment:
         return rows
 
     def tuples(self, space: str) -> list[bytes]:
-        """Return the tuples of a space: those of its table, and those that do not fit the table."""
+        """Return the tuples of a space: those in its table, and those that were set aside."""
         table = table_name(space)
-        kept = [row["_tuple"] for row in self.rows(table, ["_tuple"])]
-        return sorted(kept + self.unfit(table))
+        in_table = [row["_tuple"] for row in self.rows(table, ["_tuple"])]
+        return sorted(in_table + self.unfit_tuples(table))
 
-    def unfit(self, table: str) -> list[bytes]:
-        """Return the tuples that do not fit their format, in the newest versions of their keys."""
+    def unfit_tuples(self, table: str) -> list[bytes]:
+        """Return the unfit tuples of keys without a row in the table."""
         newest: dict[Any, dict[str, Any]] = {}
         for row in sorted(self.rows("_versions"), key=lambda row: row["epoch"]):
             if row["space"] == table:
@@ -121,8 +120,8 @@ class Deployment:
         keys = {row["_key"] for row in self.rows(table, ["_key"])}
         return [r["tuple"] for (key, _), r in newest.items() if r["state"] == "unfit" and key not in keys]
 
-    def refused(self) -> set[str]:
-        """Return the names of the spaces that are followed in `_changelog` only."""
+    def refused_spaces(self) -> set[str]:
+        """Return the names of the spaces that have no table."""
         newest: dict[Any, dict[str, Any]] = {}
         for row in sorted(
             self.rows("_schema", ["epoch", "replicaset_id", "space_id", "name", "state"]), key=_epoch
@@ -131,7 +130,7 @@ class Deployment:
         return {row["name"] for row in newest.values() if row["state"].startswith("refused")}
 
     def table(self, space: str) -> dict[bytes, dict[str, Any]]:
-        """Return the rows of a space's table by canonical key, without its typed columns."""
+        """Return the rows of a space's table by canonical key, without the typed columns."""
         columns = ["_key", "_tuple", "_global_id", "_replicaset_id", "_lsn", "_timestamp", "_created"]
         return {row["_key"]: row for row in self.rows(table_name(space), columns)}
 
@@ -141,10 +140,10 @@ def _epoch(row: Mapping[str, Any]) -> int:
 
 
 def folded(recording: Recording, node: str) -> Folded:
-    """Return the oracle's result for a member's logs."""
+    """Return the result of the oracle for the logs of a member of a recording."""
     return fold_directory(recording.directory(node))
 
 
 def winners(one: Folded, other: Folded, space: str, sequence: Iterable[str] = ()) -> list[Winner]:
-    """Return the rows that the table of a space must have, by the oracle."""
+    """Return the rows that the table of a space must have after `last_write_wins`, by the oracle."""
     return list(last_write_wins([one, other], space, tuple(sequence)).values())

@@ -65,7 +65,7 @@ def do_batch(config: Config, step: int) -> None:
     with PrimaryLock(warehouse, f"step {step}") as lock:
         warehouse.create_system_tables()
         epochs.roll_back(warehouse, epochs.last(warehouse))
-        cluster.start(warehouse, config.cluster.allocation, datetime.now(UTC))
+        cluster.record_allocation(warehouse, config.cluster.allocation, datetime.now(UTC))
         state = load_state(warehouse)
         follower = Follower(parse_options(stream_options(config, state, 1)))
         last = epochs.last(warehouse)

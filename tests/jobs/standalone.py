@@ -1,7 +1,7 @@
 """A Spark standalone cluster on this machine: a master, workers and a driver in separate processes.
 
-Workers start in folders of their own that hold nothing, with a Python that has the project's packages but not the
-project: what executors know of it came with the job. Not here: what the job does.
+Workers start in empty folders, with a Python that has the packages that the project requires, but not the project: only
+a submitted job brings the project's code to the executors.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BIN = Path(sys.executable).parent
 
 
 def free_port() -> int:
-    """Return a free port."""
+    """Return a port of this machine on which no process listens now."""
     with socket.socket() as one:
         one.bind((HERE, 0))
         port: int = one.getsockname()[1]
@@ -39,7 +39,7 @@ def free_port() -> int:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Return the environment for a Spark process, without the repository and the tests' own Spark."""
+    """Return the environment for a Spark process, without variables that name the repository or the tests' Spark."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYSPARK", "SPARK_", "PYTHON"))}
     return {
         **kept,
@@ -50,19 +50,19 @@ def environment(folder: Path) -> dict[str, str]:
     }
 
 
-def packages_only(folder: Path) -> Path:
-    """Make a Python with the packages of this one but without the project, and return its command."""
+def python_without_project(folder: Path) -> Path:
+    """Make a venv with the packages of this one except the project, and return its interpreter."""
     command = [sys.executable, "-m", "venv", "--without-pip", str(folder)]
     subprocess.run(command, check=True, timeout=60)
     own = sysconfig.get_path("purelib")
     there = sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)})
-    # A folder named in a .pth is searched, but the .pth files in it, the project's own link among them, are not read.
+    # Python does not read the .pth files of a folder that a .pth names, and one of them links to the project.
     Path(there, "packages.pth").write_text(f"{own}\n")
     return folder / "bin" / "python"
 
 
-def packed(folder: Path) -> Path:
-    """Return the zip for `--py-files`, as `make dist` packs it."""
+def pack_project(folder: Path) -> Path:
+    """Make the zip for `--py-files` by `make dist`, and return it."""
     subprocess.run(
         ["make", "--silent", "dist", f"DIST={folder}"],
         cwd=ROOT,
@@ -75,8 +75,8 @@ def packed(folder: Path) -> Path:
     return found
 
 
-def asked(url: str) -> Any:
-    """Return the JSON at an address, None without an answer."""
+def fetch_json(url: str) -> Any:
+    """Return the JSON at a URL, or None if it cannot be read."""
     try:
         with urlopen(url, timeout=10) as answer:
             return json.load(answer)
@@ -85,14 +85,14 @@ def asked(url: str) -> Any:
 
 
 class Standalone:
-    """A master and its workers; a context manager that leaves nothing running.
+    """A master and some workers with one core each; a context manager that ends all processes.
 
     Parameters
     ----------
     folder : Path
-        Empty.
+        An empty folder, for the folders and outputs of the processes.
     workers : int
-        Of one core each.
+        Number of workers.
 
     """
 
@@ -132,17 +132,18 @@ class Standalone:
         self._started.close()
 
     def submit(self, python: Path, packages: Path, job: str, *options: str) -> psutil.Popen:
-        """Start a driver that runs one of the project's jobs, from a copy of its entry script alone.
+        """Start a driver that runs a job of the project, from a folder with only a copy of the job's script.
 
         Parameters
         ----------
         python : Path
-            Of driver and executors.
+            The interpreter of driver and executors.
         packages : Path
-            For `--py-files`.
+            The zip for `--py-files`.
         job : str
-            Its name under `jobs/`.
+            A module of `jobs`.
         *options : str
+            Options of the job.
 
         """
         folder = self._folder("driver")
@@ -154,32 +155,32 @@ class Standalone:
             "spark.executor.memory": "1g",
             "spark.ui.port": self._driver_page,
         }
-        told = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
-        command = ["--master", self.master, *told, "--py-files", str(packages), str(script), *options]
+        conf = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+        command = ["--master", self.master, *conf, "--py-files", str(packages), str(script), *options]
         return self._start(folder, [str(BIN / "spark-submit"), *command])
 
     def executors(self) -> list[dict[str, Any]]:
-        """Return the driver's executors from Spark's REST API; empty while it does not run."""
+        """Return the driver's executors from Spark's REST API; empty while no driver runs."""
         base = f"http://{HERE}:{self._driver_page}/api/v1/applications"
-        applications = asked(base) or []
-        found = [asked(f"{base}/{one['id']}/executors") or [] for one in applications]
+        applications = fetch_json(base) or []
+        found = [fetch_json(f"{base}/{one['id']}/executors") or [] for one in applications]
         return [one for executors in found for one in executors if one["id"] != "driver"]
 
     def kill_worker_of(self, executor: str) -> None:
         """Kill the worker of an executor and all its children, like a crash of its machine."""
         for worker in self._workers:
-            below = worker.children(recursive=True) if worker.is_running() else []
-            if any(_runs(one, executor) for one in below):
-                _kill([worker, *below])
+            children = worker.children(recursive=True) if worker.is_running() else []
+            if any(_is_executor(one, executor) for one in children):
+                _kill([worker, *children])
                 return
         raise AssertionError(f"no worker runs executor {executor}")
 
-    def said(self, name: str) -> str:
-        """Return the output of a process: `driver`, `master`, `worker0` and so on."""
-        return (self.folder / name / "said").read_text(errors="replace")
+    def output_of(self, name: str) -> str:
+        """Return what a process has printed: `driver`, `master`, `worker0` and so on."""
+        return (self.folder / name / "output").read_text(errors="replace")
 
     def _alive(self) -> list[Any]:
-        state = asked(f"http://{HERE}:{self._page}/json/") or {"workers": []}
+        state = fetch_json(f"http://{HERE}:{self._page}/json/") or {"workers": []}
         return [one for one in state["workers"] if one["state"] == "ALIVE"]
 
     def _folder(self, name: str) -> Path:
@@ -191,7 +192,7 @@ class Standalone:
         return self._start(self._folder(name), [str(BIN / "spark-class"), class_, *options])
 
     def _start(self, folder: Path, command: Sequence[str]) -> psutil.Popen:
-        with (folder / "said").open("ab") as file:
+        with (folder / "output").open("ab") as file:
             process = psutil.Popen(
                 command,
                 cwd=folder,
@@ -204,7 +205,7 @@ class Standalone:
         return process
 
 
-def _runs(process: psutil.Process, executor: str) -> bool:
+def _is_executor(process: psutil.Process, executor: str) -> bool:
     try:
         words: list[str] = process.cmdline()
     except psutil.Error:  # it has ended meanwhile

@@ -72,7 +72,7 @@ def test_rows_name_the_replicaset_of_their_version(both: Deployment, truths: tup
 
 def test_no_space_of_the_recording_is_refused(both: Deployment) -> None:
     """One of the spaces was renamed, another one got a new primary key."""
-    assert both.refused() == set()
+    assert both.refused_spaces() == set()
     assert both.rows("rekeyed")
 
 
@@ -127,7 +127,7 @@ def test_equal_keys_are_one_key_however_they_are_written(
     for name in ("keys_number", "keys_scalar", "keys_unsigned", "keys_integer", "keys_decimal", "keys_two"):
         keys = [row["_key"] for row in both.rows(name, ["_key"])]
         assert len(keys) == len(set(keys))
-        assert len(keys) + len(both.unfit(name)) == len(winners(*truths, name))
+        assert len(keys) + len(both.unfit_tuples(name)) == len(winners(*truths, name))
 
 
 def test_tables_open_by_name_in_sql(both: Deployment, spark: SparkSession) -> None:
@@ -167,7 +167,7 @@ def test_one_member_alone_gives_its_servers_tuples(tmp_path: Path, recording: Re
     deployment = Deployment(tmp_path, {node: recording.directory(node)})
     deployment.write()
     wrong = {}
-    for name in set(recording.global_spaces(node)) - deployment.refused():
+    for name in set(recording.global_spaces(node)) - deployment.refused_spaces():
         expected = sorted(recording.tuples(node, name))
         found = deployment.tuples(name)
         if found != expected:

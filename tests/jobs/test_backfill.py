@@ -14,8 +14,8 @@ from config.policies import Policy
 from jobs.aggregate import writer_on
 from jobs.backfill import asked, backfill, policy_of
 from jobs.commands.fix import Moment
-from pipeline.requests.read_again import Span, _bounds, first_time, within
-from pipeline.requests.service import Service, encoded
+from pipeline.requests.read_again import Span, _bounds, first_time, logs_within
+from pipeline.requests.service import Service, conflict_to_json
 from schemas.errors import ConfigurationError
 from schemas.states import RequestState
 from sources.xlog.directory.listing import LogFile
@@ -57,7 +57,7 @@ MONDAY = datetime(2026, 1, 5, tzinfo=UTC)
 def test_the_files_of_a_time_range(span: Span, expected: tuple[int, int]) -> None:
     times = [MONDAY, MONDAY + DAY, None, MONDAY + 2 * DAY]
     files = [(log_file(i), time) for i, time in enumerate(times)]
-    assert within(files, span) == expected
+    assert logs_within(files, span) == expected
 
 
 def test_a_time_range_that_ends_before_it_begins_is_refused() -> None:
@@ -122,7 +122,7 @@ def test_a_policy_is_given_by_name_or_with_its_keys(tmp_path: Path) -> None:
 
 def test_conflicts_travel_as_json() -> None:
     row = {"key": b"\x01", "winner_timestamp": MONDAY, "space": "s", "loser_tuple": None}
-    assert encoded(row) == {
+    assert conflict_to_json(row) == {
         "key": "AQ==",
         "winner_timestamp": "2026-01-05T00:00:00+00:00",
         "space": "s",
@@ -233,7 +233,7 @@ def test_a_request_that_cannot_be_done_is_answered_and_the_next_one_is_done(
         service = Service(spark, warehouse, config, writer)
         lost = requests.ask(warehouse, "rebuild", {"space": "nothing", "policy": {}})
         found = {"space": "users", "key": b"\x01", "kind": "secondary", "winner_timestamp": MONDAY}
-        noted = requests.ask(warehouse, "conflicts", {"rows": [encoded(found)]})
+        noted = requests.ask(warehouse, "conflicts", {"rows": [conflict_to_json(found)]})
         assert service.serve() == 2
         assert service.serve() == 0
         answers = {one.id: one for one in requests.load(warehouse)}

@@ -11,7 +11,7 @@ import pytest
 
 from jobs.backfill import BackfillOptions, backfill
 from tests.jobs.deployment import Deployment
-from tests.live.replicaset import Servers, await_, case_a, uuid
+from tests.live.replicaset import Servers, await_true, case_a, uuid
 
 pytestmark = pytest.mark.live
 
@@ -84,10 +84,10 @@ def test_an_anonymous_replica_that_signs_local_changes(
     servers.start("anon", 9, "m1", replication_anon=True, read_only=True)
     anon = servers["anon"]
     servers["m1"].eval("box.schema.space.create('l', {is_local = true}):create_index('p')")
-    await_(lambda: bool(anon.eval("return box.space.l ~= nil and box.space.l.index.p ~= nil")))
+    await_true(lambda: bool(anon.eval("return box.space.l ~= nil and box.space.l.index.p ~= nil")))
     anon.eval("box.space.l:replace({1}) box.space.l:replace({2})")
     servers.write("m1", "seen by anon")
-    await_(lambda: servers.vclock("anon") == servers.vclock("m1"))
+    await_true(lambda: servers.vclock("anon") == servers.vclock("m1"))
     aggregated(deployment, "anon")
     global_id = ids(deployment)[uuid(9)]
 
@@ -124,7 +124,7 @@ def handed_on(servers: Servers, keep: Path) -> list[Path]:
             servers.follow("m1", name)
         for row in range(3):
             servers.write(name, f"{name} {row}")
-        servers.settle("m1", name)
+        servers.await_same_vclock("m1", name)
         assert servers.cluster("m1")[2] == servers[name].eval("return box.info.uuid")
         servers[name].stop()
         m1.eval("box.cfg({replication = {}})")

@@ -128,7 +128,7 @@ def test_a_masked_key_is_refused_by_name(tmp_path: Path) -> None:
     case = Case(tmp_path, {"people": {"id": "hash"}})
     case.nodes["a1"].put(PEOPLE, 1, "Ann", 1000, 1)
     case.run()
-    assert case.deployment.refused() == {"people"}
+    assert case.deployment.refused_spaces() == {"people"}
     assert case.columns("other")
     # Where it has a table already, nothing continues as if it were masked.
     other = Case(tmp_path / "other", {})
@@ -158,7 +158,7 @@ def test_a_space_that_is_renamed_takes_its_mask_along_or_stops(tmp_path: Path) -
     # Under a name without a mask, nothing of it is written, and what was there is not shown again.
     a.redefine(PEOPLE, "open").put(PEOPLE, 5, "Dan", 1000, 1, at=5)
     case.run()
-    assert case.deployment.refused() == {"open"}
+    assert case.deployment.refused_spaces() == {"open"}
     assert case.deployment.rows("open") == []
     assert case.tuples("_exact_staff") == [[1, "Ann", 1009, 1], [4, "Dan", 3000, 1]]
     shown = [row for table in ("people", "staff") for row in case.shown(table)]

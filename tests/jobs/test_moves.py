@@ -69,7 +69,7 @@ def check(deployment: Deployment) -> None:
     assert told(deployment, "people") == PEOPLE
     assert told(deployment, "ledger") == LEDGER_AFTER
     assert told(deployment, "users") == USERS_AFTER
-    assert deployment.refused() == set()
+    assert deployment.refused_spaces() == set()
     assert not deployment.rows("_pending")
 
 

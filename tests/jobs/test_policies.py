@@ -154,6 +154,6 @@ def test_a_start_from_snapshots_with_vinyl_ends_in_the_same_rows(whole: Deployme
     """If a field decides, unknown times do not matter."""
     other = deployed(tmp_path, "a1", "b1", start="snapshot")
     other.write()
-    assert other.refused() == set()
+    assert other.refused_spaces() == set()
     for space in ("vin", "to_trunc"):
         assert values(other, space) == values(whole, space), space

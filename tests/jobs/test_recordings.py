@@ -35,7 +35,7 @@ def differences(deployment: Deployment, expected: Mapping[str, list[bytes]]) -> 
 
 def truth(deployment: Deployment, recording: Recording, node: str) -> dict[str, list[bytes]]:
     """Return a member's server's tuples, for the spaces that have a table."""
-    spaces = set(recording.global_spaces(node)) - deployment.refused()
+    spaces = set(recording.global_spaces(node)) - deployment.refused_spaces()
     assert spaces
     return {name: sorted(recording.tuples(node, name)) for name in spaces}
 
@@ -48,7 +48,7 @@ def choice(deployment: Deployment, recording: Recording) -> dict[str, list[bytes
         for one in truths
         for space in one.by_name().values()
         if not space.is_local and not space.options.get("temporary")
-    } - deployment.refused()
+    } - deployment.refused_spaces()
     assert names
     return {name: [w.tuple for w in winners(*truths, name, SEQUENCES.get(name, ()))] for name in names}
 

@@ -119,7 +119,7 @@ def test_a_warehouse_that_never_had_a_rid(tmp_path: Path, capsys: pytest.Capture
     assert "the first job that writes it makes it a primary" in out
     assert list(tmp_path.iterdir()) == []
     assert main(["demote", str(tmp_path)]) == 1
-    assert "there is no RID" in capsys.readouterr().err
+    assert "the warehouse has no RID" in capsys.readouterr().err
 
 
 def test_promote_demote_and_show_by_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -233,7 +233,7 @@ def test_an_operator_connects_what_is_the_same_and_nothing_else(
     pair.sync()
     switch.promote(pair.b.place)
     assert main(["connect", *names]) == 1
-    assert "one of them must be primary, and there is" in capsys.readouterr().err
+    assert "exactly one of the warehouses must be primary, not" in capsys.readouterr().err
     switch.demote(pair.b.place)
     with WriterLock(pair.b.place, "an operator"):
         assert main(["connect", *names]) == 1
@@ -243,7 +243,7 @@ def test_an_operator_connects_what_is_the_same_and_nothing_else(
     assert [one["next"] for one in found] == [None, None]
     pair.batch_a("later", "accounts")
     assert main(["connect", *names]) == 1
-    assert "they do not hold the same; nothing was changed" in capsys.readouterr().err
+    assert "the two warehouses differ; nothing was changed" in capsys.readouterr().err
 
 
 def test_a_writer_that_keeps_no_peer_ends_a_connection_that_an_operator_noted(pair: Pair) -> None:

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.logs import Member
 from tests.jobs.deployment import Deployment
-from tests.jobs.standalone import Standalone, environment, packages_only, packed
+from tests.jobs.standalone import Standalone, environment, pack_project, python_without_project
 from tests.sources.subscribe.following import await_until
 from tests.warehouse.contents import contents, differences
 from warehouse.place import place_of
@@ -35,9 +35,12 @@ def members(tmp_path_factory: pytest.TempPathFactory) -> list[Member]:
     """Write rows for several tasks: 70,000."""
     folder = tmp_path_factory.mktemp("logs")
     a, b = (Member(folder, name, [ORDERS, STOCK, VISITS]) for name in ("a1", "b1"))
-    a.put(ORDERS, range(20_000)), b.put(ORDERS, range(15_000, 35_000))
-    a.put(STOCK, range(3_000)), b.put(STOCK, range(2_000, 5_000))
-    a.update(ORDERS, range(5_000, 15_000)), b.put(VISITS, range(14_000))
+    a.replace(ORDERS, range(20_000))
+    b.replace(ORDERS, range(15_000, 35_000))
+    a.replace(STOCK, range(3_000))
+    b.replace(STOCK, range(2_000, 5_000))
+    a.update(ORDERS, range(5_000, 15_000))
+    b.replace(VISITS, range(14_000))
     return [a, b]
 
 
@@ -66,7 +69,7 @@ def local(
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("python")
-    found = packages_only(folder)
+    found = python_without_project(folder)
     command = [str(found), "-c", "import pyspark, jobs"]
     told = subprocess.run(
         command, env=environment(folder), cwd=folder, capture_output=True, text=True, check=False
@@ -77,7 +80,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def zipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return packed(tmp_path_factory.mktemp("dist"))
+    return pack_project(tmp_path_factory.mktemp("dist"))
 
 
 def configured(folder: Path, members: list[Member]) -> tuple[Deployment, Path]:
@@ -101,7 +104,7 @@ def test_any_number_of_executors_makes_the_same_tables(
     with Standalone(tmp_path / "cluster", workers) as cluster:
         job = cluster.submit(python, zipped, "aggregate", "--config", str(config), "--once")
         code = job.wait(600)
-        said = cluster.said("driver")
+        said = cluster.output_of("driver")
     assert code == 0, said[-3000:]
     assert differences(local, held(deployment)) == {}
 
@@ -138,7 +141,7 @@ def test_a_worker_is_lost_in_the_middle_of_a_batch(
     found: list[Executor] = []
 
     def come() -> bool:
-        assert job.poll() is None, cluster.said("driver")
+        assert job.poll() is None, cluster.output_of("driver")
         found[:] = [one for one in cluster.executors() if has_come(one)]
         return bool(found)
 
@@ -147,7 +150,7 @@ def test_a_worker_is_lost_in_the_middle_of_a_batch(
         await_until(come, "the moment", seconds=300)
         cluster.kill_worker_of(found[0]["id"])
         code = job.wait(600)
-        said = cluster.said("driver")
+        said = cluster.output_of("driver")
     assert code == 0, said[-3000:]
     assert f"Lost executor {found[0]['id']}" in said
     assert differences(local, held(deployment)) == {}

@@ -24,7 +24,7 @@ class Case:
 
     def __init__(self, folder: Path) -> None:
         member = Member(folder, "a1", ["orders"])
-        member.put("orders", range(ROWS))
+        member.replace("orders", range(ROWS))
         self.deployment = Deployment(folder, {"a1": member.path}, {"a1": member.replicaset}, local_bytes=1)
         config = folder / "config.yaml"
         config.write_text(self.deployment.config(trigger="1 second").model_dump_json(), encoding="utf-8")
@@ -46,7 +46,7 @@ class Case:
         assert not self.is_done(), "the batch is over"
 
     def said(self) -> str:
-        return self.job.said.read_text()
+        return self.job.log.read_text()
 
 
 def test_the_batch_in_progress_is_finished(tmp_path: Path) -> None:

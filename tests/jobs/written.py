@@ -1,7 +1,6 @@
-"""Writes logs of replicasets that never ran, row by row, with the project's own writer, for cases without a recording.
+"""Writes logs of replicasets that never ran, row by row, for cases without a recording.
 
-One member per replicaset. A test chooses the rows and their times; `close` ends a file. The writer's own tests show
-that Tarantool reads such files.
+The logs are written with the project's own writer, whose tests show that Tarantool reads its files.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from sources.xlog.format.meta import Meta
 from sources.xlog.format.writer import Fsync, XlogWriter
 
 BEGAN = 1.7e9
-"""Times of rows count from here, in seconds since 1970."""
+"""The time, in seconds since 1970, to which the times of rows are added."""
 
 FIELDS = (("id", "unsigned"), ("name", "string"), ("value", "integer"), ("updated", "unsigned"))
 
 
 def replicasets_of(*names: str) -> dict[str, str]:
-    """Return the replicasets of members, since their files do not have them."""
+    """Return made-up uuids of replicasets by the names of their members, whose files do not have them."""
     return {name: f"{name[0] * 8}-0000-4000-8000-0000000000{name[0] * 2}" for name in names}
 
 
@@ -33,17 +32,19 @@ def _definitions_of(space_id: int) -> set[tuple[int, int]]:
 
 
 class Node:
-    """The only member of a replicaset.
+    """The only member of a replicaset; its methods add rows, and `close` writes the added rows to a log.
+
+    `version`, further `keys` of the header, and `is_apart` may be set between two logs. With `is_apart`, each row has a
+    block of its own, so that a batch may end after any row.
 
     Parameters
     ----------
     folder : Path
-        Logs lie in `<folder>/<name>`.
+        The logs are in `<folder>/<name>`.
     name : str
         A letter and a digit.
     version : str
-        Of the server, as the headers of its files have it; may be set again between two files, as may further `keys`.
-        `is_apart` puts each row into a block of its own, behind which a batch may end.
+        The server version in the headers of the logs.
 
     """
 
@@ -67,20 +68,20 @@ class Node:
     ) -> Node:
         """Create a space with a primary key on its first field, and unique secondary indexes.
 
-        The last of these is of the keys that a function makes, where its id is given.
+        If `function` is the id of a function, the last index is a functional one.
         """
         format_ = [{"name": one, "type": kind, "is_nullable": i > 0} for i, (one, kind) in enumerate(fields)]
         self._insert(SystemSpace.SPACE, [space_id, 1, name, "memtx", 0, {}, format_])
         for number, parts in enumerate([[(0, fields[0][1])], *unique]):
-            told = [{"field": field, "type": kind, "is_nullable": number > 0} for field, kind in parts]
-            is_last = function is not None and number == len(unique)
-            options = {"unique": True} | ({"func": function} if is_last else {})
-            row = [space_id, number, f"i{number}", "tree", options, told]
+            key_parts = [{"field": field, "type": kind, "is_nullable": number > 0} for field, kind in parts]
+            is_functional = function is not None and number == len(unique)
+            options = {"unique": True} | ({"func": function} if is_functional else {})
+            row = [space_id, number, f"i{number}", "tree", options, key_parts]
             self._insert(SystemSpace.INDEX, row)
         return self
 
     def put(self, space_id: int, *fields: Any, at: float = 1.0) -> Node:
-        """REPLACE a tuple at a time, in seconds since `BEGAN`; surrogates represent bytes that are not UTF-8."""
+        """REPLACE a tuple; `at` is in seconds after `BEGAN`; surrogates represent bytes that are not UTF-8."""
         packed = msgpack.packb(list(fields), unicode_errors="surrogateescape")
         body = encode_body(space_id=space_id, tuple_=packed)
         return self._row(RequestType.REPLACE, body, at)
@@ -99,7 +100,7 @@ class Node:
         return self.row(RequestType.UPSERT, space_id, body, at)
 
     def add(self, row: bytes) -> Node:
-        """Add a row as it is."""
+        """Add an encoded row."""
         self._rows.append(row)
         return self
 
@@ -108,12 +109,12 @@ class Node:
         return self._row(RequestType.DELETE, encode_body(space_id=space_id, key=msgpack.packb([key])), at)
 
     def delete_range(self, space_id: int, begin: Sequence[Any], end: Sequence[Any], at: float = 1.0) -> Node:
-        """DELETE_RANGE from some first parts of a key up to others, as Tarantool 3.9 logs it."""
+        """DELETE_RANGE of the keys from `begin` to `end`, which may be partial keys, as Tarantool 3.9 logs it."""
         keys = {int(BodyKey.BEGIN_KEY): list(begin), int(BodyKey.END_KEY): list(end)}
         return self.row(RequestType.DELETE_RANGE, space_id, keys, at)
 
     def row(self, kind: int, space_id: int, content: Mapping[int, Any], at: float = 1.0) -> Node:
-        """Write a row of any type with any body."""
+        """Add a row of any type with any body."""
         packed = msgpack.packb({int(BodyKey.SPACE_ID): space_id, **content}, unicode_errors="surrogateescape")
         return self._row(kind, packed, at)
 
@@ -139,17 +140,17 @@ class Node:
         return self.rekey_to(space_id, [{"field": field, "type": kind} for field, kind in parts])
 
     def rekey_to(self, space_id: int, parts: Sequence[Mapping[str, Any]]) -> Node:
-        """Change a space's primary key to parts as `_index` has them."""
+        """Change a space's primary key; the parts are in the form of `_index`."""
         row = [space_id, 0, "i0", "tree", {"unique": True}, list(parts)]
         return self._insert(SystemSpace.INDEX, row, kind=RequestType.REPLACE)
 
     @property
     def is_open(self) -> bool:
-        """Whether anything was done that is in no file yet."""
+        """Whether rows were added that are in no log yet."""
         return bool(self._rows)
 
     def close(self) -> Path:
-        """Write what was done since the last time into a file of its own."""
+        """Write the rows that were added since the last call to a new log."""
         begin, before = self._begins[-1], self._begins[-2] if len(self._begins) > 1 else None
         previous = None if before is None else ({1: before} if before else {})
         keys = {"Version": self.version, **self.keys}
@@ -165,7 +166,7 @@ class Node:
         return path
 
     def snapshot(self, tuples: Mapping[int, Sequence[Sequence[Any]]]) -> Path:
-        """Write a snapshot of what was defined, and of the tuples of each space as they are now."""
+        """Write a snapshot of the present definitions, and of the given tuples by space id."""
         meta = Meta("SNAP", "0.13", self.uuid, {1: self._lsn}, None, {"Version": self.version})
         rows = [
             encode_body(space_id=space_id, tuple_=msgpack.packb(list(fields)))

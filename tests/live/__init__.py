@@ -1,7 +1,7 @@
-"""A real Tarantool for tests: a server on a private unix socket and a plain client of its binary protocol.
+"""A real Tarantool for tests: a server on a private unix socket and a simple client of its binary protocol.
 
-For tests and for the script that makes the recordings; nothing of the project's own code is used here, so
-that a fault in it cannot hide behind itself.
+Tests and the script that makes the recordings use them. They use none of the project's code, so a fault of the project
+cannot hide itself.
 """
 
 from tests.live.client import Connection, TarantoolError

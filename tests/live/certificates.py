@@ -1,4 +1,4 @@
-"""Certificates for tests of TLS: a test authority and what it signs. No file is stored outside the test."""
+"""Makes certificates for tests of TLS, signed by an authority of the test."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def _name(common: str) -> x509.Name:
 
 
 @dataclass(frozen=True)
-class Pair:
-    """Files of a certificate and of its key."""
+class CertificateFiles:
+    """Paths of the PEM files of a certificate and of its key."""
 
     cert: str
     key: str
 
 
-class Authority:
-    """A certificate authority with its files in a folder."""
+class CertificateAuthority:
+    """A certificate authority with its files in a folder; `file` is its own certificate."""
 
     def __init__(self, folder: Path, name: str = "authority") -> None:
         self._folder, self._name = folder, name
@@ -36,7 +36,7 @@ class Authority:
         self.file = str(folder / f"{name}.crt")
         Path(self.file).write_bytes(self._cert.public_bytes(serialization.Encoding.PEM))
 
-    def issue(self, host: str) -> Pair:
+    def issue(self, host: str) -> CertificateFiles:
         """Return a certificate for a host name."""
         key = ec.generate_private_key(ec.SECP256R1())
         stem = self._folder / f"{self._name}-{host}"
@@ -49,7 +49,7 @@ class Authority:
                 serialization.NoEncryption(),
             )
         )
-        return Pair(str(cert), str(key_file))
+        return CertificateFiles(str(cert), str(key_file))
 
     def _signed(
         self, common: str, key: ec.EllipticCurvePrivateKey, *, is_authority: bool = False

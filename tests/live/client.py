@@ -1,7 +1,7 @@
-"""A plain client of Tarantool's binary protocol: EVAL, and any request with a given body.
+"""A simple blocking client of Tarantool's binary protocol, for EVAL and for any request with a given body.
 
-Blocking, one request after another, or several servers asked at once by `send` and then `receive`. Not a
-client for production: no reconnect, no authentication (it talks as guest over a private unix socket).
+It is the user guest on a private unix socket, and never connects again. With `send` and `receive`, several servers can
+work at the same time.
 
 Source: Tarantool's `src/box/iproto_constants.h` and the documentation's page "Binary protocol".
 """
@@ -88,7 +88,7 @@ class Connection:
         Raises
         ------
         TarantoolError
-            Where the Lua code raises.
+            The Lua code raises an error.
 
         """
         self.send(expression, *arguments)

@@ -1,6 +1,6 @@
-"""Runs the project's commands as child processes, for tests that kill them; none outlives its test.
+"""Runs the project's commands as child processes, for tests that kill them.
 
-Each is a process group, so that a Spark job's JVM goes with it. Not here: what is asked of them.
+Each command is a process group, so a kill also ends the JVM of a Spark job.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Command:
-    """One command that can be started again; a context manager that starts it and leaves nothing running.
+    """One command; a context manager that starts it, and kills it at the end. It can be started again.
 
     Parameters
     ----------
     job : str
-        `subscribe`, `aggregate`, ...
+        A module of `jobs`: `subscribe`, `aggregate`, ...
     config : Path
         The YAML file.
-    said : Path
-        What it prints is added to this file.
+    log : Path
+        The file to which the output is appended.
     *options : str
         Further words of the command line.
 
     """
 
-    def __init__(self, job: str, config: Path, said: Path, *options: str) -> None:
-        self.job, self.said = job, said
+    def __init__(self, job: str, config: Path, log: Path, *options: str) -> None:
+        self.job, self.log = job, log
         self._words = [sys.executable, "-m", f"jobs.{job}", "--config", str(config), *options]
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -45,24 +45,24 @@ class Command:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            error.add_note(f"{self.job}: {self.said.read_text(errors='replace')[-3000:]}")
+            error.add_note(f"{self.job}: {self.log.read_text(errors='replace')[-3000:]}")
         self.kill()
 
     @property
     def pid(self) -> int:
-        """The id of its process."""
+        """The process id."""
         if self._process is None:
-            raise RuntimeError("it does not run")
+            raise RuntimeError(f"the command {self.job} does not run")
         return self._process.pid
 
     @property
     def is_running(self) -> bool:
-        """Whether it still runs."""
+        """Whether the command has been started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start it."""
-        with self.said.open("ab") as file:
+        """Start the command."""
+        with self.log.open("ab") as file:
             self._process = subprocess.Popen(
                 self._words,
                 cwd=ROOT,
@@ -73,22 +73,19 @@ class Command:
             )
 
     def kill(self) -> None:
-        """Kill it and its children at once, like a crash of the machine."""
-        self._end(signal.SIGKILL)
+        """Kill the command and its children at once, like a crash of the machine."""
+        process, self._process = self._process, None
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
     def stop(self, seconds: float = 120.0) -> int:
-        """Send SIGTERM, and return the exit code."""
+        """Send SIGTERM, wait for the end, and return the exit code."""
         process = self._process
         if process is None:
-            raise RuntimeError("it does not run")
+            raise RuntimeError(f"the command {self.job} does not run")
         process.send_signal(signal.SIGTERM)
         code = process.wait(seconds)
         self.kill()
         return code
-
-    def _end(self, how: signal.Signals) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, how)
-            process.wait()

@@ -1,4 +1,4 @@
-"""Fixtures of a real Tarantool for all tests; without a server, tests that need one are skipped with that reason."""
+"""Fixtures with a real Tarantool; tests that need one are skipped if there is none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.live.replicaset import Servers, two_masters
 from tests.live.server import Tarantool, find_tarantool, release_here
 
 REASON = "no tarantool on PATH (apt-get install tarantool)"
-OF_2_6 = "asks Tarantool 2.6, whose rules these are"
+REASON_2_6 = "compares with rules of Tarantool 2.6"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -20,19 +20,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("live") and find_tarantool() is None:
             item.add_marker(pytest.mark.skip(reason=REASON))
         if item.get_closest_marker("of_2_6") and release_here() != (2, 6):
-            item.add_marker(pytest.mark.skip(reason=OF_2_6))
+            item.add_marker(pytest.mark.skip(reason=REASON_2_6))
 
 
 @pytest.fixture
 def tarantool(tmp_path: Path) -> Iterator[Tarantool]:
     """Yield a master for one test; its files are in `tarantool.directory`."""
-    yield from _running(tmp_path / "tarantool")
+    yield from _running_server(tmp_path / "tarantool")
 
 
 @pytest.fixture(scope="session")
 def tarantool_oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tarantool]:
-    """Yield one master for all tests that only read from it and leave nothing behind."""
-    yield from _running(tmp_path_factory.mktemp("oracle"))
+    """Yield one master for all tests that do not change it."""
+    yield from _running_server(tmp_path_factory.mktemp("oracle"))
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def servers(tmp_path: Path) -> Iterator[Servers]:
         yield found
 
 
-def _running(directory: Path) -> Iterator[Tarantool]:
+def _running_server(directory: Path) -> Iterator[Tarantool]:
     if find_tarantool() is None:
         pytest.skip(REASON)
     with Tarantool(directory) as server:

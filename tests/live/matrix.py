@@ -1,9 +1,9 @@
-"""Run every live test with each given server, and write what passed with which version as a page.
+"""Runs all live tests with each of the given servers, and writes a page of the results by version.
 
     python -m tests.live.matrix SERVER [SERVER ...] [--out docs/live-tests.md] [-k NAME]
 
-In each run another server is the one that tests take by themselves; tests that connect servers of several versions find
-all of them. Exits with 1 where a test failed.
+In each run another server is the default of the tests; tests that connect servers of several versions find all of them.
+Exits with 1 if a test failed.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ number is the number of tests that passed. Tests that take many minutes are no p
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a test ended with.
+    """The result of one test.
 
     Parameters
     ----------
     module, name : str
-        Of the test: `tests/jobs/test_node.py`, `test_a_follower[2.11]`.
+        The test's file and name: `tests/jobs/test_node.py`, `test_a_follower[2.11]`.
     result : str
         `passed`, `skipped` or `failed`.
     reason : str
@@ -54,7 +54,7 @@ class Outcome:
 
 
 def outcomes(report: Path) -> list[Outcome]:
-    """Return what each test of a JUnit report ended with."""
+    """Return the result of each test in a JUnit report."""
     found = []
     for case in ET.parse(report).iter("testcase"):
         result, reason = "passed", ""
@@ -68,7 +68,7 @@ def outcomes(report: Path) -> list[Outcome]:
 
 
 def module_of(class_name: str) -> str:
-    """Return the file of a test by its dotted name, with or without a class."""
+    """Return the file of a test from the dotted name of its module or class."""
     parts = class_name.split(".")
     while parts and not (ROOT / Path(*parts)).with_suffix(".py").exists():
         parts.pop()
@@ -76,7 +76,7 @@ def module_of(class_name: str) -> str:
 
 
 def run(server: str, others: Sequence[str], folder: Path, name: str | None) -> list[Outcome]:
-    """Run the live tests; `server` is the one that tests take by themselves."""
+    """Run the live tests whose names match `name`, with `server` as their default, and return their results."""
     report = folder / "report.xml"
     command = [sys.executable, "-m", "pytest", "-n", "auto", "-m", "live and not soak", "-q"]
     command.append(f"--junitxml={report}")
@@ -89,22 +89,23 @@ def run(server: str, others: Sequence[str], folder: Path, name: str | None) -> l
     return outcomes(report)
 
 
-def page(found: Mapping[str, Sequence[Outcome]]) -> str:
-    """Return the page: a row for each file of tests, a column for each version, and the reasons of skipped tests."""
+def page(by_version: Mapping[str, Sequence[Outcome]]) -> str:
+    """Return the page: counts with a row per file and a column per version, then the failed and skipped tests."""
     counts: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
-    for version, tests in found.items():
+    for version, tests in by_version.items():
         for test in tests:
             counts[test.module][version][test.result] += 1
-    lines = [HEAD, f"| tests | what they show | {' | '.join(found)} |", "|---|---|" + "---|" * len(found)]
+    head = f"| tests | what they show | {' | '.join(by_version)} |"
+    lines = [HEAD, head, "|---|---|" + "---|" * len(by_version)]
     for module in sorted(counts):
-        cells = " | ".join(cell(counts[module][version]) for version in found)
+        cells = " | ".join(counts_text(counts[module][version]) for version in by_version)
         lines.append(f"| `{module}` | {purpose(module)} | {cells} |")
-    sums = (Counter(test.result for test in tests) for tests in found.values())
-    lines.append(f"| all | | {' | '.join(map(cell, sums))} |")
+    sums = (Counter(test.result for test in tests) for tests in by_version.values())
+    lines.append(f"| all | | {' | '.join(map(counts_text, sums))} |")
     for result in ("failed", "skipped"):
         rows = [
-            f"| `{test.module}` {test.name} | {version} | {in_a_cell(test.reason)} |"
-            for version, tests in found.items()
+            f"| `{test.module}` {test.name} | {version} | {first_line(test.reason)[:200]} |"
+            for version, tests in by_version.items()
             for test in tests
             if test.result == result
         ]
@@ -120,41 +121,40 @@ def page(found: Mapping[str, Sequence[Outcome]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def in_a_cell(reason: str) -> str:
-    """Return the first line of a reason, for a cell of a table."""
-    return reason.partition("\n")[0].replace("|", "\\|")[:200]
+def first_line(text: str) -> str:
+    """Return the first line of a text, escaped for a cell of a Markdown table."""
+    return text.partition("\n")[0].replace("|", "\\|")
 
 
-def cell(counts: Counter[str]) -> str:
-    """Return the counts of a file's tests in words: `12, 1 skipped`."""
+def counts_text(counts: Counter[str]) -> str:
+    """Return the numbers of passed, skipped and failed tests as text: `12, 1 skipped`."""
     others = [f"{counts[result]} {result}" for result in ("skipped", "failed") if counts[result]]
     return ", ".join([str(counts["passed"]), *others])
 
 
 def purpose(module: str) -> str:
-    """Return the first line of a module's docstring, without what would end a cell of a table."""
-    told = ast.get_docstring(ast.parse((ROOT / module).read_text("utf-8"))) or ""
-    return told.partition("\n")[0].replace("|", "\\|")
+    """Return the first line of a module's docstring."""
+    return first_line(ast.get_docstring(ast.parse((ROOT / module).read_text("utf-8"))) or "")
 
 
 def main() -> int:
-    """Run, as the module says."""
+    """Run the tests with each server, and write the page."""
     parser = argparse.ArgumentParser(description="Run every live test with each given server.")
-    parser.add_argument("servers", nargs="+", metavar="SERVER", help="a server's program")
+    parser.add_argument("servers", nargs="+", metavar="SERVER", help="path of a server's program")
     parser.add_argument("--out", type=Path, help="the page to write; standard output without it")
     parser.add_argument("-k", dest="name", help="only tests with this in their names")
-    given = parser.parse_args()
-    found: dict[str, list[Outcome]] = {}
-    for server in given.servers:
-        others = [one for one in given.servers if one != server]
+    options = parser.parse_args()
+    by_version: dict[str, list[Outcome]] = {}
+    for server in options.servers:
+        others = [one for one in options.servers if one != server]
         with tempfile.TemporaryDirectory() as folder:
-            found[version_of(server)] = run(server, others, Path(folder), given.name)
-    text = page(found)
-    if given.out is None:
+            by_version[version_of(server)] = run(server, others, Path(folder), options.name)
+    text = page(by_version)
+    if options.out is None:
         print(text, end="")
     else:
-        given.out.write_text(text, "utf-8")
-    return 1 if any(test.result == "failed" for tests in found.values() for test in tests) else 0
+        options.out.write_text(text, "utf-8")
+    return 1 if any(test.result == "failed" for tests in by_version.values() for test in tests) else 0
 
 
 if __name__ == "__main__":

@@ -1,8 +1,4 @@
-"""Masters in a full mesh for tests: start, load, freeze, disconnect them, and compare them with a spool.
-
-Each listens on a unix socket of its own and, for the code under test, behind a TCP proxy (`proxy`) that may be cut.
-Not here: what is tested with them.
-"""
+"""Masters in a full mesh for tests, each on a unix socket of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.live.replicaset import await_
+from tests.live.replicaset import await_true
 from tests.live.server import Tarantool
 
 REPLICASET = "aaaaaaaa-0000-4000-8000-000000000000"
@@ -24,11 +20,11 @@ SPACE = """
 
 
 KEEP_NO_LOGS = "if box.cfg.wal_cleanup_delay ~= nil then box.cfg{wal_cleanup_delay = 0} end\n"
-"""From 2.6.3 on a server keeps its logs for hours after its start, whether or not anybody needs them."""
+"""By default, servers from 2.6.3 on keep all logs for hours after their start."""
 
 
-def instance(number: int) -> str:
-    """Return the uuid of the n-th master."""
+def instance_uuid(number: int) -> str:
+    """Return the uuid of a master."""
     return f"aaaaaaaa-0000-4000-8000-{number:012}"
 
 
@@ -43,12 +39,12 @@ class Mesh:
 
     def vclock(self, number: int) -> dict[int, int]:
         """Return the vclock of a master, without component 0."""
-        told: Any = self.members[number].eval("return setmetatable(box.info.vclock, {__serialize = 'map'})")
-        pairs: Mapping[int, int] = dict(enumerate(told, start=1)) if isinstance(told, list) else told
+        found: Any = self.members[number].eval("return setmetatable(box.info.vclock, {__serialize = 'map'})")
+        pairs: Mapping[int, int] = dict(enumerate(found, start=1)) if isinstance(found, list) else found
         return {int(i): int(lsn) for i, lsn in pairs.items() if i and lsn}
 
     def cluster(self, number: int) -> dict[int, str]:
-        """Return {replica id: instance uuid} as a master has it."""
+        """Return {replica id: instance uuid} from a master's `_cluster`."""
         return {row[0]: row[1] for row in self.members[number].eval("return box.space._cluster:select()")}
 
     def signal(self, number: int, what: signal.Signals) -> None:
@@ -58,13 +54,13 @@ class Mesh:
 
 @contextmanager
 def mesh(directory: Path, count: int = 3, cfg: Mapping[str, Any] | None = None) -> Iterator[Mesh]:
-    """Run masters that replicate each other; they have a space `load` with an unsigned primary key."""
+    """Run masters 1 to `count` that replicate each other, with a space `load` with an unsigned primary key."""
     sockets = {n: str(directory / f"{n}.sock") for n in range(1, count + 1)}
     members: dict[int, Tarantool] = {}
     with ExitStack() as stack:
         for n, path in sockets.items():
             options: dict[str, Any] = {
-                "instance_uuid": instance(n),
+                "instance_uuid": instance_uuid(n),
                 "replicaset_uuid": REPLICASET,
                 "replication_timeout": 0.5,
                 "replication_connect_quorum": 0,
@@ -74,10 +70,10 @@ def mesh(directory: Path, count: int = 3, cfg: Mapping[str, Any] | None = None) 
             lua = KEEP_NO_LOGS + (SPACE if n == 1 else "")
             members[n] = Tarantool(directory / str(n), cfg=options | dict(cfg or {}), lua=lua, socket=path)
             stack.enter_context(members[n])
-        everybody = [f"unix/:{path}" for path in sockets.values()]
+        uris = [f"unix/:{path}" for path in sockets.values()]
         for member in members.values():
-            member.eval("box.cfg{replication = ...}", everybody)
-        found = Mesh(members)
-        registered = {number: instance(number) for number in members}
-        await_(lambda: all(found.cluster(number) == registered for number in members))
-        yield found
+            member.eval("box.cfg{replication = ...}", uris)
+        masters = Mesh(members)
+        registered = {number: instance_uuid(number) for number in members}
+        await_true(lambda: all(masters.cluster(number) == registered for number in members))
+        yield masters

@@ -1,6 +1,6 @@
-"""A TCP proxy before a server: on a test's demand it cuts, delays, or refuses connections.
+"""A TCP proxy in front of a server, which cuts, stops or refuses connections when a test calls for it.
 
-In a thread of its own with an event loop of its own, so that tests may block. Not here: what is cut when.
+It has a thread and an event loop of its own, so that tests may block.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class Proxy:
     socket : str
         Path of the server's unix socket.
     budget : callable, optional
-        Asked at each new connection: after how many bytes from the server it is cut; None lets it live.
+        Called for each new connection: returns the number of bytes from the server after which to cut it, or None.
     tls : ssl.SSLContext, optional
-        Clients talk TLS to it, as to a server that has it.
+        Serves clients by TLS, as a server with TLS would.
 
     """
 
@@ -42,7 +42,7 @@ class Proxy:
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._open: set[asyncio.StreamWriter] = set()
-        self._passing = asyncio.Event()
+        self._is_forwarding = asyncio.Event()
         self._is_refusing = False
 
     def __enter__(self) -> Proxy:
@@ -59,7 +59,7 @@ class Proxy:
 
     @property
     def address(self) -> str:
-        """Address for clients."""
+        """The address for clients."""
         return f"127.0.0.1:{self.port}"
 
     def cut(self) -> None:
@@ -68,7 +68,8 @@ class Proxy:
 
     def partition(self, parted: bool) -> None:
         """Stop or resume forwarding without closing connections."""
-        self._loop.call_soon_threadsafe(self._passing.clear if parted else self._passing.set)
+        event = self._is_forwarding
+        self._loop.call_soon_threadsafe(event.clear if parted else event.set)
 
     def refuse(self, refusing: bool) -> None:
         """Close each new connection at once, or accept connections again."""
@@ -80,7 +81,7 @@ class Proxy:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._passing.set()
+        self._is_forwarding.set()
         serving = asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
         server = self._loop.run_until_complete(serving)
         self.port = server.sockets[0].getsockname()[1]
@@ -100,30 +101,30 @@ class Proxy:
             writer.transport.abort()
             return
         try:
-            up, down = await asyncio.open_unix_connection(self._socket)
+            from_server, to_server = await asyncio.open_unix_connection(self._socket)
         except OSError:
             writer.transport.abort()
             return
-        self._open |= {writer, down}
+        self._open |= {writer, to_server}
         tasks = [
-            asyncio.ensure_future(self._pass(reader, down, None)),
-            asyncio.ensure_future(self._pass(up, writer, budget)),
+            asyncio.ensure_future(self._forward(reader, to_server, None)),
+            asyncio.ensure_future(self._forward(from_server, writer, budget)),
         ]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in tasks:
                 task.cancel()
-            for each in (writer, down):
+            for each in (writer, to_server):
                 each.transport.abort()
-            self._open -= {writer, down}
+            self._open -= {writer, to_server}
 
-    async def _pass(
+    async def _forward(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, budget: int | None
     ) -> None:
         with contextlib.suppress(OSError, asyncio.CancelledError):
             while data := await reader.read(1 << 16):
-                await self._passing.wait()
+                await self._is_forwarding.wait()
                 if budget is not None:
                     data = data[:budget]
                     budget -= len(data)

@@ -1,4 +1,4 @@
-"""Servers of one replicaset that come, go and lose contact: document 001, case (a), with real servers."""
+"""Real servers of one replicaset that tests start, stop and disconnect, as in case (a) of document 001."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def uuid(number: int) -> str:
     return str(UUID(int=0xB << 124 | 4 << 76 | 8 << 60 | number))
 
 
-def await_(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds."""
+def await_true(condition: Callable[[], bool]) -> None:
+    """Wait until a condition is true; fail after 30 seconds."""
     deadline = time.monotonic() + SECONDS
     while not condition():
-        assert time.monotonic() < deadline, "the servers did not get there"
+        assert time.monotonic() < deadline, f"the servers did not reach the expected state in {SECONDS} s"
         time.sleep(0.01)
 
 
@@ -63,19 +63,19 @@ class Servers:
     def cluster(self, name: str) -> dict[int, str]:
         return {row[0]: row[1] for row in self[name].eval("return box.space._cluster:select()")}
 
-    def settle(self, name: str, other: str) -> None:
-        """Wait until both have the same rows."""
-        await_(lambda: self.vclock(name) == self.vclock(other))
+    def await_same_vclock(self, name: str, other: str) -> None:
+        """Wait until two servers have the same rows."""
+        await_true(lambda: self.vclock(name) == self.vclock(other))
 
     def write(self, name: str, key: str) -> None:
-        # A server that has just joined is an orphan, which is read only, until it is in step with its masters.
+        # A server that has just joined is read-only until it has the rows of its masters.
         self[name].eval("box.ctl.wait_rw(30) box.space.s:replace({...})", key, name)
 
 
 def case_a(servers: Servers) -> None:
-    """Let each master register a replica while the masters are disconnected: both replicas get the same id.
+    """Let each of two disconnected masters register a replica, so that both replicas get the same id.
 
-    The replicas are r1 (uuid 3) and r2 (uuid 4); each writes a row, and its master one behind it.
+    The replicas are r1 (uuid 3) and r2 (uuid 4); each of them writes a row, and then its master another one.
     """
     servers.follow("m1")
     servers.follow("m2")
@@ -83,7 +83,7 @@ def case_a(servers: Servers) -> None:
         servers.start(replica, number, master)
         servers.follow(master, replica)
         servers.write(replica, f"of {replica}")
-        servers.settle(master, replica)
+        servers.await_same_vclock(master, replica)
         servers.write(master, f"more of {master}")
     assert servers.cluster("m1") == {1: uuid(1), 2: uuid(2), 3: uuid(3)}
     assert servers.cluster("m2") == {1: uuid(1), 2: uuid(2), 3: uuid(4)}
@@ -93,17 +93,17 @@ def case_a(servers: Servers) -> None:
 
 @contextmanager
 def two_masters(root: Path) -> Iterator[Servers]:
-    """Yield two masters that replicate each other, with a space, and logs that begin at one vclock."""
+    """Yield two masters that replicate each other, with a space `s`, and snapshots at the same vclock."""
     with ExitStack() as stack:
-        found = Servers(root, stack)
-        found.start("m1", 1)
-        found["m1"].eval("box.schema.space.create('s'):create_index('p', {parts = {1, 'string'}})")
-        found["m1"].eval("box.space.s:format({{'id', 'string'}, {'by', 'string'}})")
-        found.start("m2", 2, "m1")
-        found.follow("m1", "m2")
-        found.write("m1", "of m1")
-        found.write("m2", "of m2")
-        found.settle("m1", "m2")
+        servers = Servers(root, stack)
+        servers.start("m1", 1)
+        servers["m1"].eval("box.schema.space.create('s'):create_index('p', {parts = {1, 'string'}})")
+        servers["m1"].eval("box.space.s:format({{'id', 'string'}, {'by', 'string'}})")
+        servers.start("m2", 2, "m1")
+        servers.follow("m1", "m2")
+        servers.write("m1", "of m1")
+        servers.write("m2", "of m2")
+        servers.await_same_vclock("m1", "m2")
         for master in ("m1", "m2"):
-            found[master].eval("box.snapshot()")
-        yield found
+            servers[master].eval("box.snapshot()")
+        yield servers

@@ -1,7 +1,7 @@
 """A real Tarantool as a child process, with a private directory and a private unix socket.
 
-The child ends with its parent, however that ends (`PR_SET_PDEATHSIG`), and `stop` is a clean stop: SIGTERM,
-so that the last log gets its EOF marker. Not here: what the server is asked to do.
+The kernel ends the child when its parent ends, for any reason (`PR_SET_PDEATHSIG`). `stop` sends SIGTERM, so that the
+server writes the EOF marker of its last log.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ STOP_SECONDS = 60.0
 
 
 def find_tarantool() -> str | None:
-    """Return the first server of `find_servers`, for tests that need one server; None if there is none."""
+    """Return the server's program for tests that need one server: the first of `find_servers`, or None."""
     return next(iter(find_servers()), None)
 
 
 def find_servers() -> list[str]:
     """Return the programs in the environment variable TARANTOOL (separated by `:`), else the one on PATH."""
     named = [path for path in os.environ.get("TARANTOOL", "").split(":") if path]
-    found = shutil.which("tarantool")
-    return named or ([] if found is None else [found])
+    on_path = shutil.which("tarantool")
+    return named or ([] if on_path is None else [on_path])
 
 
 @lru_cache
 def version_of(binary: str) -> str:
     """Return the version of a server's program: `2.6.0-0-g47aa4e01e`."""
-    told = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
-    return told.split()[1]
+    output = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
+    return output.split()[1]
 
 
 def release_here() -> tuple[int, int]:
-    """Return major and minor version of the server for tests that need one; (0, 0) without a server."""
+    """Return (major, minor) of the version of `find_tarantool`; (0, 0) if there is none."""
     binary = find_tarantool()
     if binary is None:
         return 0, 0
@@ -61,7 +61,7 @@ class Tarantool:
     Parameters
     ----------
     directory : Path
-        Where `.snap`, `.xlog`, `.vylog` and vinyl's files go; made if it is missing.
+        The directory for `.snap`, `.xlog`, `.vylog` and vinyl's files; created if it is missing.
     cfg : mapping, optional
         Further options of `box.cfg`.
     lua : str
@@ -71,7 +71,7 @@ class Tarantool:
     socket : str, optional
         Path of the unix socket to listen on; by default in a private temporary directory.
     binary : str, optional
-        Path of the server's program; by default what `find_tarantool` returns.
+        Path of the server's program; by default `find_tarantool`.
 
     """
 
@@ -145,7 +145,7 @@ class Tarantool:
         Raises
         ------
         RuntimeError
-            Where there is no tarantool, or it ended or hung; with the end of its log.
+            There is no tarantool, or it ended or hung; the message has the end of its log.
 
         """
         binary = self._binary or find_tarantool()
@@ -171,7 +171,7 @@ class Tarantool:
         return self
 
     def stop(self) -> None:
-        """Stop the server cleanly; kill it if it does not stop in time, and report that."""
+        """Stop the server cleanly; if it does not stop in time, kill it and raise RuntimeError."""
         self._close_connection()
         process = self._process
         if process is None:
@@ -223,10 +223,10 @@ class Tarantool:
                 if selector.select(max(0.0, deadline - time.monotonic())):
                     chunk = os.read(process.stdout.fileno(), 65536)
                 if not chunk:
-                    raise RuntimeError(f"tarantool did not start: {self._last_words(output)}")
+                    raise RuntimeError(f"tarantool did not start: {self._end_of_output(output)}")
                 output += chunk
 
-    def _last_words(self, output: bytes) -> str:
+    def _end_of_output(self, output: bytes) -> str:
         log = self.log.read_bytes()[-2000:] if self.log.exists() else b""
         return (output + log).decode(errors="replace")
 

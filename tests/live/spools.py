@@ -1,4 +1,4 @@
-"""Checks a spool with a real Tarantool: read by its `xlog` module, or recovered as the server's own log."""
+"""Reads a spool with a real Tarantool: by its `xlog` module, or as the log from which a server recovers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.live.server import Tarantool
 
@@ -47,22 +47,30 @@ READ = """
 """
 
 
-def read_spool(server: Tarantool, spool: Path) -> tuple[int, list[str], list[Any]]:
-    """Return (rows of the logs, lsns out of their order, tuples of the space `load`) as `xlog.pairs` reads them."""
+class SpoolContent(NamedTuple):
+    """The number of rows in a spool's logs, texts about lsns out of order, and the tuples of the space `load`."""
+
+    rows: int
+    faults: list[str]
+    tuples: list[Any]
+
+
+def read_spool(server: Tarantool, spool: Path) -> SpoolContent:
+    """Read a spool with `xlog.pairs`."""
     rows, faults, tuples = server.eval(READ, str(spool))
-    return int(rows), list(faults or []), list(tuples or [])
+    return SpoolContent(int(rows), list(faults or []), list(tuples or []))
 
 
 def tuples_of(server: Tarantool) -> list[Any]:
-    """Return the tuples of the space `load`, by key."""
+    """Return the tuples of a server's space `load`, in the order of their keys."""
     return list(server.eval("return {box.space.load:select()}")[0] or [])
 
 
 @contextmanager
-def recovered(spool: Path, into: Path) -> Iterator[Tarantool]:
-    """Run a server on a copy of a spool: it recovers from the files as from its own log."""
-    into.mkdir()
+def recovered_server(spool: Path, directory: Path) -> Iterator[Tarantool]:
+    """Run a server in a new directory with a copy of a spool, from which it recovers as from its own log."""
+    directory.mkdir()
     for path in spool.glob("*.[sx]*"):
-        shutil.copy(path, into)
-    with Tarantool(into, cfg={"replication_anon": True, "read_only": True}) as server:
+        shutil.copy(path, directory)
+    with Tarantool(directory, cfg={"replication_anon": True, "read_only": True}) as server:
         yield server

@@ -1,5 +1,5 @@
--- Starts one server from TARANTOOL_CFG (box.cfg as JSON) and TARANTOOL_LUA (code to run then); says `ready`.
--- It ends with the process that started it, however that one ends.
+-- Starts one server with TARANTOOL_CFG (box.cfg as JSON), runs the code in TARANTOOL_LUA, and prints `ready`.
+-- The kernel ends the server when its parent process ends, for any reason.
 local ffi = require('ffi')
 ffi.cdef [[ int prctl(int option, unsigned long arg2, ...); int getppid(void); ]]
 local PR_SET_PDEATHSIG, SIGTERM = 1, 15
@@ -10,7 +10,7 @@ local lua_path = os.getenv('TARANTOOL_LUA_PATH')
 if lua_path ~= '' then package.path = lua_path .. '/?.lua;' .. package.path end
 
 local cfg = require('json').decode(os.getenv('TARANTOOL_CFG'))
--- Replication and the test's own client talk as guest, over a private socket; the bootstrap leader grants it.
+-- Replication and the tests' client use guest, on a private socket; the bootstrap leader grants it all rights.
 box.cfg(cfg)
 if not box.info.ro then
     box.schema.user.grant('guest', 'super', nil, nil, {if_not_exists = true})

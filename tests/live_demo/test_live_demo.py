@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from live_demo.page import answer, page_server
+from live_demo.page import page_server, response_to
 from live_demo.servers import MEMBERS
 from tests.live.server import find_servers
 
@@ -87,7 +87,7 @@ def test_a_run_to_its_end(tmp_path: Path) -> None:
 
 
 def test_the_page_waits_for_the_first_report(tmp_path: Path) -> None:
-    status, headers, body = answer("/", tmp_path / "report.html", {}, 7)
+    status, headers, body = response_to("/", tmp_path / "report.html", {}, 7)
     assert (status, headers["Refresh"]) == (200, "2")
     assert b"first report" in body
 
@@ -97,8 +97,8 @@ def test_the_page_is_the_newest_report_and_refreshes_itself(tmp_path: Path) -> N
     page.write_text("<p>Zähler")
     with page_server(0, page, {"stream": "http://127.0.0.1:1/metrics"}, 7) as port:
         assert get(f"http://127.0.0.1:{port}/") == ("<p>Zähler", "7")
-    assert answer("/metrics/stream", page, {"stream": "http://127.0.0.1:1/metrics"}, 7)[0] == 503
-    assert answer("/metrics/other", page, {}, 7)[0] == 404
+    assert response_to("/metrics/stream", page, {"stream": "http://127.0.0.1:1/metrics"}, 7)[0] == 503
+    assert response_to("/metrics/other", page, {}, 7)[0] == 404
 
 
 def test_members_of_a_replicaset_share_its_uuid_alone() -> None:

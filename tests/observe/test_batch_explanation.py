@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -88,3 +89,22 @@ def test_the_command_prints_a_batch_as_text_and_as_json(
     printed = capsys.readouterr().out
     assert printed.splitlines() == list(lines(explain(place, 1)))
     assert "decided (_conflicts):\n  users  key  " in printed
+
+
+def test_an_epoch_whose_predecessor_maintenance_has_removed(tmp_path: Path) -> None:
+    node = Node(tmp_path, "a1").define(USERS, "users").put(USERS, 1, "one", 1, 1)
+    node.close()
+    deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
+    deployment.run()
+    node.put(USERS, 2, "two", 1, 1).close()
+    deployment.run()
+    config = deployment.config()
+    where = place_of(config.warehouse, config.database)
+    assert explain(where, 1).written[0].before is not None
+    epochs = where.open("_epochs")
+    assert epochs is not None
+    epochs.delete("epoch = 0")
+    found = explain(where, 1)
+    assert (*found.written, *found.waiting) == ()
+    assert rows(found, "REPLACE") == 1
+    assert "maintenance has removed the epoch before" in [*lines(found)][-1]

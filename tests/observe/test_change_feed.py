@@ -122,6 +122,25 @@ def test_a_masked_table_has_a_feed_without_tuples(tmp_path: Path) -> None:
     assert part.rows["_change_type"].to_pylist() == [UPDATE_BEFORE, UPDATE_AFTER]
 
 
+def test_a_masked_table_has_the_changes_of_made_rows(tmp_path: Path) -> None:
+    """The last writer, which names the row, stays the same where another replicaset changes the sum."""
+    a, b = (Node(tmp_path, name).define(USERS, "users") for name in ("a1", "b1"))
+    a.put(USERS, 1, "secret", 5, 1).put(USERS, 2, "x", 1, 1).close()
+    b.put(USERS, 1, "hidden", 7, 1, at=9).put(USERS, 2, "y", 1, 1, at=9).close()
+    settings: dict[str, Any] = {
+        "spaces": {"masks": {"users": {"name": "drop"}}},
+        "policies": {"spaces": {"users": {"policy": "sum", "columns": ["value"]}}},
+    }
+    sources = {node.path.name: node.path for node in (a, b)}
+    deployment = Deployment(tmp_path, sources, replicasets_of(*sources), **settings)
+    deployment.run()
+    a.put(USERS, 1, "secret", 50, 1, at=3).close()
+    deployment.run()
+    (part,) = changes(place_at(deployment), "users", after=0)
+    shown = part.rows.select(["id", "value", "_change_type"]).to_pylist()
+    assert [(row["value"], row["_change_type"]) for row in shown] == [(12, UPDATE_BEFORE), (57, UPDATE_AFTER)]
+
+
 def test_the_command_prints_lines_and_follows(recorded: Place, capsys: pytest.CaptureFixture[str]) -> None:
     show(recorded, "accounts")
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

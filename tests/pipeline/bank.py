@@ -1,4 +1,4 @@
-"""Transfers between two replicasets, and points that a coordinator writes to both while none is in flight."""
+"""Writes transfers between replicasets, and points that a coordinator writes to all of them between transfers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from schemas.iproto import BodyKey, RequestType, SystemSpace
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 
-ACCOUNTS, MARKS, NOISE = 600, 700, 800
+ACCOUNTS, MARKS, OTHER = 600, 700, 800
 FIELDS = (("id", "unsigned"), ("balance", "integer"))
 MARK_FIELDS = (("id", "unsigned"), ("name", "string"))
 COUNT, BALANCE = 5, 100
@@ -22,29 +22,29 @@ SUM = 2 * COUNT * BALANCE
 
 
 def recovery_point(node: Node, label: str, at: float = 1.0) -> None:
-    """Write the row that is a recovery point of Tarantool 3.9, and later the one that describes it."""
+    """Write the row with which Tarantool 3.9 marks a recovery point; `describe_point` writes a later row about it."""
     operations = [["=", "opts", {"label": label}]]
     body = {int(BodyKey.KEY): [0, 0, 0], int(BodyKey.TUPLE): operations}
     node.row(RequestType.UPDATE, SystemSpace.RECOVERY_POINT, body, at)
 
 
-def described(node: Node, label: str, at: float = 1.0) -> None:
-    """Write the row in which Tarantool describes a point; others' rows may have come in between."""
+def describe_point(node: Node, label: str, at: float = 1.0) -> None:
+    """Write the row in which Tarantool describes a point; other rows may be between the two."""
     tuple_ = [int(at * 1e9), 1, node._lsn, {"label": label}]
     node.row(RequestType.INSERT, SystemSpace.RECOVERY_POINT, {int(BodyKey.TUPLE): tuple_}, at)
 
 
 class Bank:
-    """Two replicasets with accounts, of which the sum over both is constant whenever no transfer is in flight.
+    """Replicasets with accounts; the sum of all balances is constant whenever no transfer is in flight.
 
     Parameters
     ----------
     folder : Path
     seed : int
     names : sequence of str
-        Members, one a replicaset.
+        Names of the members, one per replicaset.
     is_apart : bool
-        Whether each row has a block of its own; otherwise a file is one block, and points lie within it.
+        Whether each row has a block of its own; otherwise a file is one block, so points are within a block.
 
     """
 
@@ -59,16 +59,16 @@ class Bank:
         for name, node in self.nodes.items():
             node.is_apart = is_apart
             node.define(ACCOUNTS, "accounts", FIELDS).define(MARKS, "marks", MARK_FIELDS)
-            node.define(NOISE, "noise", MARK_FIELDS)
+            node.define(OTHER, "noise", MARK_FIELDS)
             for i in range(COUNT):
                 node.put(ACCOUNTS, self.account(name, i), BALANCE, at=self.at)
 
     def account(self, name: str, number: int) -> int:
-        """Return the id of an account: no two replicasets have the same."""
+        """Return the id of a replicaset's account, which is unique over all replicasets."""
         return 100 * (1 + list(self.nodes).index(name)) + number
 
     def transfers(self, count: int) -> None:
-        """Move money from one replicaset to another; each debit and credit is a row of its own log."""
+        """Write transfers from one replicaset to another: a debit to the log of one, a credit to that of the other."""
         for _ in range(count):
             self.at += 1
             source, target = self.dice.sample(list(self.nodes), 2)
@@ -78,11 +78,11 @@ class Bank:
                 self.nodes[name].update(ACCOUNTS, account, ["+", 1, sign], at=self.at)
                 for _ in range(self.dice.choice((0, 0, 3))):
                     self.nodes[name].put(
-                        NOISE, self.dice.randrange(9), "x" * self.dice.randrange(40), at=self.at
+                        OTHER, self.dice.randrange(9), "x" * self.dice.randrange(40), at=self.at
                     )
 
     def point(self, label: str, names: Sequence[str] | None = None, kind: str = "point") -> None:
-        """Write a point to replicasets, by default to all."""
+        """Write a point to some replicasets, by default to all: a recovery point, or a row of the space `marks`."""
         self.at += 1
         self.number += 1
         for name in names or self.nodes:
@@ -96,10 +96,10 @@ class Bank:
     def describe(self, label: str) -> None:
         """Write the rows that describe a point."""
         for node in self.nodes.values():
-            described(node, label, self.at)
+            describe_point(node, label, self.at)
 
     def close(self, *names: str) -> None:
-        """End the files of some members, by default of all, where they have anything new."""
+        """Write the added rows of some members, by default of all, to logs."""
         for name in names or self.nodes:
             if self.nodes[name].is_open:
                 self.nodes[name].close()
@@ -114,7 +114,7 @@ class Bank:
 
 
 def sum_at(deployment: Deployment, versions: Sequence[tuple[str, int]]) -> int:
-    """Return the sum of all balances at the versions that an epoch names."""
+    """Return the sum of all balances in the versions of the tables that an epoch names."""
     from deltalake import DeltaTable
 
     path = deployment.folder / "warehouse" / "aggregator.db" / "accounts"
@@ -123,10 +123,10 @@ def sum_at(deployment: Deployment, versions: Sequence[tuple[str, int]]) -> int:
     return sum(msgpack.unpackb(one)[1] for one in rows)
 
 
-def instants(deployment: Deployment) -> dict[str, int]:
-    """Return the labels of instants, in the order of their epochs, each with the sum of all balances."""
+def sums_by_instant(deployment: Deployment) -> dict[str, int]:
+    """Return the sum of all balances at each instant by its label, in the order of their epochs."""
     rows = sorted(deployment.rows("_epochs"), key=lambda row: int(row["epoch"]))
     labelled = [row for row in rows if row["instant"] is not None]
-    found = {row["instant"]: sum_at(deployment, row["versions"]) for row in labelled}
-    assert len(found) == len(labelled), "a label has two epochs"
-    return found
+    sums = {row["instant"]: sum_at(deployment, row["versions"]) for row in labelled}
+    assert len(sums) == len(labelled), "a label has two epochs"
+    return sums

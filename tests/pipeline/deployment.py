@@ -1,7 +1,4 @@
-"""A deployment whose batches are done without a stream: sources, cuts, tables.
-
-The same writer as the job's does the batches; only who asks for the next one is here. Tables are read without Spark.
-"""
+"""A deployment whose batches run without a stream, by the job's own writer; its tables are read without Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from pipeline.batch import BatchWriter, MakeDistributed
 from pipeline.commit.batch import BatchName
 from pipeline.start.open_writer import open_writer
 from schemas.names import table_name
-from sources.xlog.directory.offset import Entry, to_text
+from sources.xlog.directory.offset import OffsetEntry, to_text
 from sources.xlog.stream.batch import segments_between
 from warehouse.lock import WriterLock
 from warehouse.warehouse import Warehouse
@@ -28,8 +25,8 @@ from warehouse.warehouse import Warehouse
 CONTROL = ("_key", "_tuple", "_global_id", "_replicaset_id", "_lsn", "_timestamp", "_created", "_misfits")
 """Columns that every space's table has."""
 
-VOLATILE = {"committed_at", "found_at", "decided_at", "first_seen"}
-"""Columns that say when a batch was done."""
+TIME_COLUMNS = {"committed_at", "found_at", "decided_at", "first_seen"}
+"""Columns with the time at which a batch ran."""
 
 
 class Deployment:
@@ -38,15 +35,15 @@ class Deployment:
     Parameters
     ----------
     folder : Path
-        Holds the warehouse.
+        The folder for the warehouse.
     sources : mapping of str to Path
-        Name to directory.
+        Directories of logs by the sources' names.
     replicasets : mapping of str to str, optional
-        Name to replicaset's uuid, of sources whose files do not tell it.
+        Uuids of replicasets by the sources' names, for sources whose files do not have them.
     distributed : callable, optional
-        Makes the executor of each batch; by default batches are done in this process.
+        Makes the executor of each batch; by default batches run in this process.
     origins : mapping of str to sequence of str, optional
-        Name to the source's whitelist.
+        The `origins` of sources by their names.
     **settings
         Further keys of the configuration.
 
@@ -64,7 +61,7 @@ class Deployment:
         self.folder, self.distributed, self.origins = folder, distributed, dict(origins or {})
         self.sources, self.replicasets = dict(sources), dict(replicasets or {})
         self.settings = {"start": "logs", **({} if distributed is None else {"local_bytes": 1}), **settings}
-        self.offset: Mapping[str, Entry] = {}
+        self.offset: Mapping[str, OffsetEntry] = {}
         self.batches = 0
 
     def config(self) -> Config:
@@ -84,15 +81,15 @@ class Deployment:
         return Config.model_validate(whole)
 
     def run(self, budget: int | Iterable[int] | None = None, batches: int | None = None) -> int:
-        """Do batches until there is nothing more to read, and return how many had rows.
+        """Run batches until all rows are read, and return how many batches had rows.
 
         Parameters
         ----------
         budget : int or iterable of int, optional
-            About how many bytes of log each batch reads (1 is one block, so one transaction where the server commits
-            one by one); an iterable gives each batch's in turn. By default one batch reads all.
+            Approximate number of bytes of logs per batch; with 1, each batch reads one block. An iterable has one
+            number for each batch. By default one batch reads all.
         batches : int, optional
-            How many batches to do at most.
+            Greatest number of batches.
 
         """
         done = 0
@@ -105,7 +102,7 @@ class Deployment:
         return done
 
     def batch(self, writer: BatchWriter, size: int | None = None) -> int | None:
-        """Do one batch of about so many bytes, and return how many rows it had; None if there is nothing to read."""
+        """Run one batch of about `size` bytes of logs, and return its number of rows; None if there is no batch."""
         done = next_batch(writer, self.offset, self.batches, size)
         if done is None:
             return None
@@ -115,12 +112,12 @@ class Deployment:
 
     @contextmanager
     def writer(self) -> Iterator[tuple[Warehouse, BatchWriter]]:
-        """Hold the writer's lock: yields the warehouse, and the writer as it is after a start."""
+        """Hold the writer's lock while the block runs; yield the warehouse and its writer, as after a start."""
         with batch_writer(self.config(), self.distributed) as opened:
             yield opened
 
     def rows(self, table: str, columns: Iterable[str] | None = None) -> list[dict[str, Any]]:
-        """Return a table's rows; a table that is not there has none."""
+        """Return a table's rows; a missing table has none."""
         path = self.folder / "warehouse" / "aggregator.db" / table
         if not DeltaTable.is_deltatable(str(path)):
             return []
@@ -132,13 +129,13 @@ class Deployment:
         return found
 
     def table(self, space: str) -> dict[bytes, dict[str, Any]]:
-        """Return the rows of a space's table by canonical key, without its typed columns."""
+        """Return the rows of a space's table by canonical key, without the typed columns."""
         found = {row["_key"]: row for row in self.rows(table_name(space), CONTROL)}
         assert len(found) == len(self.rows(table_name(space), ["_key"])), f"{space} has a key twice"
         return found
 
     def tuples(self, space: str) -> list[bytes]:
-        """Return the tuples of a space: those of its table, and those that do not fit their format."""
+        """Return the tuples of a space: those in its table, and those that were set aside."""
         table = table_name(space)
         rows = self.table(space)
         newest: dict[Any, dict[str, Any]] = {}
@@ -153,20 +150,20 @@ class Deployment:
 def batch_writer(
     config: Config, distributed: MakeDistributed | None = None
 ) -> Iterator[tuple[Warehouse, BatchWriter]]:
-    """Hold the writer's lock of a warehouse: yields the warehouse, and the writer as it is after a start."""
+    """Hold the lock of a warehouse while the block runs; yield the warehouse and its writer, as after a start."""
     warehouse = Warehouse(None, config.warehouse, config.database)
     with WriterLock(warehouse, "a test") as lock:
         yield warehouse, open_writer(config, warehouse, lock, distributed)
 
 
 def next_batch(
-    writer: BatchWriter, offset: Mapping[str, Entry], number: int, size: int | None = None
-) -> tuple[Mapping[str, Entry], int] | None:
+    writer: BatchWriter, offset: Mapping[str, OffsetEntry], number: int, size: int | None = None
+) -> tuple[Mapping[str, OffsetEntry], int] | None:
     """Do the batch after an offset, and return the next offset and the batch's rows; None if there is no batch."""
     end = writer.follower.latest(offset, size)
     if end == offset:
         return None
-    if not offset:  # in a stream's first batch the replicasets begin, without rows
+    if not offset:  # the first batch of a stream only sets where the replicasets begin
         return end, 0
     segments = segments_between(writer.follower, offset, end)
     rows, _ = writer.process(segments, BatchName("test", number, (to_text(offset), to_text(end))))
@@ -182,13 +179,13 @@ def _budgets(budget: int | Iterable[int] | None) -> Iterator[int | None]:
 
 
 def contents(deployment: Deployment) -> dict[str, Counter[str]]:
-    """Return all tables of a deployment: each row as a text, without its moments and the aggregator's own uuid."""
+    """Return the rows of each table as texts, without times and the aggregator's uuid, which differ in each run."""
     folder = deployment.folder / "warehouse" / "aggregator.db"
     (aggregator,) = [row["uuid"] for row in deployment.rows("_cluster") if row["replicaset_id"] == 0]
 
     def text(row: dict[str, Any]) -> str:
-        volatile = VOLATILE | ({"timestamp"} if row.get("source") == "aggregator" else set())
-        return repr(sorted(one for one in row.items() if one[0] not in volatile)).replace(aggregator, "own")
+        times = TIME_COLUMNS | ({"timestamp"} if row.get("source") == "aggregator" else set())
+        return repr(sorted(one for one in row.items() if one[0] not in times)).replace(aggregator, "own")
 
     return {
         table.name: Counter(map(text, deployment.rows(table.name)))

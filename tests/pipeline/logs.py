@@ -1,4 +1,4 @@
-"""Small logs as rows: transactions with real MessagePack in their bodies, numbered as Tarantool numbers them."""
+"""Makes rows of small logs in memory: transactions with real MessagePack in their bodies, and lsns as in Tarantool."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pack(value: Any) -> bytes:
 
 @dataclass(frozen=True)
 class Transaction:
-    """Rows of one origin; `lsn` is the first one's where it does not simply continue."""
+    """Rows of one instance; `lsn` is that of the first row, None if it follows the instance's last one."""
 
     replica_id: int
     rows: tuple[Row, ...]
@@ -53,15 +53,15 @@ def put(space_id: int = 512, *fields: Any) -> Row:
     return change("REPLACE", space_id, tuple_=list(fields) or [1])
 
 
-def flagged(row: Row) -> Row:
+def synchronous_row(row: Row) -> Row:
     return {**row, "wait_sync": True, "wait_ack": True}
 
 
-def local(row: Row) -> Row:
+def local_row(row: Row) -> Row:
     return {**row, "group_id": 1}
 
 
-def settling(kind: str, owner: int, lsn: int, term: int | None = None) -> Row:
+def settling_row(kind: str, owner: int, lsn: int, term: int | None = None) -> Row:
     body = {int(BodyKey.REPLICA_ID): owner, int(BodyKey.LSN): lsn}
     if term is not None:
         body[int(BodyKey.TERM)] = term
@@ -107,7 +107,10 @@ def expel(replica_id: int) -> Row:
 
 
 def rows_of(transactions: Iterable[Transaction], lsns: Mapping[int, int] | None = None) -> list[Row]:
-    """Return rows as a reader gives them: each row of a local space counts in component 0."""
+    """Return the rows of transactions with their places and lsns; rows of local spaces count in component 0.
+
+    `lsns` are the last ones before the rows, by replica id.
+    """
     known = dict(lsns or {})
     rows: list[Row] = []
     for number, transaction in enumerate(transactions):

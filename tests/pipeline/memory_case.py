@@ -78,7 +78,9 @@ def chain_of(folder: Path, rows: int, chain: str) -> Member:
     draw, key = random.Random(rows), msgpack.packb([1])
 
     def written() -> Iterator[list[bytes]]:
-        yield [member._insert(space_id, [1, "customer", first, "Berlin", 1.5, 1, 7, True, "paid"])]
+        fields = [1, "customer", first, "Berlin", 1.5, 1, 7, True, "paid"]
+        body = encode_body(space_id=space_id, tuple_=msgpack.packb(fields))
+        yield [member._row(RequestType.INSERT, body)]
         for _ in range(rows):
             text = draw.randbytes(2000).hex()
             encoded = msgpack.packb([[text if one is ANY else one for one in operations]])
@@ -121,7 +123,7 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
         deployment = Deployment(folder, {"a1": member.path}, replicasets, **settings)
     else:
-        from benchmarks.deployed import session_in
+        from benchmarks.measured_job import session_in
 
         spark = session_in(folder)
         deployment = Deployment(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from pipeline.commit.batch import BatchName
-from sources.xlog.directory.offset import Entry, from_text, to_text
+from sources.xlog.directory.offset import OffsetEntry, from_text, to_text
 from sources.xlog.stream.batch import segments_between
 from tests.pipeline.deployment import Deployment
 from warehouse import epochs
@@ -29,7 +29,7 @@ class Restarted:
 
     def __init__(self, deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
         self.deployment, self.left, self.kills = deployment, 0, 0
-        self._planned: Mapping[str, Entry] | None = None
+        self._planned: Mapping[str, OffsetEntry] | None = None
         monkeypatch.setattr("pipeline.batch.note_step", self._reached)
 
     def _reached(self, step: str) -> None:

@@ -1,4 +1,4 @@
-"""Storages of vshard whose logs have the rows that vshard writes, without vshard (its sources: `schemas.vshard`)."""
+"""Writes logs of vshard's storages with the rows that vshard writes (`schemas.vshard` names its sources)."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ BUCKET, USERS, ORDERS, SETTINGS = 512, 600, 601, 700
 BUCKET_FORMAT = (("id", "unsigned"), ("status", "string"), ("destination", "string"))
 FIELDS = (("id", "unsigned"), ("bucket_id", "unsigned"), ("value", "integer"))
 CHUNK = 3
-"""Rows that vshard puts into one transaction; it has 1000."""
+"""Rows per transaction of a move; vshard itself has 1000."""
 
 
 class Storage(Node):
-    """A replicaset of one member that is a storage."""
+    """A storage: a replicaset of one member. `bucket_by_key` has the bucket of each tuple, by space id and key."""
 
     def begin(self, buckets: Sequence[int]) -> None:
-        """Create what vshard creates, and the sharded spaces."""
-        self.held: dict[tuple[int, int], Any] = {}
+        """Create vshard's `_bucket` with some active buckets, the sharded spaces, and one that is not sharded."""
+        self.bucket_by_key: dict[tuple[int, int], Any] = {}
         self.define(BUCKET, "_bucket", BUCKET_FORMAT)
         for space_id, name in ((USERS, "users"), (ORDERS, "orders")):
             self.define(space_id, name, FIELDS)
@@ -38,31 +38,32 @@ class Storage(Node):
             self.insert(BUCKET, bucket, "active")
 
     def insert(self, space_id: int, *fields: Any, at: float = 1.0) -> None:
-        self.held[space_id, fields[0]] = fields[1]
+        self.bucket_by_key[space_id, fields[0]] = fields[1]
         self.row(RequestType.INSERT, space_id, {int(BodyKey.TUPLE): list(fields)}, at)
 
     def put(self, space_id: int, *fields: Any, at: float = 1.0) -> Node:
-        self.held[space_id, fields[0]] = fields[1]
+        self.bucket_by_key[space_id, fields[0]] = fields[1]
         return super().put(space_id, *fields, at=at)
 
     def delete(self, space_id: int, key: Any, at: float = 1.0) -> Node:
-        self.held.pop((space_id, key), None)
+        self.bucket_by_key.pop((space_id, key), None)
         return super().delete(space_id, key, at)
 
-    def status(self, bucket: int, *fields: Any, at: float) -> None:
+    def set_status(self, bucket: int, *fields: Any, at: float) -> None:
         self.put(BUCKET, bucket, *fields, at=at)
 
 
 class Cluster:
-    """Some storages with buckets and tuples, and what a client of the cluster should see.
+    """Some storages with buckets and tuples; `rows` has the tuples that a client of the cluster must see.
 
     Parameters
     ----------
     folder : Path
     seed : int
     count : int
-        How many replicasets.
+        Number of replicasets.
     buckets : int
+        Number of buckets.
 
     """
 
@@ -85,7 +86,7 @@ class Cluster:
         return self.at
 
     def put(self, space_id: int, key: int, bucket: int | None = None) -> None:
-        """Write a tuple as a client does, where its bucket is; a key stays in its bucket."""
+        """Write a tuple, as a client does, to the storage that has its bucket."""
         bucket = 1 + key % len(self.owner) if bucket is None else bucket
         self.rows[space_id, key] = [key, bucket, self.dice.randrange(1000)]
         self.storages[self.owner[bucket]].put(space_id, *self.rows[space_id, key], at=self._now())
@@ -102,12 +103,12 @@ class Cluster:
             storage.update(space_id, key, ["+", 2, 1], at=self._now())
 
     def write(self, count: int) -> None:
-        """Do some writes of clients."""
+        """Write, change or delete some tuples, as clients do."""
         for _ in range(count):
             space_id, key = self.dice.choice((USERS, ORDERS)), self.dice.randrange(40)
             (self.change if (space_id, key) in self.rows else self.put)(space_id, key)
 
-    def of_bucket(self, bucket: int) -> dict[int, list[list[int]]]:
+    def tuples_of_bucket(self, bucket: int) -> dict[int, list[list[int]]]:
         """Return the tuples of a bucket by space."""
         return {
             space_id: [
@@ -119,16 +120,16 @@ class Cluster:
         }
 
     def send(self, bucket: int, target: str, *, fails_after: int | None = None) -> None:
-        """Send a bucket, as `bucket_send_xc` and `bucket_recv_xc` do; it may be aborted after some tuples."""
+        """Send a bucket as `bucket_send_xc` and `bucket_recv_xc` do; abort the move after `fails_after` tuples."""
         source, destination = self.storages[self.owner[bucket]], self.storages[target]
-        source.status(bucket, "sending", self.uuids[target], at=self._now())
+        source.set_status(bucket, "sending", self.uuids[target], at=self._now())
         self.write_elsewhere(bucket)
         if fails_after == 0:
             self._recover(bucket, target, began=False)
             return
         destination.insert(BUCKET, bucket, "receiving", self.uuids[self.owner[bucket]], at=self._now())
         sent = 0
-        for space_id, tuples in self.of_bucket(bucket).items():
+        for space_id, tuples in self.tuples_of_bucket(bucket).items():
             for fields in tuples:
                 destination.insert(space_id, *fields, at=self._now())
                 self.received.add((target, destination._lsn))
@@ -141,30 +142,30 @@ class Cluster:
         if fails_after is not None:
             self._recover(bucket, target, began=True)
             return
-        destination.status(bucket, "active", at=self._now())
+        destination.set_status(bucket, "active", at=self._now())
         before, self.owner[bucket] = self.owner[bucket], target
-        source.status(bucket, "sent", self.uuids[target], at=self._now())
+        source.set_status(bucket, "sent", self.uuids[target], at=self._now())
         self.garbage.append((before, bucket))
 
     def _recover(self, bucket: int, target: str, *, began: bool) -> None:
-        """End a move that failed: the source's bucket becomes active again, the other one's is collected."""
+        """End an aborted move: the bucket becomes active again in the source, and garbage in the target."""
         if began:
             self.garbage.append((target, bucket))
             self.storages[target].update(BUCKET, bucket, ["=", 1, "garbage"], at=self._now())
         self.storages[self.owner[bucket]].update(BUCKET, bucket, ["=", 1, "active"], at=self._now())
 
     def write_elsewhere(self, bucket: int) -> None:
-        """Write while a bucket is on the way: clients cannot write to it."""
+        """Maybe change a tuple of another bucket; clients cannot write to one that is moving."""
         keys = [(space, key) for (space, key), row in self.rows.items() if row[1] != bucket]
         if keys and self.dice.random() < 0.5:
             self.change(*self.dice.choice(keys))
 
     def collect(self) -> None:
-        """Collect what was sent away, as `gc_bucket_in_space_xc` does."""
+        """Delete the tuples of buckets that were sent, and the buckets, as `gc_bucket_in_space_xc` does."""
         for name, bucket in self.garbage:
             storage = self.storages[name]
             storage.update(BUCKET, bucket, ["=", 1, "garbage"], at=self._now())
-            for space_id, keys in self.held(name, bucket).items():
+            for space_id, keys in self.keys_of_bucket(name, bucket).items():
                 for key in keys:
                     storage.delete(space_id, key, at=self._now())
                     self.collected.add((name, storage._lsn))
@@ -172,11 +173,11 @@ class Cluster:
             storage.delete(BUCKET, bucket, at=self._now())
         self.garbage = []
 
-    def held(self, name: str, bucket: int) -> dict[int, list[int]]:
-        """Return the keys of a bucket that a storage holds, by space."""
-        held = self.storages[name].held
+    def keys_of_bucket(self, name: str, bucket: int) -> dict[int, list[int]]:
+        """Return the keys in a storage that belong to a bucket, by space id."""
+        buckets = self.storages[name].bucket_by_key
         return {
-            space: sorted(key for (own, key), at in held.items() if own == space and at == bucket)
+            space: sorted(key for (own, key), at in buckets.items() if own == space and at == bucket)
             for space in (USERS, ORDERS)
         }
 
@@ -192,11 +193,11 @@ class Cluster:
         return Deployment(folder, paths, self.uuids, executor, **settings)
 
 
-def moved(deployment: Deployment, kind: str) -> set[tuple[int, int]]:
-    """Return the rows of `_changelog` that are marked, as (replicaset id, lsn)."""
+def marked_rows(deployment: Deployment, kind: str) -> set[tuple[int, int]]:
+    """Return the rows of `_changelog` with a value of `moved`, as (replicaset id, lsn)."""
     rows = deployment.rows("_changelog", ["replicaset_id", "lsn", "moved"])
     return {(row["replicaset_id"], row["lsn"]) for row in rows if row["moved"] == kind}
 
 
-def unpacked(rows: list[dict[str, Any]]) -> list[list[int]]:
+def unpacked_tuples(rows: list[dict[str, Any]]) -> list[list[int]]:
     return sorted(msgpack.unpackb(row["_tuple"]) for row in rows)

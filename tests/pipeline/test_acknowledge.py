@@ -16,7 +16,7 @@ from pipeline.state import ReplicasetState, State
 from sources.spool import acks
 from sources.spool.acks import read_acks
 from sources.spool.spool import Spool
-from sources.xlog.directory.offset import Entry
+from sources.xlog.directory.offset import OffsetEntry
 from sources.xlog.options import parse_options
 from sources.xlog.stream.follow import Follower
 
@@ -72,7 +72,7 @@ def made(path: Path, *, is_spool: bool = True) -> Acknowledger:
 
 
 STATE = State(0, {UUID: ReplicasetState(1, UUID, settled={1: 9})})
-BEGAN = {UUID: Entry("a", "00000000000000000003.xlog", 0, {1: 3})}
+BEGAN = {UUID: OffsetEntry("a", "00000000000000000003.xlog", 0, {1: 3})}
 
 
 def test_a_spool_is_known_by_its_logs_alone(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_the_tables_are_on_the_disk_before_a_file_may_go(
     for _ in range(3):
         acknowledge(BEGAN, STATE)
     assert done == [str(tmp_path / "w"), "acknowledged"], "and once where nothing more is passed"
-    further = {UUID: Entry("a", "00000000000000000003.xlog", 0, {1: 5})}
+    further = {UUID: OffsetEntry("a", "00000000000000000003.xlog", 0, {1: 5})}
     acknowledge(further, STATE)
     assert done[2:] == [str(tmp_path / "w"), "acknowledged"]
 

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.plan.position import LogSegment
 from pipeline.plan.summary import Summary
-from pipeline.requests.generation import Healing, healing_of
+from pipeline.requests.generation import Healing, plan_healing
 from pipeline.state import ReplicasetState
 from schemas.errors import UnsupportedError
 from tests.pipeline.logs import A1, A
@@ -33,7 +33,7 @@ NOTHING = cast(Any, None)
 )
 def test_the_tables_must_have_come_to_the_snapshot(known: ReplicasetState, why: str) -> None:
     with pytest.raises(UnsupportedError) as caught:
-        healing_of(NOTHING, known, "a2", {1: 5}, NOTHING)
+        plan_healing(NOTHING, known, "a2", {1: 5}, NOTHING)
     assert why in str(caught.value)
 
 
@@ -42,11 +42,11 @@ def test_what_is_done_again_counts_and_closes() -> None:
         A, NOTHING, {(600, "UPDATE"): 3, (600, "INSERT"): 2}, [{"local_id": 1, "state": "open"}]
     )
     own = Summary(5, counts=Counter({(0, 600, "INSERT"): 4, (0, 601, "INSERT"): 1}))
-    found = healing.of_summaries({A: own, "other": own})
+    found = healing.add_counts({A: own, "other": own})
     assert found["other"] == own
     expected = {(0, 600, "INSERT"): 6, (0, 601, "INSERT"): 1, (0, 600, "UPDATE"): 3}
     assert (found[A].row_count, found[A].counts) == (5, expected)
     (closed,) = healing.gap_rows(7)
     assert (closed["epoch"], closed["state"], closed["local_id"]) == (7, "healed", 1)
-    (segment,) = healing.of_segments([LogSegment(0, A, "a1", "f.snap", A1, True, {1: 5})])
+    (segment,) = healing.mark_segments([LogSegment(0, A, "a1", "f.snap", A1, True, {1: 5})])
     assert segment.heals

@@ -18,12 +18,12 @@ from pipeline.batch import MakeDistributed
 from pipeline.source_options import stream_options
 from pipeline.state import State
 from schemas.errors import ConfigurationError
-from sources.xlog.directory.offset import Entry, InstantState, from_document, from_text, to_text
+from sources.xlog.directory.offset import InstantState, OffsetEntry, from_document, from_text, to_text
 from sources.xlog.options import parse_options
 from sources.xlog.readers import XlogStreamReader
 from sources.xlog.stream.alignment import instant_between
 from tests.jobs.written import BEGAN, replicasets_of
-from tests.pipeline.bank import Bank, instants, recovery_point, sum_at
+from tests.pipeline.bank import Bank, recovery_point, sum_at, sums_by_instant
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.restarted import KilledError, Restarted
 
@@ -54,7 +54,7 @@ def test_the_sum_is_constant_at_each_instant(
     bank = busy(tmp_path, is_apart=is_apart)
     deployment = bank.deployment(tmp_path, executor)
     deployment.run(budget)
-    assert instants(deployment) == dict.fromkeys(bank.labels, bank.sum)
+    assert sums_by_instant(deployment) == dict.fromkeys(bank.labels, bank.sum)
 
 
 def test_other_epochs_have_money_in_flight(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_who_comes_first_waits(tmp_path: Path, first: str, capsys: pytest.Captur
     deployment = bank.deployment(tmp_path)
     assert deployment.run() == 1
     assert deployment.run() == 0
-    assert instants(deployment) == {}
+    assert sums_by_instant(deployment) == {}
     show(deployment.config(), as_json=False)
     (waiting,) = (line for line in capsys.readouterr().out.splitlines() if "waits for the others" in line)
     assert f": {first} " in waiting
@@ -91,7 +91,7 @@ def test_who_comes_first_waits(tmp_path: Path, first: str, capsys: pytest.Captur
     late._begins[-1] = 4
     late.close()
     deployment.run()
-    assert instants(deployment) == {"p": bank.sum}
+    assert sums_by_instant(deployment) == {"p": bank.sum}
     assert sum(row[1] for row in unpacked(deployment)) == bank.sum
     show(deployment.config(), as_json=False)
     assert "waits for the others" not in capsys.readouterr().out
@@ -110,7 +110,7 @@ def test_a_point_that_one_replicaset_never_gets_is_given_up(
     bank.close()
     deployment = bank.deployment(tmp_path)
     deployment.run(budget)
-    assert instants(deployment) == {"found": bank.sum}
+    assert sums_by_instant(deployment) == {"found": bank.sum}
     named = [r.getMessage() for r in caplog.records if "is no instant of all replicasets" in r.getMessage()]
     assert len(named) == 1
     assert "'lost'" in named[0]
@@ -126,7 +126,7 @@ def test_nobody_waits_longer_than_the_bound(tmp_path: Path, caplog: pytest.LogCa
     deployment.run()
     # The logs are years old, so by the clock the bound is over.
     assert sum(row[1] for row in unpacked(deployment)) == bank.sum
-    assert instants(deployment) == {}
+    assert sums_by_instant(deployment) == {}
     assert "has not come to it in time" in caplog.text
 
 
@@ -142,7 +142,7 @@ def test_points_that_two_replicasets_have_in_another_order_are_not_both_instants
     bank.close()
     deployment = bank.deployment(tmp_path)
     deployment.run()
-    found = instants(deployment)
+    found = sums_by_instant(deployment)
     assert found.pop("last") == bank.sum
     assert len(found) <= 1
 
@@ -153,7 +153,7 @@ def test_rows_of_a_space_of_the_users_mark_instants(tmp_path: Path, label: str |
     markers = [{"space": "_recovery_point"}, {"space": "marks", "label": label}]
     deployment = bank.deployment(tmp_path, instants={"markers": markers})
     deployment.run(600)
-    assert instants(deployment) == dict.fromkeys(bank.labels, bank.sum)
+    assert sums_by_instant(deployment) == dict.fromkeys(bank.labels, bank.sum)
 
 
 def test_a_start_knows_the_marker_space_from_the_files(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_start_knows_the_marker_space_from_the_files(tmp_path: Path) -> None:
     bank.transfers(3)
     bank.close()
     deployment.run()
-    assert instants(deployment) == {"p": bank.sum}
+    assert sums_by_instant(deployment) == {"p": bank.sum}
 
 
 def test_a_label_may_come_again(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_points_come_one_after_another_in_one_block(tmp_path: Path) -> None:
     bank.close()
     deployment = bank.deployment(tmp_path)
     deployment.run()
-    assert instants(deployment) == dict.fromkeys("pqrs", bank.sum)
+    assert sums_by_instant(deployment) == dict.fromkeys("pqrs", bank.sum)
     assert deployment.run() == 0
 
 
@@ -203,7 +203,7 @@ def test_one_replicaset_alone(tmp_path: Path) -> None:
     bank.close()
     deployment = bank.deployment(tmp_path)
     deployment.run()
-    assert instants(deployment) == {"p": bank.sum}
+    assert sums_by_instant(deployment) == {"p": bank.sum}
 
 
 def test_the_tables_are_those_without_instants(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_another_member_takes_over_at_a_point_and_behind_it(tmp_path: Path) -> N
     replicasets = {**replicasets_of("a1", "b1"), "a2": replicasets_of("a1")["a1"]}
     deployment = Deployment(tmp_path, paths, replicasets, instants={"wait": "10000 days"})
     deployment.run()
-    assert instants(deployment) == {}
+    assert sums_by_instant(deployment) == {}
     # The member that led is gone; the other one's log has the point as well, and it is not met again.
     shutil.rmtree(bank.nodes["a1"].path)
     del deployment.sources["a1"]
@@ -260,7 +260,7 @@ def test_another_member_takes_over_at_a_point_and_behind_it(tmp_path: Path) -> N
     late._rows, late._begins[-1] = rows[4:], 4
     late.close()
     deployment.run()
-    assert instants(deployment) == {"p": bank.sum}
+    assert sums_by_instant(deployment) == {"p": bank.sum}
     assert sum(row[1] for row in unpacked(deployment)) == bank.sum
 
 
@@ -276,7 +276,7 @@ def test_a_point_up_to_which_rows_wait_is_no_instant(
     bank.close()
     deployment = bank.deployment(tmp_path)
     deployment.run(budget)
-    assert instants(deployment) == {}
+    assert sums_by_instant(deployment) == {}
     assert "'p' is no instant of all replicasets: rows of" in caplog.text
 
 
@@ -290,7 +290,7 @@ def test_a_source_that_is_removed_is_not_waited_for(tmp_path: Path) -> None:
     bank.point("p", ["a1", "b1"])
     bank.close()
     deployment.run()
-    assert instants(deployment) == {"p": bank.sum}
+    assert sums_by_instant(deployment) == {"p": bank.sum}
 
 
 def test_a_whitelist_without_the_markers_leaves_the_instants(tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ def test_a_whitelist_without_the_markers_leaves_the_instants(tmp_path: Path) -> 
     bank.close()
     deployment = bank.deployment(tmp_path)
     deployment.run()
-    assert instants(deployment) == {"p": bank.sum}
+    assert sums_by_instant(deployment) == {"p": bank.sum}
     other = Deployment(
         tmp_path / "other",
         {name: node.path for name, node in bank.nodes.items()},
@@ -316,7 +316,7 @@ def test_an_offset_survives_its_text(tmp_path: Path) -> None:
     bank = busy(tmp_path)
     deployment = bank.deployment(tmp_path)
     deployment.run(300, batches=1)
-    before: Mapping[str, Entry] = {}
+    before: Mapping[str, OffsetEntry] = {}
     while deployment.offset != before:
         assert from_text(to_text(deployment.offset)) == deployment.offset
         before = deployment.offset
@@ -346,7 +346,7 @@ def test_the_sum_is_constant_whatever_comes_when_and_is_killed(
                 restarted.run(dice.choice((None, 1, 500)), dice.choice((0, *range(1, 30))))
     bank.close()
     restarted.run(None, 0)
-    assert instants(restarted.deployment) == dict.fromkeys(bank.labels, bank.sum)
+    assert sums_by_instant(restarted.deployment) == dict.fromkeys(bank.labels, bank.sum)
     assert sum(row[1] for row in unpacked(restarted.deployment)) == bank.sum
     assert restarted.kills
 

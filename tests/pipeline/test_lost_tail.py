@@ -8,7 +8,7 @@ import msgpack
 import pytest
 
 from pipeline.requests.heal import heal
-from pipeline.requests.read_again import Span, refill
+from pipeline.requests.read_again import Span, read_source_again
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 
@@ -56,7 +56,7 @@ class Case:
         """Read the member's log, as a backfill does."""
         self.deployment.sources["a1"] = self.node.path
         with self.deployment.writer() as (_, writer):
-            refill(self.deployment.config(), writer, "a1", Span(), lambda *_: None)
+            read_source_again(self.deployment.config(), writer, "a1", Span(), lambda *_: None)
 
     def heal(self) -> str:
         with self.deployment.writer() as (warehouse, writer):

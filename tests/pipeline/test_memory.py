@@ -127,9 +127,9 @@ def test_files_that_are_large_in_memory_are_not_joined(
         files = tables.files("orders")
         assert len(files) > 3
         monkeypatch.setattr(compact, "JOIN_IN_MEMORY", 12 * len(TEXT))
-        found = [len(one) for one in compact._joinable(tables, "orders", files)]
+        found = [len(one) for one in compact._groups_to_join(tables, "orders", files)]
         assert 2 <= min(found) <= max(found) <= 6, "a row is in a file twice: as _tuple, and typed"
         monkeypatch.undo()
-        assert [len(one) for one in compact._joinable(tables, "orders", files)] == [len(files)]
+        assert [len(one) for one in compact._groups_to_join(tables, "orders", files)] == [len(files)]
         monkeypatch.setattr(compact, "FILE_BYTES", len(TEXT))
-        assert list(compact._joinable(tables, "orders", files)) == []
+        assert list(compact._groups_to_join(tables, "orders", files)) == []

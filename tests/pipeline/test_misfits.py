@@ -10,7 +10,7 @@ import pytest
 
 from config.policies import Policy
 from pipeline.commit.load import load_state
-from pipeline.requests.rebuild import rebuild_of, write_rebuild
+from pipeline.requests.rebuild import plan_rebuild, write_rebuild
 from schemas.layout import MISFITS_COLUMN
 from tests.jobs.written import FIELDS, Node, replicasets_of
 from tests.pipeline.deployment import Deployment
@@ -242,8 +242,8 @@ def test_a_rebuild_brings_all_of_them_back(tmp_path: Path) -> None:
     for changed in (4, 0):
         with WriterLock(warehouse, "a test"):
             state = load_state(warehouse)
-            found = rebuild_of(warehouse.open_tables, state, config, "people", config.policies.of("people"))
-            assert found.changed == changed
+            found = plan_rebuild(warehouse.open_tables, state, config, "people", config.policies.of("people"))
+            assert found.changed_keys == changed
             write_rebuild(warehouse.open_tables, state, found, "rebuilt")
         assert rows_of(made) == {
             **{number: (None, 1, ["name"]) for number in (1, 2, 3, 4)},
@@ -263,7 +263,7 @@ def test_a_rebuild_gives_a_table_the_columns_that_are_chosen_now(tmp_path: Path)
     warehouse = Warehouse(None, config.warehouse, config.database)
     with WriterLock(warehouse, "a test"):
         state = load_state(warehouse)
-        found = rebuild_of(warehouse.open_tables, state, config, "people", policy)
+        found = plan_rebuild(warehouse.open_tables, state, config, "people", policy)
         write_rebuild(warehouse.open_tables, state, found, "rebuilt")
     assert rows_of(made) == {1: (b"caf\xe9", 1, None), 2: (b"x", 1, None)}
 

@@ -9,7 +9,7 @@ import pytest
 from config.policies import Policies, Policy
 from pipeline.commit.load import load_state
 from pipeline.plan.policy_fields import unknown_fields
-from pipeline.requests.rebuild import rebuild_of
+from pipeline.requests.rebuild import plan_rebuild
 from pipeline.start.open_writer import open_writer
 from schemas.errors import UnsupportedError
 from tests.jobs.written import Node, replicasets_of
@@ -63,7 +63,7 @@ def test_a_rebuild_is_refused(tmp_path: Path) -> None:
     warehouse = Warehouse(None, config.warehouse, config.database)
     state, wanted = load_state(warehouse), Policy(policy="max", column="valeu")
     with pytest.raises(UnsupportedError, match="names the field valeu, which no replicaset has") as caught:
-        rebuild_of(warehouse.open_tables, state, config, "users", wanted)
+        plan_rebuild(warehouse.open_tables, state, config, "users", wanted)
     assert caught.value.fields["advice"] == "did you mean value?"
 
 

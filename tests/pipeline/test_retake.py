@@ -9,7 +9,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from pipeline.requests.take_again import left_out, retake
+from pipeline.requests.take_again import newly_included_spaces, read_spaces_again
 from schemas.errors import SourceError, UnsupportedError
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
@@ -29,12 +29,12 @@ def states(deployment: Deployment) -> dict[str, str]:
 def asked(deployment: Deployment, *spaces: str, source: str | None = None) -> str:
     with deployment.writer() as (warehouse, writer):
         name = f"snapshot {writer.state.epoch}"
-        return retake(deployment.config(), warehouse, writer, spaces, source, name)
+        return read_spaces_again(deployment.config(), warehouse, writer, spaces, source, name)
 
 
 def wanted_now(deployment: Deployment) -> Mapping[str, Sequence[str]]:
     with deployment.writer() as (_, writer):
-        return left_out(deployment.config(), writer.state)
+        return newly_included_spaces(deployment.config(), writer.state)
 
 
 def begun(folder: Path) -> Node:
@@ -84,7 +84,7 @@ def test_only_that_space_changes(tmp_path: Path) -> None:
     before = {name: deployment.rows(name) for name in ("s", "other", "_cluster", "_applier_map", "_gaps")}
     message = asked(deployment, "s")
     assert "s read from 00000000000000000008.snap" in message
-    assert "3 rows done again" in message
+    assert "3 later rows applied again" in message
     assert tuples(deployment) == holds
     for name, rows in before.items():
         assert deployment.rows(name) == rows or name == "s"

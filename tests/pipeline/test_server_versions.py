@@ -18,7 +18,7 @@ import msgpack
 import pytest
 
 from pipeline.batch import MakeDistributed
-from pipeline.requests.take_again import retake
+from pipeline.requests.take_again import read_spaces_again
 from schemas.iproto import RequestType, SystemSpace
 from sources.xlog.format.encode import encode_body, encode_row
 from sources.xlog.format.meta import PEER_VERSIONS_KEY
@@ -159,8 +159,8 @@ def test_rows_that_are_applied_once_more_keep_the_version(
     deployment = deployment_of(tmp_path, node, executor)
     deployment.run(1)
     with deployment.writer() as (warehouse, writer):
-        message = retake(deployment.config(), warehouse, writer, ["s"], None, "again")
-    assert "16 rows done again" in message
+        message = read_spaces_again(deployment.config(), warehouse, writer, ["s"], None, "again")
+    assert "16 later rows applied again" in message
     assert tuples(deployment) == [*expected(), [MANY + 1, "in the snapshot", 0]]
 
 
@@ -239,8 +239,8 @@ def test_an_upgrade_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
         deployment.run()
         node.put(S, 5, "a", 0).close()
         deployment.run()
-    told = [record.getMessage() for record in caplog.records if "where UPSERTs" in record.getMessage()]
-    assert [("of Tarantool 2.11.8" in one, "of Tarantool 3.9.0" in one) for one in told] == [
+    told = [record.getMessage() for record in caplog.records if "their UPSERTs" in record.getMessage()]
+    assert [("Tarantool 2.11.8 writes" in one, "Tarantool 3.9.0 writes" in one) for one in told] == [
         (True, False),
         (False, True),
     ]

@@ -10,7 +10,7 @@ import pytest
 from pipeline.batch import BatchWriter
 from pipeline.commit.load import load_state
 from pipeline.requests.heal import heal
-from pipeline.requests.take_again import retake
+from pipeline.requests.take_again import read_spaces_again
 from schemas.iproto import BodyKey, RequestType, RowFlag
 from sources.xlog.format.encode import encode_body, encode_row
 from tests.jobs.written import BEGAN, Node, replicasets_of
@@ -147,7 +147,7 @@ def test_a_snapshot_that_replaces_not_everything(tmp_path: Path, kind: str) -> N
         if kind == "heal":
             heal(deployment.config(), warehouse, writer, "a1", "heal")
         else:
-            retake(deployment.config(), warehouse, writer, ["other"], "a1", "snapshot")
+            read_spaces_again(deployment.config(), warehouse, writer, ["other"], "a1", "snapshot")
         assert has_loss(writer, warehouse) == [True, True]
         check_known_key(deployment, node, writer)
 

@@ -17,7 +17,7 @@ from pipeline.plan import vshard
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.restarted import KilledError, Restarted
-from tests.pipeline.storages import ORDERS, SETTINGS, USERS, Cluster, moved, unpacked
+from tests.pipeline.storages import BUCKET, ORDERS, SETTINGS, USERS, Cluster, marked_rows, unpacked_tuples
 
 
 def ids_of(deployment: Deployment, cluster: Cluster) -> dict[str, int]:
@@ -32,11 +32,11 @@ def ids_of(deployment: Deployment, cluster: Cluster) -> dict[str, int]:
 def check(deployment: Deployment, cluster: Cluster) -> None:
     """Compare marks, conflicts and tables with what was done."""
     ids = ids_of(deployment, cluster)
-    assert moved(deployment, "received") == {(ids[name], lsn) for name, lsn in cluster.received}
-    assert moved(deployment, "collected") == {(ids[name], lsn) for name, lsn in cluster.collected}
+    assert marked_rows(deployment, "received") == {(ids[name], lsn) for name, lsn in cluster.received}
+    assert marked_rows(deployment, "collected") == {(ids[name], lsn) for name, lsn in cluster.collected}
     assert deployment.rows("_conflicts") == []
     for space_id, name in ((USERS, "users"), (ORDERS, "orders")):
-        assert unpacked(deployment.rows(name, ["_tuple"])) == sorted(
+        assert unpacked_tuples(deployment.rows(name, ["_tuple"])) == sorted(
             r for (s, _), r in cluster.rows.items() if s == space_id
         )
 
@@ -299,3 +299,31 @@ def test_a_space_named_bucket_that_is_not_vshards_is_a_space(tmp_path: Path) -> 
     deployment.run()
     assert len(deployment.rows("_conflicts")) == 1
     assert deployment.rows("_vshard") == []
+
+
+@pytest.mark.parametrize("is_cut", [False, True], ids=["whole", "cut"])
+def test_a_doubled_bucket_has_no_tuple_that_left_it(tmp_path: Path, is_cut: bool) -> None:
+    """A tuple goes to another bucket, and wins: the version that had lost before is still in `_versions`."""
+    cluster = Cluster(tmp_path, buckets=4)
+    source, target = "b1", "a1"
+    own, other = cluster.storages[source], cluster.storages[target]
+    assert cluster.owner[1] == source
+    own.put(USERS, 1, 1, 7, at=cluster._now())
+    other.put(USERS, 1, 2, 8, at=cluster._now())
+    cluster.close()
+    deployment = cluster.deployment(tmp_path)
+    deployment.run()
+    own.put(USERS, 1, 3, 9, at=cluster._now())
+    own.put(USERS, 4, 1, 9, at=cluster._now())
+    if is_cut:
+        cluster.close()
+        deployment.run()
+    other.put(BUCKET, 1, "active", at=cluster._now())
+    for storage in (own, other):
+        storage.put(SETTINGS, 1, 1, at=cluster._now() + 100)
+    cluster.close()
+    deployment.run()
+    assert doubled(deployment) == {1: set(ids_of(deployment, cluster).values())}
+    rows = [row for row in deployment.rows("_conflicts") if row["kind"] == "doubled"]
+    keys = [msgpack.unpackb(row["winner_tuple"] or row["loser_tuple"]) for row in rows]
+    assert keys == [[4, 1, 9]]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.cluster_checksum import checksum, pairs_of
+from schemas.cluster_checksum import checksum, checksum_input
 
 A1, A2 = "a0000000-0000-4000-8000-000000000001", "a0000000-0000-4000-8000-000000000002"
 INSTANCES = st.dictionaries(st.integers(1, 31), st.uuids().map(str), max_size=31)
@@ -27,7 +27,7 @@ INSTANCES = st.dictionaries(st.integers(1, 31), st.uuids().map(str), max_size=31
 )
 def test_golden_values(instances: dict[int, str], data: bytes, expected: int) -> None:
     """As in docs/formats.md; 2 comes before 10: ids are sorted as numbers."""
-    assert pairs_of(instances) == data
+    assert checksum_input(instances) == data
     assert f"{checksum(instances):08x}" == f"{expected:08x}"
 
 
@@ -45,12 +45,12 @@ def test_the_case_of_a_uuid_does_not_matter() -> None:
 def test_the_order_of_instances_does_not_matter(instances: dict[int, str], random: Random) -> None:
     shuffled = list(instances.items())
     random.shuffle(shuffled)
-    assert checksum(dict(shuffled)) == checksum(instances) == zlib.crc32(pairs_of(instances))
+    assert checksum(dict(shuffled)) == checksum(instances) == zlib.crc32(checksum_input(instances))
 
 
 @given(INSTANCES.filter(lambda found: len(found) > 1))
 def test_swapped_ids_change_the_checksum(instances: dict[int, str]) -> None:
     first, second, *_ = sorted(instances)
     swapped = {**instances, first: instances[second], second: instances[first]}
-    assert (pairs_of(swapped) == pairs_of(instances)) == (instances[first] == instances[second])
+    assert (checksum_input(swapped) == checksum_input(instances)) == (instances[first] == instances[second])
     assert checksum(swapped) != checksum(instances) or instances[first] == instances[second]

@@ -69,7 +69,7 @@ def test_imports_are_found_in_a_text(source: str, expected: set[str]) -> None:
 
 
 TWICE = """
-from schemas.compiled import entry, is_kept
+from schemas.compiled import entry, is_cached
 
 
 @entry
@@ -77,8 +77,8 @@ def twice(value):
     return 2 * value
 
 
-was_kept = is_kept(twice)
-print(twice(21), sum(twice.stats.cache_hits.values()), was_kept, is_kept(twice))
+was_cached = is_cached(twice)
+print(twice(21), sum(twice.stats.cache_hits.values()), was_cached, is_cached(twice))
 """
 
 

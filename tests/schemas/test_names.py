@@ -13,7 +13,7 @@ from schemas.names import (
     NAME_MAX_BYTES,
     column_name,
     exact_table,
-    is_of_space,
+    is_space_table,
     local_to,
     replicaset_of,
     table_name,
@@ -114,13 +114,13 @@ def test_no_two_names_have_one_escape(one: str, other: str) -> None:
 @example("_cluster")
 def test_a_table_of_a_space_is_known_by_its_name(name: str) -> None:
     assume(not name.startswith("_exact_"))
-    assert is_of_space(table_name(name))
-    assert not is_of_space(exact_table(table_name(name)))
+    assert is_space_table(table_name(name))
+    assert not is_space_table(exact_table(table_name(name)))
 
 
 @pytest.mark.parametrize("name", [*SYSTEM_TABLES, "_rid", "_validations"])
 def test_no_system_table_has_the_name_of_a_spaces_table(name: str) -> None:
-    assert not is_of_space(name)
+    assert not is_space_table(name)
 
 
 @given(ORDINARY)

@@ -44,7 +44,7 @@ def rows(warehouse: Warehouse, *columns: str) -> list[tuple[Any, ...]]:
 
 def test_the_table_keeps_what_was_decided(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = empty(spark, tmp_path)
-    assert cluster.start(warehouse, "counter", NOW).own is not None
+    assert cluster.record_allocation(warehouse, "counter", NOW).own is not None
     told = [Incoming(None, None, B), Incoming(uuid(1), 1, A), Incoming(uuid(2), 2, A)]
     first = cluster.allocate(warehouse, told, NOW)
     assert cluster.load(warehouse) == first
@@ -65,15 +65,15 @@ def test_the_table_keeps_what_was_decided(spark: SparkSession, tmp_path: Path) -
 
 def test_another_allocation_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = empty(spark, tmp_path)
-    assert cluster.recorded(warehouse) is None
-    started = cluster.start(warehouse, "preserve", NOW)
+    assert cluster.recorded_allocation(warehouse) is None
+    started = cluster.record_allocation(warehouse, "preserve", NOW)
     assert (started.allocation, started.members) == ("preserve", {})
     assert ReadOnlyWarehouse(str(tmp_path), "ids").property(cluster.TABLE, cluster.ALLOCATION) == "preserve"
     with pytest.raises(
         WarehouseError, match=r"'preserve', the configuration says 'counter'.*allocation to preserve"
     ):
-        cluster.start(warehouse, "counter", NOW)
-    assert cluster.start(warehouse, "preserve", NOW).allocation == "preserve"
+        cluster.record_allocation(warehouse, "counter", NOW)
+    assert cluster.record_allocation(warehouse, "preserve", NOW).allocation == "preserve"
     after = cluster.allocate(warehouse, [Incoming(uuid(5), 5, A), Incoming(uuid(6), 5, A)], NOW)
     own = after.own
     assert after.global_ids == {uuid(5): 5, uuid(6): 6, own.uuid if own else "": 1}
@@ -82,11 +82,11 @@ def test_another_allocation_is_refused(spark: SparkSession, tmp_path: Path) -> N
 def test_a_table_without_the_property_was_a_counters(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = empty(spark, tmp_path)
     cluster.allocate(warehouse, [Incoming(uuid(1), 1, A)], NOW)
-    assert cluster.recorded(warehouse) is None
+    assert cluster.recorded_allocation(warehouse) is None
     with pytest.raises(WarehouseError, match="'counter'"):
-        cluster.start(warehouse, "preserve", NOW)
-    cluster.start(warehouse, "counter", NOW)
-    assert cluster.recorded(warehouse) == "counter"
+        cluster.record_allocation(warehouse, "preserve", NOW)
+    cluster.record_allocation(warehouse, "counter", NOW)
+    assert cluster.recorded_allocation(warehouse) == "counter"
 
 
 def test_an_unknown_allocation_is_named(spark: SparkSession, tmp_path: Path) -> None:
@@ -99,12 +99,12 @@ def test_an_unknown_allocation_is_named(spark: SparkSession, tmp_path: Path) -> 
 
 def test_what_was_decided_on_a_state_that_is_gone_is_not_written(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = empty(spark, tmp_path)
-    before = cluster.start(warehouse, "counter", NOW)
+    before = cluster.record_allocation(warehouse, "counter", NOW)
     stale = DeltaTable(f"{warehouse.root}/{cluster.TABLE}")
     held = rows_of(stale)
     _, changes = replace_all(before, [Incoming(uuid(1), 1, A)], "")
     after = cluster.allocate(warehouse, [Incoming(uuid(2), 2, A)], NOW)
-    assert not cluster._written(stale, held, changes, NOW)
+    assert not cluster._commit_changes(stale, held, changes, NOW)
     assert cluster.load(warehouse) == after
 
 
@@ -113,7 +113,7 @@ def test_writers_that_meet_give_no_id_twice(
     spark: SparkSession, tmp_path: Path, allocation: Allocation
 ) -> None:
     """Threads of one process, each with a session; processes are in `test_cluster_processes`."""
-    cluster.start(empty(spark, tmp_path), allocation, NOW)
+    cluster.record_allocation(empty(spark, tmp_path), allocation, NOW)
 
     def announce(told: Sequence[Incoming]) -> None:
         cluster.allocate(Warehouse(spark.newSession(), str(tmp_path), "ids"), told, NOW)

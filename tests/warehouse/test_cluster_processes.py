@@ -46,10 +46,10 @@ sys.stdin.readline()
 replicaset = str(UUID(int=10_000 + number % 4))
 told = [Incoming(str(UUID(int=100 * number + i)), 1 + i % 31, replicaset) for i in range(UUIDS)]
 now = datetime.now(UTC)
-cluster.start(warehouse, allocation, now)
+cluster.record_allocation(warehouse, allocation, now)
 cluster.allocate(warehouse, told, now)
 try:
-    cluster.start(warehouse, {"counter": "preserve", "preserve": "counter"}[allocation], now)
+    cluster.record_allocation(warehouse, {"counter": "preserve", "preserve": "counter"}[allocation], now)
 except Exception as error:
     print(type(error).__name__, flush=True)
 """.replace("UUIDS", str(UUIDS))

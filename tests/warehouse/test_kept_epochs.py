@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from warehouse.kept_epochs import NEVER, first_kept, horizon_of
-from warehouse.maintenance import FILES, LOG, retained
+from warehouse.maintenance import FILES, LOG, retention_days
 
 DAY = datetime(2026, 11, 20, tzinfo=UTC)
 
@@ -61,4 +61,4 @@ def test_the_epoch_that_was_the_newest_at_the_horizon_is_kept() -> None:
     ],
 )
 def test_a_retention_is_read_as_delta_writes_it(name: str, text: str | None, days: float | None) -> None:
-    assert retained(name, text) == days
+    assert retention_days(name, text) == days

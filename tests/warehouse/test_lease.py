@@ -156,7 +156,7 @@ def test_of_two_that_take_an_ended_lease_one_gets_it(writers: Writers) -> None:
 
     slow = Lease(Slow(writers.memory, writers.clocks), {}, MEMORY, lambda: 0.0)
     other, _ = writers.lease("other")
-    with pytest.raises(LockError, match="was taken first by another"):
+    with pytest.raises(LockError, match="another process took the writer lock first"):
         slow.take()
     other.check()
 
@@ -196,7 +196,7 @@ def test_a_store_without_conditions_is_refused_by_name(
 
 @pytest.mark.parametrize("root", ["hdfs://name:8020/w.db", "dbfs:/w.db", "oss://bucket/w.db"])
 def test_a_store_of_which_no_lease_is_known_is_refused_by_name(root: str) -> None:
-    with pytest.raises(UnsupportedError, match=f"no writer lock is known at {root.partition(':')[0]}://"):
+    with pytest.raises(UnsupportedError, match=f"there is no writer lock for {root.partition(':')[0]}://"):
         object_lease(root, LOCK_NAME)
 
 

@@ -370,7 +370,7 @@ def test_an_unrelated_peer_and_a_newer_one_are_refused(standby: Standby, tmp_pat
     other = Standby(tmp_path / "other")
     other.session("first")
     with (
-        pytest.raises(RidStateError, match="the peer is no copy of this warehouse"),
+        pytest.raises(RidStateError, match="the peer is not a copy of this warehouse"),
         standby.lock(standby.peers(others=[other.a])),
     ):
         pytest.fail("an unrelated peer")

@@ -153,5 +153,5 @@ def test_where_no_rid_can_be_kept_the_lock_alone_guards(
     monkeypatch.setattr("warehouse.primary.known", lambda _root: False)
     with lock(made) as held:
         held.check()
-    assert "no RID is kept there" in caplog.text
+    assert "a warehouse there has no RID" in caplog.text
     assert RidTable(made.place).last().number == 0

@@ -15,7 +15,7 @@ from udfs.rid import operations
 from udfs.rid.operations import Node
 from warehouse import rid
 from warehouse.place import place_of
-from warehouse.rid import RidChange, RidTable, fresh
+from warehouse.rid import RidChange, RidTable, new_ulid
 
 
 def table(folder: Path) -> RidTable:
@@ -90,7 +90,7 @@ def test_who_is_never_first_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     def always_late(now: Node) -> Node:
         one.update("other", 0, lambda n: operations.unlock(n) if n.rid.file_lock != 1 else operations.lock(n))
-        return replace(now, next=fresh())
+        return replace(now, next=new_ulid())
 
     with pytest.raises(RidStateError, match="3 times in a row"):
         other.update("mark", 0, always_late)
@@ -133,6 +133,6 @@ def test_a_mark_that_was_set_late_holds_for_the_epoch_that_came_before_it(tmp_pa
 
 
 def test_fresh_ulids_ascend_within_a_millisecond() -> None:
-    made = [fresh() for _ in range(1000)]
+    made = [new_ulid() for _ in range(1000)]
     assert made == sorted(set(made))
     assert all(isinstance(one, ULID) for one in made)

@@ -26,7 +26,7 @@ TRACE = 4
 
 @dataclass(frozen=True)
 class Side:
-    """The origin of a tuple.
+    """Where a tuple comes from.
 
     Parameters
     ----------
@@ -75,11 +75,11 @@ class Outcome(NamedTuple):
     winner : int or None
         Index of the version that wins unchanged; None if none does.
     tuple : bytes or None
-        The tuple that the policy made instead; None if there is none.
+        The tuple that the policy made instead; None if it made none.
     layout : int
-        Its format.
+        Index of its format.
     fault : str or None
-        Why there is no result; None if there is one.
+        Why the policy failed; None if it did not.
 
     """
 
@@ -89,7 +89,7 @@ class Outcome(NamedTuple):
     fault: str | None = None
 
 
-def made(candidates: Sequence[Candidate], data: bytes, names: Sequence[Sequence[str]]) -> Outcome:
+def outcome_of(candidates: Sequence[Candidate], data: bytes, names: Sequence[Sequence[str]]) -> Outcome:
     """Return the outcome for a tuple of the last format: the last version that is the same, else a new tuple.
 
     Equal bytes are the same tuple only where the formats agree (`names` of fields, by `Candidate.layout`).
@@ -147,7 +147,7 @@ def fold_custom(
     ----------
     function : callable
     candidates : sequence of Candidate
-        In order; the last writer's is the last.
+        In their order; the last writer's is the last.
     names : sequence of sequence of str
         Field names, by `Candidate.layout`.
     space : str
@@ -167,8 +167,8 @@ def fold_custom(
         new, new_side = rows[number], _side(candidates[number])
         change = Change(space, "DELETE" if new is None else "REPLACE", side, new_side)
         try:
-            made = _asked(function, row, new, change)
-            again = _asked(function, row, new, change) if twice else made
+            made = _call(function, row, new, change)
+            again = _call(function, row, new, change) if twice else made
         except Exception as error:
             return Outcome(fault="".join(traceback.format_exception(error, limit=-TRACE)))
         if not _is_same(made, again):
@@ -189,7 +189,7 @@ def fold_custom(
     return Outcome(None, None if row is None else in_format(row, names[layout]), layout)
 
 
-def _asked(function: Function, old: Row | None, new: Row | None, change: Change) -> Row | None:
+def _call(function: Function, old: Row | None, new: Row | None, change: Change) -> Row | None:
     answer = function(old, new, change)
     if answer is None or isinstance(answer, Row):
         return answer

@@ -19,23 +19,23 @@ from udfs.operations.msgpack_walk import KIND, NIL, join, split
 from udfs.operations.scalars.addition import add
 from udfs.operations.update_rules import LATEST
 
-_NOTHING = b"\xc0"
+_NIL = b"\xc0"
 
 
 @dataclass(frozen=True)
 class Fields:
-    """The positions of one format's fields.
+    """Where the fields of one format are.
 
     Parameters
     ----------
-    places : mapping of str to int
+    numbers : mapping of str to int
         Field name to 0-based field number.
     doubles : frozenset of str
         Names of fields of type double; a sum in such a field is never written as a float.
 
     """
 
-    places: Mapping[str, int] = field(default_factory=dict)
+    numbers: Mapping[str, int] = field(default_factory=dict)
     doubles: frozenset[str] = frozenset()
 
 
@@ -52,7 +52,7 @@ def fields_of(spaces: Sequence[Space]) -> list[Fields]:
 
 def field_bytes(candidate: Candidate, formats: Sequence[Fields], name: str) -> bytes | None:
     """Return a field's MessagePack; None if the version has no such field or it is nil."""
-    number = formats[candidate.layout].places.get(name)
+    number = formats[candidate.layout].numbers.get(name)
     parts = split(candidate.tuple) if candidate.tuple is not None else []
     if number is None or number >= len(parts) or KIND[parts[number][0]] == NIL:
         return None
@@ -60,16 +60,16 @@ def field_bytes(candidate: Candidate, formats: Sequence[Fields], name: str) -> b
 
 
 def with_fields(last: Candidate, formats: Sequence[Fields], values: Mapping[str, bytes | None]) -> bytes:
-    """Return a tuple with some fields replaced: None becomes nil, and so do missing fields before a new one."""
+    """Return the tuple of `last` with `values` in the fields of these names; None, and a gap before a field, is nil."""
     if last.tuple is None:
         raise TupleError("a deleted version has no fields")
     parts = split(last.tuple)
     for name, value in values.items():
-        number = formats[last.layout].places.get(name)
+        number = formats[last.layout].numbers.get(name)
         if number is None or (value is None and number >= len(parts)):
             continue
-        parts += [_NOTHING] * (number + 1 - len(parts))
-        parts[number] = value if value is not None else _NOTHING
+        parts += [_NIL] * (number + 1 - len(parts))
+        parts[number] = value if value is not None else _NIL
     return join(parts)
 
 
@@ -88,9 +88,9 @@ def merge_fields(
     formats : sequence of Fields
         By `Candidate.layout`.
     groups : mapping of str to sequence of str
-        Field to the fields that say how new it is; they are copied with it.
+        Field to the fields of its sequence, which are copied with it.
     sequences : mapping of str to sequence of bytes
-        Field to each candidate's version of it; of equal ones the last writer's is taken.
+        Field to the sequence of each candidate, as bytes: the greatest wins, of equal ones the last writer's.
 
     """
     values: dict[str, bytes | None] = {}
@@ -129,7 +129,7 @@ def sum_fields(candidates: Sequence[Candidate], formats: Sequence[Fields], colum
                 continue
             number = arithmetic.read_number(data, 0)
             if number is None:
-                raise arithmetic.arg_type("+", f"'{name}'", "a number")
+                raise arithmetic.argument_type_error("+", f"'{name}'", "a number")
             start = Number(AS_INTEGER, 0) if total is None else total
             total = add("+", f"'{name}'", start, number, LATEST)
         as_double = name in formats[candidates[-1].layout].doubles

@@ -28,10 +28,13 @@ class PolicyOptions:
     priority : tuple of str
         Uuids of replicasets, the preferred one first.
     column : str or None
+        Field that `max` or `min` compares.
     fields : mapping of str to tuple of str
+        Field that `merge_fields` merges → the fields of its sequence.
     columns : tuple of str
+        Fields that `sum` adds up.
     function : str or None
-        `package.module:function`.
+        `package.module:function` of `custom`.
 
     """
 
@@ -55,7 +58,7 @@ class Formats:
         """The names of each format's fields."""
         return [[one.name for one in space.fields] for space in self.spaces]
 
-    def places(self, names: Sequence[str]) -> list[list[int]]:
+    def field_numbers(self, names: Sequence[str]) -> list[list[int]]:
         """Return the 0-based numbers of some fields in each format, -1 for a field that a format lacks."""
         return [
             [next((i for i, one in enumerate(space.fields) if one.name == name), -1) for name in names]

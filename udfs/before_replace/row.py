@@ -2,7 +2,7 @@
 
 Values are plain Python: int, float, str, bytes, bool, None, list, dict, `decimal.Decimal`, `uuid.UUID`, aware
 `datetime`; extensions that have none of these are `msgpack.ExtType`. A field that a function does not replace keeps
-its exact bytes. Strings that are not UTF-8 come with surrogate escapes and go back as they were.
+its exact bytes. Strings that are not UTF-8 are read with surrogate escapes, and written with their old bytes.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Row(Sequence[Any]):
     def with_values(self, values: Sequence[Any]) -> Row:
         """Return a tuple of the same format; fields whose value does not change keep their bytes."""
         parts = [
-            self._parts[i] if i < len(self._parts) and _same(self[i], value) else encode(value)
+            self._parts[i] if i < len(self._parts) and _is_same_value(self[i], value) else encode(value)
             for i, value in enumerate(values)
         ]
         return Row(join(parts), self.names, self.layout)
@@ -126,7 +126,7 @@ def in_format(row: Row, names: Sequence[str]) -> bytes:
     return join([named.get(name, b"\xc0") for name in names[:count]])
 
 
-def _same(held: Any, value: Any) -> bool:
+def _is_same_value(held: Any, value: Any) -> bool:
     return type(held) is type(value) and bool(held == value)
 
 
@@ -143,7 +143,7 @@ def encode(value: Any) -> bytes:
     Raises
     ------
     TypeError
-        A tuple cannot hold a value of this type.
+        A tuple cannot contain a value of this type.
 
     """
     data: bytes = msgpack.packb(value, default=_encoded, unicode_errors="surrogateescape", strict_types=False)
@@ -179,4 +179,4 @@ def _encoded(value: Any) -> msgpack.ExtType:
         if nanoseconds:
             body += nanoseconds.to_bytes(4, "little", signed=True) + bytes(4)
         return msgpack.ExtType(_DATETIME, body)
-    raise TypeError(f"{type(value).__name__} cannot stand in a tuple")
+    raise TypeError(f"{type(value).__name__} cannot be in a tuple")

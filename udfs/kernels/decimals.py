@@ -1,7 +1,7 @@
 """Reads Tarantool's decimals as 128-bit numbers.
 
 Format (`src/lib/core/mp_decimal.c`, `decimal_pack` in `decimal.c`): MP_EXT of type 1; the content is the scale as
-a MessagePack integer, then packed BCD: two digits a byte, the last half-byte the sign (0x0b and 0x0d are minus).
+a MessagePack integer, then packed BCD: two digits per byte, the last half-byte the sign (0x0b and 0x0d are minus).
 value = coefficient * 10^-scale. A coefficient is stored as `high * 10^19 + low`, both uint64, so it has up to 38
 digits.
 """

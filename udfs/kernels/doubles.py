@@ -43,7 +43,7 @@ def integer_to_double(kind: Int, argument: Int) -> tuple[float, bool]:
 def decimal_to_double(number: Any) -> tuple[float, bool, bool]:
     """Return the double nearest to a decimal, whether the two are equal, and whether that is decided.
 
-    Decided are numbers of up to 15 digits times up to 10^22, and integers of 64 bits; the rest is rare.
+    It is decided for up to 15 digits times 10^-22 to 10^22, and for integers of 64 bits; other numbers are rare.
     """
     high, low, power = strip(number[0], number[1], number[2])
     digits = count_digits(high, low)

@@ -1,9 +1,9 @@
 """Groups rows by (partition, key), and looks rows up in the groups, without a Python object per row.
 
-A partition is a number besides the key: a table, or a space of a replicaset. The groups are in an open-addressing hash
-table over the bytes of keys. A slot of the table holds the number of a group, or -1 if it is free. A group is
-represented by its first row; `marks` stores 31 bits of each group's hash, so that unequal keys are rarely compared. The
-table is at most half full, and its size is a power of two.
+A partition is the number of a table, or of a space of a replicaset. The groups are in an open-addressing hash table
+over the bytes of keys. A slot of the table has the number of a group, or -1 if it is free. A group is represented by
+its first row; `marks` stores 31 bits of each group's hash, so that unequal keys are rarely compared. The table is at
+most half full, and its size is a power of two.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from schemas.compiled import entry, inner
-from udfs.buffers import Flat, flatten
+from udfs.buffers import BinaryBuffers, flatten
 from udfs.kernels.keyed_hash import hash_seeds, keyed_hash
 from udfs.kernels.memory import address, load8, load64
 from udfs.kernels.values import OVERREAD, Int
@@ -56,7 +56,7 @@ def group_rows(
     ----------
     partitions : int32[n]
     data, offsets, nulls
-        The keys, as in `udfs.buffers.Flat`. A null key is in no group.
+        The keys, as in `udfs.buffers.BinaryBuffers`. A null key is in no group.
     table : int32[size]
         Filled with -1; `size` is a power of two, at least 2 n.
     marks : int32[n]
@@ -76,7 +76,7 @@ def group_rows(
             continue
         begin, end, partition = base + offsets[row], base + offsets[row + 1], np.int64(partitions[row])
         hashed = keyed_hash(begin, end - begin, partition, keys)
-        # Its upper bits choose no place in a table of ordinary size.
+        # The mark has the upper bits; the place depends on the lower ones.
         mark, place = np.int32(hashed >> 1), hashed & mask
         while True:
             group = table[place]
@@ -137,7 +137,7 @@ def find_rows(
             continue
         begin, end, partition = base + offsets[row], base + offsets[row + 1], np.int64(partitions[row])
         hashed = keyed_hash(begin, end - begin, partition, keys)
-        # Its upper bits choose no place in a table of ordinary size.
+        # The mark has the upper bits; the place depends on the lower ones.
         mark, place = np.int32(hashed >> 1), hashed & mask
         while True:
             group = table[place]
@@ -174,7 +174,7 @@ class Groups:
     ids: Int32s
     firsts: Int32s
     _partitions: Int32s
-    _keys: Flat
+    _keys: BinaryBuffers
     _table: Int32s
     _marks: Int32s
 

@@ -1,6 +1,6 @@
 """Converts canonical keys, or their first parts, to bytes that compare as the primary index compares the keys.
 
-The bytes serve only for comparing. A part's declared type does not matter: all values that an index may hold are
+The bytes serve only for comparing. A part's declared type does not matter: all values that an index may have are
 ordered like those of a `scalar` part. `udfs.keys.kernels.sort_key` writes each part; the bytes of a descending part are
 complemented. No part's bytes are a prefix of another's; so a key begins with the bytes of its first parts and sorts at
 or after them, like Tarantool's lower bound.
@@ -36,7 +36,7 @@ def order(
     Parameters
     ----------
     data, offsets, nulls : arrays
-        Canonical keys (`udfs.buffers.Flat`).
+        Canonical keys (`udfs.buffers.BinaryBuffers`).
     which : int32 array, (rows,)
         Number of each key's definition; a key with a negative one is left out.
     starts : int32 array, (definitions + 1,)

@@ -42,7 +42,7 @@ def key_pattern(values: Sequence[Value], parts: Sequence[KeyPart]) -> str | None
     return _ARRAY + found if found else None
 
 
-def leads(parts: Sequence[KeyPart]) -> bool:
+def begins_with_key(parts: Sequence[KeyPart]) -> bool:
     """Return whether a tuple begins with its key, so that one pattern finds both."""
     return all(part.field == place and not part.path for place, part in enumerate(parts))
 

@@ -38,7 +38,7 @@ from udfs.keys.kernels.keys import (
     keys,
 )
 from udfs.operations.json_path import ANY, NUMBER, Lexer
-from udfs.tuples.faults import spread
+from udfs.tuples.faults import texts_of_rows
 from udfs.tuples.plan import accepted
 
 
@@ -55,7 +55,7 @@ def parse_path(path: str, space: str) -> tuple[int | bytes, ...]:
     Raises
     ------
     UnsupportedError
-        It is not a valid path, or has `[*]`, which a primary key cannot have.
+        The path is not valid, or has `[*]`, which a primary key cannot have.
 
     """
     lexer = Lexer(path.encode())
@@ -68,7 +68,7 @@ def parse_path(path: str, space: str) -> tuple[int | bytes, ...]:
                 f"the JSON path {path} of an index part is not valid", space=space
             ) from error
         if token.kind == ANY:
-            raise UnsupportedError(f"the JSON path {path} of an index part has many values", space=space)
+            raise UnsupportedError(f"the JSON path {path} of an index part has several values", space=space)
         steps.append(token.index if token.kind == NUMBER else token.key)
     return tuple(steps)
 
@@ -91,14 +91,14 @@ _COMPARES = {"unsigned": canonical.BY_ENCODING, "double": canonical.AS_DOUBLE}
 
 @dataclass(frozen=True)
 class KeyPlan:
-    """The primary keys of several spaces, as arguments of `udfs.keys.kernels.keys.keys`; made by `key_plan`."""
+    """The primary keys of several spaces, as arguments of `udfs.keys.kernels.keys.keys`; `longest` counts parts."""
 
     spaces: tuple[Space, ...]
     parts: Parts
     longest: int
 
 
-def _check(space: Space, part: KeyPart) -> None:
+def _check_part(space: Space, part: KeyPart) -> None:
     if not 0 <= part.field < FIELD_MAX:
         raise UnsupportedError(f"a primary key part names the field {part.field + 1}", space=space.name)
     if part.type in ("string", "scalar") and part.collation not in BYTE_COLLATIONS:
@@ -133,7 +133,7 @@ def key_plan(spaces: Sequence[Space]) -> KeyPlan:
     seen: set[tuple[int, int, tuple[int | bytes, ...]]] = set()
     for number, part in owned:
         space = spaces[number]
-        _check(space, part)
+        _check_part(space, part)
         path = parse_path(part.path, space.name)
         # No server makes such an index, and the result could need more room than the tuple has.
         if (number, part.field, path) in seen:
@@ -161,7 +161,7 @@ def key_plan(spaces: Sequence[Space]) -> KeyPlan:
     return KeyPlan(tuple(spaces), flat, max([len(space.primary_key) for space in spaces], default=0))
 
 
-def _fault(plan: KeyPlan, key: bytes) -> str:
+def _fault_text(plan: KeyPlan, key: bytes) -> str:
     code, part, kind, index = np.frombuffer(key, np.int32).tolist()
     if code == NO_DEFINITION:
         return f"there is no primary key with index {index}"
@@ -224,7 +224,7 @@ def _canonical(
     return pa.StructArray.from_arrays(
         [
             variable_array(pa.binary(), ends.astype(np.int32), out[: ends[-1]], present),
-            spread(faults, bad, rows, lambda key: _fault(plan, key)),
+            texts_of_rows(faults, bad, rows, lambda key: _fault_text(plan, key)),
         ],
         fields=list(KEY_ARROW),
     )

@@ -62,7 +62,7 @@ def locate(
     Parameters
     ----------
     data, offsets, nulls : arrays
-        The tuples (`udfs.buffers.Flat`).
+        The tuples (`udfs.buffers.BinaryBuffers`).
     which : int32 array, (rows,)
         Row of `formats`; if there is no such row, all fields are absent.
     formats : int32 array, (formats, parts)
@@ -139,7 +139,7 @@ def _offsets(ends: NDArray[np.int64]) -> NDArray[np.int32]:
     return ends.astype(np.int32)
 
 
-def _bytes_by(
+def _sequences(
     tuples: pa.Array, which: pa.Array | NDArray[np.int32] | int, table: NDArray[np.int32]
 ) -> pa.Array:
     rows = len(tuples)
@@ -189,7 +189,7 @@ def sequence_bytes(
         The sequences of one batch take 2 GiB or more.
 
     """
-    return _bytes_by(tuples, which, _field_table(formats))
+    return _sequences(tuples, which, _field_table(formats))
 
 
 def ranks_of(values: pa.Array) -> NDArray[np.int64]:

@@ -95,10 +95,10 @@ class ScalarOperation:
     items : int
         Number of items in the log: the code, the field, and the arguments.
     read : callable
-        Returns the argument; raises a `TupleError` if no tuple could take it.
+        Returns the argument; raises a `TupleError` if it fits no tuple.
     compute : callable
-        Returns the new value from the code, the field's name in errors, the old value (None if it is no scalar) and
-        what `read` has returned; raises a `TupleError` if they do not fit.
+        Returns the new value from the code, the field's name in errors, the old value (None if it is not a scalar),
+        the result of `read`, and the rules; raises a `TupleError` if they do not fit.
 
     """
 
@@ -107,8 +107,8 @@ class ScalarOperation:
     compute: Callable[[str, str, Scalar | None, Any, Rules], Scalar]
 
 
-def arg_type(code: str, field: str, needed: str) -> TupleError:
-    """Return `ER_UPDATE_ARG_TYPE`: the field's or the argument's type does not fit the operation."""
+def argument_type_error(code: str, field: str, needed: str) -> TupleError:
+    """Return the error `ER_UPDATE_ARG_TYPE`: the type of the field or the argument does not fit the operation."""
     return TupleError(
         f"Argument type in operation '{code}' on field {field} does not match field type: expected {needed}",
         code=UPDATE_ARG_TYPE,
@@ -138,17 +138,17 @@ def read_number(data: bytes, pos: int) -> Number | None:
     return None
 
 
-def is_integer(value: int) -> bool:
+def fits_integer(value: int) -> bool:
     """Return whether an integer fits MessagePack: -2^63 to 2^64 - 1."""
     return -(1 << 63) <= value < 1 << 64
 
 
 def as_int64(value: int) -> int:
-    """Return an integer as the server reads a sum of its 96 bits: one that overflowed has its lowest 64, signed.
+    """Return what the server reads of an integer sum in 96 bits: if it overflowed, the lowest 64 bits, signed.
 
     Source: `int96_extract_neg_int64` (`src/lib/core/int96.h`).
     """
-    return value if is_integer(value) else (value + (1 << 63)) % (1 << 64) - (1 << 63)
+    return value if fits_integer(value) else (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def read_scalar(data: bytes, pos: int) -> Scalar | None:
@@ -160,7 +160,7 @@ def read_scalar(data: bytes, pos: int) -> Scalar | None:
 
 
 def encode(value: Scalar, as_double: bool) -> bytes:
-    """Return the encoding of a result; `as_double` says that the field is a double in the format."""
+    """Return the encoding of a result; `as_double`: the format says that the field is a double."""
     if isinstance(value, bytes):
         return encode_string(value)
     if isinstance(value, Binary):
@@ -175,7 +175,7 @@ def encode(value: Scalar, as_double: bool) -> bytes:
 
 
 def _encode_sum(value: int) -> bytes:
-    if is_integer(value):
+    if fits_integer(value):
         return encode_integer(value)
     # The server calls `mp_encode_int`, which expects a negative number and keeps five bits of any other.
     stored = as_int64(value)

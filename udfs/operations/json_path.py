@@ -35,14 +35,14 @@ class Token:
 _END, _ANY = Token(END), Token(ANY)
 
 
-def shown(path: bytes) -> str:
+def path_text(path: bytes) -> str:
     """Return a path as text for an error."""
     return path.decode("utf-8", "backslashreplace")
 
 
-def invalid(path: bytes, position: int) -> TupleError:
+def invalid_path(path: bytes, position: int) -> TupleError:
     """Return the server's error for an invalid path; `position` is 1-based, in characters."""
-    reason = f"Field '{shown(path)}' UPDATE error: invalid JSON in position {position}"
+    reason = f"Field '{path_text(path)}' UPDATE error: invalid JSON in position {position}"
     return TupleError(reason, code=UPDATE_FIELD)
 
 
@@ -90,9 +90,9 @@ class Lexer:
         if first == 0x2E:  # .
             self._advance(1)
             if self.at_end:
-                raise invalid(self.path, self.symbols + 1)
+                raise invalid_path(self.path, self.symbols + 1)
         elif self.offset:
-            raise invalid(self.path, self.symbols + 1)
+            raise invalid_path(self.path, self.symbols + 1)
         return self._identifier()
 
     def _advance(self, size: int) -> None:
@@ -101,7 +101,7 @@ class Lexer:
 
     def _bracket(self) -> Token:
         if self.at_end:
-            raise invalid(self.path, self.symbols)
+            raise invalid_path(self.path, self.symbols)
         first = self.path[self.offset]
         if first in b"\"'":
             token = self._quoted(first)
@@ -111,7 +111,7 @@ class Lexer:
         else:
             token = self._index()
         if self.at_end or self.path[self.offset] != 0x5D:
-            raise invalid(self.path, self.symbols + 1)
+            raise invalid_path(self.path, self.symbols + 1)
         self._advance(1)
         return token
 
@@ -123,7 +123,7 @@ class Lexer:
             self._advance(size)
             if size == 1 and ord(character) == quote:
                 if self.offset - 1 == start:
-                    raise invalid(self.path, self.symbols)
+                    raise invalid_path(self.path, self.symbols)
                 return Token(STRING, key=self.path[start : self.offset - 1])
 
     def _index(self) -> Token:
@@ -131,11 +131,11 @@ class Lexer:
         while end < len(self.path) and 0x30 <= self.path[end] <= 0x39:
             end += 1
         if end == self.offset:
-            raise invalid(self.path, self.symbols + 1)
+            raise invalid_path(self.path, self.symbols + 1)
         # The server counts in a C int; beyond it the number wraps.
         value = (int(self.path[self.offset : end]) + (1 << 31)) % (1 << 32) - (1 << 31)
         if value < self.base:
-            raise invalid(self.path, self.symbols + 1)
+            raise invalid_path(self.path, self.symbols + 1)
         self.symbols += end - self.offset
         self.offset = end
         return Token(NUMBER, index=value - self.base)
@@ -145,7 +145,7 @@ class Lexer:
         character, size = self._character()
         self._advance(size)
         if character != "_" and unicodedata.category(character) not in _LETTERS:
-            raise invalid(self.path, self.symbols)
+            raise invalid_path(self.path, self.symbols)
         while not self.at_end:
             character, size = self._character()
             category = unicodedata.category(character)
@@ -161,10 +161,10 @@ class Lexer:
 
     def _character(self) -> tuple[str, int]:
         if self.at_end:
-            raise invalid(self.path, self.symbols + 1)
+            raise invalid_path(self.path, self.symbols + 1)
         lead = self.path[self.offset : self.offset + 1]
         size = 1 if lead < b"\xc0" else 2 if lead < b"\xe0" else 3 if lead < b"\xf0" else 4
         try:
             return self.path[self.offset : self.offset + size].decode("utf-8"), size
         except UnicodeDecodeError:
-            raise invalid(self.path, self.symbols + 1) from None
+            raise invalid_path(self.path, self.symbols + 1) from None

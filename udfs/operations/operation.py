@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from schemas.errors import TupleError
-from udfs.operations.arithmetic import OperationArguments, arg_type, read_int32
-from udfs.operations.json_path import END, NUMBER, STRING, UPDATE_FIELD, Lexer, Token, shown
+from udfs.operations.arithmetic import OperationArguments, argument_type_error, read_int32
+from udfs.operations.json_path import END, NUMBER, STRING, UPDATE_FIELD, Lexer, Token, path_text
 from udfs.operations.msgpack_walk import (
     ARRAY,
     INT,
@@ -37,7 +37,7 @@ _ITEMS = {"=": 3, "!": 3, "#": 3} | {code: one.items for code, one in SCALAR_OPE
 
 
 class Operation:
-    """A decoded operation and its position in the path, as it descends into a tuple.
+    """A decoded operation, and how far its path has been followed into a tuple.
 
     Parameters
     ----------
@@ -72,14 +72,14 @@ class Operation:
 
     @property
     def value(self) -> bytes:
-        """The argument of `=` and `!` as it is in the log."""
+        """The argument of `=` and `!`, in the encoding of the log."""
         return self.data[self.start : self.end]
 
     @property
     def field(self) -> str:
         """The field as the server's errors name it."""
         if self.lexer is not None:
-            return f"'{shown(self.lexer.path)}'"
+            return f"'{path_text(self.lexer.path)}'"
         return str(self.token.index + (self.token.index >= 0))
 
     def advance(self) -> Token:
@@ -97,15 +97,15 @@ class Operation:
             return TupleError(f"Field {self.field} was not found in the tuple", code=NO_SUCH_FIELD_NO)
         return TupleError(f"Field '{self.field}' was not found in the tuple", code=NO_SUCH_FIELD_NAME)
 
-    def wrong(self, reason: str) -> TupleError:
+    def update_error(self, reason: str) -> TupleError:
         """Return `ER_UPDATE_FIELD`: the operation does not fit the value."""
         return TupleError(f"Field {self.field} UPDATE error: {reason}", code=UPDATE_FIELD)
 
 
 def operation_groups(data: bytes) -> list[bytes]:
-    """Return the operations of each request in a row: an UPSERT in a vinyl run may have several requests.
+    """Return one array of operations per request; only an UPSERT of a vinyl run has several requests in one row.
 
-    Such a row has an array of arrays of operations (since 2.7, `src/box/vy_upsert.c`); any other row is one request.
+    Its operations are then an array of such arrays (since 2.7, `src/box/vy_upsert.c`).
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def operation_groups(data: bytes) -> list[bytes]:
 
 
 def _is_group(data: bytes, pos: int) -> bool:
-    """Return whether an array of arrays is at a position; an operation begins with a string."""
+    """Return whether the value at a position is an array of arrays; an operation begins with a string."""
     if pos >= len(data) or KIND[data[pos]] != ARRAY:
         return False
     count, pos = header(data, pos)
@@ -149,7 +149,7 @@ def decode_operations(data: bytes, index_base: int, fmt: TupleFormat) -> list[Op
     Raises
     ------
     TupleError
-        The server would refuse the request for any tuple.
+        The server refuses the request, whatever the tuple is.
 
     """
     if not data or KIND[data[0]] != ARRAY:
@@ -185,7 +185,7 @@ def _decode(data: bytes, pos: int, ordinal: int, index_base: int, fmt: TupleForm
     start, end = string(data, pos)
     code = data[start:end].decode("latin-1")
     if code not in _ITEMS:
-        raise _unknown(ordinal, f'"{shown(data[start:end])}"')
+        raise _unknown(ordinal, f'"{path_text(data[start:end])}"')
     if count != _ITEMS[code]:
         raise _unknown(ordinal, f"wrong number of arguments, expected {_ITEMS[code]}, got {count}")
     op = _locate(code, data, end, index_base, fmt)
@@ -205,7 +205,7 @@ def _locate(code: str, data: bytes, pos: int, index_base: int, fmt: TupleFormat)
     if kind in (UINT, INT):
         number = read_int32(data, pos, fmt.rules)
         if number is None:
-            raise arg_type(code, "1", "an integer")
+            raise argument_type_error(code, "1", "an integer")
         if 0 <= number < index_base:
             raise TupleError(f"Field {number} was not found in the tuple", code=NO_SUCH_FIELD_NO)
         return Operation(code, None, number - index_base if number >= 0 else number, data)
@@ -221,13 +221,13 @@ def _locate(code: str, data: bytes, pos: int, index_base: int, fmt: TupleFormat)
         token.index if token.kind == NUMBER else fmt.names.get(token.key) if token.kind == STRING else None
     )
     if index is None:
-        raise TupleError(f"Field '{shown(path)}' was not found in the tuple", code=NO_SUCH_FIELD_NAME)
+        raise TupleError(f"Field '{path_text(path)}' was not found in the tuple", code=NO_SUCH_FIELD_NAME)
     return Operation(code, lexer, index, data)
 
 
 def _read_count(op: Operation, pos: int) -> None:
     if KIND[op.data[pos]] != UINT:
-        raise arg_type(op.code, op.field, "a positive integer")
+        raise argument_type_error(op.code, op.field, "a positive integer")
     op.count = integer(op.data, pos)[0] & 0xFFFFFFFF
     if op.count == 0:
-        raise op.wrong("cannot delete 0 fields")
+        raise op.update_error("cannot delete 0 fields")

@@ -5,7 +5,8 @@ values keep their bytes, so a number that is not in its shortest form stays so. 
 of a key.
 
 memtx checks the result before it writes the log, so all its rows fit their format. Vinyl logs an UPSERT without reading
-the tuple; since 2.6.1 a later read skips an UPSERT whose result does not fit (gh-1622, `src/box/vy_upsert.c`): `fits`.
+the tuple; since 2.6.1 a later read skips an UPSERT whose result does not fit (gh-1622, `src/box/vy_upsert.c`):
+`fits_format`.
 Types of secondary index parts, constraints and the number of fields are not checked.
 
 A second operation inside a field that already has one by a path (`src/box/xrow_update_route.c`): the common part of the
@@ -41,7 +42,7 @@ from udfs.operations.msgpack_walk import (
 )
 from udfs.operations.operation import Operation, decode_operations, operation_groups
 from udfs.operations.tuple_format import FormatNode, TupleFormat
-from udfs.operations.update_bar import Bar, descend, open_bar, place
+from udfs.operations.update_bar import Bar, apply_bar, element_at, node_at
 from udfs.operations.update_containers import Array, Map, TupleFields
 from udfs.operations.update_field import Computed, Update, UpdatedField, double_update
 from udfs.operations.update_key import is_same_key
@@ -59,12 +60,12 @@ class Route:
     def render(self, field: UpdatedField, node: FormatNode | None) -> bytes:
         """Return the field: the bytes before the container, the container, the bytes after it."""
         data = field.data
-        inner = self.hop.render(place(node, self.path))
+        inner = self.hop.render(node_at(node, self.path))
         return data[field.start : self.hop.start] + inner + data[self.hop.end : field.end]
 
 
-def follow(op: Operation, field: UpdatedField, route: Route, rules: Rules) -> UpdatedField:
-    """Return the field in which an operation continues after the route.
+def follow_route(op: Operation, field: UpdatedField, route: Route, rules: Rules) -> UpdatedField:
+    """Return the field in which an operation continues: the end of the route, or where its path leaves the route.
 
     Paths are compared as bytes, as in the server: a path `.abc` follows a route `.ab` too, and then continues as `c`.
     """
@@ -74,16 +75,16 @@ def follow(op: Operation, field: UpdatedField, route: Route, rules: Rules) -> Up
     if lexer.path.startswith(route.path, lexer.offset):
         lexer.offset += len(route.path)
         return route.hop
-    return branch(op, field, rules)
+    return split_path(op, field, rules)
 
 
-def branch(op: Operation, field: UpdatedField, rules: Rules) -> UpdatedField:
-    """Split the path of a field's bar or route where a new operation diverges; return the container there.
+def split_path(op: Operation, field: UpdatedField, rules: Rules) -> UpdatedField:
+    """Split the path of a field's bar or route where the path of a new operation leaves it; return the container there.
 
     Raises
     ------
     TupleError
-        The operation does not diverge from the path, or the container does not accept its token.
+        The two paths do not diverge, or the container does not accept the token of the new one.
     UnsupportedError
         The server's own result is undefined or not known.
 
@@ -98,25 +99,25 @@ def branch(op: Operation, field: UpdatedField, rules: Rules) -> UpdatedField:
         shared, offset = old.offset, op.lexer.offset
         mine, theirs = op.lexer.next(), old.next()
         if theirs.kind == END:
-            if not rules.several or last is None:
-                raise _same_path(op, mine, rules)
+            if not rules.can_repeat or last is None:
+                raise _same_path_error(op, mine, rules)
             # The first path is a prefix of the second or equal to it, so they diverge at its last token.
             shared, parent, mine = last
             theirs, op.lexer.offset = mine, offset
             break
         if mine != theirs:
             break
-        found = descend(field.data, parent, mine)
+        found = element_at(field.data, parent, mine)
         if found is None:
             # Only a key or element that the first operation added is not in the old bytes.
-            if not rules.several:
+            if not rules.can_repeat:
                 raise UnsupportedError(
                     f"an operation on {op.field}, which another operation of the request has added"
                 )
             break
         last, parent = (shared, parent, mine), found
-    container = _container(op, field.data, parent, mine)
-    _plant(container, theirs, _child(update, old.offset, field, rules), rules)
+    container = _new_container(op, field.data, parent, mine)
+    _add_child(container, theirs, _update_below(update, old.offset, field, rules), rules)
     op.token, op.is_consumed = mine, False
     if not shared:
         field.update = container
@@ -126,8 +127,9 @@ def branch(op: Operation, field: UpdatedField, rules: Rules) -> UpdatedField:
     return hop
 
 
-def _same_path(op: Operation, mine: Token, rules: Rules) -> TupleError | UnsupportedError:
-    if rules.several:
+def _same_path_error(op: Operation, mine: Token, rules: Rules) -> TupleError | UnsupportedError:
+    """Return the error for an operation whose path equals that of an earlier one, or begins with it."""
+    if rules.can_repeat:
         return UnsupportedError(f"several operations on {op.field} or inside it, under one path")
     if mine.kind != END:
         return UnsupportedError(
@@ -136,8 +138,8 @@ def _same_path(op: Operation, mine: Token, rules: Rules) -> TupleError | Unsuppo
     return double_update(op)
 
 
-def _child(update: Bar | Route, offset: int, field: UpdatedField, rules: Rules) -> UpdatedField:
-    """Return the field's update as the child of a container; its path keeps only the part below."""
+def _update_below(update: Bar | Route, offset: int, field: UpdatedField, rules: Rules) -> UpdatedField:
+    """Return the field with its update as the child of a container: the path is cut at `offset`."""
     rest = update.path[offset:]
     if isinstance(update, Route):
         if rest:
@@ -147,29 +149,30 @@ def _child(update: Bar | Route, offset: int, field: UpdatedField, rules: Rules) 
     bar.code, bar.parent, bar.key, bar.value = update.code, update.parent, update.key, update.value
     bar.point, bar.point_end = update.point, update.point_end
     result: Update = bar
-    if rules.several and not rest and bar.value is not None:
+    if rules.can_repeat and not rest and bar.value is not None:
         result = Computed(bar.value)
     return UpdatedField(field.data, field.start, field.end, result)
 
 
-def _container(op: Operation, data: bytes, pos: int, mine: Token) -> Array | Map:
+def _new_container(op: Operation, data: bytes, pos: int, mine: Token) -> Array | Map:
     kind = KIND[data[pos]]
     if kind == ARRAY:
         if mine.kind != NUMBER:
-            raise op.wrong("can not update array by non-integer index")
+            raise op.update_error("can not update array by non-integer index")
         return Array(data, pos)
     if kind == MAP:
         if mine.kind != STRING:
-            raise op.wrong("can not update map by non-string key")
+            raise op.update_error("can not update map by non-string key")
         return Map(data, pos, skip(data, pos))
     raise op.no_such_field()
 
 
-def _plant(container: Array | Map, token: Token, child: UpdatedField, rules: Rules) -> None:
+def _add_child(container: Array | Map, token: Token, child: UpdatedField, rules: Rules) -> None:
+    """Put the update of the earlier operation at its token in the new container."""
     update = child.update
     if isinstance(container, Map) and token.kind != STRING:
         raise UnsupportedError("two operations in a map, one of them by an integer key")
-    if isinstance(update, Bar) and not update.path and update.code in ("!#=" if rules.several else "!#"):
+    if isinstance(update, Bar) and not update.path and update.code in ("!#=" if rules.can_repeat else "!#"):
         # It changes the container itself, so it is applied there again, as if the request had named it by number.
         update.op.token, update.op.is_consumed = token, False
         container.apply(update.op, rules)
@@ -197,13 +200,13 @@ _EXTENSIONS = {"number": EXTENSION, "decimal": EXTENSION, "uuid": 2, "datetime":
 """Extension types (`src/lib/core/mp_extension_types.h`)."""
 
 
-def fits(values: Sequence[bytes], fields: Sequence[Field], rules: Rules) -> bool:
-    """Return whether encoded fields are those of a format, each of its type; an unknown type takes anything."""
-    present = all(_is_of(value, one, rules) for value, one in zip(values, fields, strict=False))
-    return present and all(one.is_nullable for one in fields[len(values) :])
+def fits_format(values: Sequence[bytes], fields: Sequence[Field], rules: Rules) -> bool:
+    """Return whether encoded fields have the types of a format, and missing ones are nullable; an unknown type fits."""
+    have_types = all(_has_type(value, one, rules) for value, one in zip(values, fields, strict=False))
+    return have_types and all(one.is_nullable for one in fields[len(values) :])
 
 
-def _is_of(value: bytes, field: Field, rules: Rules) -> bool:
+def _has_type(value: bytes, field: Field, rules: Rules) -> bool:
     kind = KIND[value[0]]
     if kind == NIL:
         return field.is_nullable or field.type == "any"
@@ -245,14 +248,14 @@ def apply_update(old: bytes, operations: bytes, index_base: int, fmt: TupleForma
     TupleError
         The server would refuse it; `code` is the server's.
     UnsupportedError
-        The server's result is not known; named in the reason.
+        The server's result is not known; the reason names the case.
 
     """
     return join(updated_fields(split(old), operations, index_base, fmt))
 
 
 def updated_fields(fields: list[bytes], operations: bytes, index_base: int, fmt: TupleFormat) -> list[bytes]:
-    """Return the encoded fields of a tuple after an UPDATE: `apply_update` without split and join."""
+    """Return the encoded fields of a tuple after an UPDATE, as `apply_update` does for a whole tuple."""
     tree = TupleFields(fields)
     for op in decode_operations(operations, index_base, fmt):
         _perform(op, tree, fmt.rules)
@@ -292,7 +295,7 @@ def apply_upsert(
     TupleError
         The server would refuse it; `code` is the server's.
     UnsupportedError
-        The server's result is not known; named in the reason.
+        The server's result is not known; the reason names the case.
 
     """
     if old is not None:
@@ -304,24 +307,24 @@ def apply_upsert(
     if not rest:
         return new
     fields = split(new)
-    upserted = _of_groups(fields, rest, index_base, fmt)
+    upserted = _apply_groups(fields, rest, index_base, fmt)
     return new if upserted is fields else join(upserted)
 
 
 def upserted_fields(fields: list[bytes], operations: bytes, index_base: int, fmt: TupleFormat) -> list[bytes]:
     """Return the encoded fields of a tuple after an UPSERT; the same list if nothing changes."""
-    return _of_groups(fields, operation_groups(operations), index_base, fmt)
+    return _apply_groups(fields, operation_groups(operations), index_base, fmt)
 
 
-def _of_groups(
+def _apply_groups(
     fields: list[bytes], groups: Iterable[bytes], index_base: int, fmt: TupleFormat
 ) -> list[bytes]:
     for group in groups:
-        fields = _upserted(fields, group, index_base, fmt)
+        fields = _apply_group(fields, group, index_base, fmt)
     return fields
 
 
-def _upserted(old: list[bytes], operations: bytes, index_base: int, fmt: TupleFormat) -> list[bytes]:
+def _apply_group(old: list[bytes], operations: bytes, index_base: int, fmt: TupleFormat) -> list[bytes]:
     decoded = decode_operations(operations, index_base, fmt)
     tree, skipped = TupleFields(old), 0
     for op in decoded:
@@ -330,7 +333,7 @@ def _upserted(old: list[bytes], operations: bytes, index_base: int, fmt: TupleFo
         except TupleError:
             skipped += 1
     result = tree.rendered(fmt.root)
-    if fmt.checked and not fits(result, fmt.checked, fmt.rules):
+    if fmt.checked and not fits_format(result, fmt.checked, fmt.rules):
         raise UnsupportedError("an UPSERT in a vinyl space whose result does not fit the format")
     if is_same_key(old, result, fmt.key):
         return result
@@ -349,11 +352,11 @@ def _perform(op: Operation, tree: TupleFields, rules: Rules) -> None:
         if isinstance(update, Array | Map):
             field = update.apply(op, rules)
         elif update is None:
-            open_bar(op, field, rules)
+            apply_bar(op, field, rules)
             return
         elif isinstance(update, Bar):
-            field = branch(op, field, rules)
+            field = split_path(op, field, rules)
         elif isinstance(update, Route):
-            field = follow(op, field, update, rules)
+            field = follow_route(op, field, update, rules)
         else:
-            raise op.no_such_field() if rules.several else double_update(op)
+            raise op.no_such_field() if rules.can_repeat else double_update(op)

@@ -65,8 +65,8 @@ class TupleFormat:
     checked: tuple[Field, ...] = ()
 
 
-def named(names: Sequence[str], rules: Rules = LATEST) -> TupleFormat:
-    """Return a format that has only names of fields."""
+def names_only(names: Sequence[str], rules: Rules = LATEST) -> TupleFormat:
+    """Return a format that has only the names of fields."""
     return TupleFormat({name.encode(): number for number, name in enumerate(names)}, rules=rules)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from schemas.errors import UnsupportedError
 from udfs.operations.arithmetic import Scalar, read_scalar
 from udfs.operations.element_search import find_text, skip_many
-from udfs.operations.json_path import ANY, END, NUMBER, STRING, Lexer, Token, invalid
+from udfs.operations.json_path import ANY, END, NUMBER, STRING, Lexer, Token, invalid_path
 from udfs.operations.msgpack_walk import (
     ARRAY,
     INT,
@@ -32,8 +32,8 @@ from udfs.operations.update_field import UpdatedField, compute, encode_at
 from udfs.operations.update_rules import Rules
 
 
-def descend(data: bytes, pos: int, token: Token) -> int | None:
-    """Return where the element that a token names starts; None if there is none.
+def element_at(data: bytes, pos: int, token: Token) -> int | None:
+    """Return where the element of a container starts that a token names; None if there is none.
 
     A number finds an element of an array, or an integer key of a map, counted from 1
     (`tuple_field_go_to_index`).
@@ -58,7 +58,7 @@ def descend(data: bytes, pos: int, token: Token) -> int | None:
 
 
 class Bar:
-    """One operation at `point` inside a field.
+    """A single operation inside a field, at `point` (`XUPDATE_BAR` in the server).
 
     Parameters
     ----------
@@ -102,20 +102,20 @@ class Bar:
             head, first = self._resized(data, -self.op.count)
             kept = data[first : self.point] + data[self.point_end : field.end]
             return data[field.start : self.parent] + head + kept
-        new = self.op.value if self.value is None else encode_at(self.value, place(node, self.path))
+        new = self.op.value if self.value is None else encode_at(self.value, node_at(node, self.path))
         return data[field.start : self.point] + new + data[self.point_end : field.end]
 
     def _resized(self, data: bytes, by: int) -> tuple[bytes, int]:
+        """Return the header of the container with `by` more elements, and where its first element starts."""
         count, first = header(data, self.parent)
         is_array = KIND[data[self.parent]] == ARRAY
         return (encode_array if is_array else encode_map)(count + by), first
 
 
-def place(node: FormatNode | None, path: bytes) -> FormatNode | None:
+def node_at(node: FormatNode | None, path: bytes) -> FormatNode | None:
     """Return the format node at the end of a path from `node`.
 
-    The server reads indexes of this path 0-based (`json_tree_lookup_path` with base 0), though paths are
-    1-based.
+    The server reads the indexes of this path as 0-based (`json_tree_lookup_path`), although paths are 1-based.
     """
     lexer = Lexer(path, base=0)
     while node is not None and (token := lexer.next()).kind != END:
@@ -123,13 +123,13 @@ def place(node: FormatNode | None, path: bytes) -> FormatNode | None:
     return node
 
 
-def open_bar(op: Operation, field: UpdatedField, rules: Rules) -> None:
+def apply_bar(op: Operation, field: UpdatedField, rules: Rules) -> None:
     """Apply an operation whose path continues inside an unchanged field.
 
     Raises
     ------
     TupleError
-        The path leads nowhere, or the operation does not fit the value there; the field does not change.
+        The tuple lacks the path, or the operation does not fit the value there; the field does not change.
 
     """
     lexer = op.lexer
@@ -143,7 +143,7 @@ def open_bar(op: Operation, field: UpdatedField, rules: Rules) -> None:
             bar.code = "!"
             _find_insertion(bar, field, token)
         elif op.code == "!" and KIND[data[bar.parent]] == MAP:
-            raise op.wrong("the key exists already")
+            raise op.update_error("the key exists already")
     elif token is not None:
         raise op.no_such_field()
     elif op.code == "#":
@@ -161,9 +161,9 @@ def _walk(bar: Bar, field: UpdatedField, lexer: Lexer) -> Token | None:
         if last is not None:
             raise bar.op.no_such_field()
         if token.kind == ANY:
-            raise invalid(lexer.path, lexer.symbols - 1)
+            raise invalid_path(lexer.path, lexer.symbols - 1)
         bar.parent = bar.parent if pos is None else pos
-        pos = descend(field.data, bar.parent, token)
+        pos = element_at(field.data, bar.parent, token)
         if pos is None:
             if bar.op.code not in "=!":
                 raise bar.op.no_such_field()
@@ -177,11 +177,11 @@ def _find_insertion(bar: Bar, field: UpdatedField, token: Token) -> None:
     kind = KIND[field.data[bar.parent]]
     if token.kind == STRING:
         if kind != MAP:
-            raise bar.op.wrong("can not access by key a non-map field")
+            raise bar.op.update_error("can not access by key a non-map field")
         bar.key = token.key
         return
     if kind != ARRAY:
-        raise bar.op.wrong("can not access by index a non-array field")
+        raise bar.op.update_error("can not access by index a non-array field")
     if token.index > header(field.data, bar.parent)[0]:
         raise bar.op.no_such_field()
     bar.point = bar.point_end = skip(field.data, bar.parent)
@@ -199,7 +199,7 @@ def _find_deletion(bar: Bar, field: UpdatedField) -> None:
             bar.point_end = skip(data, bar.point_end)
         return
     if op.count != 1:
-        raise op.wrong("can delete only 1 field from a map in a row")
+        raise op.update_error("can delete only 1 field from a map in a row")
     while (value := skip(data, pos)) != bar.point:
         pos = skip(data, value)
     _check_key(op, data[pos : bar.point])

@@ -3,7 +3,7 @@
 Source: `src/box/xrow_update_array.c` and `src/box/xrow_update_map.c`. Such a container is rewritten: its header in the
 shortest form and, in a map, the updated keys first (the last touched one in front), then the unchanged others.
 
-Each `apply` performs the operation if its path ends here, and else returns the element in which it continues.
+Each `apply` performs the operation if its path ends in the container, else it returns the element of the next step.
 `udfs.operations.update_bar` handles a container with a single operation by a path.
 """
 
@@ -27,7 +27,7 @@ from udfs.operations.update_rules import Rules
 NULL = b"\xc0"
 
 GAP_MAX = 1 << 20
-"""Greatest number of nulls to add; more than a server's tuple can hold, so a request for more is an error."""
+"""Greatest number of nulls to add; more than a server's tuple can have, so a request for more is an error."""
 
 
 class Array:
@@ -69,7 +69,7 @@ class Array:
         """Apply an operation, or return the element in which it continues."""
         token = op.advance()
         if token.kind != NUMBER:
-            raise op.wrong("can't update an array by a non-numeric index")
+            raise op.update_error("can't update an array by a non-numeric index")
         size = len(self)
         is_new = op.code == "!" or (op.code == "=" and token.index >= size)
         if op.is_terminal and is_new:
@@ -110,7 +110,7 @@ class Array:
 class TupleFields(Array):
     """The fields of a tuple under update: encoded, with an `UpdatedField` for each that an operation touches.
 
-    So the cost of an operation is that of the touched fields and of the list, not of every field.
+    So an operation costs as much as the touched fields and the list, not as every field.
     """
 
     __slots__ = ("encoded", "touched")
@@ -140,7 +140,7 @@ class TupleFields(Array):
         del self.encoded[number : number + count]
 
     def _move(self, begin: int, end: int, by: int) -> None:
-        """Drop the touched fields of `begin <= number < end`, and renumber those after them."""
+        """Forget the changes of the fields `begin <= number < end`, and renumber the touched fields after them."""
         found = ((number, field) for number, field in self.touched.items() if not begin <= number < end)
         self.touched = {number + by * (number >= end): field for number, field in found}
 
@@ -153,7 +153,7 @@ class TupleFields(Array):
 
 
 class _Item:
-    """A touched key (None: removed, or none yet), its value, and the untouched pairs after it."""
+    """A touched key (None: none yet, or removed), its value, and the untouched pairs `data[tail:tail_end]` after it."""
 
     __slots__ = ("field", "key", "tail", "tail_end")
 
@@ -194,6 +194,7 @@ class Map:
         return None
 
     def _touch(self, item: _Item, key: bytes, pos: int, field: UpdatedField) -> UpdatedField:
+        """Take the pair at `pos` out of the untouched pairs of `item` and make its key touched; return its value."""
         if pos == item.tail and item.key is None:
             item.key, item.field, item.tail = key, field, field.end
         else:
@@ -215,7 +216,7 @@ class Map:
     def apply(self, op: Operation, rules: Rules) -> UpdatedField | None:
         """Apply an operation, or return the nested value that its path goes into."""
         if op.is_consumed and op.advance().kind != STRING:
-            raise op.wrong("can't update a map by not a string key")
+            raise op.update_error("can't update a map by not a string key")
         key = op.token.key
         field = self.find(key)
         if not op.is_terminal:
@@ -224,9 +225,9 @@ class Map:
             op.is_consumed = True
             return field
         if op.code == "#" and op.count != 1:
-            raise op.wrong("can delete only 1 field from a map in a row")
+            raise op.update_error("can delete only 1 field from a map in a row")
         if op.code == "!" and field is not None:
-            raise op.wrong("the key exists already")
+            raise op.update_error("the key exists already")
         if field is None:
             self._apply_missing(op)
         elif op.code == "#":

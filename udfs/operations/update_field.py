@@ -3,7 +3,7 @@
 The server applies the operations of a request to a tree over the old tuple and writes the tree at the end
 (`src/box/xrow_update_field.h`). This tree has the same shape as the server's, because the shape decides bytes: which
 headers and keys are rewritten, and the order of a map's keys. Its inner nodes are in `update_containers`, `update_bar`
-and `update_route`.
+and `operations` (`Route`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Update(Protocol):
 
 
 class UpdatedField:
-    """Bytes `start:end` of `data`, and their change (None if unchanged)."""
+    """A field: the bytes `data[start:end]`, and their change (None if there is none)."""
 
     __slots__ = ("data", "end", "start", "update")
 
@@ -59,7 +59,7 @@ class Assigned:
     value: bytes
 
     def render(self, _field: UpdatedField, _node: FormatNode | None) -> bytes:
-        """Return the value as it is in the log."""
+        """Return the value in the encoding of the log."""
         return self.value
 
 
@@ -83,7 +83,7 @@ def change_scalar(op: Operation, field: UpdatedField, rules: Rules) -> None:
     if before is None:
         field.update = Computed(compute(op, read_scalar(field.data, field.start), rules))
         return
-    if not rules.several:
+    if not rules.can_repeat:
         raise double_update(op)
     try:
         field.update = Computed(compute(op, before.value if isinstance(before, Computed) else None, rules))
@@ -98,7 +98,7 @@ def change_scalar(op: Operation, field: UpdatedField, rules: Rules) -> None:
 
 def assign(op: Operation, field: UpdatedField, rules: Rules) -> None:
     """Apply `=` to an element of an updated container; earlier changes of the element are lost."""
-    if rules.several:
+    if rules.can_repeat:
         field.data, field.start, field.end, field.update = op.data, op.start, op.end, None
     else:
         field.update = Assigned(op.value)
@@ -106,4 +106,4 @@ def assign(op: Operation, field: UpdatedField, rules: Rules) -> None:
 
 def double_update(op: Operation) -> TupleError:
     """Return the error of a second operation on a field that may have only one."""
-    return op.wrong("double update of the same field")
+    return op.update_error("double update of the same field")

@@ -1,6 +1,6 @@
 """The differences of UPDATE and UPSERT between Tarantool versions, as named switches.
 
-A log holds operations, not results, so the rules of the server that wrote it decide the bytes of a tuple. An
+A log contains operations, not results, so the rules of the server that wrote it decide the bytes of a tuple. An
 UPDATE in a log was accepted; most newer rules only accept more. They matter for UPSERT, whose failing
 operations are skipped, and for floats. Checked live against 2.6.0 and on recorded logs of 3.8.0; the versions
 in between come from Tarantool's change logs, which each switch names.
@@ -21,12 +21,12 @@ class Rules:
     Parameters
     ----------
     floats : str
-        How a sum of doubles or floats is stored: `exact`: as MP_FLOAT if no digit is lost, else as
-        MP_DOUBLE; `typed` (before gh-4701): as MP_DOUBLE if one of the operands is one, else rounded to
-        MP_FLOAT; `unclear`: one or the other, so a sum for which the two differ is an error.
+        How a sum of doubles or floats is stored. `exact`: as MP_FLOAT if no digit is lost, else as MP_DOUBLE; `typed`
+        (before gh-4701): as MP_DOUBLE if an operand is one, else rounded to MP_FLOAT; `unclear`: in one of these ways,
+        so a sum for which they differ is an error.
     autofill : bool
         `=` and `!` by number or name past the end fill the gap with nulls (gh-3378).
-    several : bool
+    can_repeat : bool
         Several operations may change one field, each the result of the previous one (gh-8226).
     long_integers : bool
         Field numbers, and offsets and lengths of `:`, may be in 64-bit encodings, which some clients always use
@@ -46,7 +46,7 @@ class Rules:
 
     floats: str = "exact"
     autofill: bool = True
-    several: bool = True
+    can_repeat: bool = True
     long_integers: bool = True
     lenient_delete: bool = True
     checks_upserts: bool = True
@@ -71,39 +71,18 @@ def release_of(version: str) -> tuple[int, int, int]:
 
 
 def release_text(version: str) -> str:
-    """Return the release in a `Version`: 2.6.0 of `2.6.0-0-g47aa4e01e`.
-
-    Raises
-    ------
-    ConfigurationError
-        The text is not a version.
-
-    """
+    """Return the release in a `Version`, such as 2.6.0; raises like `release_of`."""
     return ".".join(map(str, release_of(version)))
 
 
 def release_number(version: str) -> int:
-    """Return the release in a `Version` as one comparable number: 2006000 of `2.6.0`.
-
-    Raises
-    ------
-    ConfigurationError
-        The text is not a version.
-
-    """
+    """Return the release in a `Version` as a comparable number: 2006000 for `2.6.0`; raises like `release_of`."""
     major, minor, patch = release_of(version)
     return (major * 1000 + minor) * 1000 + patch
 
 
 def rules_of(version: str) -> Rules:
-    """Return the rules of a server from the `Version` of a log's header.
-
-    Raises
-    ------
-    ConfigurationError
-        The text is not a version.
-
-    """
+    """Return the rules of a server from the `Version` of a log's header; raises like `release_of`."""
     return rules_of_release(release_number(version))
 
 
@@ -115,7 +94,7 @@ def rules_of_release(release: int) -> Rules:
     return Rules(
         floats="exact" if number >= (2, 6, 0) else "typed" if number < (2, 3, 0) else "unclear",
         autofill=number >= (2, 8, 0),
-        several=number >= (3, 0, 0),
+        can_repeat=number >= (3, 0, 0),
         long_integers=number > (2, 6, 0),
         lenient_delete=number >= (2, 10, 0),
         checks_upserts=number >= (2, 6, 1),

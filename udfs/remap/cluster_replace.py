@@ -2,8 +2,8 @@
 
 Documents 000 and 001. The primary key is the uuid. A row of a source's `_cluster` with a known uuid changes only that
 source's applier map; a new uuid is inserted with a free id. An id is never reused, not even that of an expelled
-instance. Each change of `_cluster` is the aggregator's own change and takes its next lsn; a row that changes nothing
-takes none, so that no change circulates in a loop.
+instance. Each change of `_cluster` is made by the aggregator and takes its next lsn; a row that changes nothing takes
+no lsn, so that no change circulates in a loop.
 
 Two allocations:
 
@@ -35,7 +35,7 @@ class Member:
     Parameters
     ----------
     global_id, uuid : int, str, or None
-        Both None: the replicaset is known, but none of its instances yet.
+        Both are None if the replicaset is known, but none of its instances yet.
     local_id : int or None
         The replica id in its replicaset; None if no row of `_cluster` has it (an anonymous replica).
     replicaset_id : int
@@ -106,7 +106,7 @@ class Cluster:
 
     @property
     def own(self) -> Member | None:
-        """The aggregator's own row."""
+        """The row of the aggregator itself."""
         return next((m for m in self.members.values() if m.replicaset_uuid == AGGREGATOR), None)
 
     @property
@@ -170,10 +170,10 @@ def before_replace(cluster: Cluster, new: Incoming) -> Decision:
     old = cluster.members.get(new.uuid or new.replicaset_uuid)
     row = _inserted(cluster, new) if old is None else _updated(old, new)
     if row is None or row == old:
-        return Decision(cluster, _entry(new, old))
-    key = old.key if old is not None else _vacant(cluster, new) or row.key
+        return Decision(cluster, _map_entry(new, old))
+    key = old.key if old is not None else _placeholder_key(cluster, new) or row.key
     change = ClusterChange(key, replace(row, lsn=cluster.lsn + 1))
-    return Decision(cluster.with_row(change), _entry(new, change.row), change)
+    return Decision(cluster.with_row(change), _map_entry(new, change.row), change)
 
 
 def _inserted(cluster: Cluster, new: Incoming) -> Member | None:
@@ -202,13 +202,13 @@ def _replicaset_id(cluster: Cluster, uuid: str) -> int:
     return numbers.get(uuid, max(numbers.values(), default=OWN_REPLICASET) + 1)
 
 
-def _vacant(cluster: Cluster, new: Incoming) -> str | None:
+def _placeholder_key(cluster: Cluster, new: Incoming) -> str | None:
     """Return the key of the replicaset's placeholder row, which its first instance takes over."""
     row = cluster.members.get(new.replicaset_uuid)
     return row.key if row is not None and row.uuid is None else None
 
 
-def _entry(new: Incoming, member: Member | None) -> tuple[int, int] | None:
+def _map_entry(new: Incoming, member: Member | None) -> tuple[int, int] | None:
     if member is None or member.global_id is None or new.local_id is None or new.expelled:
         return None
     return new.local_id, member.global_id
@@ -261,7 +261,9 @@ def replace_all(
         if decision.change is not None:
             # A placeholder row is stored under its replicaset's uuid, so its change needs that key.
             keys[decision.change.row.key] = keys.pop(decision.change.key, decision.change.key)
-    changed = {k: after.members[k] for k in keys if not _same(cluster.members.get(k), after.members[k])}
+    changed = {
+        k: after.members[k] for k in keys if not _is_same_row(cluster.members.get(k), after.members[k])
+    }
     signed = [
         ClusterChange(keys[k], replace(row, lsn=cluster.lsn + 1 + i))
         for i, (k, row) in enumerate(changed.items())
@@ -272,5 +274,5 @@ def replace_all(
     return result, tuple(signed)
 
 
-def _same(one: Member | None, other: Member) -> bool:
+def _is_same_row(one: Member | None, other: Member) -> bool:
     return one is not None and replace(one, lsn=0) == replace(other, lsn=0)

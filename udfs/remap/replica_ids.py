@@ -88,10 +88,10 @@ def global_id_udf(entries: Sequence[IdEntry]) -> Callable[[Column, Column], Colu
     return wrapped
 
 
-def injective(ids: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """Return the map after all its entries, as a bijection between replica ids and global ids.
+def as_bijection(ids: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """Return the applier map after all its entries, with only the newest replica id of each global id.
 
-    An instance that was registered again has only its new replica id: its old vclock component never moves again.
+    The old vclock component of an instance that was registered again never moves again.
     Component 0 counts one instance's local changes and is in no map.
 
     Parameters
@@ -119,26 +119,26 @@ def remap(vclock: Mapping[int, int], ids: Iterable[tuple[int, int]]) -> dict[int
         The applier map as pairs (replica id, global id), oldest first.
 
     """
-    known = injective(ids)
+    known = as_bijection(ids)
     return {known[replica_id]: lsn for replica_id, lsn in vclock.items() if replica_id in known}
 
 
 def unmap(vclock: Mapping[int, int], ids: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """Return a vclock with a source's own ids: the inverse of `remap` (document 000, step 3; document 001)."""
-    known = {global_id: replica_id for replica_id, global_id in injective(ids).items()}
+    """Return a vclock of global ids with a source's replica ids: the inverse of `remap` (document 000, step 3; 001)."""
+    known = {global_id: replica_id for replica_id, global_id in as_bijection(ids).items()}
     return {known[global_id]: lsn for global_id, lsn in vclock.items() if global_id in known}
 
 
-def own_ids(ids: Mapping[int, int], meant: int) -> list[int]:
-    """Return the replica id that a source uses for an id of its replicaset: a list of one or none.
+def ids_in_source(ids: Mapping[int, int], replica_id: int) -> list[int]:
+    """Return the replica id that a source uses for an id of its replicaset: a list of one, or empty if it has none.
 
     Parameters
     ----------
     ids : mapping of int to int
         The source's replica ids that differ from its replicaset's (document 001).
-    meant : int
+    replica_id : int
         An id of the replicaset.
 
     """
-    own = [local_id for local_id, other in ids.items() if other == meant]
-    return own or ([] if meant in ids or meant >= VCLOCK_MAX else [meant])
+    own = [local_id for local_id, other in ids.items() if other == replica_id]
+    return own or ([] if replica_id in ids or replica_id >= VCLOCK_MAX else [replica_id])

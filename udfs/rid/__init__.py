@@ -1,1 +1,1 @@
-"""The RID: which generation of data a warehouse holds, and how two of them compare. Pure; nothing is stored here."""
+"""The RID: which generation of data a warehouse has, and how two RIDs compare. Pure; nothing is stored here."""

@@ -1,6 +1,6 @@
 """Compares two RIDs: same, which way to sync, split brain, unrelated. Pure.
 
-First the bases: two bases that exist and differ are unrelated. Then head, old1 and old2 of both are searched for a
+Two nodes whose bases exist and differ are unrelated. Else head, old1 and old2 of both are searched for a
 common ULID. Its indexes (0, 1, 2) decide: both 0, same data; one 0, that node is behind; none 0, a split brain whose
 common data are that generation. Without a common ULID, a node with an empty head is the target of a sync; two heads
 are a split brain with no known common generation. Flags and `incoming` play no role.
@@ -34,7 +34,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of comparing two nodes, and so what to do with them.
+    """The result of comparing two nodes.
 
     Parameters
     ----------
@@ -88,10 +88,10 @@ def compare(a: Rid, b: Rid) -> Comparison:
 
 
 def with_epochs(found: Comparison, a: Rid, b: Rid, ends: tuple[int, int]) -> Comparison:
-    """Return a comparison that also looks at how far each node has the common generation.
+    """Return a comparison that also considers how many epochs of the common generation each node has.
 
-    Only one node at a time writes under one head, so the node with fewer epochs of a generation has the beginning of
-    what the other has. A node that is behind by its RID, but has epochs of the common generation that the newer node
+    Only one node at a time writes under one head, so the node with fewer epochs of a generation has the first of the
+    other's epochs. A node that is behind by its RID, but has epochs of the common generation that the newer node
     never had, would lose them by a sync: this is a split brain.
 
     Parameters

@@ -32,7 +32,7 @@ class Generation:
     note: str = ""
 
 
-def lineage(rid: Rid, notes: Mapping[ULID, str] | None = None) -> list[Generation]:
+def rid_generations(rid: Rid, notes: Mapping[ULID, str] | None = None) -> list[Generation]:
     """Return the generations that a RID names, the newest first."""
     known = notes or {}
     return [Generation(ulid, known.get(ulid, "")) for ulid in rid.generations if ulid != EMPTY]
@@ -48,7 +48,7 @@ def draw(nodes: Mapping[str, Sequence[Generation]]) -> str:
 
     """
     held = {name: {one.ulid: one for one in generations} for name, generations in nodes.items()}
-    # The ULIDs of a lineage ascend, so sorting them gives the order in every node.
+    # The ULIDs of a history ascend, so sorting them gives the order in every node.
     ulids = sorted({ulid for generations in held.values() for ulid in generations}, reverse=True)
     lines = [" ".join(nodes)] if any(nodes) else []
     for place, ulid in enumerate(ulids):

@@ -1,7 +1,7 @@
 """Operations that change a RID: promote, demote, sync, losing and finding peers, writing, crashing. Pure.
 
 Each operation takes a node and returns the changed node; the caller passes new ULIDs. The rules are those of the
-RID's document; where that leaves a choice open, docs/rid.md gives choice and reason. `warehouse.rid` stores nodes.
+RID's document; docs/rid.md explains the choices that it leaves open. `warehouse.rid` stores nodes.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from ulid import ULID
 from schemas.errors import RidStateError
 from udfs.rid.value import EMPTY, FileLock, Rid, later_than
 
-HELD = (FileLock.ALLOW_READ, FileLock.LOCKED)
-"""What a writer notes while it has the lock. Releases before 0.1 noted `LOCKED` for every writer."""
+LOCK_STATES = (FileLock.ALLOW_READ, FileLock.LOCKED)
+"""The states while a writer has the lock. Releases before 0.1 recorded `LOCKED` for every writer."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """One copy of the data: its RID and its mark.
+    """The RID and the mark of one copy of the data.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def demote(node: Node) -> Node:
 
 
 def lose_peer(node: Node, fresh: ULID, *, was_primary: bool) -> Node:
-    """Note that the connection to another node ended.
+    """Return the node after its connection to another node ended.
 
     Parameters
     ----------
@@ -90,14 +90,14 @@ def lose_peer(node: Node, fresh: ULID, *, was_primary: bool) -> Node:
 def separate(node: Node, fresh: ULID) -> Node:
     """Set the mark, unless one is set, because an unconnected copy of the data is made.
 
-    Call it before the copy on the source and on each node connected to it, and after the copy on the target. Else
-    both could continue writing under one head.
+    Call it before the copy for the source and each node connected to it, and after the copy for the target. Else
+    both copies could be written under one head.
     """
     return node if node.next is not None else _marked(node, fresh)
 
 
 def connect_all(node: Node) -> Node:
-    """Remove the mark: all nodes are connected. What a node lacked it gets now, so it is outdated no more."""
+    """Remove the mark: all nodes are connected. A sync gives the node what it lacks, so it is no longer outdated."""
     return replace(node, rid=replace(node.rid, outdated=False), next=None)
 
 
@@ -107,7 +107,7 @@ def renew_mark(node: Node, fresh: ULID) -> Node:
 
 
 def write(node: Node) -> Node:
-    """Record that data were written; if the mark is set, its generation begins.
+    """Return the node after data were written: if the mark is set, its generation begins.
 
     Raises
     ------
@@ -130,9 +130,9 @@ def begin_generation(node: Node) -> Node:
 
 
 def start_sync(target: Node, source: Node) -> Node:
-    """Return the target at the start of a sync: `incoming` is the source's head, `base` is the network's.
+    """Return the target at the start of a sync: `incoming` is the source's head, and `base` the source's base.
 
-    Its mark is removed, because data that come with the sync begin no new generation.
+    Its mark is removed, because data that come with the sync do not begin a generation.
 
     Raises
     ------
@@ -175,9 +175,9 @@ def complete_sync(target: Node) -> Node:
 
 
 def drop_generations_after(node: Node, common: ULID) -> Node:
-    """Drop the generations after `common` from a node; `EMPTY` drops all but the base.
+    """Return a node without the generations after `common`, whose data were discarded; `EMPTY` leaves only the base.
 
-    Else a discarded generation would stay in `old1` or `old2`, as if the data contained it.
+    In `old1` or `old2` they would say that the data contain them.
     """
     old = node.rid.generations
     kept = old[old.index(common) :] if common != EMPTY else ()
@@ -186,7 +186,7 @@ def drop_generations_after(node: Node, common: ULID) -> Node:
 
 
 def abandon_sync(node: Node, fresh: ULID, *, changed: bool) -> Node:
-    """Return a node whose sync is given up halfway.
+    """Return a node after its unfinished sync was abandoned.
 
     Parameters
     ----------
@@ -202,21 +202,21 @@ def abandon_sync(node: Node, fresh: ULID, *, changed: bool) -> Node:
 
 
 def lock(node: Node, *, is_readable: bool = True) -> Node:
-    """Record that a writer has the lock. A lock left behind on a primary means that its writer crashed.
+    """Return the node with `file_lock` taken; `crashed_primary` is set if the last writer of a primary left its lock.
 
     Parameters
     ----------
     is_readable : bool
-        Whether others may read meanwhile; not where the writer replaces what is there.
+        Whether others may read meanwhile; false if the writer replaces files that they read.
 
     """
-    crashed = node.rid.crashed_primary or (node.rid.primary and node.rid.file_lock in HELD)
+    crashed = node.rid.crashed_primary or (node.rid.primary and node.rid.file_lock in LOCK_STATES)
     state = FileLock.ALLOW_READ if is_readable else FileLock.LOCKED
     return replace(node, rid=replace(node.rid, crashed_primary=crashed, file_lock=state))
 
 
 def unlock(node: Node) -> Node:
-    """Record that the writer released the lock."""
+    """Return the node after the writer released the lock."""
     return replace(node, rid=replace(node.rid, file_lock=FileLock.UNLOCKED))
 
 

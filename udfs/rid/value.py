@@ -30,7 +30,7 @@ _FORM = "incoming:head:old1:old2:base:consistency:outdated:primary:crashed_prima
 class FileLock(IntEnum):
     """The state of the warehouse's writer lock.
 
-    `ALLOW_READ`: a writer has it, and readers need not wait. `LOCKED`: a copy replaces what is there.
+    `ALLOW_READ`: a writer has it, and readers need not wait. `LOCKED`: a copy replaces the data.
     """
 
     UNKNOWN = 0
@@ -83,7 +83,7 @@ class Rid:
 
     @property
     def simplified(self) -> str:
-        """The text with only the timestamps of the ULIDs."""
+        """The RID as text, with only the timestamps of the ULIDs."""
         return self._text(TIMESTAMP_CHARACTERS)
 
     def __str__(self) -> str:
@@ -146,7 +146,7 @@ def _file_lock(text: str, rid: str) -> FileLock:
 
 
 def later_than(previous: ULID, fresh: ULID) -> ULID:
-    """Return `fresh`, or the ULID after `previous` if the clock went back: a lineage's generations ascend."""
+    """Return `fresh`, or the ULID after `previous` if the clock went back: a node's generations ascend."""
     return fresh if fresh > previous else ULID.from_int(int(previous) + 1)
 
 

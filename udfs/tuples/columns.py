@@ -34,7 +34,7 @@ from udfs.tuples.kernels.writers import DECIMAL_TEXT_MAX, INTERVAL_TEXT_MAX, UUI
 
 _ALIGN = 64
 _HUGE = 64 << 20
-"""A row that needs this many bytes gets exactly that room, not twice as much."""
+"""A row that needs more bytes than this gets exactly that room, not twice as much."""
 
 _OFFSET_MAX = 2**31 - 1
 _TEXT_WIDTHS = {
@@ -48,7 +48,7 @@ _WIDE = (ColumnStorage.WIDE, ColumnStorage.DECIMAL)
 _SPANS = (ColumnStorage.STRING, ColumnStorage.BINARY, ColumnStorage.RAW_STRING)
 
 
-def _memory(size: int) -> NDArray[np.uint8]:
+def _allocate(size: int) -> NDArray[np.uint8]:
     """Allocate from Arrow's pool, which reuses the memory of earlier batches instead of asking the system for pages."""
     return np.frombuffer(pa.allocate_buffer(size), np.uint8)
 
@@ -59,7 +59,7 @@ def _aligned(size: int) -> int:
 
 @dataclass
 class Columns:
-    """The columns of one batch; the last one holds the fields past the format. Made by `prepare`.
+    """The columns of one batch; the last one is for the fields past the format. Made by `prepare`.
 
     Parameters
     ----------
@@ -69,13 +69,15 @@ class Columns:
     largest : int
         Size of the largest tuple in bytes.
     table : int64 array, (columns, WORDS)
-        The words of each column that the walk reads.
+        The words that describe each column (`udfs.tuples.kernels.columns`).
     statuses : uint8 array, (columns, rows)
         The status of each field (`udfs.kernels.scalars`).
     block : uint8 array
         Values, offsets, validity.
     contents : dict
-        Content buffers, by column and whether they are a variant's metadata.
+        Content buffers, by column and by whether they contain a variant's metadata.
+    scratch : list of int64 array
+        Working memory of the variant encoder.
 
     """
 
@@ -92,7 +94,7 @@ class Columns:
     def _bits(self) -> int:
         return (self.rows + 7) // 8
 
-    def _room(self, column: int, size: int, is_metadata: bool = False) -> None:
+    def _enlarge(self, column: int, size: int, is_metadata: bool = False) -> None:
         """Enlarge a column's content buffer to `size` bytes; its content stays."""
         line = self.table[column]
         start, end, limit = (
@@ -101,7 +103,7 @@ class Columns:
             else (words.START, words.END, words.LIMIT)
         )
         used = int(line[end] - line[start])
-        grown = _memory(size + OVERWRITE)
+        grown = _allocate(size + OVERWRITE)
         if used:
             grown[:used] = self.contents[column, is_metadata][:used]
         self.contents[column, is_metadata] = grown
@@ -154,7 +156,7 @@ class Columns:
             ):
                 used = int(line[end] - line[start])
                 if line[end] + wanted > line[limit]:
-                    self._room(column, self._grown(used, wanted, row), is_metadata)
+                    self._enlarge(column, self._grown(used, wanted, row), is_metadata)
 
     def _grown(self, used: int, wanted: int, row: int) -> int:
         """Return the new size of a variant's content: for all rows, by the rows so far, or for one huge row alone."""
@@ -168,7 +170,7 @@ class Columns:
         line = self.table[column]
         need = self.largest if storage in _SPANS else _TEXT_WIDTHS.get(storage, 0)
         if line[words.KIND] == words.IS_TEXT and line[words.END] + need > line[words.LIMIT]:
-            self._room(column, 2 * int(line[words.END] - line[words.START]) + need)
+            self._enlarge(column, 2 * int(line[words.END] - line[words.START]) + need)
 
     def doubles(self, column: int) -> NDArray[np.float64]:
         """Return the values of a column of doubles; the caller may change them in place."""
@@ -246,14 +248,14 @@ def prepare(
     scale : int
         Scale of decimals.
     data, offsets : arrays
-        The tuples (`udfs.buffers.Flat`).
+        The tuples (`udfs.buffers.BinaryBuffers`).
 
     """
     rows, total = len(offsets) - 1, int(offsets[-1]) - int(offsets[0])
     bits, offset_bytes = _aligned((rows + 7) // 8), _aligned(4 * rows + 4)
     sizes = [_fixed_size(storage, rows, bits, offset_bytes) for storage in storages]
     validity = len(storages) * bits
-    block = _memory(validity + sum(sizes))
+    block = _allocate(validity + sum(sizes))
     block[:validity] = 0xFF
     table = np.zeros((len(storages), words.WORDS), np.int64)
     statuses = np.zeros((len(storages), rows), np.uint8)
@@ -274,7 +276,7 @@ def prepare(
         elif storage in _TEXT_WIDTHS or storage in _SPANS:
             line[words.KIND], line[words.OFFSETS] = words.IS_TEXT, address
             block[place : place + 4] = 0
-            made._room(column, total if storage in _SPANS else _TEXT_WIDTHS[storage] * rows)
+            made._enlarge(column, total if storage in _SPANS else _TEXT_WIDTHS[storage] * rows)
         else:
             line[words.KIND] = 2 if storage in _WIDE else 1
             line[words.START] = address

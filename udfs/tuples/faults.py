@@ -1,7 +1,6 @@
 """Builds the texts of `_error` and `_inexact`: one per kind of fault, copied to each row with that fault.
 
-Kernels report faults as numbers. A batch has few kinds of faults however many rows are bad, so no row costs a Python
-object.
+Kernels report faults as numbers. A batch has few kinds of faults, so a bad row does not cost a Python object.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _STATUS_TEXTS = {
 }
 
 
-def spread(
+def texts_of_rows(
     keys: NDArray[np.uint8], rows: NDArray[np.int64], total: int, text: Callable[[bytes], str]
 ) -> pa.Array:
     """Return a string array of `total` rows with each key's text at its row, and null at all other rows.
@@ -34,11 +33,12 @@ def spread(
     Parameters
     ----------
     keys : uint8 array, (len(rows), width)
+        What the text of each of these rows depends on.
     rows : int64 array
         Ascending.
     total : int
     text : callable
-        Returns the text of a key; called once per different key.
+        Returns the text of a key; called once per distinct key.
 
     """
     if len(rows) == 0:

@@ -17,13 +17,13 @@ _EXPONENT_FROM, _EXPONENT_BELOW = 1e7, 1e-3
 """Java, and so Spark, writes doubles outside of this range with an exponent (`Double.toString`)."""
 
 
-def keyed(text: str, key: bytes) -> str:
-    """Return the keyed hash of a text."""
+def hash_text(text: str, key: bytes) -> str:
+    """Return the hash_text hash of a text."""
     return hmac.new(key, text.encode("utf-8", "surrogatepass"), "sha256").hexdigest()
 
 
 def keyed_hashes(column: pa.Array, key: bytes) -> pa.Array:
-    """Return the keyed hash of each value of a column; null for null.
+    """Return the hash_text hash of each value of a column; null for null.
 
     Parameters
     ----------
@@ -36,14 +36,14 @@ def keyed_hashes(column: pa.Array, key: bytes) -> pa.Array:
     pyarrow.StringArray
 
     """
-    text = _writer(column.type)
+    text = _text_function(column.type)
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.int64())
     values = column.to_pylist()
-    return pa.array([None if value is None else keyed(text(value), key) for value in values], pa.string())
+    return pa.array([None if value is None else hash_text(text(value), key) for value in values], pa.string())
 
 
-def _writer(kind: pa.DataType) -> Callable[[Any], str]:
+def _text_function(kind: pa.DataType) -> Callable[[Any], str]:
     """Return a function that formats values like Spark's `cast(... as string)`; variants as JSON, bytes as hex."""
     if pa.types.is_binary(kind):
         return lambda value: bytes(value).hex().upper()

@@ -1,7 +1,6 @@
-"""Converts a table's layout to the numbers that the walk over tuples reads.
+"""Converts a table's layout (`schemas.layout`) to the numbers that `udfs.tuples.kernels.walk` reads.
 
-`schemas.layout` is the layout, `schemas.field_types` says which values a field accepts, `udfs.tuples.kernels.walk` is
-the walk.
+`schemas.field_types` says which values a field accepts.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from udfs.kernels import values
 from udfs.tuples.kernels import field_writers
 from udfs.tuples.kernels.columns import COLUMN_BYTES
 
-_BUILT: dict[ColumnStorage, int] = {
+_STORAGE_NUMBERS: dict[ColumnStorage, int] = {
     ColumnStorage.LONG: field_writers.LONG,
     ColumnStorage.WIDE: field_writers.WIDE,
     ColumnStorage.DOUBLE: field_writers.DOUBLES,
@@ -49,7 +48,6 @@ class Plan:
     Parameters
     ----------
     layout : TableLayout
-        The layout of this plan.
     storages : tuple of ColumnStorage
         How each column is stored.
     starts, fields : int32 and int64 arrays
@@ -67,7 +65,7 @@ class Plan:
 
 
 def plan_of(layout: TableLayout) -> Plan:
-    """Return the plan of a layout; errors as of `schemas.types.union_fields` and `schemas.types.column_storage`."""
+    """Return the plan of a layout; raises like `schemas.types.union_fields` and `schemas.types.column_storage`."""
     for form in layout.formats:
         check_names(layout.space, (field.name for field in form))
     columns = {field.name: index for index, field in enumerate(layout.fields)}
@@ -79,7 +77,7 @@ def plan_of(layout: TableLayout) -> Plan:
             column = columns[field.name]
             words.append(
                 column * COLUMN_BYTES << field_writers.COLUMN_SHIFT
-                | _BUILT[storages[column]] << field_writers.STORAGE_SHIFT
+                | _STORAGE_NUMBERS[storages[column]] << field_writers.STORAGE_SHIFT
                 | accepted(field.type, field.is_nullable)
             )
         starts.append(len(words))

@@ -3,8 +3,8 @@
 Tarantool 3.9 logs `index:delete_range(begin, end)` as one row. It deletes the keys from `begin` (included) to `end`
 (excluded) in the order of the index. A bound may be only the first parts of a key; an empty one leaves its side open.
 
-A kernel finds the values of these keys in the body maps of many rows. It checks everything, because bodies of unknown
-row types come here, too.
+A kernel finds the values of these keys in the body maps of many rows. It checks everything, because it also
+reads bodies of unknown row types.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def find(data: Any, offsets: Any, nulls: Any, keys: Any, begins: Any, ends: Any,
     Parameters
     ----------
     data, offsets, nulls : arrays
-        The bodies (`udfs.buffers.Flat`).
+        The bodies (`udfs.buffers.BinaryBuffers`).
     keys : int64 array, (k,)
     begins, ends : int64 array, (k, rows)
         Receive the position of each value in `data`; -1 if a body lacks the key.
@@ -93,7 +93,7 @@ def values_of(bodies: pa.Array, keys: Sequence[int]) -> tuple[list[pa.Array], pa
 
 
 def new_tuples(bodies: pa.Array) -> pa.Array:
-    """Return the new tuple that the server logged with each row; null if there is none."""
+    """Return the new tuple that the server logged with each row (`wal_ext`); null if it did not."""
     (found,), _ = values_of(bodies, [BodyKey.NEW_TUPLE])
     return found
 
@@ -110,7 +110,7 @@ def ranges_of(bodies: pa.Array) -> pa.StructArray:
     (begin, end, index), damaged = values_of(bodies, [BodyKey.BEGIN_KEY, BodyKey.END_KEY, BodyKey.INDEX_ID])
     lacks = pc.or_(pc.is_null(begin), pc.is_null(end))
     secondary = pc.fill_null(pc.not_equal(index, pa.scalar(_PRIMARY, pa.binary())), False)
-    error = pc.if_else(damaged, pa.scalar("its body is no map"), pa.scalar(None, pa.string()))
+    error = pc.if_else(damaged, pa.scalar("its body is not a map"), pa.scalar(None, pa.string()))
     error = pc.if_else(pc.and_(pc.is_null(error), lacks), "it has no begin key or no end key", error)
     error = pc.if_else(pc.and_(pc.is_null(error), secondary), "it is of a secondary index", error)
     return pa.StructArray.from_arrays([begin, end, error], fields=list(RANGE))

@@ -2,7 +2,7 @@
 
 A field that does not fit its format, or the type of its column, leaves that column null: `_misfits` names it and
 `_error` says why. No value is truncated, and the other columns of the tuple are filled. A tuple that cannot be split
-into fields has only `_error`. One kind of loss is allowed, and `_inexact` reports it per row: the column holds the
+into fields has only `_error`. One kind of loss is allowed, and `_inexact` reports it per row: the column has the
 nearest value that its Spark type has (a datetime without its nanoseconds, a number that no double equals, a map with a
 repeated key). The exact value stays in the raw tuple. The caller decides what happens to a tuple that does not fit.
 """
@@ -23,12 +23,12 @@ from pyspark.sql.pandas.functions import arrow_udf
 from schemas.errors import TupleError
 from schemas.field_types import ColumnStorage
 from schemas.layout import EXTRA_COLUMN, MISFITS_ARROW, TableLayout
-from udfs.buffers import Flat, flatten, indexes
+from udfs.buffers import BinaryBuffers, flatten, indexes
 from udfs.kernels import scalars
 from udfs.kernels.memory import OVERWRITE
 from udfs.kernels.values import OVERREAD
 from udfs.tuples.columns import Columns, prepare
-from udfs.tuples.faults import column_fault, spread, walk_fault
+from udfs.tuples.faults import column_fault, texts_of_rows, walk_fault
 from udfs.tuples.kernels.walk import BAD_ROWS, COUNTERS, INEXACT_ROWS, UNDECIDED_ROWS, walk
 from udfs.tuples.kernels.writers import DECIMAL_TEXT_MAX, decimal_texts
 from udfs.tuples.plan import Plan, plan_of
@@ -50,7 +50,7 @@ def _errors(plan: Plan, which: NDArray[np.int32], errors: NDArray[np.int32], fau
         found = enumerate(key[numbers.itemsize * 4 :])
         return "; ".join(column_fault(plan.layout, place, one, index) for place, one in found if one)
 
-    return spread(keys, rows, len(bad), text)
+    return texts_of_rows(keys, rows, len(bad), text)
 
 
 def _misfits(plan: Plan, faults: Statuses) -> pa.Array:
@@ -78,11 +78,11 @@ def _inexact(plan: Plan, statuses: Statuses, good: NDArray[np.bool_]) -> pa.Arra
         flags = np.unpackbits(np.frombuffer(key, np.uint8))
         return ",".join(name for name, lost in zip(names, flags, strict=False) if lost)
 
-    return spread(keys, rows, len(good), text)
+    return texts_of_rows(keys, rows, len(good), text)
 
 
-def _decide(columns: Columns, flat: Flat, walked: NDArray[np.bool_]) -> None:
-    """Fill the doubles of decimals that kernels leave undecided: Python rounds them correctly."""
+def _round_undecided(columns: Columns, flat: BinaryBuffers, walked: NDArray[np.bool_]) -> None:
+    """Write the nearest double of each decimal that kernels leave undecided; Python rounds correctly."""
     statuses = columns.statuses
     undecided = (statuses == scalars.UNDECIDED) & walked
     for column in np.flatnonzero(undecided.any(axis=1)):
@@ -128,7 +128,7 @@ def decode(tuples: pa.Array, plan: Plan, which: pa.Array | int = 0) -> pa.Struct
             before = row
     statuses = columns.statuses
     if counters[UNDECIDED_ROWS]:
-        _decide(columns, flat, errors[0] == 0)
+        _round_undecided(columns, flat, errors[0] == 0)
         counters[:] = rows
     arrays = columns.arrays([field.type for field in plan.arrow_fields[: len(columns.storages)]])
     if counters[INEXACT_ROWS]:
@@ -167,7 +167,7 @@ def decode_tuples(tuples: pa.Array, layout: TableLayout, which: pa.Array | int =
 def tuple_columns(layout: TableLayout) -> Callable[[Column, Column], Column]:
     """Return an Arrow UDF `(tuple binary, layout index int) → struct` of `layout.decoded_schema()`.
 
-    One call decodes all columns of a table; a batch may hold tuples of several formats.
+    One call decodes all columns of a table; a batch may have tuples of several formats.
     """
     plan = plan_of(layout)
 

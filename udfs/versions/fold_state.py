@@ -1,4 +1,4 @@
-"""The state of one key while its rows are applied: the accumulator of `udfs.versions.fold` and `pipeline.reduce.fold`.
+"""The state of one key while its rows are applied, for `udfs.versions.fold` and `pipeline.reduce.fold`.
 
 Effects (seen live, and in Tarantool's `memtx_space.c`): a DELETE or UPDATE of a missing tuple is in the log and changes
 nothing; an UPSERT of a missing tuple inserts; an UPSERT whose operations would change the key changes nothing. After a
@@ -27,7 +27,7 @@ TUPLE_LIMIT = 64 << 20
 """Greatest size in bytes of a tuple after operations; servers allow 1 MiB by default (`memtx_max_tuple_size`)."""
 
 GROWTH = 16
-"""Greatest growth of a tuple in bytes per byte of operations (a decimal); nulls between fields are counted apart."""
+"""Greatest growth of a tuple in bytes per byte of operations (a decimal); nulls that fill gaps are counted apart."""
 
 
 class Fold:
@@ -75,7 +75,7 @@ class Fold:
 
     @property
     def version(self) -> Version:
-        """The version; its tuple is None if there is none, and the last known one if it is unknown."""
+        """The version; its tuple is None if the key has none, and the last known one if the tuple is unknown."""
         if self._fields is not None and self._tuple is None:
             self._tuple = join(self._fields)
         return Version(self._tuple, self.global_id, self.lsn, self.timestamp, self.created, self.layout)
@@ -114,20 +114,19 @@ class Fold:
                 if not self._operate(kind, data, operations, index_base or 0, layout):
                     return
             elif kind in ("INSERT", "REPLACE"):
-                self._tuple, self.is_unfit = _given(kind, data), False
+                self._tuple, self.is_unfit = _required(kind, data), False
                 self._forget_fields()
             else:
                 raise UnsupportedError(f"a row of type {kind}, which does not change one key")
         except (TupleError, UnsupportedError) as error:
             self._fail(global_id, lsn, error)
             return
-        self._count(kind, global_id, lsn, timestamp, layout)
+        self._record_effect(kind, global_id, lsn, timestamp, layout)
 
-    def _count(self, kind: str, global_id: int, lsn: int, timestamp: int | None, layout: int) -> None:
+    def _record_effect(self, kind: str, global_id: int, lsn: int, timestamp: int | None, layout: int) -> None:
         """Record a row that has an effect."""
         begins = not self.is_present and kind != "DELETE"
-        # The time of a new life ignores the deletion before it: a batch may begin between the two, and then the
-        # deletion's time is not known.
+        # The time of a new life ignores the deletion before it, which is not known if a batch begins between the two.
         restarts = begins or self.timestamp is None
         if restarts or (timestamp is not None and self.timestamp is not None and timestamp > self.timestamp):
             self.timestamp = timestamp
@@ -150,7 +149,7 @@ class Fold:
             reason = self.faults.pop().reason
         text = f"{kind}: the result differs from the new tuple in the log, which is used instead: {reason}"
         self.faults.append(Fault(global_id, lsn, None, text))
-        self._count(kind, global_id, lsn, timestamp, layout)
+        self._record_effect(kind, global_id, lsn, timestamp, layout)
         self._tuple, self.is_unfit = new, False
         self._forget_fields()
 
@@ -164,16 +163,16 @@ class Fold:
     ) -> bool:
         """Apply operations to the tuple; return whether the row has an effect."""
         if self.is_unfit:
-            raise UnsupportedError("the tuple is unknown, because a row before could not be applied")
+            raise UnsupportedError("the tuple is unknown, because an earlier row could not be applied")
         if operations is None and kind == "UPDATE":
             operations, data = data, None
-        fmt, operations = self._formats[layout], _given(kind, operations)
+        fmt, operations = self._formats[layout], _required(kind, operations)
         if not self.is_present:
-            self._tuple = apply_upsert(None, _given(kind, data), operations, index_base, fmt)
+            self._tuple = apply_upsert(None, _required(kind, data), operations, index_base, fmt)
             self._forget_fields()
             return True
         if self._fields is None:
-            self._fields = split(_given(kind, self._tuple))
+            self._fields = split(_required(kind, self._tuple))
         fields = self._fields
         if not (fmt.checked and kind == "UPSERT"):
             quick = quick_update(fields, operations, index_base, fmt.names, self._keys[layout])
@@ -186,7 +185,7 @@ class Fold:
         if kind == "UPDATE":
             changed = updated_fields(fields, operations, index_base, fmt)
         else:
-            _given(kind, data)
+            _required(kind, data)
             changed = upserted_fields(fields, operations, index_base, fmt)
         if changed is fields:
             return False
@@ -224,7 +223,7 @@ def _difference(own: bytes | None, new: bytes) -> str:
     return f"field {place + 1} is {mine[place].hex()} here, {theirs[place].hex()} there"
 
 
-def _given(kind: str, value: bytes | None) -> bytes:
+def _required(kind: str, value: bytes | None) -> bytes:
     if value is None:
         raise TupleError(f"a row of type {kind} lacks its tuple or its operations", code=INVALID_MSGPACK)
     return value

@@ -62,7 +62,7 @@ Position = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class EndOfAllVersions:
-    """A row of the log that ends all versions that a space has in one replicaset: a TRUNCATE, or a drop.
+    """A row of the log that ends all versions of a space in one replicaset: a TRUNCATE, or a drop.
 
     Parameters
     ----------
@@ -107,9 +107,9 @@ def key_versions(
         for row in _rows(batch):
             collector.add(row)
             if len(collector.found) >= _BATCH_ROWS:
-                yield collector.taken()
+                yield collector.take_found()
     collector.finish_key()
-    yield collector.taken()
+    yield collector.take_found()
 
 
 class _VersionCollector:
@@ -154,7 +154,7 @@ class _VersionCollector:
             self._apply(end.place, end.epoch, row)
 
     def _apply(self, place: Position, epoch: int, row: RowChange) -> None:
-        """Apply a row, and add the version after it if there is one."""
+        """Apply a row; if it has an effect or fails, add the version after it."""
         state = self._state
         state.is_changed = False
         faults = len(state.faults)
@@ -177,7 +177,7 @@ class _VersionCollector:
         reason = state.faults[-1].reason if len(state.faults) > faults else None
         self.found.append((*(self._key or ()), *place, epoch, row.kind, *made, reason))
 
-    def taken(self) -> pa.RecordBatch:
+    def take_found(self) -> pa.RecordBatch:
         """Return the versions that were collected since the last call."""
         columns = list(zip(*self.found, strict=True)) or [()] * len(VERSIONS)
         self.found = []

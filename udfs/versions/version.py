@@ -39,7 +39,7 @@ class RowChange(NamedTuple):
 
 
 class Version(NamedTuple):
-    """The state of a key in one replicaset.
+    """A version of a key: its tuple in one replicaset, or its deletion.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""Moving files between two places so that each is there whole and checked, or not at all.
+"""Copies files between two places so that each file appears whole and checked, or not at all.
 
-A file is written under a name of its own, read back, and moved to its place when its sum is that of what was read. On
-HDFS and local disks a move is one step; object stores show a file only when it is whole.
+A file is written under a temporary name, read back, and moved to its final name if the checksum is that of the source.
+On HDFS and local disks a move is atomic; object stores show a file only when it is whole.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ log = logging.getLogger(__name__)
 
 CHUNK = 4 << 20
 UNFINISHED = "_sync.unfinished"
-"""The folder, beside the tables, of files on their way."""
+"""The folder of files that are being copied, next to the tables' folders."""
 
 DISCARDED = "_sync.discarded"
-"""The file, beside the tables, with the names of those that a discarded branch has made."""
+"""The file with the names of the tables that a discarded branch has created, next to the tables' folders."""
 
 
 def reached(step: str) -> None:
-    """Note that a step is done; tests end the process here."""
+    """Log that a step is done. Tests patch this function to kill the process after a step."""
     log.debug("step %s is done", step)
 
 
 def sizes(place: Place, *folder: str) -> dict[str, int]:
-    """Return the files directly in a folder, with their sizes in bytes; none where it is not there."""
+    """Return the files directly in a folder: name to size in bytes; empty if the folder does not exist."""
     selector = pafs.FileSelector(place.at(*folder), allow_not_found=True)
     found = place.fs.get_file_info(selector)
     return {info.base_name: info.size for info in found if info.type == pafs.FileType.File}
@@ -47,18 +47,18 @@ def checksum(place: Place, *path: str) -> int:
     return int(crc)
 
 
-def same(one: Place, other: Place, *path: str) -> bool:
-    """Whether a file has the same content in both places; both must have it."""
+def have_same_content(one: Place, other: Place, *path: str) -> bool:
+    """Whether a file has the same checksum in both places; both must have it."""
     return checksum(one, *path) == checksum(other, *path)
 
 
 def copy(source: Place, target: Place, *path: str) -> int:
-    """Copy a file to the same place below the target, over what is there, and return its size in bytes.
+    """Copy a file to the same path in the target, replacing a file there, and return its size in bytes.
 
     Raises
     ------
     SyncError
-        If it is gone from the source, or does not read back as it was written.
+        If the source has no such file any more, or the copy has another checksum.
 
     """
     unfinished, final = target.at(UNFINISHED, uuid4().hex), target.at(*path)
@@ -88,7 +88,7 @@ def copy(source: Place, target: Place, *path: str) -> int:
 
 
 def remove(place: Place, *path: str) -> None:
-    """Remove a file and Hadoop's checksum file of it, if they exist."""
+    """Remove a file, and the checksum file that Hadoop keeps of it, if they exist."""
     final = place.at(*path)
     for info in place.fs.get_file_info([hadoop_sum(final), final]):
         if info.type == pafs.FileType.File:
@@ -97,12 +97,12 @@ def remove(place: Place, *path: str) -> None:
 
 
 def clear_unfinished(place: Place) -> None:
-    """Remove what a killed sync left on its way."""
+    """Remove the partly copied files of a sync that was killed."""
     remove_folder(place, UNFINISHED)
 
 
-def note(place: Place, tables: Sequence[str]) -> None:
-    """Note the tables of a branch that is discarded, until they are gone."""
+def note_discarded(place: Place, tables: Sequence[str]) -> None:
+    """Store the names of a discarded branch's tables, so that a sync after a crash still removes them."""
     place.fs.create_dir(place.at(UNFINISHED), recursive=True)
     unfinished = place.at(UNFINISHED, uuid4().hex)
     with place.fs.open_output_stream(unfinished) as stream:
@@ -112,8 +112,8 @@ def note(place: Place, tables: Sequence[str]) -> None:
     reached("note")
 
 
-def noted(place: Place) -> set[str]:
-    """Return the tables that were noted."""
+def discarded_tables(place: Place) -> set[str]:
+    """Return the names that `note_discarded` has stored."""
     if place.fs.get_file_info(place.at(DISCARDED)).type != pafs.FileType.File:
         return set()
     with place.fs.open_input_stream(place.at(DISCARDED)) as stream:

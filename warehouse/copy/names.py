@@ -13,7 +13,7 @@ From Delta's protocol, "Delta Log Entries", "Checkpoints", "Log Compaction Files
       _last_checkpoint                                             a hint: where the newest checkpoint is
 
 Hadoop keeps a checksum of each local file next to it (`.<name>.crc`); it is not part of the table, and wrong once
-the file is replaced by other means. Pure: nothing is read here.
+something other than Hadoop replaces the file. Pure: nothing is read here.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _SUM = re.compile(r"(\d{20})\.crc")
 
 @dataclass(frozen=True, order=True)
 class DeltaLogFile:
-    """One file of a log.
+    """One file of a table's log.
 
     Parameters
     ----------
     version : int
-        The last version that it speaks of.
+        The last version that the file describes.
     rank : int
-        Order within a version: the commit, then what is made from it.
+        Order within a version: 0 the commit, then the files made from it.
     name : str
 
     """
@@ -54,17 +54,17 @@ class DeltaLogFile:
 
     @property
     def is_commit(self) -> bool:
-        """Whether it is the commit itself."""
+        """Whether the file is a commit."""
         return self.rank == 0
 
     @property
     def is_checkpoint(self) -> bool:
-        """Whether it is a checkpoint, or a part of one."""
+        """Whether the file is a checkpoint, or a part of one."""
         return self.rank == 1
 
 
 def log_file(name: str) -> DeltaLogFile | None:
-    """Return the kind and version of a file of `_delta_log`; None for a file of no version."""
+    """Return the kind and version of a file of `_delta_log`; None if its name has no version."""
     for rank, pattern in enumerate((_COMMIT, _CHECKPOINT, _COMPACTED, _SUM)):
         match = pattern.fullmatch(name)
         if match:
@@ -73,7 +73,7 @@ def log_file(name: str) -> DeltaLogFile | None:
 
 
 def log_files(names: Iterable[str]) -> list[DeltaLogFile]:
-    """Return the log files among names, by version."""
+    """Return the files of a table's log among these names, in order of their versions."""
     return sorted(found for found in map(log_file, names) if found is not None)
 
 

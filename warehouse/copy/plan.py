@@ -1,8 +1,8 @@
-"""What must happen to the log of a target's table so that it is the source's up to one version. Pure.
+"""Plans how a target's log of a table becomes the source's log up to one version. Pure.
 
-Commits are compared by content: after a split both sides have a different commit of one number. A commit is made on
-top of the one before it, and only a copy brings one to another place, with all before it: so below a commit that both
-have, both are the same.
+Commits are compared by content, since after a split both sides have different commits with the same number. If both
+sides have the same commit, all commits before it are the same, too: each is made on top of the one before, and reaches
+another place only by a copy, together with those before it.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from dataclasses import dataclass
 from warehouse.copy.names import DeltaLogFile, log_files
 
 Same = Callable[[str], bool]
-"""Whether a file of this name has the same bytes on both sides."""
+"""Whether the file with this name has the same bytes on both sides."""
 
 
 @dataclass(frozen=True)
 class LogPlan:
-    """What is done to one log, in this order.
+    """The changes of one log, in this order.
 
     Parameters
     ----------
     truncate : tuple of DeltaLogFile
-        Files of the target's log that the source does not have, or has with other bytes; the newest first.
+        Files to remove from the target first: from the first commit on that differs from the source's; the newest
+        first.
     copy : tuple of DeltaLogFile
-        Of the source, from the oldest on.
+        Files to copy from the source, the oldest first.
     remove : tuple of DeltaLogFile
-        Of the target, at the end, from the oldest on: what the source has given up.
+        Files to remove from the target at the end, because the source has removed them; the oldest first.
 
     """
 
@@ -39,17 +40,17 @@ class LogPlan:
 def plan_log(
     source: Mapping[str, int], target: Mapping[str, int], version: int, same: Same, *, check_all: bool
 ) -> LogPlan:
-    """Plan one log.
+    """Plan the changes of one log.
 
     Parameters
     ----------
     source, target : mapping of str to int
-        Names in `_delta_log` to sizes, in bytes.
+        Files of `_delta_log`: name to size in bytes.
     version : int
-        The target's version at the end.
+        The target's version after the changes.
     same : callable
     check_all : bool
-        Whether to compare the content of every file, not only of as many commits as are needed.
+        Whether to compare the content of every file; otherwise the commits only back to the first equal one.
 
     """
     wanted = [file for file in log_files(source) if file.version <= version]
@@ -76,13 +77,13 @@ def _different(common: Sequence[DeltaLogFile], same: Same, *, check_all: bool) -
         if same(file.name):
             break
         found.add(file.name)
-    # What is made from commits has no chain that vouches for it.
+    # Checkpoints and sums do not follow from one another: each is compared.
     found |= {f.name for f in common if not f.is_commit and not same(f.name)}
     return found
 
 
-def readable(names: Mapping[str, int], version: int) -> bool:
-    """Whether the files of a log open it at a version: a checkpoint up to it, or the first commit, and all after."""
+def is_readable(names: Mapping[str, int], version: int) -> bool:
+    """Whether a log's files suffice to read a version: all commits up to it, from a checkpoint or the first one on."""
     files = [file for file in log_files(names) if file.version <= version]
     commits = {file.version for file in files if file.is_commit}
     start = max((file.version for file in files if file.is_checkpoint), default=-1)

@@ -1,13 +1,14 @@
-"""Copies a warehouse: from which epoch, in which order, and what the RIDs of both sides say meanwhile.
+"""Copies a warehouse to another place, and records the copy in the RIDs of both.
 
-    mark the source → announce the sync in the target's RID → remove discarded branches from the target, `_epochs` first
-        → bring data files and logs, `_epochs` last → check all of it → the target's RID: complete
+    mark the source → record the start in the target's RID → remove discarded branches from the target, `_epochs` first
+        → copy data files and logs, `_epochs` last → check everything → record the end in the target's RID
 
-The mark ends the source's generation with the cut that is copied: what it writes from then on, also while the copy
-runs, is the next one. Until its RID is complete the target is neither promoted nor copied from. Killed anywhere, it
-opens at an epoch that both sides had or at one that the source had, and a new sync continues where this one ended.
+The mark ends the source's generation with the consistent snapshot that is copied: later epochs, also those committed
+during the copy, belong to the next generation. Until the end is recorded, the target cannot be promoted or copied from.
+After a kill at any step, the target can be read at an epoch that both sides or the source had, and a new sync
+continues where this one ended.
 
-`lost_after` names the epochs of a target that its source does not have: a copy over the target would lose them.
+`lost_after` returns the epochs that only the target has, and that a copy over it would lose.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from udfs.rid.comparison import Comparison, Verdict
 from udfs.rid.operations import Node
 from udfs.rid.value import EMPTY, Rid
 from warehouse.copy import files
-from warehouse.copy.table import TableCopy, Work, bring, check, missing_files, plan_table, truncate
+from warehouse.copy.table import TableCopy, check_copy, copy_files, missing_files, plan_table, truncate_log
 from warehouse.generations import ComparedRid, common_epoch, compare_warehouses, side_of
 from warehouse.lock import WriterLock
 from warehouse.newest_epoch import (
@@ -39,21 +40,21 @@ from warehouse.newest_epoch import (
 )
 from warehouse.place import Place
 from warehouse.read import rows_of
-from warehouse.rid import SYNC_END, SYNC_START, RidTable, fresh
+from warehouse.rid import SYNC_END, SYNC_START, RidTable, new_ulid
 
 
 @dataclass(frozen=True)
-class Lost:
-    """The epochs of one warehouse after a point.
+class LostEpochs:
+    """The epochs of one warehouse after a given one: what a copy over it would lose.
 
     Parameters
     ----------
     after : int
-        The last epoch that is not lost, `BEFORE_THE_FIRST` where all are.
+        The last epoch that is not lost; `BEFORE_THE_FIRST` if all are.
     epochs, rows : int
-        How many, and how many rows of the logs they settled.
+        The number of lost epochs, and of the rows of logs that they settled.
     first, last : datetime or None
-        When they were committed.
+        When the first and the last of them was committed.
     tables : tuple of str
         The tables that they wrote, sorted.
 
@@ -77,11 +78,11 @@ class Lost:
         )
 
 
-def lost_after(place: Place, epoch: int) -> Lost:
-    """Return the epochs of a warehouse after one of them, with their rows."""
+def lost_after(place: Place, epoch: int) -> LostEpochs:
+    """Return the epochs of a warehouse after a given one."""
     table = place.open(EPOCHS)
     if table is None:
-        return Lost(epoch, 0, 0, None, None, ())
+        return LostEpochs(epoch, 0, 0, None, None, ())
     columns = ["epoch", "rows", "committed_at", "versions"]
     rows = sorted(rows_of(table, columns), key=lambda row: int(row["epoch"]))
     kept = [row for row in rows if row["epoch"] <= epoch]
@@ -90,9 +91,9 @@ def lost_after(place: Place, epoch: int) -> Lost:
     after = dict(given_up[-1]["versions"]) if given_up else {}
     changed = sorted(name for name, version in after.items() if before.get(name) != version)
     times = [row["committed_at"] for row in given_up if row["committed_at"] is not None]
-    return Lost(
+    return LostEpochs(
         epoch,
-        # Maintenance may have removed rows of old epochs: they are lost all the same.
+        # Not the number of rows: maintenance may have removed some of old epochs.
         int(given_up[-1]["epoch"]) - epoch if given_up else 0,
         sum(row["rows"] or 0 for row in given_up),
         min(times, default=None),
@@ -102,23 +103,23 @@ def lost_after(place: Place, epoch: int) -> Lost:
 
 
 AHEAD_BYTES = 64 << 20
-"""So little is copied between two epochs."""
+"""`copy_ahead` ends once a round copies less than this; the rest is copied between two epochs."""
 
 
 @dataclass(frozen=True)
-class Synced:
-    """What a sync did.
+class SyncResult:
+    """The state of the target after a sync, and what was copied.
 
     Parameters
     ----------
     cut : TableVersions
-        What the target opens at.
+        The versions that the target has now.
     node : Node
         The target's RID.
     bytes : int
-        Copied.
+        How many were copied.
     rows : int
-        In all tables of the target.
+        How many were checked.
 
     """
 
@@ -130,146 +131,147 @@ class Synced:
 
 @dataclass(frozen=True)
 class SyncOptions:
-    """How a sync is done.
+    """Options of a sync.
 
     Parameters
     ----------
     discard : Rid or None
-        The target's RID, where its branch of a split brain is to be given up.
+        The target's RID, to confirm that its branch of a split brain may be discarded.
     check_all : bool
         Whether files that both sides have are compared by content, too.
-    held : mapping of str to int, or None
-        For a target that an earlier copy has left whole: what its logs name is there, and only what comes now is
-        checked; of these tables, at these versions, nothing is looked at. None: all is checked.
+    known_versions : mapping of str to int, or None
+        None to check the whole target. A mapping, for a target that an earlier copy has left complete: only files that
+        are copied now are checked, and tables that already have the version given here are skipped.
     threads : int
         How many data files are copied at a time.
     planned, copied : callable
-        Called with the number of bytes to copy, and with each piece that is done.
+        Called with the number of bytes to copy, and with the size of each copied file.
 
     """
 
     discard: Rid | None = None
     check_all: bool = True
-    held: Mapping[str, int] | None = None
+    known_versions: Mapping[str, int] | None = None
     threads: int = 4
     planned: Callable[[int], None] = lambda _bytes: None
     copied: Callable[[int], None] = lambda _bytes: None
 
 
-def sync(source: Place, target: Place, options: SyncOptions | None = None) -> Synced:
-    """Copy a warehouse onto another place, or bring the copy there up to date.
+def sync(source: Place, target: Place, options: SyncOptions | None = None) -> SyncResult:
+    """Copy a warehouse to another place, or bring the copy there up to date.
 
     Raises
     ------
     RidStateError
-        Where the RIDs do not allow it: the target is newer, unrelated, a primary, or was written by itself and is not
-        to be discarded; the source holds nothing whole.
+        If the RIDs do not allow it: the target is newer, unrelated, a primary, or has data of its own that may not be
+        discarded; or the source is not complete.
     LockError
-        While the target is written.
+        If a writer has the target's lock.
     SyncError
-        Where a table cannot be copied, or is not the source's afterwards.
+        If a table cannot be copied, or the copy differs from the source.
 
     """
     how = options or SyncOptions()
     if source.root == target.root:
-        raise SyncError("source and target are one place", file=source.root, advice="name two")
+        raise SyncError("source and target are the same place", file=source.root, advice="name two places")
     with WriterLock(target, "jobs/rid.py sync") as lock:
         return sync_locked(source, target, lock.check, how)
 
 
-def sync_locked(source: Place, target: Place, check_lock: Callable[[], None], how: SyncOptions) -> Synced:
-    """Do what `sync` does, where the caller has the target's writer lock.
+def sync_locked(source: Place, target: Place, check_lock: Callable[[], None], how: SyncOptions) -> SyncResult:
+    """Do the work of `sync` for a caller that has the target's writer lock.
 
     Parameters
     ----------
     source, target : Place
     check_lock : callable
-        Raises where the lock is lost.
+        Raises if the target's lock is lost.
     how : SyncOptions
 
     """
     ours, theirs = side_of(source), side_of(target)
     found = compare_warehouses(ours, theirs)
-    allow(found, ours, theirs, how.discard)
+    require_syncable(found, ours, theirs, how.discard)
     known = common_epoch(ours, theirs, found.common) if found.verdict is Verdict.SPLIT_BRAIN else None
     source_rid, target_rid = RidTable(source), RidTable(target)
-    cut, given = _separate(source_rid, target)
-    _start(source_rid, target_rid, given, found, known)
+    cut, source_node = _mark_source(source_rid, target)
+    _record_start(source_rid, target_rid, source_node, found, known)
     files.reached("start")
     copied, rows = _copy(source, target, cut, how, check_lock)
     check_lock()
-    end = partial(_ended, mark=fresh())
+    end = partial(_end_sync, mark=new_ulid())
     done = target_rid.update(SYNC_END, cut.epoch, end, peer=source.root)
     files.reached("end")
-    if given.rid.crashed_primary:
+    if source_node.rid.crashed_primary:
         source_rid.update("settle_crash", last_epoch(source), operations.settle_crash)
-    return Synced(cut, done.node, copied, rows)
+    return SyncResult(cut, done.node, copied, rows)
 
 
 def extend(
     source: Place,
     target: Place,
     check_lock: Callable[[], None],
-    held: Mapping[str, int] | None = None,
-) -> Synced:
-    """Bring new epochs to a connected target, without a mark on the source.
+    known_versions: Mapping[str, int] | None = None,
+) -> SyncResult:
+    """Copy new epochs to a connected target, without setting a mark on the source.
 
-    The source's writer calls it between two of its commits of epochs, and has the target's writer lock. The target
-    goes from one epoch of the source to the next, so that it is readable meanwhile. Its RID changes only where the
-    source has begun a generation.
+    Called by the source's writer between two commits of epochs; it also has the target's writer lock. The target can be
+    read all the time. Its RID changes only if the source has begun a new generation.
 
     Parameters
     ----------
     source, target : Place
     check_lock : callable
-        Raises where the target's lock is lost.
-    held : mapping of str to int, optional
-        Table versions that the caller has copied since it has the lock: these tables are not looked at again.
+        Raises if the target's lock is lost.
+    known_versions : mapping of str to int, optional
+        Table versions that the caller has copied since it took the lock: these are not copied or checked again.
 
     Raises
     ------
     RidStateError
-        The target is not connected: it is a primary, in a sync, or has another generation than the source had.
+        The target is not connected: it is a primary, in a sync, or its generation is not one of the source's last two.
     SyncError
         A table cannot be copied.
 
     """
     source_rid, target_rid = RidTable(source), RidTable(target)
     cut = newest_versions(source)
-    given = source_rid.last().at(cut.epoch).node
+    source_node = source_rid.last().at(cut.epoch).node
     node, epoch = target_rid.last().node, last_epoch(target)
-    if not _is_connected(given.rid, node, epoch, cut.epoch):
+    if not _is_connected(source_node.rid, node, epoch, cut.epoch):
         raise RidStateError(
             "the peer is not connected", warehouse=target.root, rid=node.rid, advice="compare the two"
         )
-    begins = node.rid.head != given.rid.head
-    if begins:
+    is_new_generation = node.rid.head != source_node.rid.head
+    if is_new_generation:
         target_rid.update(
             SYNC_START,
             epoch,
-            lambda n: operations.start_sync(operations.lock(n, is_readable=False), given),
+            lambda n: operations.start_sync(operations.lock(n, is_readable=False), source_node),
             peer=source.root,
             moves_epoch=True,
         )
         files.reached("start")
-    copied, rows = _copy(source, target, cut, SyncOptions(check_all=False, held=held or {}), check_lock)
-    if begins:
+    copied, rows = _copy(
+        source, target, cut, SyncOptions(check_all=False, known_versions=known_versions or {}), check_lock
+    )
+    if is_new_generation:
         check_lock()
-        node = target_rid.update(SYNC_END, cut.epoch, _extended, peer=source.root).node
+        node = target_rid.update(SYNC_END, cut.epoch, _end_extension, peer=source.root).node
     files.reached("end")
-    return Synced(cut, node, copied, rows)
+    return SyncResult(cut, node, copied, rows)
 
 
 def copy_ahead(source: Place, target: Place, check_lock: Callable[[], None]) -> None:
-    """Copy data files that a target lacks until little is left, without its logs and its RID.
+    """Copy missing data files to a target until little is left; its logs and its RID do not change.
 
-    A reader of the target does not see them; a sync finds them there. The source may be written meanwhile.
+    Readers of the target do not see these files; the next sync uses them. The source may be written meanwhile.
 
     Parameters
     ----------
     source, target : Place
     check_lock : callable
-        Raises where the target's writer lock is lost.
+        Raises if the target's lock is lost.
 
     """
     files.clear_unfinished(target)
@@ -283,24 +285,18 @@ def copy_ahead(source: Place, target: Place, check_lock: Callable[[], None]) -> 
 
 
 def _is_connected(source: Rid, target: Node, epoch: int, newest: int) -> bool:
-    """Whether a target can be brought from its epoch to the newest one without a comparison of its content."""
+    """Whether a target's content is the source's at `epoch`, so that only later epochs need to be copied."""
     rid = target.rid
-    is_of_us = rid.base == source.base and rid.head in (source.head, source.old1)
-    return is_of_us and rid.incoming == EMPTY and not rid.primary and target.next is None and epoch <= newest
+    is_known = rid.base == source.base and rid.head in (source.head, source.old1)
+    return is_known and rid.incoming == EMPTY and not rid.primary and target.next is None and epoch <= newest
 
 
-def _extended(node: Node) -> Node:
+def _end_extension(node: Node) -> Node:
     return operations.connect_all(operations.lock(operations.complete_sync(node)))
 
 
-def allow(found: Comparison, ours: ComparedRid, theirs: ComparedRid, discard: Rid | None) -> None:
-    """Raise unless the RIDs allow a sync.
-
-    Raises
-    ------
-    RidStateError
-
-    """
+def require_syncable(found: Comparison, ours: ComparedRid, theirs: ComparedRid, discard: Rid | None) -> None:
+    """Raise RidStateError unless the RIDs of source (ours) and target (theirs) allow a sync."""
     rid = theirs.node.rid
     where = {"warehouse": theirs.name, "rid": rid}
     if ours.node.rid == Rid():
@@ -308,9 +304,9 @@ def allow(found: Comparison, ours: ComparedRid, theirs: ComparedRid, discard: Ri
         raise RidStateError("the source has no RID", warehouse=ours.name, advice=advice)
     if found.verdict is Verdict.UNRELATED:
         raise RidStateError(
-            "the target is no copy of the source",
+            "the target is not a copy of the source",
             **where,
-            advice="sync into an empty place; remove the target first",
+            advice="sync into an empty place, or remove the target first",
         )
     if found.target == "a":
         raise RidStateError("the target is newer than the source", **where, advice="sync the other way")
@@ -322,7 +318,7 @@ def allow(found: Comparison, ours: ComparedRid, theirs: ComparedRid, discard: Ri
         raise RidStateError(
             "split brain: the target has data of its own, which a sync would lose; nothing was changed",
             **where,
-            advice="give its RID as --discard-target to give them up",
+            advice="give its RID as --discard-target to discard them",
         )
     if (discard.generations, discard.base) != (rid.generations, rid.base):
         raise RidStateError(
@@ -332,9 +328,9 @@ def allow(found: Comparison, ours: ComparedRid, theirs: ComparedRid, discard: Ri
         )
 
 
-def _separate(ours: RidTable, target: Place) -> tuple[TableVersions, Node]:
-    """Set the mark on the source, and return the cut with which its generation ends."""
-    mark = fresh()
+def _mark_source(ours: RidTable, target: Place) -> tuple[TableVersions, Node]:
+    """Set the mark on the source; return the table versions with which its generation ends, and its node."""
+    mark = new_ulid()
     while True:
         cut = newest_versions(ours.place)
         change = ours.update("copy", cut.epoch, lambda n: operations.separate(n, mark), peer=target.root)
@@ -342,15 +338,16 @@ def _separate(ours: RidTable, target: Place) -> tuple[TableVersions, Node]:
             return cut, change.node
 
 
-def _start(ours: RidTable, theirs: RidTable, given: Node, found: Comparison, known: int | None) -> None:
-    """Record in the target's RID that a sync begins; after a split brain, remove the target's own generations.
+def _record_start(
+    ours: RidTable, theirs: RidTable, source_node: Node, found: Comparison, known: int | None
+) -> None:
+    """Record in the target's RID that a sync begins; after a split brain, also drop the target's own generations.
 
     Parameters
     ----------
     ours, theirs : RidTable
         The source's, and the target's.
-    given : Node
-        The source's node.
+    source_node : Node
     found : Comparison
     known : int or None
         After a split brain, the last epoch that both have.
@@ -361,41 +358,42 @@ def _start(ours: RidTable, theirs: RidTable, given: Node, found: Comparison, kno
     if discards:
         epoch = BEFORE_THE_FIRST if known is None else known
     else:
-        # Epochs that an earlier attempt has brought are not yet those of its head.
+        # Epochs that an unfinished sync has copied do not belong to the target's head yet.
         epoch = last.epoch if last.node.rid.incoming != EMPTY else last_epoch(theirs.place)
 
     def change(node: Node) -> Node:
         if discards:
             node = operations.drop_generations_after(node, found.common or EMPTY)
-        return operations.start_sync(operations.lock(node, is_readable=False), given)
+        return operations.start_sync(operations.lock(node, is_readable=False), source_node)
 
     theirs.update(SYNC_START, epoch, change, peer=ours.place.root, moves_epoch=True)
 
 
-def _ended(node: Node, mark: ULID) -> Node:
+def _end_sync(node: Node, mark: ULID) -> Node:
     return operations.unlock(operations.separate(operations.complete_sync(node), mark))
 
 
 def _copy(
     source: Place, target: Place, cut: TableVersions, how: SyncOptions, check_lock: Callable[[], None]
 ) -> tuple[int, int]:
-    """Copy all tables of a cut, check them, and return the bytes copied and the rows that are there."""
+    """Copy tables at the versions of a cut, check them, and return the bytes copied and the rows checked."""
     files.clear_unfinished(target)
-    trusts = how.held is not None
-    changed = {t: v for t, v in cut.versions.items() if not trusts or (how.held or {}).get(t) != v}
+    trusts = how.known_versions is not None
+    changed = {t: v for t, v in cut.versions.items() if not trusts or (how.known_versions or {}).get(t) != v}
     order = sorted(changed, key=lambda name: (name == EPOCHS, name))
     plans = [
         plan_table(source, target, t, cut.versions[t], check_all=how.check_all, trusts_target=trusts)
         for t in order
     ]
     how.planned(sum(plan.bytes for plan in plans))
-    discarded = sorted((named_tables(target) | files.noted(target)) - cut.versions.keys())
+    discarded = sorted((named_tables(target) | files.discarded_tables(target)) - cut.versions.keys())
     if discarded:
-        # Once `_epochs` is cut back, nothing else tells a discarded branch's tables from those of others.
-        files.note(target, discarded)
+        # Once `_epochs` is truncated, only this note names the tables that a discarded branch has created.
+        files.note_discarded(target, discarded)
     _transfer(source, target, plans, discarded, how, check_lock)
     files.clear_unfinished(target)
-    rows = sum(check(source, target, plan, only_copied=trusts) for plan in plans if plan.bytes or not trusts)
+    checked = [plan for plan in plans if plan.bytes or not trusts]
+    rows = sum(check_copy(source, target, plan, only_copied=trusts) for plan in checked)
     if last_epoch(target) != cut.epoch:
         raise SyncError(
             f"the copy is at epoch {last_epoch(target)} instead of {cut.epoch}", advice="sync again"
@@ -413,9 +411,10 @@ def _transfer(
     how: SyncOptions,
     check_lock: Callable[[], None],
 ) -> None:
-    """Bring all tables; `_epochs`, the last of them, is the first from which a discarded branch is taken.
+    """Remove discarded branches and tables from the target, then copy all tables.
 
-    Files are changed without a fence: so the lock is looked at before each.
+    `_epochs`, the last of the plans, is truncated first and copied last. The fence does not protect these changes of
+    files, so the lock is checked before each of them.
     """
 
     def copied(size: int) -> None:
@@ -424,18 +423,17 @@ def _transfer(
 
     for plan in reversed(plans):
         check_lock()
-        truncate(target, plan)
+        truncate_log(target, plan)
     for name in discarded:
         check_lock()
         files.remove_folder(target, name)
         files.reached(f"drop {name}")
     with ThreadPoolExecutor(how.threads) as pool:
 
-        def work(one: Callable[[str], None], names: list[str]) -> None:
-            for _ in pool.map(one, names):
+        def map_paths(copy_one: Callable[[str], None], paths: list[str]) -> None:
+            for _ in pool.map(copy_one, paths):
                 pass
 
-        side_by_side: Work = work
         for plan in plans:
             check_lock()
-            bring(source, target, plan, copied, side_by_side)
+            copy_files(source, target, plan, copied, map_paths)

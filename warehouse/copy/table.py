@@ -1,7 +1,7 @@
-"""One table of a copy: what the target lacks of it, bringing that, and checking what is there then.
+"""Copies one table: plans what the target lacks, copies it, and checks the result.
 
-Data files first, then the log from the oldest commit on: so a version is there only with all of its files. What a
-discarded branch wrote is taken off the log from the newest commit on, before anything comes.
+Data files are copied first, then the log from the oldest commit on, so a version can be read only with all its files.
+Before that, commits of a discarded branch are removed from the target's log, the newest first.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from deltalake.exceptions import DeltaError
 from schemas.errors import SyncError
 from warehouse.copy import files
 from warehouse.copy.names import LAST_CHECKPOINT, LOG, SIDECARS
-from warehouse.copy.plan import LogPlan, plan_log, readable
+from warehouse.copy.plan import LogPlan, is_readable, plan_log
 from warehouse.place import Place
 
 
 @dataclass(frozen=True)
 class TableCopy:
-    """What is to be done for one table.
+    """The plan of one table's copy.
 
     Parameters
     ----------
     table : str
     version : int
-        The one that the target will have.
+        The version that the target will have.
     log : LogPlan
     data : mapping of str to int
-        Files that the target lacks, below the table's folder, with their sizes in bytes.
+        Data files that the target lacks: path in the table's folder to size in bytes.
     sidecars : mapping of str to int
-        The same, of the checkpoints.
+        Sidecar files of checkpoints that the target lacks: name to size in bytes.
     log_sizes : mapping of str to int
-        Sizes of the source's log files, in bytes.
+        The source's log files: name to size in bytes.
 
     """
 
@@ -52,7 +52,7 @@ class TableCopy:
 
     @property
     def bytes(self) -> int:
-        """How much is to be copied, in bytes."""
+        """The size of the files that are to be copied."""
         logs = sum(self.log_sizes[file.name] for file in self.log.copy)
         return sum(self.data.values()) + sum(self.sidecars.values()) + logs
 
@@ -60,33 +60,33 @@ class TableCopy:
 def plan_table(
     source: Place, target: Place, table: str, version: int, *, check_all: bool, trusts_target: bool = False
 ) -> TableCopy:
-    """Find what the target lacks of a table.
+    """Plan the copy of a table: compare the files of source and target.
 
     Parameters
     ----------
     source, target : Place
     table : str
     version : int
-        Of the source: what the target is to have.
+        The source's version that the target is to have.
     check_all : bool
-        Whether to compare the content of files that both have, not only their sizes.
+        Whether to compare the contents of files that both have, not only their sizes.
     trusts_target : bool
-        Whether the target has every file that its log names, and its checkpoints are right.
+        Whether to assume that the target has every file that its log names, and correct checkpoints.
 
     Raises
     ------
     SyncError
-        If the source does not open at that version any more.
+        If the source cannot be read at that version any more.
 
     """
     ours, theirs = files.sizes(source, table, LOG), files.sizes(target, table, LOG)
-    if not readable(ours, version):
+    if not is_readable(ours, version):
         raise SyncError(
             f"the source's log no longer opens at version {version}",
             table=table,
             advice="let the source write a batch, and sync again",
         )
-    same = partial(files.same, source, target, table)
+    same = partial(files.have_same_content, source, target, table)
 
     def same_log(name: str) -> bool:
         return (trusts_target and not name.endswith(".json")) or same(LOG, name)
@@ -94,47 +94,47 @@ def plan_table(
     log = plan_log(ours, theirs, version, same_log, check_all=check_all)
     if trusts_target and not log.copy and not log.truncate:
         return TableCopy(table, version, log, {}, {}, ours)
-    data = {path: size for path, (size, _) in active(source, table, version).items()}
+    data = {path: size for path, (size, _) in _data_files(source, table, version).items()}
     if trusts_target and not log.truncate:
-        data = _since(source, target, table, data)
+        data = _not_in_target(source, target, table, data)
     return TableCopy(
         table,
         version,
         log,
-        _lacking(target, table, data, same, check_all=check_all),
-        _sidecars(source, target, table),
+        _missing_or_different(target, table, data, same, check_all=check_all),
+        _missing_sidecars(source, target, table),
         ours,
     )
 
 
 def missing_files(source: Place, target: Place, table: str, version: int) -> dict[str, int]:
-    """Return the data files of a table that the target lacks or has in another size, with their sizes in bytes."""
-    data = {path: size for path, (size, _) in active(source, table, version).items()}
-    return _lacking(target, table, data, lambda _name: True, check_all=False)
+    """Return the source's data files that the target lacks or has in another size: path to size in bytes."""
+    data = {path: size for path, (size, _) in _data_files(source, table, version).items()}
+    return _missing_or_different(target, table, data, lambda _name: True, check_all=False)
 
 
-def _since(source: Place, target: Place, table: str, data: Mapping[str, int]) -> dict[str, int]:
-    """Return the data files that the source has and the target's version lacks; all where it has no table."""
+def _not_in_target(source: Place, target: Place, table: str, data: Mapping[str, int]) -> dict[str, int]:
+    """Return those data files that are not in the target's version of the table."""
     opened = target.open(table)
-    held = {} if opened is None else active(source, table, opened.version())
+    held = {} if opened is None else _data_files(source, table, opened.version())
     return {path: size for path, size in data.items() if path not in held}
 
 
-def active(place: Place, table: str, version: int) -> dict[str, tuple[int, int | None]]:
-    """Return the data files of a table at a version: path to size in bytes, and rows where the log has them.
+def _data_files(place: Place, table: str, version: int) -> dict[str, tuple[int, int | None]]:
+    """Return a table's data files at a version: path to (size in bytes, number of rows or None if not logged).
 
     Raises
     ------
     SyncError
-        If the table does not open at that version, or has what this copy does not know.
+        If the table cannot be opened at that version, or has deletion vectors.
 
     """
     try:
         opened = place.open(table, version)
     except DeltaError as error:
-        raise SyncError(f"version {version} does not open: {error}", table=place.uri(table)) from error
+        raise SyncError(f"version {version} cannot be opened: {error}", table=place.uri(table)) from error
     if opened is None:
-        raise SyncError(f"there is no table of version {version}", table=place.uri(table))
+        raise SyncError(f"there is no table with a version {version}", table=place.uri(table))
     if "deletionVectors" in (opened.protocol().reader_features or ()):
         raise SyncError(
             "the table has deletion vectors, which are not copied",
@@ -146,7 +146,7 @@ def active(place: Place, table: str, version: int) -> dict[str, tuple[int, int |
     return {unquote(a["path"]): (int(a["size_bytes"]), a["num_records"]) for a in actions}
 
 
-def _lacking(
+def _missing_or_different(
     target: Place, table: str, wanted: Mapping[str, int], same: Callable[[str], bool], *, check_all: bool
 ) -> dict[str, int]:
     paths = list(wanted)
@@ -159,48 +159,52 @@ def _lacking(
     return lacking
 
 
-def _sidecars(source: Place, target: Place, table: str) -> dict[str, int]:
+def _missing_sidecars(source: Place, target: Place, table: str) -> dict[str, int]:
     ours, theirs = (files.sizes(place, table, LOG, SIDECARS) for place in (source, target))
     return {name: size for name, size in ours.items() if theirs.get(name) != size}
 
 
-def truncate(target: Place, plan: TableCopy) -> None:
-    """Remove from the target's log the files that the source does not have."""
+def truncate_log(target: Place, plan: TableCopy) -> None:
+    """Remove from the target's log the files of a discarded branch, the newest first."""
     if plan.log.truncate:
         files.remove(target, plan.table, LOG, LAST_CHECKPOINT)
     for file in plan.log.truncate:
         files.remove(target, plan.table, LOG, file.name)
 
 
-def bring(source: Place, target: Place, plan: TableCopy, done: Callable[[int], None], work: Work) -> None:
-    """Copy what the target lacks.
+def copy_files(
+    source: Place, target: Place, plan: TableCopy, copied: Callable[[int], None], map_paths: MapPaths
+) -> None:
+    """Copy the files that the target lacks, and remove log files that the source no longer has.
 
     Parameters
     ----------
-    done : callable
-        Called with the bytes of each file.
-    work : callable
-        Runs a function for each of several data files, in any order.
+    source, target : Place
+    plan : TableCopy
+    copied : callable
+        Called with the size of each copied file, in bytes.
+    map_paths : callable
+        Calls a function with each path of a list, in any order.
 
     """
-    work(lambda path: done(files.copy(source, target, plan.table, *path.split("/"))), list(plan.data))
+    map_paths(lambda path: copied(files.copy(source, target, plan.table, *path.split("/"))), list(plan.data))
     for name in plan.sidecars:
-        done(files.copy(source, target, plan.table, LOG, SIDECARS, name))
+        copied(files.copy(source, target, plan.table, LOG, SIDECARS, name))
     for file in plan.log.copy:
-        done(files.copy(source, target, plan.table, LOG, file.name))
+        copied(files.copy(source, target, plan.table, LOG, file.name))
     for file in plan.log.remove:
         files.remove(target, plan.table, LOG, file.name)
-    _hint(source, target, plan)
+    _copy_last_checkpoint(source, target, plan)
 
 
-def _hint(source: Place, target: Place, plan: TableCopy) -> None:
-    """Copy the file that names the newest checkpoint, if the copy has that checkpoint."""
-    hint = LAST_CHECKPOINT in plan.log_sizes
-    if hint:
+def _copy_last_checkpoint(source: Place, target: Place, plan: TableCopy) -> None:
+    """Copy `_last_checkpoint` if the copy has the checkpoint that it names; else remove it from the target."""
+    is_valid = LAST_CHECKPOINT in plan.log_sizes
+    if is_valid:
         with source.fs.open_input_stream(source.at(plan.table, LOG, LAST_CHECKPOINT)) as stream:
-            hint = int(json.loads(stream.read())["version"]) <= plan.version
-    if hint:
-        if LAST_CHECKPOINT not in files.sizes(target, plan.table, LOG) or not files.same(
+            is_valid = int(json.loads(stream.read())["version"]) <= plan.version
+    if is_valid:
+        if LAST_CHECKPOINT not in files.sizes(target, plan.table, LOG) or not files.have_same_content(
             source, target, plan.table, LOG, LAST_CHECKPOINT
         ):
             files.copy(source, target, plan.table, LOG, LAST_CHECKPOINT)
@@ -208,16 +212,15 @@ def _hint(source: Place, target: Place, plan: TableCopy) -> None:
         files.remove(target, plan.table, LOG, LAST_CHECKPOINT)
 
 
-def check(source: Place, target: Place, plan: TableCopy, *, only_copied: bool = False) -> int:
-    """Check that a table is the same in both places at the version of a plan, and return the rows counted.
+def check_copy(source: Place, target: Place, plan: TableCopy, *, only_copied: bool = False) -> int:
+    """Check that a table is the same in both places at the plan's version, and return the number of rows checked.
 
     Parameters
     ----------
     source, target : Place
     plan : TableCopy
-        What was done.
     only_copied : bool
-        Whether to look only at data files that were copied; at all files of the version otherwise.
+        Whether to check only the data files that were copied, and not all files of the version.
 
     Raises
     ------
@@ -228,33 +231,34 @@ def check(source: Place, target: Place, plan: TableCopy, *, only_copied: bool = 
     table, version = plan.table, plan.version
     opened = target.open(table)
     if opened is None or opened.version() != version:
-        raise _differs(table, f"version {None if opened is None else opened.version()} instead of {version}")
-    ours, theirs = active(source, table, version), active(target, table, version)
+        found = None if opened is None else opened.version()
+        raise _copy_differs(table, f"version {found} instead of {version}")
+    ours, theirs = _data_files(source, table, version), _data_files(target, table, version)
     if ours != theirs:
-        raise _differs(
-            table, f"{len(ours.keys() ^ theirs.keys())} files of one side only, or other sizes or rows"
-        )
-    found = {path: facts for path, facts in theirs.items() if not only_copied or path in plan.data}
-    infos = target.fs.get_file_info([target.at(table, path) for path in found])
-    for info, (path, (size, _)) in zip(infos, found.items(), strict=True):
+        one_side = len(ours.keys() ^ theirs.keys())
+        raise _copy_differs(table, f"{one_side} files are on one side only, or sizes or row counts differ")
+    checked = {path: facts for path, facts in theirs.items() if not only_copied or path in plan.data}
+    infos = target.fs.get_file_info([target.at(table, path) for path in checked])
+    for info, (path, (size, _)) in zip(infos, checked.items(), strict=True):
         if info.type != pafs.FileType.File or info.size != size:
-            raise _differs(table, f"{path} is not there in its size")
-    return _rows(target, table, found)
+            raise _copy_differs(table, f"{path} is missing, or its size is not {size} bytes")
+    return _count_rows(target, table, checked)
 
 
-def _rows(place: Place, table: str, found: Mapping[str, tuple[int, int | None]]) -> int:
+def _count_rows(place: Place, table: str, checked: Mapping[str, tuple[int, int | None]]) -> int:
+    """Return the number of rows in data files, by their footers; raise SyncError if the log has another number."""
     total = 0
-    for path, (_, rows) in found.items():
+    for path, (_, logged) in checked.items():
         counted: int = pq.read_metadata(place.at(table, path), filesystem=place.fs).num_rows
-        if rows is not None and rows != counted:
-            raise _differs(table, f"{path} has {counted} rows instead of {rows}")
+        if logged is not None and logged != counted:
+            raise _copy_differs(table, f"{path} has {counted} rows instead of {logged}")
         total += counted
     return total
 
 
-def _differs(table: str, reason: str) -> SyncError:
-    return SyncError(f"the copy is not the source's: {reason}", table=table, advice="sync again")
+def _copy_differs(table: str, reason: str) -> SyncError:
+    return SyncError(f"the copy differs from the source: {reason}", table=table, advice="sync again")
 
 
-Work = Callable[[Callable[[str], None], list[str]], None]
-"""Runs a function for each of several names."""
+MapPaths = Callable[[Callable[[str], None], list[str]], None]
+"""Calls a function with each path of a list."""

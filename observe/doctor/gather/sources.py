@@ -6,12 +6,12 @@ import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from config.deployment import Config
-from config.deployment import SourceConfig as Configured
+from config.deployment import Config, SourceConfig
 from observe.doctor.sources import LogHole, SourceFacts, StartPosition
 from pipeline.preview import begin_offsets
 from pipeline.source_options import stream_options
@@ -35,12 +35,12 @@ FAILURES = (AggregatorError, OSError, pa.ArrowException, ValueError)
 """Exceptions of reading a source, which become facts."""
 
 
-def gather_source(source: Configured, block: int, spools: frozenset[str] = frozenset()) -> SourceFacts:
+def gather_source(source: SourceConfig, block: int, spools: frozenset[str] = frozenset()) -> SourceFacts:
     """Return the facts of a source's files.
 
     Parameters
     ----------
-    source : Source
+    source : SourceConfig
     block : int
         The configuration's `max_block_bytes`.
     spools : frozenset of str
@@ -63,7 +63,7 @@ def gather_source(source: Configured, block: int, spools: frozenset[str] = froze
     files = (*listing.snapshots, *listing.logs)
     replicaset, identity_error = _identity(directory, listing)
     is_spool = files[-1].replicaset_uuid is not None
-    reached, newest, tail_error = _end_of_logs(directory, listing)
+    end = _end_of_logs(directory, listing)
     return SourceFacts(
         source.name,
         source.path,
@@ -77,11 +77,11 @@ def gather_source(source: Configured, block: int, spools: frozenset[str] = froze
         replicaset=replicaset,
         identity_error=identity_error,
         server=_server_version(directory, files[-1]),
-        reached=reached,
-        newest=newest,
+        reached=end.vclock,
+        newest=end.newest,
         now=time.time(),
         holes=tuple(_find_holes(directory, listing)),
-        tail_error=tail_error,
+        tail_error=end.error,
         spool_error=_spool_error(source.path, block) if is_spool else None,
     )
 
@@ -134,23 +134,28 @@ def _strangers(directory: Directory, listing: Listing, replicaset: str | None) -
 def _server_version(directory: Directory, file: LogFile) -> str | None:
     """Return the version of the server that wrote a file, from the file's header."""
     try:
-        return reader.read_meta(*directory.opened(file.name)).other.get("Version")
+        return reader.read_meta(*directory.locate(file.name)).other.get("Version")
     except FAILURES:
         return None
 
 
-def _end_of_logs(directory: Directory, listing: Listing) -> tuple[dict[int, int], float | None, str | None]:
-    """Return the vclock after the newest row, the row's time, and the error if the newest log is damaged.
+class _LogEnd(NamedTuple):
+    """The vclock after the newest row, the row's time (seconds since 1970), and the error of a damaged newest log."""
 
-    After a start, a server's newest log has no rows yet; then the log before it is read.
-    """
+    vclock: dict[int, int]
+    newest: float | None
+    error: str | None = None
+
+
+def _end_of_logs(directory: Directory, listing: Listing) -> _LogEnd:
+    """Read the newest log that has rows; right after a server's start, that is the log before the newest one."""
     reached = shared((listing.logs[-1:] or listing.snapshots[-1:])[0].vclock)
     highest, newest = np.zeros(VCLOCK_MAX, np.int64), -1
     try:
         for file in reversed(listing.logs):
             end = directory.ends.of(file, closed=file is not listing.logs[-1]).position
             for rows in reader.read_headers(
-                *directory.opened(file.name), file.header, end, exact=True, limits=directory.limits
+                *directory.locate(file.name), file.header, end, exact=True, limits=directory.limits
             ):
                 ids = np.where(rows.group_id == GROUP_LOCAL, 0, np.maximum(rows.replica_id, 0))
                 np.maximum.at(highest, ids, rows.lsn)
@@ -158,9 +163,9 @@ def _end_of_logs(directory: Directory, listing: Listing) -> tuple[dict[int, int]
             if newest >= 0:
                 break
     except FAILURES as error:
-        return reached, None, str(error)
+        return _LogEnd(reached, None, str(error))
     lsns = {replica_id: int(lsn) for replica_id, lsn in enumerate(highest) if replica_id and lsn > 0}
-    return shared(joined(reached, lsns)), None if newest < 0 else newest / 1e6, None
+    return _LogEnd(shared(joined(reached, lsns)), None if newest < 0 else newest / 1e6)
 
 
 def _find_holes(directory: Directory, listing: Listing) -> Iterator[LogHole]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import uuid as uuids
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
@@ -44,33 +45,41 @@ def gather_store(config: Config) -> StoreFacts:
         return StoreFacts(config.warehouse, scheme_error=str(error))
     folder = local_folder(place.root)
     checkpoint = local_folder(config.checkpoint)
-    checkpoint_error = None if checkpoint is None else _probe_folder(checkpoint)[0]
+    checkpoint_error = None if checkpoint is None else _probe_folder(checkpoint).write
     if folder is None:
         return _remote_store(place.root, checkpoint_error)
-    written, renamed, condition = _probe_folder(folder)
+    errors = _probe_folder(folder)
     holder = _lock_holder(folder / LOCK_NAME)
-    return StoreFacts(place.root, None, written, renamed, condition, checkpoint_error, holder)
+    return StoreFacts(place.root, None, *errors, checkpoint_error, holder)
 
 
-def _probe_folder(folder: Path) -> tuple[str | None, str | None, str | None]:
-    """Return the errors of three tests in a folder (write, rename, create exclusively); None for those that pass."""
+class _ProbeErrors(NamedTuple):
+    """The errors of three tests in a folder (to write, rename and create a file twice); None if a test passed."""
+
+    write: str | None = None
+    rename: str | None = None
+    create_twice: str | None = None
+
+
+def _probe_folder(folder: Path) -> _ProbeErrors:
+    """Test whether a folder is fit for tables, with files that are removed at once."""
     base = nearest_folder(folder)
     probe, other = (base / f".aggregator-doctor-{uuids.uuid4()}{suffix}" for suffix in ("", ".renamed"))
     if not base.is_dir():
-        return f"{base} is not a folder", None, None
+        return _ProbeErrors(write=f"{base} is not a folder")
     try:
         probe.write_bytes(b"1")
     except OSError as error:
-        return f"{base} cannot be written: {error.strerror}", None, None
+        return _ProbeErrors(write=f"{base} cannot be written: {error.strerror}")
     try:
         probe.rename(other)
         try:
             with other.open("xb"):
-                return None, None, f"{base} lets two writers create the same file"
+                return _ProbeErrors(create_twice=f"{base} lets two writers create the same file")
         except FileExistsError:
-            return None, None, None
+            return _ProbeErrors()
     except OSError as error:
-        return None, f"files at {base} cannot be renamed: {error.strerror}", None
+        return _ProbeErrors(rename=f"files at {base} cannot be renamed: {error.strerror}")
     finally:
         probe.unlink(missing_ok=True)
         other.unlink(missing_ok=True)
@@ -130,8 +139,7 @@ def gather_tables(config: Config) -> TableFacts:
         ahead=tuple(_tables_ahead(warehouse, versions, unreadable)),
         rid=str(rid.node.rid) if rid.number else None,
         is_primary=not rid.number or rid.node.rid.primary,
-        crashed=bool(rid.number) and rid.node.rid.crashed_primary,
-        allocation=cluster.recorded(warehouse) if cluster.TABLE in readable else None,
+        allocation=cluster.recorded_allocation(warehouse) if cluster.TABLE in readable else None,
         checkpoint_error=checkpoint_error,
         has_checkpoint=has_checkpoint,
         gaps=tuple(map(str, gaps)),

@@ -42,13 +42,13 @@ SKIPPING, REPEATED, NEEDED_BYTES, ROW_LSN, HEARTBEATS, REGISTERS = range(7, 13)
 POSITION: position in the input buffer. WRITTEN: bytes written to `out`. COMMITTED: bytes of the complete transactions
 in `out`. COUNT: number of these transactions. REPLICA, NEXT_LSN, FIRST_LSN, SKIPPING: of the incomplete transaction,
 its replica id (0: there is none), the lsn of its next and of its first row, and whether it is dropped. REPEATED: number
-of rows dropped since the vclock has them. NEEDED_BYTES: size of the next packet or of `out`. ROW_LSN: lsn of the last
+of rows dropped because the vclock has them. NEEDED_BYTES: size of the next packet or of `out`. ROW_LSN: lsn of the last
 checked row. HEARTBEATS: number received. REGISTERS: whether the incomplete transaction changes `_cluster`.
 """
 STATE_SIZE = 13
 
 HEAD_ROOM = 64
-"""By how many bytes a row in the log may be longer than its packet."""
+"""Maximum number of bytes by which a row in the log is longer than its packet."""
 
 K_TYPE, _SYNC, K_REPLICA, K_LSN = 0, int(HeaderKey.SYNC), int(HeaderKey.REPLICA_ID), int(HeaderKey.LSN)
 K_TIME, _SCHEMA_VERSION, K_TSN = int(HeaderKey.TIMESTAMP), int(HeaderKey.SCHEMA_VERSION), int(HeaderKey.TSN)

@@ -39,27 +39,28 @@ PROBE_BYTES = 1 << 16
 LARGE_BLOCK = 1 << 12
 """A file whose blocks have at least this many bytes is split by walking its headers."""
 
-Opened = tuple[pafs.FileSystem, str]
+FileLocation = tuple[pafs.FileSystem, str]
+"""A file system, and a path in it."""
 
 
 @dataclass
 class FileEnds:
-    """The ends of one source's files.
+    """Finds and caches where the whole blocks of one source's files end.
 
     Parameters
     ----------
-    opened : callable
-        Base name → file system, and path in it.
+    locate : callable
+        Returns the location of a file, by its base name.
     mode : Mode
         What to do about damage.
     block : int
         The longest block, in bytes.
     is_final : bool
-        Whether files are read once, as they are now: then an incomplete snapshot is damage, not a copy in progress.
+        Whether files are read once and not followed: then an incomplete snapshot is damage, not a copy in progress.
 
     """
 
-    opened: Callable[[str], Opened]
+    locate: Callable[[str], FileLocation]
     mode: Mode = Mode.FAILFAST
     block: int = BLOCK_LIMIT
     is_final: bool = False
@@ -84,14 +85,14 @@ class FileEnds:
         file : LogFile
             As listed.
         closed : bool
-            Whether it cannot grow: a snapshot, or a log with a successor.
+            Whether the file cannot grow: a snapshot, or a log with a successor.
         begin : int
-            The end of a whole block, where the walk begins unless a later end is cached.
+            Where the walk begins, unless a later end is cached: the end of a whole block.
 
         Raises
         ------
         XlogError
-            If it is damaged and `mode` is FAILFAST.
+            If the file is damaged and `mode` is FAILFAST.
 
         """
         remembered = self._ends.get(file.name)
@@ -103,24 +104,24 @@ class FileEnds:
             end = FileEnd(file.size - len(EOF_MARKER), has_marker=True)
         else:
             known = remembered[1].position if remembered is not None else 0
-            end = self._walked_on(file.name, known, max(begin, file.header))
+            end = self._walk_on(file.name, known, max(begin, file.header))
             if self.is_final and file.is_snapshot and not file.name.endswith(".inprogress"):
                 end = FileEnd(file.size, has_marker=False)
         self._ends[file.name] = (file.size, end)
         return end
 
-    def _walked_on(self, name: str, known: int, begin: int) -> FileEnd:
+    def _walk_on(self, name: str, known: int, begin: int) -> FileEnd:
         """Return the end of the blocks; a log that became shorter and longer again has other blocks before `known`."""
         try:
-            return self._walked(name, max(known, begin))
+            return self._walk_to_end(name, max(known, begin))
         except XlogError:
             if known <= begin:
                 raise
-            return self._walked(name, begin)
+            return self._walk_to_end(name, begin)
 
-    def _walked(self, name: str, begin: int) -> FileEnd:
+    def _walk_to_end(self, name: str, begin: int) -> FileEnd:
         """Return the end of the blocks from `begin` on; a lenient mode continues after damage."""
-        filesystem, path = self.opened(name)
+        filesystem, path = self.locate(name)
         while True:
             try:
                 return FileEnd(*reader.end_of_whole_blocks(filesystem, path, begin, self.block))
@@ -138,13 +139,13 @@ class FileEnds:
     def check_block(self, file: LogFile, position: int) -> None:
         """Raise an error if no block starts at a position: a spool's log became shorter, and was written again."""
         if self.mode is Mode.FAILFAST:
-            reader.block_starts(*self.opened(file.name), position, position + 1, 1, self.block)
+            reader.block_starts(*self.locate(file.name), position, position + 1, 1, self.block)
 
     def is_complete(self, file: LogFile) -> bool:
         """Return whether a file ends with the EOF marker."""
         remembered = self._complete.get(file.name)
         if remembered is None or remembered[0] != file.size:
-            is_marked = reader.ends_with_marker(*self.opened(file.name), file.header, file.size, self.block)
+            is_marked = reader.ends_with_marker(*self.locate(file.name), file.header, file.size, self.block)
             remembered = self._complete[file.name] = (file.size, is_marked)
         return remembered[1]
 
@@ -160,7 +161,7 @@ class FileEnds:
     def _last_lsns(self, file: LogFile, end: int) -> dict[int, int]:
         """Return the highest lsn per vclock component among the rows of a log."""
         highest = np.zeros(VCLOCK_MAX, np.int64)
-        filesystem, path = self.opened(file.name)
+        filesystem, path = self.locate(file.name)
         for rows in reader.read_headers(
             filesystem,
             path,
@@ -204,7 +205,7 @@ class FileEnds:
         The walk follows block headers, so bytes of a tuple that look like a block cannot mislead it.
         """
         try:
-            return reader.block_starts(*self.opened(name), begin, end, every, self.block)
+            return reader.block_starts(*self.locate(name), begin, end, every, self.block)
         except XlogError:
             if self.mode is Mode.FAILFAST:
                 raise
@@ -222,10 +223,6 @@ def child_path(path: str, name: str) -> str:
     """Return the path of a file in a directory; the query of a URI stays at the end."""
     stem, question, query = path.partition("?") if "://" in path else (path, "", "")
     return f"{stem.rstrip('/')}/{name}{question}{query}"
-
-
-def _name_order(info: pafs.FileInfo) -> str:
-    return str(info.base_name)
 
 
 def _log_file(info: pafs.FileInfo, path: str, meta: Meta) -> LogFile:
@@ -247,20 +244,19 @@ def _log_file(info: pafs.FileInfo, path: str, meta: Meta) -> LogFile:
 
 @dataclass
 class Directory:
-    """One source's files; caches their headers, which do not change once a file has rows.
+    """Lists one source's files; caches their headers, which do not change once a file has rows.
 
     Parameters
     ----------
     source : Source
-        What to list.
     mode : Mode
         What to do about damage.
-    bridges : bool
+    with_generations : bool
         Whether snapshots after a gap in a spool are listed as generations.
     block : int
         The longest block, in bytes.
     is_final : bool
-        Whether files are read once, as they are now (`FileEnds`).
+        Whether files are read once and not followed (`FileEnds`).
     is_file : bool
         Whether the source is one file, as of the last listing.
 
@@ -273,23 +269,23 @@ class Directory:
 
     source: Source
     mode: Mode = Mode.FAILFAST
-    bridges: bool = False
+    with_generations: bool = False
     block: int = BLOCK_LIMIT
     is_final: bool = False
     ends: FileEnds = field(init=False)
     _metas: dict[str, Meta] = field(default_factory=dict)
-    _root: Opened | None = None
+    _root: FileLocation | None = None
     is_file: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        self.ends = FileEnds(self.opened, self.mode, self.block, self.is_final)
+        self.ends = FileEnds(self.locate, self.mode, self.block, self.is_final)
 
     def listing(self) -> Listing:
         """Return the files.
 
         Empty files are left out, and so is the newest file of a kind if its header is incomplete. A damaged header is
-        an error. A lenient `mode` leaves such a file out of a directory, since its place in the order is unknown; a
-        source of one file is read for the blocks that it has.
+        an error. A lenient `mode` leaves such a file out of a directory, since its place in the order is unknown; of a
+        source of one file, the blocks are read.
 
         Raises
         ------
@@ -320,17 +316,17 @@ class Directory:
             return Listing(self.source.name, snapshots, logs, is_file=True)
         snapshots = self._files(info for info in infos if info.base_name.endswith(".snap"))
         logs = self._files(info for info in infos if info.base_name.endswith(".xlog"))
-        found = generations_of(snapshots, logs) if self.bridges else ()
+        found = generations_of(snapshots, logs) if self.with_generations else ()
         generations = tuple(file for file in found if self.ends.is_complete(file))
         return Listing(self.source.name, snapshots, logs, generations=generations)
 
-    def opened(self, name: str) -> Opened:
-        """Return the file system of a file, and its path in it; a source of one file has that path for every name."""
-        filesystem, path = self._opened_root()
+    def locate(self, name: str) -> FileLocation:
+        """Return the location of a file; a source of one file has one location for every name."""
+        filesystem, path = self._locate_root()
         return filesystem, path if self.is_file else f"{path.rstrip('/')}/{name}"
 
     def oldest_continued(self, listing: Listing) -> LogFile | None:
-        """Return the oldest complete snapshot that the logs continue."""
+        """Return the oldest complete snapshot from which the logs continue."""
         for file in listing.snapshots:
             covered = newest_not_beyond(listing.logs, file.vclock, local=True) is not None
             if covered and self.ends.is_complete(file):
@@ -341,17 +337,17 @@ class Directory:
         """Return the newest snapshot that has an EOF marker: one without it may still be being copied."""
         return next((file for file in reversed(snapshots) if self.ends.is_complete(file)), None)
 
-    def complete(self, snapshots: Sequence[LogFile]) -> tuple[LogFile, ...]:
+    def complete_snapshots(self, snapshots: Sequence[LogFile]) -> tuple[LogFile, ...]:
         """Return the snapshots that have an EOF marker."""
         return tuple(file for file in snapshots if self.ends.is_complete(file))
 
-    def _opened_root(self) -> Opened:
+    def _locate_root(self) -> FileLocation:
         if self._root is None:
             self._root = reader.open_fs(self.source.path)
         return self._root
 
     def _infos(self) -> list[pafs.FileInfo]:
-        filesystem, path = self._opened_root()
+        filesystem, path = self._locate_root()
         info = filesystem.get_file_info(path)
         if info.type == pafs.FileType.NotFound:
             raise FileNotFoundError(f"{self.source.path} does not exist")
@@ -360,7 +356,7 @@ class Directory:
             return [info]
         infos = filesystem.get_file_info(pafs.FileSelector(path))
         files = [i for i in infos if i.type == pafs.FileType.File and _NAME.match(i.base_name)]
-        return sorted(files, key=_name_order)
+        return sorted(files, key=lambda info: str(info.base_name))
 
     def _files(self, infos: Iterable[pafs.FileInfo]) -> tuple[LogFile, ...]:
         filled = [info for info in infos if info.size > 0]
@@ -388,7 +384,7 @@ class Directory:
 
     def _meta(self, name: str) -> Meta:
         if name not in self._metas:
-            meta = reader.read_meta(*self.opened(name))
+            meta = reader.read_meta(*self.locate(name))
             if not self.is_file and meta.filetype != _TYPES[name.rpartition(".")[2]]:
                 raise XlogMetaError(
                     f"the header says that this is a file of type {meta.filetype}", file=name, offset=0

@@ -25,7 +25,7 @@ _KEYS = ("cluster", "replicaset_uuid")
 def uuids_in(directory: Directory, file: LogFile) -> Iterator[str]:
     """Yield the replicaset uuids in a file's `_schema` rows; lazy, so the first one needs only the first blocks."""
     selection = Selection(spaces=frozenset({int(SystemSpace.SCHEMA)}))
-    for batch in reader.read_rows(*directory.opened(file.name), selection=selection, limits=directory.limits):
+    for batch in reader.read_rows(*directory.locate(file.name), selection=selection, limits=directory.limits):
         for packed in batch["tuple"].to_pylist():
             fields = fields_of(packed, "a row of _schema") if packed is not None else []
             if len(fields) > 1 and fields[0] in _KEYS:
@@ -41,25 +41,25 @@ def _uuid_in_files(directory: Directory, listing: Listing) -> str | None:
     return next(chain.from_iterable(uuids_in(directory, file) for file in files), None)
 
 
-def identity_of(directory: Directory, listing: Listing, alone: str | None = None) -> str:
+def identity_of(directory: Directory, listing: Listing, path_uuid: str | None = None) -> str:
     """Return the uuid of the replicaset that a source belongs to.
 
     Parameters
     ----------
     directory, listing
-        The source's.
-    alone : str, optional
-        The uuid to use for a path that is read by itself; then its files are not searched.
+        Of the source.
+    path_uuid : str, optional
+        The uuid that offsets use for a path that is read by itself; then its files are not searched.
 
     Raises
     ------
     SourceError
-        If neither the files nor the source's key `replicaset` name it, or they contradict each other.
+        If neither the files nor the source's key `replicaset` name the replicaset, or they contradict each other.
 
     """
     source = directory.source
-    if alone is not None:
-        return source.replicaset or alone
+    if path_uuid is not None:
+        return source.replicaset or path_uuid
     try:
         found = _uuid_in_files(directory, listing)
     except TupleError as error:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from schemas.errors import XlogMissingError
-from sources.xlog.directory.offset import Entry
+from sources.xlog.directory.offset import OffsetEntry
 from sources.xlog.format.vclock import Vclock, not_beyond, same, shared
 
 
@@ -28,7 +28,7 @@ class LogFile:
     modified : float or None
         Seconds since 1970 of the last write, or None if the file system does not say.
     header : int
-        Length of the text header in bytes: the position of the first block.
+        Length of the text header in bytes, which is the position of the first block.
     vclock : Vclock
         The instance's vclock before the first row.
     prev_vclock : Vclock or None
@@ -38,7 +38,7 @@ class LogFile:
     replicaset_uuid : str or None
         From the header of a spool's file; Tarantool's own files have none.
     filetype : str
-        The type that the header names; empty if the header is damaged, then the file name decides.
+        The type that the header names; empty if the header is damaged: then the file name decides.
     has_vclock : bool
         Whether the header has a VClock; files of 1.6.1 do not.
 
@@ -58,7 +58,7 @@ class LogFile:
 
     @property
     def is_snapshot(self) -> bool:
-        """Whether it holds a snapshot."""
+        """Whether the file is a snapshot."""
         return self.filetype == "SNAP" if self.filetype else self.name.endswith(".snap")
 
     @property
@@ -93,10 +93,10 @@ class Listing:
     @property
     def ordered_files(self) -> tuple[LogFile, ...]:
         """The logs in their order, each generation before the log that continues it."""
-        return tuple(sorted((*self.logs, *self.generations), key=_place))
+        return tuple(sorted((*self.logs, *self.generations), key=_log_order))
 
 
-def _place(file: LogFile) -> tuple[str, bool]:
+def _log_order(file: LogFile) -> tuple[str, bool]:
     return file.name.partition(".")[0], not file.is_snapshot
 
 
@@ -108,9 +108,9 @@ def generations_of(snapshots: Sequence[LogFile], logs: Sequence[LogFile]) -> lis
     """
     found = []
     for file in snapshots:
-        is_first = not any(_place(other) < _place(file) for other in (*snapshots, *logs))
+        is_first = not any(_log_order(other) < _log_order(file) for other in (*snapshots, *logs))
         after = next((log for log in logs if same(log.vclock, file.vclock)), None)
-        is_new = all(_place(log) < _place(file) for log in logs)
+        is_new = all(_log_order(log) < _log_order(file) for log in logs)
         # A daemon that was restarted between its snapshot and the next row knows no previous log.
         continues = after is not None and (after.prev_vclock is None or same(after.prev_vclock, after.vclock))
         if file.replicaset_uuid is not None and not is_first and (is_new or continues):
@@ -155,8 +155,8 @@ def newest_not_beyond(logs: Sequence[LogFile], vclock: Vclock, *, local: bool) -
     return None
 
 
-def files_from(listing: Listing, entry: Entry) -> tuple[LogFile, ...]:
-    """Return the files from the entry's file on, in the order of reading.
+def files_from(listing: Listing, entry: OffsetEntry) -> tuple[LogFile, ...]:
+    """Return the files from the entry's file on, in the order in which they are read.
 
     Raises
     ------
@@ -172,8 +172,10 @@ def files_from(listing: Listing, entry: Entry) -> tuple[LogFile, ...]:
         if file.name == entry.file:
             logs = after_snapshot(listing.logs, file)
             rest = files[files.index(logs[0]) :] if logs else ()
-            # No log follows this snapshot before the next generation.
-            next_ = (one for one in listing.generations if _place(file) < _place(one) and one not in rest)
+            # The next generation, if no log follows this snapshot before it.
+            next_ = (
+                one for one in listing.generations if _log_order(file) < _log_order(one) and one not in rest
+            )
             return (file, *next_, *rest)
     raise XlogMissingError(
         "the file that the stream is in is gone",
@@ -191,7 +193,7 @@ def after_snapshot(logs: Sequence[LogFile], snapshot: LogFile) -> tuple[LogFile,
     return tuple(logs[base or 0 :])
 
 
-def upto(files: Sequence[LogFile], name: str) -> tuple[LogFile, ...] | None:
+def files_up_to(files: Sequence[LogFile], name: str) -> tuple[LogFile, ...] | None:
     """Return the files up to and including the named one; None if it is not among them."""
     for index, file in enumerate(files):
         if file.name == name:

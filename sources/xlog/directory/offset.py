@@ -1,7 +1,7 @@
-"""A stream's offset: per replicaset the leading source, its file, and a byte position in it. Plain data, read strictly.
+"""A stream's offset: for each replicaset the leader, its file, and a byte position in the file.
 
-One position has one text. Keys are sorted; `position` is just past a whole block, and 0 if no row of the file has been
-passed. The end of a file whose successor follows without a gap is written as position 0 of the successor
+One position has one text. Keys are sorted; `position` is the end of a whole block, and 0 if no row of the file has been
+read. The end of a file whose successor follows without a gap is written as position 0 of the successor
 (`sources.xlog.stream.read_ahead` does so), so an idle stream does not depend on a file that Tarantool may remove.
 
     {"replicasets": {"<uuid>": {"file": "00000000000000001344.xlog", "leader": "a1", "position": 1205,
@@ -17,7 +17,7 @@ passed. The end of a file whose successor follows without a gap is written as po
 `instant`, if present, is the last point of a sharded cluster that the stream has reached in this replicaset
 (`sources.xlog.stream.instants`). `state` is `waiting` while the stream waits there (`whole` once all replicasets do),
 and `done` or `missed` after it has read on. A point may be within a block: then `rows` rows of the block from
-`position` to `end` are passed.
+`position` to `end` are read.
 
 Plain data and its strict parser, without I/O.
 """
@@ -49,13 +49,13 @@ class InstantState(StrEnum):
     """State of a replicaset at its last instant."""
 
     WAITING = "waiting"
-    """It waits there: another replicaset has not reached the instant."""
+    """The replicaset waits there, because another one has not reached the instant."""
     WHOLE = "whole"
-    """It waits there, as all others do: the batch that ends here is the instant."""
+    """All replicasets wait there: the batch that ends here is the instant."""
     DONE = "done"
-    """It has read further, after an instant that all replicasets reached."""
+    """The replicaset has been read further, after all replicasets had reached the instant."""
     MISSED = "missed"
-    """It has read further although another replicaset had not reached the instant."""
+    """The replicaset has been read further, although another one had not reached the instant."""
 
 
 @dataclass(frozen=True)
@@ -67,13 +67,13 @@ class Instant:
     label : str
         The same for the point in all replicasets.
     time : int
-        Of the marker row in this replicaset's log, microseconds since 1970.
+        Timestamp of the marker row in this replicaset's log, microseconds since 1970.
     lsns : Vclock
         Replica id to the lsn of the last marker that was read; after a failover to another member, earlier markers come
         again.
     state : InstantState
     rows : int
-        Number of passed rows of the block at the entry's position; 0 if the point is between two blocks.
+        Number of rows of the block at the entry's position that are before the point; 0 if it is between two blocks.
     end : int
         End of that block, in bytes; 0 if the point is between two blocks.
 
@@ -93,8 +93,8 @@ class Instant:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """The position of the stream in one replicaset.
+class OffsetEntry:
+    """One replicaset's entry of an offset: how far its log has been read.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ class Entry:
     file : str
         Base name of the file.
     position : int
-        Bytes; just past a whole block, or 0 if no row of the file has been passed.
+        Bytes: the end of a whole block, or 0 if no row of the file has been read.
     vclock : Vclock
         The file's header VClock, without component 0 and zeros.
     since : Vclock or None
@@ -132,8 +132,8 @@ class Entry:
         return self.file.endswith(".snap")
 
 
-Offset = Mapping[str, Entry]
-"""Replicaset uuid → the position of the stream. Replicasets of removed sources stay."""
+Offset = Mapping[str, OffsetEntry]
+"""The entry of each replicaset, by its uuid. Replicasets of removed sources stay."""
 
 
 def _vclock_json(vclock: Vclock) -> dict[str, int]:
@@ -151,7 +151,7 @@ def _instant_json(instant: Instant) -> dict[str, Any]:
     }
 
 
-def _entry_json(entry: Entry) -> dict[str, Any]:
+def _entry_json(entry: OffsetEntry) -> dict[str, Any]:
     document: dict[str, Any] = {"file": entry.file, "leader": entry.leader, "position": entry.position}
     if entry.is_done:
         document = {"done": True} | document
@@ -187,8 +187,8 @@ def _vclock_at(value: object, where: str) -> dict[int, int]:
         raise OffsetError(f"{where}: {error}", advice=_ADVICE) from error
 
 
-def _require(holds: bool, reason: str) -> None:
-    if not holds:
+def _require(is_valid: bool, reason: str) -> None:
+    if not is_valid:
         raise OffsetError(reason, advice=_ADVICE)
 
 
@@ -206,7 +206,7 @@ def _instant_of(uuid: str, value: object) -> Instant:
     return Instant(fields["label"], moment, lsns, InstantState(fields["state"]), rows, end)
 
 
-def _entry_of(uuid: str, value: object) -> Entry:
+def _entry_of(uuid: str, value: object) -> OffsetEntry:
     _require(_UUID.match(uuid) is not None, f"{uuid!r} is not a replicaset's uuid")
     _require(isinstance(value, Mapping), f"{uuid}: an entry is an object, not {value!r}")
     fields: Mapping[str, Any] = value  # type: ignore[assignment]  # narrowed by the line above
@@ -225,10 +225,10 @@ def _entry_of(uuid: str, value: object) -> Entry:
         not restart or (fields["restart"] is True and position == 0), f"{uuid}: restart is not at position 0"
     )
     instant = _instant_of(uuid, fields["instant"]) if "instant" in fields else None
-    return Entry(leader, file, position, vclock, since, restart, "done" in fields, instant)
+    return OffsetEntry(leader, file, position, vclock, since, restart, "done" in fields, instant)
 
 
-def from_document(document: object) -> dict[str, Entry]:
+def from_document(document: object) -> dict[str, OffsetEntry]:
     """Parse an offset from its JSON document.
 
     Raises
@@ -261,8 +261,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return document
 
 
-def from_text(text: str) -> dict[str, Entry]:
-    """Return the offset that a text holds.
+def from_text(text: str) -> dict[str, OffsetEntry]:
+    """Parse an offset from its text.
 
     Raises
     ------

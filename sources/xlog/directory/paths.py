@@ -100,7 +100,7 @@ def _has_wildcard(part: str, pattern: str) -> bool:
 
 
 def _split(path: str) -> tuple[str, str]:
-    """Return a path and, of a URI, the query behind it."""
+    """Return a path without the query of its URI, and the query."""
     stem, question, query = path.partition("?") if "://" in path else (path, "", "")
     return stem, question + query
 

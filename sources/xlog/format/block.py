@@ -8,9 +8,8 @@
     0..12   mp_str of padding: the fixed header is 19 bytes long for all numbers
     length  rows, one after another (`kernel`), or a zstd frame of them
 
-The checksum is CRC-32C that starts at 0 and is not inverted at the end. A block holds whole transactions:
-none spans two blocks. Four zero bytes where a block must start are space that is allocated but not
-written yet.
+The checksum is CRC-32C that starts at 0 and is not inverted at the end. A block has whole transactions: none spans
+two blocks. Four zero bytes where a block must start are space that is allocated but not written yet.
 
 Source: `struct xlog_fixheader`, `xlog_fixheader_decode`, `xlog_tx_write_plain`, `xlog_tx_write_zstd` and
 `xlog_cursor_next_tx` in Tarantool's `src/box/xlog.c`; `crc32_calc` in `src/lib/core/crc32.c`.
@@ -130,7 +129,7 @@ def damage(
     row : int, optional
         The number of the row in its block.
     is_last : bool
-        Whether the rows after it in the block cannot be found.
+        Whether the rows after this row in the block cannot be found.
 
     """
     kind, reason, advice = _DAMAGE[status]
@@ -153,7 +152,7 @@ def encode_block(rows: bytes, compress: bool | None = None, level: int = 3) -> b
     compress : bool, optional
         By default as Tarantool does, above `COMPRESS_THRESHOLD`, but only if it makes the block shorter.
     level : int
-        Of zstd; Tarantool's is 3 (`xlog_opts_default`).
+        The level of zstd; Tarantool's is 3 (`xlog_opts_default`).
 
     """
     is_free = compress is None
@@ -165,7 +164,7 @@ def encode_block(rows: bytes, compress: bool | None = None, level: int = 3) -> b
         frame = zstandard.ZstdCompressor(level=level, write_content_size=False, write_checksum=False)
         data, magic = frame.compress(rows), MAGIC_ZSTD
         if is_free and len(data) > len(rows):
-            # No block is longer in the file than its rows are, so one limit holds for both.
+            # No block is longer in the file than its rows are, so one limit applies to both.
             data, magic = rows, MAGIC_PLAIN
     header = magic.to_bytes(MAGIC_SIZE, "big") + _mp_uint(len(data)) + _mp_uint(0) + _mp_uint(checksum(data))
     return header + _padding(FIXED_HEADER_SIZE - len(header)) + data

@@ -1,8 +1,8 @@
 """Decodes groups of checked blocks into batches: decompresses them, walks the rows, and ends batches at the limits.
 
 Memory is flat: one scratch buffer for decompressed rows, and one batch that is being filled. Damage inside a block is
-raised or left out, as `damage` says: a block with a damaged frame as a whole, a bad row alone. If the end of a bad row
-cannot be found in its MessagePack, the rest of its block is left out too.
+raised or left out, as `damage` says: of a damaged frame the whole block, of a bad row only the row, unless the
+end of the row cannot be found in its MessagePack: then the rest of its block, too.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class Limits:
     block : int
         The longest block, in the file and decompressed, in bytes.
     batch_rows, batch_bytes : int
-        The most rows of a batch, and bytes in each of its binary columns (more if one row has more).
+        Maximum number of rows of a batch, and of bytes in each of its binary columns (more if one row has more).
     window : int
-        Bytes of the file that are in memory at a time (more if one block has more).
+        Number of bytes of the file that are in memory at a time (more if one block has more).
 
     """
 
@@ -132,9 +132,9 @@ class Decoder(Generic[Batch]):
         self._filter = filter_of(how.selection)
         self._zstd = zstandard.ZstdDecompressor()
         self._scratch = np.empty(SCRATCH_BYTES, np.uint8)
-        self._placed: Blocks = np.empty((4, 0), np.int64)
+        self._scratch_blocks: Blocks = np.empty((4, 0), np.int64)
         self._state = np.zeros(5, np.int64)
-        self._columns = self._empty()
+        self._columns = self._empty_columns()
 
     def batches(self, group: BlockGroup) -> Iterator[Batch]:
         """Yield the batches that the group completes; the remaining rows wait for `flush`."""
@@ -142,7 +142,7 @@ class Decoder(Generic[Batch]):
         edges = [0, *(np.flatnonzero(np.diff(compressed)) + 1).tolist(), group.count]
         for first, last in itertools.pairwise(edges):
             if compressed[first]:
-                yield from self._compressed(group, first, last)
+                yield from self._walk_compressed(group, first, last)
             else:
                 yield from self._walk(group, group.buffer, group.blocks, first, last)
 
@@ -150,7 +150,7 @@ class Decoder(Generic[Batch]):
         """Yield the batch that is being filled, if it has rows."""
         count = int(self._state[COUNT])
         if count:
-            columns, self._columns = self._columns, self._empty()
+            columns, self._columns = self._columns, self._empty_columns()
             self._state[COUNT] = 0
             yield self._finish(columns, count)
 
@@ -160,17 +160,17 @@ class Decoder(Generic[Batch]):
             yield from self.flush()
             yield self._corrupt(error)
 
-    def _empty(self, size: int = 0) -> RowColumns:
+    def _empty_columns(self, size: int = 0) -> RowColumns:
         return new_columns(self._limits.batch_rows, max(size, self._limits.batch_bytes), self._binary)
 
-    def _compressed(self, group: BlockGroup, first: int, last: int) -> Iterator[Batch]:
+    def _walk_compressed(self, group: BlockGroup, first: int, last: int) -> Iterator[Batch]:
         """Decompress blocks into the scratch buffer, and walk them whenever it is full."""
-        if self._placed.shape[1] < last:
-            self._placed = np.empty_like(group.blocks)
-        placed, used, at = self._placed, 0, first
+        if self._scratch_blocks.shape[1] < last:
+            self._scratch_blocks = np.empty_like(group.blocks)
+        placed, used, at = self._scratch_blocks, 0, first
         placed[:, first:last] = group.blocks[:, first:last]
         for k in range(first, last):
-            room = self._room(group, k)
+            room = self._needed_bytes(group, k)
             if used and used + room > self._scratch.size:
                 yield from self._walk(group, self._scratch, placed, at, k)
                 used, at = 0, k
@@ -179,7 +179,7 @@ class Decoder(Generic[Batch]):
             size = self._decompress(group, k, used, room)
             if size < 0:
                 yield from self._walk(group, self._scratch, placed, at, k)
-                yield from self._unsound(group, k, Status(size))
+                yield from self._skip_bad_block(group, k, Status(size))
                 used, at = 0, k + 1
             else:
                 placed[BLOCK_BEGIN, k], placed[BLOCK_END, k] = used, used + size
@@ -188,8 +188,8 @@ class Decoder(Generic[Batch]):
         if self._scratch.size > SCRATCH_BYTES:
             self._scratch = np.empty(SCRATCH_BYTES, np.uint8)
 
-    def _room(self, group: BlockGroup, k: int) -> int:
-        """Return the most bytes that block k can have when decompressed; 0 if it is no whole frame."""
+    def _needed_bytes(self, group: BlockGroup, k: int) -> int:
+        """Return how many bytes the decompressed block k needs at most; 0 if it is not one whole zstd frame."""
         begin, end = int(group.blocks[BLOCK_BEGIN, k]), int(group.blocks[BLOCK_END, k])
         bound = int(frame_bound(group.buffer, begin, end))
         return max(0, min(bound, self._limits.block + 1))
@@ -219,30 +219,30 @@ class Decoder(Generic[Batch]):
             if status == FILLED:
                 return
             if status != FULL:
-                yield from self._unsound_row(group, buffer, blocks, Status(status))
+                yield from self._skip_bad_row(group, buffer, blocks, Status(status))
             elif state[COUNT]:
                 yield from self.flush()
             else:
-                self._columns = self._empty(int(state[ROOM]))
+                self._columns = self._empty_columns(int(state[ROOM]))
 
-    def _unsound_row(
+    def _skip_bad_row(
         self, group: BlockGroup, buffer: Bytes, blocks: Blocks, status: Status
     ) -> Iterator[Batch]:
         """Skip the current row of the walk, and the rest of its block if the row's end is unknown."""
         state = self._state
         k, at, row = int(state[BLOCK]), int(state[AT]), int(state[NUMBER])
         end = int(blocks[BLOCK_END, k])
-        behind = int(end_of_row(buffer, at, end))
-        if behind < 0:
+        after = int(end_of_row(buffer, at, end))
+        if after < 0:
             state[BLOCK], state[AT], state[NUMBER] = k + 1, -1, 0
         else:
-            state[AT], state[NUMBER] = behind, row + 1
+            state[AT], state[NUMBER] = after, row + 1
         place = group.base + int(group.blocks[BLOCK_START, k])
-        error = damage(status, self._file, place, row, is_last=behind < 0)
-        size = (end if behind < 0 else behind) - at
+        error = damage(status, self._file, place, row, is_last=after < 0)
+        size = (end if after < 0 else after) - at
         yield from self.batches_of_error(raise_or_count(error, size, self._how.mode, self._skipped))
 
-    def _unsound(self, group: BlockGroup, k: int, status: Status) -> Iterator[Batch]:
+    def _skip_bad_block(self, group: BlockGroup, k: int, status: Status) -> Iterator[Batch]:
         """Leave out a block whose frame is damaged."""
         start = int(group.blocks[BLOCK_START, k])
         size = int(group.blocks[BLOCK_END, k]) - start

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -135,11 +134,7 @@ def type_column(codes: npt.NDArray[np.int32]) -> pa.Array:
     if codes.size == 0 or codes.max() < _KNOWN_TYPES:
         return _type_names().take(pa.array(codes))
     kinds, places = np.unique(codes, return_inverse=True)
-    return _names(kinds.tolist()).take(pa.array(places))
-
-
-def _names(kinds: Iterable[int]) -> pa.Array:
-    return pa.array([type_name(kind) for kind in kinds], pa.string())
+    return pa.array([type_name(kind) for kind in kinds.tolist()], pa.string()).take(pa.array(places))
 
 
 def _common(marks: npt.NDArray[np.uint32]) -> tuple[int, int]:

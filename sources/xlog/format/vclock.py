@@ -15,7 +15,7 @@ Vclock = Mapping[int, int]
 
 
 def shared(vclock: Vclock) -> dict[int, int]:
-    """Return the components that mean the same on every member: without component 0 and zeros, by id."""
+    """Return the components that mean the same on every member, sorted by id: without component 0 and zeros."""
     return {id_: vclock[id_] for id_ in sorted(vclock) if id_ != 0 and vclock[id_] > 0}
 
 
@@ -30,7 +30,7 @@ def same(vclock: Vclock, other: Vclock) -> bool:
 
 
 def joined(vclock: Vclock, other: Vclock) -> dict[int, int]:
-    """Return the component-wise maximum."""
+    """Return the component-wise maximum of two vclocks."""
     ids = sorted({*vclock, *other})
     return {id_: max(vclock.get(id_, 0), other.get(id_, 0)) for id_ in ids}
 
@@ -41,7 +41,7 @@ def distance(vclock: Vclock, other: Vclock) -> int:
 
 
 def vclock_of(value: object) -> dict[int, int]:
-    """Return the vclock that a decoded JSON object holds.
+    """Return the vclock that a decoded JSON object represents.
 
     Parameters
     ----------

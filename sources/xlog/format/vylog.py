@@ -88,7 +88,7 @@ class Tree:
     Parameters
     ----------
     space_id, runs
-        The space's id, and its runs from the oldest to the newest.
+        Id of the space, and its runs from the oldest to the newest.
 
     """
 
@@ -103,14 +103,14 @@ class Tree:
 
 @dataclass
 class _State:
-    """The state after the records so far."""
+    """The trees, ranges, runs and slices after the records so far."""
 
     trees: dict[int, tuple[int, int]] = field(default_factory=dict)
     ranges: dict[int, tuple[int, bool]] = field(default_factory=dict)
     runs: dict[int, int] = field(default_factory=dict)
     slices: dict[int, tuple[int, int, bool]] = field(default_factory=dict)
 
-    def take(self, kind: int, keys: Mapping[int, Any]) -> None:
+    def apply(self, kind: int, keys: Mapping[int, Any]) -> None:
         lsm, range_ = keys.get(Key.LSM_ID, 0), keys.get(Key.RANGE_ID, 0)
         bounded = keys.get(Key.BEGIN) is not None or keys.get(Key.END) is not None
         if kind == RecordType.CREATE_LSM:
@@ -165,7 +165,7 @@ def trees_at_checkpoint(tuples: Iterable[bytes], file: str) -> dict[int, Tree]:
         if kind == RecordType.SNAPSHOT:
             found = [state.tree(lsm, space) for lsm, (space, index) in state.trees.items() if index == 0]
             return {tree.space_id: tree for tree in found}
-        state.take(kind, keys)
+        state.apply(kind, keys)
     raise XlogRowError(
         "the file ends before its SNAPSHOT record",
         file=file,
@@ -183,6 +183,6 @@ def _record(data: bytes, file: str) -> tuple[int, Mapping[int, Any]]:
         for key in NUMBERS & keys.keys():
             integer_of(keys[key], f"key {key}", 0, ID_MAX if key in (Key.SPACE_ID, Key.INDEX_ID) else LSN_MAX)
     except (TupleError, ValueError, TypeError) as error:
-        reason = error.reason if isinstance(error, TupleError) else "it is no pair"
+        reason = error.reason if isinstance(error, TupleError) else "it is not a pair"
         raise XlogRowError(f"a row is not a record of a .vylog: {reason}", file=file, offset=0) from None
     return kind, keys

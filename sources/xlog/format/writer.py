@@ -43,7 +43,7 @@ class XlogWriter:
     meta : Meta
         The header.
     fsync : Fsync
-        `BLOCK` before `flush` returns, `CLOSE` at the end only.
+        When bytes are forced to the disk: `BLOCK`: before `flush` returns; `CLOSE`: at the end only.
     compress : bool, optional
         Whether to compress every block; by default as Tarantool does (above 2 KiB).
     replace : bool
@@ -69,9 +69,9 @@ class XlogWriter:
             raise FileExistsError(path)
         self.path = path
         self.position = 0
-        """Bytes of the header and the whole blocks."""
+        """Number of bytes of the header and the whole blocks."""
         self.durable = 0
-        """Bytes of them that were forced to the disk; with `NEVER`, no fsync proves it."""
+        """How many of these bytes were forced to the disk; with `NEVER`, they are only assumed to be."""
         self.is_sound = True
         """Whether the file is known to end at `position`; if not, nothing more is written."""
         self._fsync, self._compress = fsync, compress
@@ -171,7 +171,7 @@ class XlogWriter:
         self.abandon()
 
     def abandon(self) -> None:
-        """Close the file as it is, without end marker and without rows that were not flushed."""
+        """Close the file without an end marker, and without rows that were not flushed."""
         file, self._file = self._file, -1
         if file >= 0:
             # All durable bytes were forced to the disk before; the descriptor is closed even if this fails.

@@ -30,7 +30,7 @@ TAIL_BYTES = 1 << 18
 
 
 class WholeEnd(NamedTuple):
-    """How far a file is written.
+    """The end of the whole blocks of a file.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def read_meta(fs: pa.fs.FileSystem, path: str) -> Meta:
 def end_of_whole_blocks(
     fs: pa.fs.FileSystem, path: str, begin: int = 0, limit: int = BLOCK_LIMIT
 ) -> WholeEnd:
-    """Return how far a file is written, walking its block headers from `begin`.
+    """Return where the whole blocks of a file end, by a walk over its block headers from `begin` on.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def end_of_whole_blocks(
     ------
     XlogMagicError, XlogHeaderError
         If other bytes are where a block must start, or bytes follow the end marker. An incomplete block at the end
-        is no error: it is not completely written yet.
+        is not an error: it is still being written.
 
     """
     with FileBuffer(fs, path, SMALL_WINDOW) as buffer:
@@ -144,12 +144,12 @@ def block_starts(
     end : int, optional
         None: up to the last whole block.
     every : int
-        The least distance of two starts, in bytes; at least 1.
+        Minimum distance between two starts, in bytes; at least 1.
 
     Raises
     ------
     XlogMagicError, XlogHeaderError
-        As for `end_of_whole_blocks`.
+        Like `end_of_whole_blocks`.
 
     """
     starts: list[int] = []
@@ -212,7 +212,7 @@ def _first_block(fs: pa.fs.FileSystem, path: str, begin: int) -> int:
 
 
 def _walk(buffer: FileBuffer, position: int, limit: int) -> Iterator[tuple[int, Status, Blocks]]:
-    """Yield (position reached, status there, starts of the blocks passed) until the whole blocks end."""
+    """Yield (position reached, status there, starts of the blocks before it) until the whole blocks end."""
     blocks = np.empty((4, HEADERS_AT_ONCE), np.int64)
     status = Status.GROUP
     while status is Status.GROUP:
@@ -229,13 +229,13 @@ def _walk(buffer: FileBuffer, position: int, limit: int) -> Iterator[tuple[int, 
             status = Status.GROUP
             if count == 0:
                 buffer.load(position)
-        _check(buffer, at, status)
+        _raise_damage(buffer, at, status)
         yield at, status, blocks[BLOCK_START, :count] + buffer.base
         buffer.resize(SMALL_WINDOW if at > buffer.base + buffer.filled else LARGE_WINDOW)
         position = at
 
 
-def _check(buffer: FileBuffer, position: int, status: Status) -> None:
+def _raise_damage(buffer: FileBuffer, position: int, status: Status) -> None:
     if status is Status.EOF and position + MAGIC_SIZE != buffer.size:
         raise damage(Status.AFTER_EOF, buffer.file, position + MAGIC_SIZE)
     if status < 0:

@@ -1,4 +1,4 @@
-"""Buffers a part of a file in memory, and opens the file systems behind it: all input of the reader comes from here."""
+"""Buffers a part of a file in memory, and opens file systems: all input of the reader comes from here."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class FileBuffer:
     Parameters
     ----------
     fs : pyarrow.fs.FileSystem
-        Where the file is.
+        The file system.
     path : str
-        The path in it.
+        The path of the file in it.
     capacity : int
         Bytes that are read at a time; the buffer grows while a block is longer.
 
@@ -76,7 +76,7 @@ class FileBuffer:
         self._source.close()
 
     def resize(self, capacity: int) -> None:
-        """Set how many bytes later reads get at a time."""
+        """Set how many bytes are read at a time from now on."""
         self._capacity = capacity
 
     def load(self, position: int, need: int = 0) -> int:
@@ -85,9 +85,9 @@ class FileBuffer:
         Parameters
         ----------
         position : int
-            In the file.
+            Position in the file.
         need : int
-            Bytes wanted from there on, if the file has so many; 0 reads as many as fit.
+            Number of bytes to have from `position` on, if the file has so many; 0 reads as many as fit.
 
         """
         offset = position - self.base

@@ -1,7 +1,7 @@
-"""Reads the rows of one log file in pure Python, one at a time: for a person who looks into a log.
+"""Reads the rows of one log file in pure Python, one at a time, for a person who looks at a log.
 
 It imports neither numpy nor compiled kernels, so the first row is ready at once, whatever the file's size. Reading a
-whole file takes many times as long as with `reader`, and gives equal rows. Damage is an error.
+whole file takes many times as long as with `reader`; the rows are equal. Damage is an error.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import msgpack
 import zstandard
@@ -93,10 +93,16 @@ def read_meta(stream: BinaryIO, file: str) -> Meta:
     return parse_meta(stream.read(META_LIMIT), file)
 
 
-def blocks(
-    stream: BinaryIO, position: int, file: str, limit: int = BLOCK_LIMIT
-) -> Iterator[tuple[int, bytes, int]]:
-    """Yield (start, bytes of the rows, end) of each whole block from a position on.
+class PlainBlock(NamedTuple):
+    """One block: where it starts and ends in the file, and the bytes of its rows."""
+
+    start: int
+    rows: bytes
+    end: int
+
+
+def blocks(stream: BinaryIO, position: int, file: str, limit: int = BLOCK_LIMIT) -> Iterator[PlainBlock]:
+    """Yield each whole block from a position on.
 
     Stops at the end marker, or at a block that is not complete yet.
 
@@ -129,7 +135,7 @@ def blocks(
             raise damage(Status.CHECKSUM, file, position)
         if magic == MAGIC_ZSTD:
             data = _decompressed(decompressor, data, limit, file, position)
-        yield position, data, position + FIXED_HEADER_SIZE + length
+        yield PlainBlock(position, data, position + FIXED_HEADER_SIZE + length)
         position += FIXED_HEADER_SIZE + length
 
 
@@ -217,7 +223,7 @@ def _row(
         replica_id=header.get(HeaderKey.REPLICA_ID),
         group_id=header.get(HeaderKey.GROUP_ID),
         lsn=lsn,
-        # A synchronous transaction can begin behind its own lsn: the difference is modulo 2^64.
+        # The tsn of a synchronous transaction can be greater than the lsn: the difference is modulo 2^64.
         tsn=lsn if ahead is None or lsn is None else _signed(lsn - ahead),
         is_commit=ahead is None or bool(flags & RowFlag.COMMIT),
         flags=flags,

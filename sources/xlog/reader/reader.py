@@ -74,15 +74,15 @@ def read_rows(
     begin : int
         Any byte; a position inside the text header means the first block.
     end : int, optional
-        None reads to the last whole block.
+        None: up to the last whole block.
     selection : Selection, optional
         The wanted rows; all by default.
     mode : Mode
         What to do about damage. In PERMISSIVE the batches have the column `_corrupt_record` too.
     exact : bool
-        Both ends are block starts (`block_starts`): no block is searched for, and none after `end` is read.
+        Whether both ends are block starts (`block_starts`): no block is searched for, and none after `end` is read.
     closed : bool
-        The file will not grow: an incomplete block at its end is damage, otherwise it is not written yet.
+        Whether the file cannot grow: an incomplete block at its end is damage, otherwise it is being written.
     ahead : int, optional
         Unless `exact`, the block after `end` is checked if it begins before this position; by default wherever it
         begins. The reader of the next range cannot find its damage.
@@ -96,7 +96,7 @@ def read_rows(
     Raises
     ------
     XlogError
-        One of its classes, with file, offset and reason; in mode FAILFAST for any damage.
+        In mode FAILFAST for any damage, with file, offset and reason.
 
     """
     file, permissive = base_name(path), mode is Mode.PERMISSIVE
@@ -116,7 +116,7 @@ def read_rows(
     with FileBuffer(fs, path, limits.window) as buffer:
         part = _range(known, begin, end, buffer.size, exact, closed)
         if ahead is not None:
-            part = replace(part, ahead=min(part.ahead, ahead))
+            part = replace(part, next_block_before=min(part.next_block_before, ahead))
         yield from _read(buffer, part, decoder, how, counted)
 
 
@@ -145,7 +145,7 @@ def read_headers(
 def _meta_or_damage(
     fs: pa.fs.FileSystem, path: str, begin: int, how: Decoding, skipped: Skipped
 ) -> tuple[Meta, XlogError | None]:
-    """Return a file's header; in a lenient mode, a damaged header gives `DAMAGED_META` and the error.
+    """Return a file's header, and None; for a damaged header in a lenient mode, `DAMAGED_META` and the error.
 
     Only the reader of the file's first byte gets the error, so that it is reported once.
     """
@@ -162,9 +162,9 @@ def _range(meta: Meta, begin: int, end: int | None, size: int, exact: bool, clos
         begin=max(begin, meta.length),
         end=size if end is None else min(end, size),
         # After a damaged header, the start of the first block is unknown.
-        known=exact and begin > 0 if meta is DAMAGED_META else exact or begin <= meta.length,
-        ahead=size if end is not None and end > meta.length and not exact else 0,
-        closed=closed,
+        begins_at_block=exact and begin > 0 if meta is DAMAGED_META else exact or begin <= meta.length,
+        next_block_before=size if end is not None and end > meta.length and not exact else 0,
+        is_closed=closed,
     )
 
 

@@ -1,12 +1,12 @@
 """Scans a byte range of a file into groups of checked blocks; decides where it begins and ends, and reports damage.
 
 Every block belongs to the range in which it *starts*. A range that begins at any byte finds its first block by magic,
-and verifies it by header and checksum, so that a magic inside compressed data does not mislead it. The start of a
+and verifies it by header and checksum, so that a magic inside compressed data is not mistaken for one. The start of a
 damaged block cannot be verified; it is reported by the range that reaches it along the chain of sound blocks, even
 after the range's own end. So nothing is reported twice, and nothing is missed.
 
 If a tuple's bytes are a whole sound block, a range that begins inside the block around it would take it for a block:
-where that is possible, ranges begin at known blocks (`block_positions.block_starts`).
+if that is possible, ranges begin at known blocks (`block_positions.block_starts`).
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ class Range:
     ----------
     begin, end : int
         Blocks that start in begin <= position < end.
-    known : bool
+    begins_at_block : bool
         Whether `begin` is the start of a block; otherwise the first one is searched for.
-    ahead : int
-        The block after the range is checked if it begins before this position: its damage the next range cannot see.
-    closed : bool
-        Whether the file cannot grow: then an incomplete tail is damage, otherwise it is not written yet.
+    next_block_before : int
+        The block after the range is checked if it begins before this position: the next range cannot see its damage.
+    is_closed : bool
+        Whether the file cannot grow: then an incomplete tail is damage, otherwise it is still being written.
 
     """
 
     begin: int
     end: int
-    known: bool = True
-    ahead: int = 0
-    closed: bool = False
+    begins_at_block: bool = True
+    next_block_before: int = 0
+    is_closed: bool = False
 
 
 class Scanner:
@@ -67,7 +67,7 @@ class Scanner:
     buffer : FileBuffer
         The open file.
     how : Decoding
-        Its mode and limit.
+        Mode and limits.
     skipped : Skipped
         Counts what a lenient mode leaves out.
 
@@ -76,22 +76,22 @@ class Scanner:
     def __init__(self, buffer: FileBuffer, how: Decoding, skipped: Skipped) -> None:
         self._buffer, self._how, self._skipped = buffer, how, skipped
         self._blocks: Blocks = np.empty((4, GROUP_BLOCKS), np.int64)
-        self._one: Blocks = np.empty((4, 1), np.int64)
+        self._one_block: Blocks = np.empty((4, 1), np.int64)
 
     def groups(self, part: Range) -> Iterator[BlockGroup | XlogError]:
         """Yield groups of sound blocks in order, and between them the errors that were counted."""
-        position = part.begin if part.known else self.find(part.begin, part.end)
+        position = part.begin if part.begins_at_block else self.find(part.begin, part.end)
         while 0 <= position < part.end:
-            count, position, status = self._step(position, part.end)
+            count, position, status = self._walk_group(position, part.end)
             if count:
                 yield BlockGroup(self._buffer.bytes, self._buffer.base, self._blocks, count)
             if status != Status.GROUP:
-                error, position = self._stopped(position, status, part)
+                error, position = self._handle_stop(position, status, part)
                 if error is not None:
                     yield error
-        if 0 <= position < min(part.ahead, self._buffer.size):
-            status, _ = self._prove(position)
-            error, _ = self._stopped(position, status, part) if status != Status.GROUP else (None, -1)
+        if 0 <= position < min(part.next_block_before, self._buffer.size):
+            status, _ = self._check_block(position)
+            error, _ = self._handle_stop(position, status, part) if status != Status.GROUP else (None, -1)
             if error is not None:
                 yield error
 
@@ -108,7 +108,7 @@ class Scanner:
                     return -1
                 continue
             position = self._buffer.base + found
-            status, size = self._prove(position)
+            status, size = self._check_block(position)
             if status == Status.GROUP:
                 return position
             proven += min(size, self._buffer.size - position)
@@ -119,7 +119,7 @@ class Scanner:
             position += 1
         return -1
 
-    def _step(self, position: int, end: int) -> tuple[int, int, Status]:
+    def _walk_group(self, position: int, end: int) -> tuple[int, int, Status]:
         """Walk one group; return its number of blocks, the position after it, and why the walk stopped."""
         buffer = self._buffer
         offset = buffer.load(position, MAGIC_SIZE)
@@ -129,31 +129,31 @@ class Scanner:
         )
         if status == Status.PART and count == 0 and buffer.base + buffer.filled < buffer.size:
             # The block does not end in the buffer: read more, and try again.
-            status, _ = self._prove(position)
+            status, _ = self._check_block(position)
             return 0, position, status
         if status == Status.PART and buffer.base + buffer.filled < buffer.size:
             status = Status.GROUP
         return count, buffer.base + at, Status(status)
 
-    def _prove(self, position: int) -> tuple[Status, int]:
+    def _check_block(self, position: int) -> tuple[Status, int]:
         """Return the status of the block at a position (`GROUP`: sound), and the size in its header."""
         buffer = self._buffer
         offset = buffer.load(position, FIXED_HEADER_SIZE)
         args = (offset + 1, self._how.limits.block)
-        count, _, status = walk_blocks(buffer.bytes, offset, buffer.filled, *args, False, self._one)
+        count, _, status = walk_blocks(buffer.bytes, offset, buffer.filled, *args, False, self._one_block)
         if count == 0:
             return Status(status), 0
-        size = int(self._one[BLOCK_END, 0] - self._one[BLOCK_START, 0])
+        size = int(self._one_block[BLOCK_END, 0] - self._one_block[BLOCK_START, 0])
         if position + size > buffer.size:
             return Status.PART, size
         offset = buffer.load(position, size)
         _, _, status = walk_blocks(
-            buffer.bytes, offset, buffer.filled, offset + 1, self._how.limits.block, True, self._one
+            buffer.bytes, offset, buffer.filled, offset + 1, self._how.limits.block, True, self._one_block
         )
         return Status(status), size
 
-    def _stopped(self, position: int, status: Status, part: Range) -> tuple[XlogError | None, int]:
-        """Return the error that stopped a walk, or None, and where to continue (-1: nowhere)."""
+    def _handle_stop(self, position: int, status: Status, part: Range) -> tuple[XlogError | None, int]:
+        """Return the error for the status that stopped a walk, or None, and where the walk continues (-1: nowhere)."""
         buffer = self._buffer
         if status == Status.GROUP:
             return None, position
@@ -162,9 +162,9 @@ class Scanner:
                 return None, -1
             return self._damage(position + MAGIC_SIZE, Status.AFTER_EOF)
         if status == Status.PART:
-            return self._damage(position, Status.TRUNCATED) if part.closed else (None, -1)
+            return self._damage(position, Status.TRUNCATED) if part.is_closed else (None, -1)
         if status == Status.ZEROS:
-            written = self._written(position) if part.closed else -1
+            written = self._first_nonzero(position) if part.is_closed else -1
             return (None, -1) if written < 0 else self._damage(position, Status.MAGIC)
         return self._damage(position, status)
 
@@ -177,7 +177,7 @@ class Scanner:
         self._skipped.bytes += (self._buffer.size if following < 0 else following) - position
         return error, following
 
-    def _written(self, position: int) -> int:
+    def _first_nonzero(self, position: int) -> int:
         """Return the position of the first byte from `position` on that is not zero, or -1."""
         while position < self._buffer.size:
             offset = self._buffer.load(position, 0)

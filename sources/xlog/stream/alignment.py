@@ -2,8 +2,8 @@
 
 A replicaset that reaches a marker waits there until every other one waits at a marker of the same label. Then the batch
 is the instant: it has all rows up to the point of every replicaset, and none after. A replicaset stops waiting if the
-others can no longer reach its point, or have not done so in time. Time is the rows' own, so that an old log is read in
-the same way as a new one; for a replicaset without unread rows it is the clock's.
+others can no longer reach its point, or have not done so in time. Time means timestamps of rows, so that an old log is
+read in the same way as a new one; for a replicaset without unread rows it is the time of the clock.
 
 `sources.xlog.stream.markers` finds markers, `sources.xlog.stream.instants` reads up to them.
 """
@@ -13,22 +13,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from sources.xlog.directory.offset import Entry, Instant, InstantState, Offset
+from sources.xlog.directory.offset import Instant, InstantState, Offset, OffsetEntry
 
 MICROSECONDS = 1_000_000
 
 
 @dataclass(frozen=True)
-class Reach:
-    """The position of the stream in one replicaset.
+class ReadState:
+    """How far one replicaset has been read.
 
     Parameters
     ----------
     instant : Instant or None
-        The last instant that it has reached.
+        The last instant that the replicaset has reached.
     time : int or None
-        Of the next row, microseconds since 1970; the clock's if there is no row; None if it is unknown, as in a
-        snapshot.
+        Timestamp of the next row, microseconds since 1970; the time of the clock if there is no row; None if it is
+        unknown, as in a snapshot.
 
     """
 
@@ -37,18 +37,18 @@ class Reach:
 
 
 def hopeless_waits(
-    reached: Mapping[str, Reach], wait_seconds: float, now: int, unknown: str | None = None
+    reached: Mapping[str, ReadState], wait_seconds: float, now: int, unknown: str | None = None
 ) -> dict[str, str]:
     """Return the replicasets whose wait cannot succeed, each with the reason.
 
     Parameters
     ----------
-    reached : mapping of str to Reach
+    reached : mapping of str to ReadState
         By replicaset uuid, for all followed replicasets.
     wait_seconds : float
         How long after its marker a replicaset waits for the others.
     now : int
-        Time of the clock, microseconds since 1970.
+        The time of the clock, microseconds since 1970.
     unknown : str, optional
         A source that cannot be read and whose replicaset is unknown: no instant is complete without it.
 
@@ -69,8 +69,8 @@ def hopeless_waits(
     return found
 
 
-def _reason(own: Instant, other: Reach, name: str, until: int) -> str | None:
-    """Return why another replicaset does not reach a point any more; None if it has reached it, or may still."""
+def _reason(own: Instant, other: ReadState, name: str, until: int) -> str | None:
+    """Return why another replicaset cannot reach a point any more; None if it waits there, or may still reach it."""
     at = other.instant
     if at is not None and at.label == own.label:
         if at.state is InstantState.WAITING:
@@ -89,7 +89,7 @@ def _reason(own: Instant, other: Reach, name: str, until: int) -> str | None:
     return None
 
 
-def common_label(ends: Mapping[str, Entry]) -> str | None:
+def common_label(ends: Mapping[str, OffsetEntry]) -> str | None:
     """Return the label at which all replicasets have just arrived, if there is one."""
     instants = [entry.instant for entry in ends.values()]
     labels = {one.label for one in instants if one is not None and one.state is InstantState.WAITING}
@@ -99,19 +99,19 @@ def common_label(ends: Mapping[str, Entry]) -> str | None:
     return labels.pop() if is_whole else None
 
 
-def whole(entry: Entry) -> Entry:
-    """Return an entry at a point that every replicaset has reached."""
+def at_whole_instant(entry: OffsetEntry) -> OffsetEntry:
+    """Return an entry at a point, marked as an instant that every replicaset has reached."""
     if entry.instant is None:
         return entry
     return replace(entry, instant=replace(entry.instant, state=InstantState.WHOLE))
 
 
-def passed(entry: Entry, last: Instant | None) -> Entry:
-    """Return an entry after the last instant of the stream."""
+def after_instant(entry: OffsetEntry, last: Instant | None) -> OffsetEntry:
+    """Return an entry with the last instant of the stream, which it has passed."""
     if last is None:
         return entry
-    kept = {InstantState.WAITING: InstantState.MISSED, InstantState.WHOLE: InstantState.DONE}
-    return replace(entry, instant=replace(last, state=kept.get(last.state, last.state), rows=0, end=0))
+    following = {InstantState.WAITING: InstantState.MISSED, InstantState.WHOLE: InstantState.DONE}
+    return replace(entry, instant=replace(last, state=following.get(last.state, last.state), rows=0, end=0))
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class WholeInstant:
 
 
 def instant_between(start: Offset, end: Offset) -> WholeInstant | None:
-    """Return the instant at which a batch ends, by its offsets; None if it ends at none."""
+    """Return the instant at which a batch ends, by its offsets; None if it does not end at one."""
     found = {}
     for uuid, entry in end.items():
         now, before = entry.instant, start[uuid].instant if uuid in start else None

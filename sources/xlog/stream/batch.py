@@ -10,8 +10,8 @@ from dataclasses import replace
 from itertools import pairwise
 
 from schemas.errors import OffsetError, XlogGapError
-from sources.xlog.directory.listing import LogFile, files_from, upto
-from sources.xlog.directory.offset import Entry, Offset
+from sources.xlog.directory.listing import LogFile, files_from, files_up_to
+from sources.xlog.directory.offset import Offset, OffsetEntry
 from sources.xlog.format.damage import Mode
 from sources.xlog.format.vclock import not_beyond
 from sources.xlog.options import XlogOptions
@@ -19,20 +19,20 @@ from sources.xlog.stream.follow import Follower
 from sources.xlog.stream.origins import Origins
 from sources.xlog.stream.plan import (
     ReplicasetFiles,
-    number,
-    pieces,
+    logs_within,
+    numbered,
     range_size,
     segments_of,
     share_tasks,
-    within,
+    split_segment,
 )
 from sources.xlog.stream.read_ahead import gap_between
 from sources.xlog.stream.segment import ByteRange, Segment
-from sources.xlog.stream.vinyl import ends_snapshot, run_segments, vinyl_of
+from sources.xlog.stream.vinyl import ends_snapshot, run_segments, vinyl_spaces_of
 
 
-def _between(files: tuple[LogFile, ...], start: Entry, end: Entry) -> tuple[LogFile, ...]:
-    found = upto(files, end.file)
+def _files_up_to_end(files: tuple[LogFile, ...], start: OffsetEntry, end: OffsetEntry) -> tuple[LogFile, ...]:
+    found = files_up_to(files, end.file)
     if found is None:
         raise OffsetError(
             "the end of the batch is not after its start",
@@ -43,9 +43,9 @@ def _between(files: tuple[LogFile, ...], start: Entry, end: Entry) -> tuple[LogF
     return found
 
 
-def _replicaset_files(follower: Follower, uuid: str, start: Entry, end: Entry) -> ReplicasetFiles:
+def _replicaset_files(follower: Follower, uuid: str, start: OffsetEntry, end: OffsetEntry) -> ReplicasetFiles:
     directory = follower.directory(end.leader)
-    files = _between(files_from(directory.listing(), start), start, end)
+    files = _files_up_to_end(files_from(directory.listing(), start), start, end)
     pairs = list(pairwise(files))
     return ReplicasetFiles(
         replicaset_uuid=uuid,
@@ -58,14 +58,14 @@ def _replicaset_files(follower: Follower, uuid: str, start: Entry, end: Entry) -
     )
 
 
-def _is_same_place(first: Entry, last: Entry) -> bool:
+def _is_same_place(first: OffsetEntry, last: OffsetEntry) -> bool:
     """Return whether two entries are at the same place; an instant may have become complete in between."""
     if replace(first, instant=None) != replace(last, instant=None):
         return False
     return _rows_passed(first) == _rows_passed(last)
 
 
-def _rows_passed(entry: Entry) -> int:
+def _rows_passed(entry: OffsetEntry) -> int:
     return entry.instant.rows if entry.instant is not None and entry.instant.is_at_point else 0
 
 
@@ -86,11 +86,11 @@ def _files_between(follower: Follower, start: Offset, end: Offset) -> Iterator[R
             )
 
 
-def _within(segments: list[Segment], options: XlogOptions) -> list[Segment]:
+def _within_bounds(segments: list[Segment], options: XlogOptions) -> list[Segment]:
     """Return the segments that may have rows from `fromVclock` to `toVclock`, without gaps below `fromVclock`."""
     whole = [segment for segment in segments if segment.is_snapshot or not segment.is_log]
     logs = [segment for segment in segments if segment.is_log and not segment.is_snapshot]
-    first, last = within([log.vclock for log in logs], options.from_vclock, options.to_vclock)
+    first, last = logs_within([log.vclock for log in logs], options.from_vclock, options.to_vclock)
     wanted = options.from_vclock
     return whole + [
         replace(log, gap=None)
@@ -136,7 +136,7 @@ def _with_vinyl(follower: Follower, segments: list[Segment]) -> Iterator[Segment
             continue
         # A deployment continues without spaces that cannot be read, as with any refused space.
         is_strict = not follower.options.with_replicaset and follower.options.mode is Mode.FAILFAST
-        vinyl = vinyl_of(directory, segment.file, is_strict=is_strict)
+        vinyl = vinyl_spaces_of(directory, segment.file, is_strict=is_strict)
         yield replace(segment, vinyl=vinyl.spaces)
         wanted = follower.options.spaces
         if ends_snapshot(directory, segment):
@@ -168,11 +168,11 @@ def segments_between(follower: Follower, start: Offset, end: Offset) -> tuple[Se
     """
     segments: list[Segment] = []
     for files_read in _files_between(follower, start, end):
-        found = _within(list(segments_of(files_read)), follower.options)
+        found = _within_bounds(list(segments_of(files_read)), follower.options)
         segments += _with_vinyl(follower, found)
     if follower.options.gaps == "fail":
         _refuse_gaps(segments)
-    return number(_with_origins(follower, segments))
+    return numbered(_with_origins(follower, segments))
 
 
 def tasks_of(follower: Follower, segments: Sequence[Segment]) -> list[tuple[ByteRange, ...]]:
@@ -184,9 +184,11 @@ def tasks_of(follower: Follower, segments: Sequence[Segment]) -> list[tuple[Byte
     for segment in segments:
         ends = follower.directory(segment.source).ends
         if segment.end - segment.begin <= size:
-            ranges += pieces(segment, ())
+            ranges += split_segment(segment, ())
         elif ends.has_large_blocks(segment.file, segment.begin, segment.end):
-            ranges += pieces(segment, ends.block_starts(segment.file, segment.begin, segment.end, size))
+            ranges += split_segment(
+                segment, ends.block_starts(segment.file, segment.begin, segment.end, size)
+            )
         else:  # walking the headers would take as long as reading the rows
-            ranges += pieces(segment, range(segment.begin, segment.end, size), exact=False)
+            ranges += split_segment(segment, range(segment.begin, segment.end, size), exact=False)
     return share_tasks(ranges, size)

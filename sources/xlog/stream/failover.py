@@ -1,6 +1,6 @@
-"""Chooses which source of a replicaset leads, and where it begins: pure functions of listings.
+"""Chooses the leader among the sources of a replicaset, and where it begins: pure functions of listings.
 
-A member's log holds all rows of its replicaset in the order in which it applied them, so one source of a replicaset
+A member's log has all rows of its replicaset in the order in which it applied them, so one source of a replicaset
 (the leader) is read and the others are on standby. The offset names the leader. It stays until its source is removed,
 cannot be followed, or is behind. Its successor begins at the newest of its own logs whose header VClock is not beyond
 the one of the file where the leader stopped: every row that the leader had not passed is in that log or a later one.
@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 from schemas.errors import AggregatorError, SourceError, XlogGapError, XlogHeaderError, XlogMagicError
 from sources.xlog.directory.listing import Listing, LogFile, newest_not_beyond
-from sources.xlog.directory.offset import Entry
+from sources.xlog.directory.offset import OffsetEntry
 from sources.xlog.format.vclock import Vclock, joined, not_beyond, same, shared
 from sources.xlog.options import XlogOptions
 from sources.xlog.stream.plan import since_of
@@ -33,15 +33,15 @@ class MemberFiles:
     Parameters
     ----------
     name : str
-        The source's.
+        Name of the source.
     listing : Listing or None
-        None if it cannot be read.
+        None if the source cannot be read.
     snapshot : LogFile or None
         The snapshot that a new stream begins with; None unless the options want one.
     error : AggregatorError or None
-        Why it cannot be read.
-    complete : tuple of LogFile
-        Its complete snapshots, in the order of the log; empty unless a snapshot may fill a gap.
+        Why the source cannot be read.
+    complete_snapshots : tuple of LogFile
+        The complete snapshots, in the order of the log; empty unless a snapshot may fill a gap.
 
     """
 
@@ -49,16 +49,16 @@ class MemberFiles:
     listing: Listing | None
     snapshot: LogFile | None = None
     error: AggregatorError | None = None
-    complete: tuple[LogFile, ...] = ()
+    complete_snapshots: tuple[LogFile, ...] = ()
 
 
-def entry_at(source: str, file: LogFile, position: int = 0, since: Vclock | None = None) -> Entry:
-    """Return the canonical entry of a place in a file."""
+def entry_at(source: str, file: LogFile, position: int = 0, since: Vclock | None = None) -> OffsetEntry:
+    """Return the canonical entry of a position in a file."""
     canonical = position if position > file.header else 0
-    return Entry(source, file.name, canonical, shared(file.vclock), since_of(file, since))
+    return OffsetEntry(source, file.name, canonical, shared(file.vclock), since_of(file, since))
 
 
-def beginning_of_file(member: MemberFiles) -> Entry | None:
+def initial_entry_of_file(member: MemberFiles) -> OffsetEntry | None:
     """Return where a source of one file begins, whatever `start` says; None if the file is empty."""
     if member.listing is None:
         raise member.error or SourceError("the source cannot be read", source=member.name)
@@ -66,7 +66,7 @@ def beginning_of_file(member: MemberFiles) -> Entry | None:
     return entry_at(member.name, files[0]) if files else None
 
 
-def beginning(member: MemberFiles, uuid: str, options: XlogOptions) -> Entry:
+def initial_entry(member: MemberFiles, uuid: str, options: XlogOptions) -> OffsetEntry:
     """Return where a replicaset that is new to the stream begins, in the files of one member.
 
     Raises
@@ -84,7 +84,7 @@ def beginning(member: MemberFiles, uuid: str, options: XlogOptions) -> Entry:
     if uuid in options.start_vclock:
         index = newest_not_beyond(logs, options.start_vclock[uuid], local=False)
         if index is None:
-            generation = _generation(member, options.start_vclock[uuid])
+            generation = _replacing_snapshot(member, options.start_vclock[uuid])
             if generation is not None:
                 return generation
             raise XlogGapError(
@@ -108,15 +108,15 @@ def beginning(member: MemberFiles, uuid: str, options: XlogOptions) -> Entry:
     return entry_at(member.name, files[0])
 
 
-def _generation(member: MemberFiles, had: Vclock) -> Entry | None:
-    """Return the member's snapshot that replaces the missing rows after a vclock, or None.
+def _replacing_snapshot(member: MemberFiles, had: Vclock) -> OffsetEntry | None:
+    """Return the entry of the member's snapshot that replaces the missing rows after a vclock, or None.
 
     It is the oldest one that the logs continue, so that as few rows as possible are in no log; else the newest.
     """
     listing = member.listing
     logs = listing.logs if listing is not None else ()
     # Rows of local spaces are the instance's own, so component 0 does not count.
-    ahead = [file for file in member.complete if not_beyond(shared(had), shared(file.vclock))]
+    ahead = [file for file in member.complete_snapshots if not_beyond(shared(had), shared(file.vclock))]
     continued = [f for f in ahead if newest_not_beyond(logs, f.vclock, local=True) is not None]
     found = continued[0] if continued else ahead[-1] if ahead else None
     if found is None:
@@ -124,12 +124,12 @@ def _generation(member: MemberFiles, had: Vclock) -> Entry | None:
     return replace(entry_at(member.name, found), since=shared(found.vclock))
 
 
-def later_log(entry: Entry, members: Sequence[MemberFiles], settled: Vclock) -> Entry | None:
-    """Return where the leader continues without loss although the file of an entry is gone, or None.
+def later_log(entry: OffsetEntry, members: Sequence[MemberFiles], settled: Vclock) -> OffsetEntry | None:
+    """Return the log in which the leader continues without loss although the file of an entry is gone, or None.
 
     Parameters
     ----------
-    entry : Entry
+    entry : OffsetEntry
     members : sequence of MemberFiles
     settled : mapping of int to int
         Rows up to it need not be read.
@@ -143,7 +143,7 @@ def later_log(entry: Entry, members: Sequence[MemberFiles], settled: Vclock) -> 
     return replace(entry_at(entry.leader, logs[index], 0, entry.since), restart=True)
 
 
-def is_inside_a_block(entry: Entry, error: Exception) -> bool:
+def is_inside_a_block(entry: OffsetEntry, error: Exception) -> bool:
     """Return whether an error says that no block starts at an entry: its log became shorter, and longer again."""
     return (
         isinstance(error, XlogMagicError | XlogHeaderError)
@@ -152,7 +152,7 @@ def is_inside_a_block(entry: Entry, error: Exception) -> bool:
     )
 
 
-def start_of_shortened_log(entry: Entry, members: Sequence[MemberFiles]) -> Entry | None:
+def start_of_shortened_log(entry: OffsetEntry, members: Sequence[MemberFiles]) -> OffsetEntry | None:
     """Return the start of a spool's log that has become shorter than an entry; None for other logs."""
     leader = next((member for member in members if member.name == entry.leader), None)
     logs = leader.listing.logs if leader is not None and leader.listing is not None else ()
@@ -160,22 +160,24 @@ def start_of_shortened_log(entry: Entry, members: Sequence[MemberFiles]) -> Entr
     return None if found is None else replace(entry_at(entry.leader, found, 0, entry.since), restart=True)
 
 
-def generation(entry: Entry, members: Sequence[MemberFiles], settled: Vclock) -> Entry | None:
-    """Return the snapshot from which the stream continues if no member has its next rows, or None.
+def generation_entry(
+    entry: OffsetEntry, members: Sequence[MemberFiles], settled: Vclock
+) -> OffsetEntry | None:
+    """Return the entry of the snapshot from which the stream continues if no member has its next rows, or None.
 
     Parameters
     ----------
-    entry : Entry
-        Its file is gone.
+    entry : OffsetEntry
+        The entry whose file is gone.
     members : sequence of MemberFiles
         The leader's own snapshot comes first, then the others' in the order given.
     settled : mapping of int to int
-        A snapshot behind it would undo changes, and is not used.
+        An older snapshot would undo changes, and is not used.
 
     """
     had = joined(entry.vclock, settled)
     for member in sorted(members, key=lambda member: member.name != entry.leader):
-        found = _generation(member, had)
+        found = _replacing_snapshot(member, had)
         if found is not None and not same(found.vclock, entry.vclock):
             return replace(found, restart=True)
     return None
@@ -197,17 +199,19 @@ def _refuse_without_vclock(member: MemberFiles, options: XlogOptions) -> None:
             )
 
 
-def entry_of_successor(entry: Entry, member: MemberFiles, held: Vclock | None = None) -> Entry | None:
-    """Return where a member continues in place of the leader that `entry` names; None if its logs do not reach back.
+def entry_of_successor(
+    entry: OffsetEntry, member: MemberFiles, before_gap: Vclock | None = None
+) -> OffsetEntry | None:
+    """Return where a member continues in place of the leader that `entry` names; None if its logs begin later.
 
     If the leader is lost inside its snapshot, the member begins with its own snapshot. If the leader's log had a gap,
     the member begins before it if it can.
 
     Parameters
     ----------
-    entry : Entry
+    entry : OffsetEntry
     member : MemberFiles
-    held : mapping of int to int, optional
+    before_gap : mapping of int to int, optional
         The vclock before the gap.
 
     """
@@ -217,8 +221,8 @@ def entry_of_successor(entry: Entry, member: MemberFiles, held: Vclock | None = 
         return None if member.snapshot is None else entry_at(member.name, member.snapshot)
     logs = member.listing.logs
     index = newest_not_beyond(logs, entry.vclock, local=False)
-    if held is not None and index is not None:
-        before = newest_not_beyond(logs, held, local=False)
+    if before_gap is not None and index is not None:
+        before = newest_not_beyond(logs, before_gap, local=False)
         index = 0 if before is None else min(index, before)
     since = (
         None if entry.since is None else shared(entry.since)
@@ -226,27 +230,31 @@ def entry_of_successor(entry: Entry, member: MemberFiles, held: Vclock | None = 
     return None if index is None else entry_at(member.name, logs[index], 0, since)
 
 
-def progress(member: MemberFiles) -> int:
+def newest_signature(member: MemberFiles) -> int:
     """Return the sum of the lsns of a member's newest log header, without component 0; -1 without logs."""
     logs = member.listing.logs if member.listing is not None else ()
     return sum(shared(logs[-1].vclock).values()) if logs else -1
 
 
-def successors(entry: Entry, members: Sequence[MemberFiles], held: Vclock | None = None) -> list[Entry]:
+def successors(
+    entry: OffsetEntry, members: Sequence[MemberFiles], before_gap: Vclock | None = None
+) -> list[OffsetEntry]:
     """Return where each other member would continue: the most advanced first, then in the given order."""
-    others = sorted((m for m in members if m.name != entry.leader), key=progress, reverse=True)
+    others = sorted((m for m in members if m.name != entry.leader), key=newest_signature, reverse=True)
     return [
-        found for found in (entry_of_successor(entry, member, held) for member in others) if found is not None
+        found
+        for found in (entry_of_successor(entry, member, before_gap) for member in others)
+        if found is not None
     ]
 
 
 def last_write(member: MemberFiles) -> float | None:
-    """Return when a member's newest log was last written, in seconds since 1970, or None."""
+    """Return the time of the last write to a member's newest log, in seconds since 1970, or None."""
     logs = member.listing.logs if member.listing is not None else ()
     return logs[-1].modified if logs else None
 
 
-def seem_ahead(leader: MemberFiles, members: Sequence[MemberFiles], max_lag: float) -> list[str]:
+def members_ahead(leader: MemberFiles, members: Sequence[MemberFiles], max_lag: float) -> list[str]:
     """Return the members that were written more than `max_lag` seconds after the leader was.
 
     Every row of a replicaset is written by each member, so a healthy leader is not far behind. Whether rows

@@ -1,4 +1,4 @@
-"""Follows the sources of a deployment: computes their offsets now, for the data source and for the job.
+"""Follows the sources of a deployment: computes the offsets up to which batches can read.
 
 `Follower` remembers headers, ends and identities of files from call to call, which do not change; a batch depends on
 its offsets alone. Choices are pure functions of `sources.xlog.stream.failover` and `sources.xlog.stream.plan`.
@@ -18,7 +18,7 @@ from sources.xlog.directory import paths
 from sources.xlog.directory.directory import Directory
 from sources.xlog.directory.identity import identity_of
 from sources.xlog.directory.listing import Listing, LogFile
-from sources.xlog.directory.offset import Entry, Offset
+from sources.xlog.directory.offset import Offset, OffsetEntry
 from sources.xlog.format.vclock import distance, joined, not_beyond, shared
 from sources.xlog.options import Source, XlogOptions
 from sources.xlog.stream import failover
@@ -31,19 +31,18 @@ from sources.xlog.stream.strangers import Strangers
 logger = logging.getLogger(__name__)
 
 FAILURES = (AggregatorError, OSError, pa.ArrowException)
-"""What a source that cannot be read raises."""
+"""Exceptions that mean that a source cannot be read."""
 
 
 @dataclass
 class Follower:
-    """Follows the sources of a deployment: the same object answers for batch after batch.
+    """Follows the sources of a deployment; one object serves all batches of a stream.
 
     Parameters
     ----------
     options : XlogOptions
-        What to follow, and how.
     is_final : bool
-        Whether the files are read once, as they are now, and not followed.
+        Whether the files are read once and not followed.
 
     """
 
@@ -51,15 +50,15 @@ class Follower:
     is_final: bool = False
     unreadable: dict[str, str] = field(default_factory=dict)
     """Source → why it is not followed, as of the last call of `latest`."""
-    newest: dict[str, Entry] = field(default_factory=dict)
-    """What `latest` would have returned without a limit."""
+    newest: dict[str, OffsetEntry] = field(default_factory=dict)
+    """The result of the last call of `latest`, had there been no limit."""
     origins: dict[str, Origins] = field(default_factory=dict)
-    """What replica ids mean, per source."""
+    """Which instances the replica ids of each source mean."""
     _directories: dict[str, Directory] = field(default_factory=dict)
     _uuids: dict[str, str] = field(default_factory=dict)
     _strangers: dict[str, Strangers] = field(default_factory=dict)
-    _known: dict[str, str] = field(default_factory=dict)
-    _fixed_ends: dict[str, Entry] | None = None
+    _reported: dict[str, str] = field(default_factory=dict)
+    _fixed_ends: dict[str, OffsetEntry] | None = None
     _matched: set[str] = field(default_factory=set)
 
     def directory(self, name: str) -> Directory:
@@ -87,7 +86,7 @@ class Follower:
             )
         return self._directories[name]
 
-    def initial(self) -> dict[str, Entry]:
+    def initial(self) -> dict[str, OffsetEntry]:
         """Return where a new stream begins, in each replicaset that has a readable source."""
         return self.latest({})
 
@@ -95,7 +94,7 @@ class Follower:
         """Fix the end of the stream: rows written later are not read (`Trigger.AvailableNow`)."""
         fixed_ends = {}
         for source in self._sources({}):
-            member = self._member(source)
+            member = self._list_member(source)
             if member.listing is not None:
                 try:
                     end = newest_entry(self.directory(source.name), member.listing)
@@ -106,15 +105,15 @@ class Follower:
                     fixed_ends[source.name] = end
         self._fixed_ends = fixed_ends
 
-    def latest(self, start: Offset, max_bytes: int | None = None) -> dict[str, Entry]:
+    def latest(self, start: Offset, max_bytes: int | None = None) -> dict[str, OffsetEntry]:
         """Return the offset up to which a batch can read.
 
         Parameters
         ----------
         start : Offset
-            Where the stream is. A replicaset that is not in it begins; that batch has no rows of it.
+            Where the stream is. A replicaset that is not in it begins: the batch has no rows of it.
         max_bytes : int, optional
-            About the bytes to read, shared fairly by the replicasets; each advances by a block at least.
+            Approximate number of bytes to read, divided fairly among the replicasets; each reads at least a block.
 
         Raises
         ------
@@ -122,7 +121,7 @@ class Follower:
             If a replicaset cannot be followed and `on_source_error` is `fail`.
 
         """
-        self._known, self.unreadable = self.unreadable, {}
+        self._reported, self.unreadable = self.unreadable, {}
         self._matched.clear()
         ends = dict(start)
         read_aheads: dict[str, ReadAhead] = {}
@@ -146,26 +145,26 @@ class Follower:
             uuid: self._advance(read_ahead, budgets[uuid]) for uuid, read_ahead in read_aheads.items()
         }
 
-    def _advance(self, read_ahead: ReadAhead, budget: int | None) -> Entry:
+    def _advance(self, read_ahead: ReadAhead, budget: int | None) -> OffsetEntry:
         try:
             return self._marked_done(read_ahead, read_ahead.advance(budget))
         except FAILURES as error:
             self._give_up(read_ahead.entry.leader, error)
             return read_ahead.entry
 
-    def _member(self, source: Source) -> MemberFiles:
+    def _list_member(self, source: Source) -> MemberFiles:
         directory = self.directory(source.name)
         try:
             listing = directory.listing()
-            snapshot = self._snapshot(directory, listing)
-            complete = directory.complete(listing.snapshots) if directory.bridges else ()
+            snapshot = self._initial_snapshot(directory, listing)
+            complete = directory.complete_snapshots(listing.snapshots) if directory.with_generations else ()
         except FAILURES as error:
-            named = _named(error, source.name)
+            named = _with_source(error, source.name)
             self._report(source.name, named)
             return MemberFiles(source.name, None, None, named)
-        return MemberFiles(source.name, listing, snapshot, complete=complete)
+        return MemberFiles(source.name, listing, snapshot, complete_snapshots=complete)
 
-    def _snapshot(self, directory: Directory, listing: Listing) -> LogFile | None:
+    def _initial_snapshot(self, directory: Directory, listing: Listing) -> LogFile | None:
         """Return the snapshot that a new stream begins with, if any."""
         only_snapshots = not listing.logs and not self.options.with_replicaset
         if self.options.start == "snapshot" or (only_snapshots and self.options.start == "logs"):
@@ -176,7 +175,7 @@ class Follower:
         """Return the members of each replicaset, in the order of the option."""
         members: dict[str, list[MemberFiles]] = {}
         for source in self._sources(start):
-            member = self._member(source)
+            member = self._list_member(source)
             try:
                 uuid = self._uuid(source, member, start)
                 self._refuse_strangers(member, uuid)
@@ -200,10 +199,10 @@ class Follower:
         if source.name in self._uuids:
             return self._uuids[source.name]
         if member.listing is not None:
-            alone = None if self.options.with_replicaset else self._uuid_of_path(source.name)
-            self._uuids[source.name] = identity_of(self.directory(source.name), member.listing, alone)
+            path_uuid = None if self.options.with_replicaset else self._uuid_of_path(source.name)
+            self._uuids[source.name] = identity_of(self.directory(source.name), member.listing, path_uuid)
             return self._uuids[source.name]
-        # A source that cannot be read now belongs to the replicaset that it leads in the offset.
+        # If the source cannot be read now: it belongs to the replicaset that it leads in the offset.
         led = (uuid for uuid in sorted(start) if start[uuid].leader == source.name)
         uuid = source.replicaset or next(led, None)
         if uuid is None:
@@ -211,8 +210,8 @@ class Follower:
         return uuid
 
     def _next(
-        self, uuid: str, entry: Entry | None, members: Sequence[MemberFiles]
-    ) -> ReadAhead | Entry | None:
+        self, uuid: str, entry: OffsetEntry | None, members: Sequence[MemberFiles]
+    ) -> ReadAhead | OffsetEntry | None:
         """Return the files to read next, or the entry where the stream begins or fails over; None if neither."""
         if entry is None:
             return self._begin(uuid, members)
@@ -242,9 +241,9 @@ class Follower:
         return successors[0]
 
     def _restart(
-        self, uuid: str, entry: Entry, members: Sequence[MemberFiles], error: Exception
-    ) -> Entry | None:
-        """Return where the stream continues after its file was removed or became shorter; None if it may not or cannot.
+        self, uuid: str, entry: OffsetEntry, members: Sequence[MemberFiles], error: Exception
+    ) -> OffsetEntry | None:
+        """Return where the stream continues after its file was removed or became shorter; None if it cannot.
 
         A server removes old files. A spool's log becomes shorter when a disk fails, and its rows come again, in the
         same log or in the next one: the file is read from its beginning, and settled rows are dropped as always.
@@ -263,18 +262,18 @@ class Follower:
         settled = self.options.start_vclock.get(uuid, {})
         found = failover.later_log(entry, members, settled) if settled else None
         if found is None and not failover.successors(entry, members, self.options.held_vclock.get(uuid)):
-            found = failover.generation(entry, members, settled)
+            found = failover.generation_entry(entry, members, settled)
         if found is not None:
             logger.warning("replicaset %s continues in %s of %s: %s", uuid, found.file, found.leader, error)
         return found
 
-    def _begin(self, uuid: str, members: Sequence[MemberFiles]) -> Entry | None:
+    def _begin(self, uuid: str, members: Sequence[MemberFiles]) -> OffsetEntry | None:
         reasons = []
         for member in members:
             try:
                 if self.options.with_replicaset or not self.directory(member.name).is_file:
-                    return failover.beginning(member, uuid, self.options)
-                found = failover.beginning_of_file(member)
+                    return failover.initial_entry(member, uuid, self.options)
+                found = failover.initial_entry_of_file(member)
                 return None if found is None or self._is_empty_match(found) else found
             except FAILURES as error:
                 reasons.append((member.name, error))
@@ -282,7 +281,7 @@ class Follower:
             self._give_up(name, reason)
         return None
 
-    def _read_ahead(self, leader: MemberFiles, entry: Entry) -> ReadAhead:
+    def _read_ahead(self, leader: MemberFiles, entry: OffsetEntry) -> ReadAhead:
         if leader.listing is None:
             raise leader.error or SourceError("the source cannot be read", source=leader.name)
         directory = self.directory(leader.name)
@@ -292,15 +291,15 @@ class Follower:
         return read_ahead_of(directory, leader.listing, entry, self._fixed_ends.get(leader.name, entry))
 
     def _ahead_of(self, leader: MemberFiles, members: Sequence[MemberFiles]) -> list[MemberFiles]:
-        """Return the members that have rows which the leader should have by now but does not."""
-        names = failover.seem_ahead(leader, members, self.options.max_lag)
+        """Return the members with rows that the leader should have by now but does not have."""
+        names = failover.members_ahead(leader, members, self.options.max_lag)
         if not names or self._fixed_ends is not None:
             return []
         own = self._end_vclock(leader)
         return [m for m in members if m.name in names and distance(self._end_vclock(m), own) > 0]
 
-    def _check_logs(self, leader: MemberFiles, entry: Entry) -> None:
-        """Report a source whose newest snapshot is ahead of its logs: rows of the snapshot are in no log.
+    def _check_logs(self, leader: MemberFiles, entry: OffsetEntry) -> None:
+        """Report a source whose newest snapshot is newer than its logs: rows of the snapshot are in no log.
 
         A server logs every row before it takes a snapshot that has it, so waiting does not help.
         """
@@ -342,7 +341,7 @@ class Follower:
             try:
                 matched = paths.expand(source.path)
             except (OSError, pa.ArrowException) as error:
-                self._give_up(source.name, _named(error, source.name))
+                self._give_up(source.name, _with_source(error, source.name))
                 self._matched.update(entry.leader for entry in start.values())
                 continue
             if not matched:
@@ -357,7 +356,7 @@ class Follower:
         is_one = len(self.options.sources) == 1 and self.options.sources[0].name == name
         return str(UUID(int=0) if is_one else uuid5(NAMESPACE_URL, name))
 
-    def _is_empty_match(self, entry: Entry) -> bool:
+    def _is_empty_match(self, entry: OffsetEntry) -> bool:
         """Return whether an entry is in a file that a glob matched and that has no rows so far.
 
         Such a file is not in the offset, so Tarantool may remove it without loss.
@@ -368,8 +367,8 @@ class Follower:
         (file,) = (*(listing := directory.listing()).logs, *listing.snapshots)
         return directory.ends.of(file, closed=file.is_snapshot).position <= file.header
 
-    def _marked_done(self, read_ahead: ReadAhead, entry: Entry) -> Entry:
-        """Return the entry, marked done if it is the end of a closed file that a glob matched."""
+    def _marked_done(self, read_ahead: ReadAhead, entry: OffsetEntry) -> OffsetEntry:
+        """Return the entry, with `is_done` if it is the end of a closed file that a glob matched."""
         directory, file = read_ahead.directory, read_ahead.files[-1]
         if not (directory.is_file and self._is_match(entry.leader)):
             return entry
@@ -377,7 +376,7 @@ class Follower:
         return replace(entry, is_done=end.has_marker and entry.position >= end.position > file.header)
 
     def _removed_replicasets(self, start: Offset) -> list[str]:
-        """Return the replicasets of a glob's matches that were read to their end marker and are removed."""
+        """Return the replicasets of files that a glob matched, that were read to their end marker, and are gone."""
         gone = []
         for uuid, entry in start.items():
             if entry.leader in self._matched or not self._is_match(entry.leader):
@@ -402,15 +401,15 @@ class Follower:
         self._report(source, error)
 
     def _report(self, source: str, error: Exception) -> None:
-        """Remember why a source is not followed, and log each new reason once."""
-        known = self.unreadable.get(source, self._known.get(source))
+        """Store why a source is not followed, and log each new reason once."""
+        known = self.unreadable.get(source, self._reported.get(source))
         self.unreadable[source] = str(error)
         if known != str(error):
             logger.warning("source %s is not followed: %s", source, error)
 
 
-def _named(error: Exception, source: str) -> AggregatorError:
-    """Return an error that names the source."""
+def _with_source(error: Exception, source: str) -> AggregatorError:
+    """Return the error with the name of the source."""
     if isinstance(error, AggregatorError):
         if "source" in error.fields:
             return error

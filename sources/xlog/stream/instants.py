@@ -17,18 +17,18 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from sources.xlog.directory.listing import files_from, upto
-from sources.xlog.directory.offset import Entry, Instant, InstantState, Offset
+from sources.xlog.directory.listing import files_from, files_up_to
+from sources.xlog.directory.offset import Instant, InstantState, Offset, OffsetEntry
 from sources.xlog.format.vclock import Vclock
 from sources.xlog.options import XlogOptions
 from sources.xlog.reader import reader
 from sources.xlog.stream.alignment import (
     MICROSECONDS,
-    Reach,
+    ReadState,
+    after_instant,
+    at_whole_instant,
     common_label,
     hopeless_waits,
-    passed,
-    whole,
 )
 from sources.xlog.stream.batch import segments_between
 from sources.xlog.stream.failover import entry_at
@@ -45,42 +45,42 @@ class InstantFollower(Follower):
     """Follows the sources of a deployment in batches that end at instants."""
 
     _markers: dict[str, Markers] = field(default_factory=dict)
-    _named: set[tuple[str, str]] = field(default_factory=set)
+    _logged: set[tuple[str, str]] = field(default_factory=set)
 
-    def latest(self, start: Offset, max_bytes: int | None = None) -> dict[str, Entry]:
+    def latest(self, start: Offset, max_bytes: int | None = None) -> dict[str, OffsetEntry]:
         """Return the offset up to which a batch can read, at most up to the next instant of each replicaset.
 
         Parameters and errors are those of the base class.
         """
         bare = {uuid: replace(entry, instant=None) for uuid, entry in start.items()}
         free = super().latest(bare, max_bytes)
-        standing = self._standing(start, free)
-        ends: dict[str, Entry] = {}
+        waiting = self._waiting_replicasets(start, free)
+        ends: dict[str, OffsetEntry] = {}
         for uuid, end in free.items():
             before = start.get(uuid)
             last = None if before is None else before.instant
             is_idle = before is not None and end == bare[uuid]
-            if before is not None and (uuid in standing or is_idle):
+            if before is not None and (uuid in waiting or is_idle):
                 ends[uuid] = before
             else:
-                ends[uuid] = self._up_to_marker(uuid, before, passed(end, last))
+                ends[uuid] = self._up_to_marker(uuid, before, after_instant(end, last))
         taking_part = {uuid: ends[uuid] for uuid in self._followed(ends)}
-        if taking_part and common_label(taking_part) is not None and self._unknown() is None:
-            ends |= {uuid: whole(entry) for uuid, entry in taking_part.items()}
+        if taking_part and common_label(taking_part) is not None and self._unidentified_source() is None:
+            ends |= {uuid: at_whole_instant(entry) for uuid, entry in taking_part.items()}
         return ends
 
-    def _followed(self, entries: Mapping[str, Entry]) -> list[str]:
-        """Return the replicasets that have sources now; those of removed sources stay in the offset."""
+    def _followed(self, entries: Mapping[str, OffsetEntry]) -> list[str]:
+        """Return the replicasets that have sources now; the others stay in the offset."""
         own = {self._uuids[source.name] for source in self.options.sources if source.name in self._uuids}
         names = {source.name for source in self.options.sources}
         return [uuid for uuid, entry in entries.items() if uuid in own or entry.leader in names]
 
-    def _unknown(self) -> str | None:
+    def _unidentified_source(self) -> str | None:
         """Return a source that cannot be read and whose replicaset is unknown, if there is one."""
         return next((name for name in sorted(self.unreadable) if name not in self._uuids), None)
 
-    def _standing(self, start: Offset, free: Offset) -> set[str]:
-        """Return the replicasets that wait at an instant that is not complete."""
+    def _waiting_replicasets(self, start: Offset, free: Offset) -> set[str]:
+        """Return the replicasets that must still wait at an instant, because it is not complete."""
         waiting = {
             uuid: entry.instant
             for uuid, entry in start.items()
@@ -91,27 +91,30 @@ class InstantFollower(Follower):
             return set()
         now = round(time.time() * MICROSECONDS)
         reached = {
-            uuid: Reach(start[uuid].instant, self._time_of(start, free, uuid, now)) for uuid in followed
+            uuid: ReadState(start[uuid].instant, self._next_row_time(start, free, uuid, now))
+            for uuid in followed
         }
         # A replicaset that has not begun may have the point in unread rows.
-        reached |= {uuid: Reach(None, None) for uuid in free if uuid not in start}
-        vain = hopeless_waits(reached, self.options.instant_wait, now, self._unknown())
+        reached |= {uuid: ReadState(None, None) for uuid in free if uuid not in start}
+        vain = hopeless_waits(reached, self.options.instant_wait, now, self._unidentified_source())
         for uuid, reason in sorted(vain.items()):
-            self._say(logging.WARNING, uuid, waiting[uuid], f"is no instant of all replicasets: {reason}")
+            self._log_once(
+                logging.WARNING, uuid, waiting[uuid], f"is no instant of all replicasets: {reason}"
+            )
         stay = {uuid for uuid in waiting if uuid in followed and uuid not in vain}
         for uuid in sorted(stay):
-            self._say(logging.INFO, uuid, waiting[uuid], "waits for the other replicasets")
+            self._log_once(logging.INFO, uuid, waiting[uuid], "waits for the other replicasets")
         return stay
 
-    def _say(self, level: int, uuid: str, instant: Instant, what: str) -> None:
+    def _log_once(self, level: int, uuid: str, instant: Instant, what: str) -> None:
         """Log a change of an instant's state, once."""
         key = (f"{uuid} {level}", instant.label)
-        if key not in self._named:
-            self._named.add(key)
+        if key not in self._logged:
+            self._logged.add(key)
             logger.log(level, "replicaset %s at the point %r: %s", uuid, instant.label, what)
 
-    def _time_of(self, start: Offset, free: Offset, uuid: str, now: int) -> int | None:
-        """Return the time of the next row of a replicaset, or the time now if there is none."""
+    def _next_row_time(self, start: Offset, free: Offset, uuid: str, now: int) -> int | None:
+        """Return the timestamp of the next row of a replicaset, or the current time if there is no row."""
         entry, end = start[uuid], free.get(uuid, start[uuid])
         if replace(entry, instant=None) == end:
             return now
@@ -119,14 +122,14 @@ class InstantFollower(Follower):
             return None
         try:
             segments = segments_between(self, {uuid: entry}, {uuid: end})
-            return None if not segments or segments[0].is_snapshot else self._first_time(segments[0])
+            return None if not segments or segments[0].is_snapshot else self._first_row_time(segments[0])
         except FAILURES:
             return None
 
-    def _first_time(self, segment: Segment) -> int | None:
+    def _first_row_time(self, segment: Segment) -> int | None:
         directory = self.directory(segment.source)
         for headers in reader.read_headers(
-            *directory.opened(segment.file),
+            *directory.locate(segment.file),
             segment.begin,
             segment.end,
             mode=directory.mode,
@@ -140,18 +143,20 @@ class InstantFollower(Follower):
                 return int(np.int64(rows[0]))
         return None
 
-    def _up_to_marker(self, uuid: str, before: Entry | None, end: Entry) -> Entry:
-        """Return the end of a batch in one replicaset: its first marker, if there is one."""
+    def _up_to_marker(self, uuid: str, before: OffsetEntry | None, end: OffsetEntry) -> OffsetEntry:
+        """Return the end of a batch in one replicaset: its first marker, or `end` if there is none."""
         start = {} if before is None else {uuid: before}
         try:
             segments = segments_between(self, start, {uuid: end})
-            marker = self._first(uuid, segments, before)
+            marker = self._first_marker(uuid, segments, before)
             return end if marker is None else self._entry_at(marker, before or end, end)
         except FAILURES as error:
             self._give_up(end.leader, error)
             return end if before is None else before
 
-    def _first(self, uuid: str, segments: Sequence[Segment], before: Entry | None) -> Marker | None:
+    def _first_marker(
+        self, uuid: str, segments: Sequence[Segment], before: OffsetEntry | None
+    ) -> Marker | None:
         known: Vclock = {} if before is None or before.instant is None else before.instant.lsns
         settled = self.options.start_vclock.get(uuid, {})
         markers = self._markers.setdefault(uuid, Markers(self.options.instants))
@@ -159,22 +164,22 @@ class InstantFollower(Follower):
             if segment.is_snapshot or not segment.is_log:
                 continue
             directory = self.directory(segment.source)
-            for marker in markers.of(directory, directory.listing(), segment):
+            for marker in markers.find(directory, directory.listing(), segment):
                 is_read = marker.position == segment.begin and marker.row < segment.skipped_rows
                 seen = max(known.get(marker.replica_id, 0), settled.get(marker.replica_id, 0))
                 if not is_read and marker.lsn > seen:
                     return marker
         return None
 
-    def _entry_at(self, marker: Marker, before: Entry, end: Entry) -> Entry:
-        """Return the position after a marker's transaction."""
+    def _entry_at(self, marker: Marker, before: OffsetEntry, end: OffsetEntry) -> OffsetEntry:
+        """Return the entry after a marker's transaction."""
         directory = self.directory(marker.segment.source)
         rows, block_end = end_of_transaction(directory, marker)
         last = before.instant
         lsns = {**({} if last is None else last.lsns), marker.replica_id: marker.lsn}
         at = Instant(marker.label, marker.time, lsns, InstantState.WAITING, rows, block_end if rows else 0)
         files = files_from(directory.listing(), before)
-        files = upto(files, end.file) or files
+        files = files_up_to(files, end.file) or files
         bare = replace(before, instant=None)
         index = next(i for i, file in enumerate(files) if file.name == marker.segment.file)
         if not rows:
@@ -186,5 +191,5 @@ class InstantFollower(Follower):
 
 
 def follower_of(options: XlogOptions) -> Follower:
-    """Return the follower that fits the options."""
+    """Return a follower; one that ends batches at instants if the options name any."""
     return InstantFollower(options) if options.instants else Follower(options)

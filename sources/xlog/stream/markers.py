@@ -7,9 +7,9 @@ kinds:
   `_recovery_point` (396) with the key `{0, 0, 0}` and the operation `{'=', 'opts', {label = L}}`. It changes nothing:
   its position in the log *is* the point. The row that describes the point is inserted later, after rows that came in
   between (seen with 3.9).
-- Rows of a space of the user's: an INSERT or REPLACE whose tuple has the label in a field.
+- Rows of a user's space: an INSERT or REPLACE whose tuple has the label in a field.
 
-A marker without a label names nothing, and an unreadable one is skipped. `sources.xlog.stream.alignment` acts on
+A marker without a label, or one that cannot be read, is skipped. `sources.xlog.stream.alignment` acts on
 markers.
 """
 
@@ -35,7 +35,7 @@ from sources.xlog.stream.segment import Segment
 
 RECOVERY_POINT = "_recovery_point"
 _POINT_KEY = [0, 0, 0]
-_OPTS, _OPTS_PLACE = "opts", 3
+_OPTS, _OPTS_INDEX = "opts", 3
 _LABEL_BYTES = 255
 
 
@@ -49,9 +49,9 @@ class Marker:
     time : int
         Microseconds since 1970.
     replica_id, lsn : int
-        Identify the row.
+        Those of the row, which identify it.
     segment : Segment
-        Where it is.
+        The segment of the row.
     position : int
         Start of its block, in bytes.
     row : int
@@ -86,13 +86,13 @@ class Markers:
         self._fields: dict[int, int] = {}
         self._followed: tuple[str, str, int] | None = None
 
-    def of(self, directory: Directory, listing: Listing, segment: Segment) -> Iterator[Marker]:
+    def find(self, directory: Directory, listing: Listing, segment: Segment) -> Iterator[Marker]:
         """Yield the markers of a segment of a log, in their order.
 
         Parameters
         ----------
         directory, listing
-            The source's.
+            Of the source.
         segment : Segment
 
         """
@@ -102,15 +102,15 @@ class Markers:
         last = (-1, -1)
         wanted: set[int] | None = None
         # A marker space that the segment defines is searched from its definition on.
-        while wanted is None or not self._wanted() <= wanted:
-            wanted = self._wanted()
+        while wanted is None or not self._searched_spaces() <= wanted:
+            wanted = self._searched_spaces()
             for row in _rows(directory, segment, wanted):
                 if (row["position"], row["row"]) <= last:
                     continue
                 last = (row["position"], row["row"])
                 if row["space_id"] == SystemSpace.SPACE:
                     self._define(row)
-                    if not self._wanted() <= wanted:
+                    if not self._searched_spaces() <= wanted:
                         break
                     continue
                 label = self._label(row)
@@ -118,7 +118,7 @@ class Markers:
                     yield _marker(label, row, segment)
         self._followed = (segment.source, segment.file, segment.end)
 
-    def _wanted(self) -> set[int]:
+    def _searched_spaces(self) -> set[int]:
         points = {int(SystemSpace.RECOVERY_POINT)} if self._has_points else set()
         return points | ({int(SystemSpace.SPACE), *self._fields} if self._named else set())
 
@@ -134,7 +134,7 @@ class Markers:
         for one, end in [*parts, (file, segment.begin)]:
             if end <= one.header:
                 continue
-            filesystem, path = directory.opened(one.name)
+            filesystem, path = directory.locate(one.name)
             for batch in reader.read_rows(
                 filesystem, path, one.header, end, wanted, directory.mode, exact=True, limits=directory.limits
             ):
@@ -149,7 +149,7 @@ class Markers:
                 self._fields.pop(integer_of(field_at(key, 0, "the id"), "the id"), None)
             elif row["type"] in ("INSERT", "REPLACE"):
                 space = space_of(fields_of(row["tuple"], "a row of _space"), None)
-                place = label_place(space, self._named[space.name]) if space.name in self._named else None
+                place = label_index(space, self._named[space.name]) if space.name in self._named else None
                 if place is None:
                     self._fields.pop(space.id, None)
                 else:
@@ -171,7 +171,7 @@ class Markers:
 
 def _rows(directory: Directory, segment: Segment, spaces: Iterable[int]) -> Iterator[dict[str, Any]]:
     """Yield the rows of some spaces of a segment that have an lsn."""
-    filesystem, path = directory.opened(segment.file)
+    filesystem, path = directory.locate(segment.file)
     wanted = Selection(spaces=frozenset(spaces), from_vclock=segment.since)
     for batch in reader.read_rows(
         *(filesystem, path, segment.begin, segment.end, wanted, directory.mode),
@@ -182,7 +182,7 @@ def _rows(directory: Directory, segment: Segment, spaces: Iterable[int]) -> Iter
         yield from (row for row in batch.to_pylist() if row["lsn"] is not None)
 
 
-def label_place(space: Space, label: str | int | None) -> int | None:
+def label_index(space: Space, label: str | int | None) -> int | None:
     """Return the index of the field with the label, from 0; None if the space has no such field."""
     if isinstance(label, int):
         return label - 1
@@ -206,7 +206,7 @@ def point_label(row: Mapping[str, Any]) -> str | None:
         if not isinstance(operation, list) or len(operation) != 3:
             continue
         name, place, value = operation
-        if name == "=" and place in (_OPTS, _OPTS_PLACE + base) and isinstance(value, dict):
+        if name == "=" and place in (_OPTS, _OPTS_INDEX + base) and isinstance(value, dict):
             return _text(value.get("label"))
     return None
 
@@ -234,7 +234,7 @@ def _marker(label: str, row: Mapping[str, Any], segment: Segment) -> Marker:
 
 def block_rows(directory: Directory, segment: Segment, position: int) -> pa.Table:
     """Return all rows of the block that begins at a position."""
-    filesystem, path = directory.opened(segment.file)
+    filesystem, path = directory.locate(segment.file)
     end = reader.block_boundary(filesystem, path, position + 1, begin=position, end=segment.end)
     batches = reader.read_rows(
         filesystem,
@@ -258,7 +258,7 @@ def end_of_transaction(directory: Directory, marker: Marker) -> tuple[int, int]:
     rows = block_rows(directory, marker.segment, marker.position)
     commits = rows["is_commit"].fill_null(True).to_pylist()
     last = next((i for i in range(marker.row, len(commits)) if commits[i]), len(commits) - 1)
-    filesystem, path = directory.opened(marker.segment.file)
+    filesystem, path = directory.locate(marker.segment.file)
     begin = marker.position
     end = reader.block_boundary(filesystem, path, begin + 1, begin=begin, end=marker.segment.end)
     return (0 if last + 1 >= len(commits) else last + 1), end

@@ -1,7 +1,7 @@
 """Translates a whitelist of instances into the replica ids of one log, for each part of the log.
 
-Rows name their origin by replica id; `_cluster` (320) maps it to an instance. The ids that hold where a file begins
-are those of the newest complete snapshot that is not beyond the file, changed by the `_cluster` rows of the logs
+Rows name their origin by replica id; `_cluster` (320) maps it to an instance. The ids at the beginning of a file are
+those of the newest complete snapshot that is not beyond the file, changed by the `_cluster` rows of the logs
 between; without such a snapshot, those of the logs from the first one on. An id may get a new instance
 (`box_register_replica` in `src/box/box.cc` inserts a row, or updates its uuid): the old one is valid up to the block
 of that row. A deleted id keeps its last instance until another one gets it.
@@ -70,7 +70,7 @@ def registration(row: Mapping[str, Any]) -> IdAssignment | None:
 
 
 def expelled(row: Mapping[str, Any]) -> int | None:
-    """Return the replica id that a DELETE of `_cluster` names, or None."""
+    """Return the replica id that a DELETE of `_cluster` removes, or None."""
     try:
         return _replica_id(fields_of(row["key"], "a key of _cluster"))
     except TupleError:
@@ -83,7 +83,7 @@ def _replica_id(fields: Sequence[Any]) -> int:
 
 def registrations(directory: Directory, file: LogFile, begin: int, end: int) -> Iterator[IdAssignment]:
     """Yield the registrations of a byte range, in order."""
-    filesystem, path = directory.opened(file.name)
+    filesystem, path = directory.locate(file.name)
     for batch in reader.read_rows(
         filesystem, path, begin, end, _CLUSTER, directory.mode, exact=True, limits=directory.limits
     ):
@@ -99,7 +99,7 @@ def files_before(directory: Directory, listing: Listing, file: LogFile) -> list[
     Parameters
     ----------
     directory, listing
-        The source's.
+        Of the source.
     file : LogFile
         The log.
 
@@ -115,7 +115,7 @@ def files_before(directory: Directory, listing: Listing, file: LogFile) -> list[
 
 @dataclass
 class Origins:
-    """The instances of replica ids in one source's files; reads each byte of a log at most once.
+    """Knows the instances of replica ids in one source's files; reads each byte of a log at most once.
 
     Parameters
     ----------
@@ -128,22 +128,22 @@ class Origins:
     _seen: dict[str, tuple[int, tuple[IdAssignment, ...]]] = field(default_factory=dict)
 
     def spans(self, listing: Listing, segment: Segment, whitelist: frozenset[str]) -> tuple[OriginSpan, ...]:
-        """Return the wanted replica ids of a segment, a span for each change of their meaning.
+        """Return the wanted replica ids of a segment, as one span per change of their meaning.
 
         Parameters
         ----------
         listing : Listing
             Of the source.
         segment : Segment
-            Of a log.
+            A segment of a log.
         whitelist : frozenset of str
-            Instance uuids.
+            Uuids of the instances whose rows are read.
 
         """
         file = next(log for log in listing.logs if log.name == segment.file)
-        instances = self._before(listing, file)
+        instances = self._instances_at_start(listing, file)
         spans = [_span(segment.begin, instances, whitelist, segment.instance_uuid)]
-        for found in self._of(file, segment.end):
+        for found in self._assignments(file, segment.end):
             instances[found.replica_id] = found.instance_uuid
             place = max(found.position, segment.begin)
             if place == spans[-1].position:
@@ -153,18 +153,18 @@ class Origins:
 
     def registered(self, file: LogFile, end: int) -> frozenset[str]:
         """Return the uuids of the instances that a file's blocks before `end` register, also if expelled later."""
-        return frozenset(found.instance_uuid for found in self._of(file, end))
+        return frozenset(found.instance_uuid for found in self._assignments(file, end))
 
-    def _before(self, listing: Listing, file: LogFile) -> dict[int, str]:
+    def _instances_at_start(self, listing: Listing, file: LogFile) -> dict[int, str]:
         """Return the instances by replica id where a log begins."""
         files = files_before(self.directory, listing, file)
         instances: dict[int, str] = {}
         for before in files:
             end = self.directory.ends.of(before, closed=True).position
-            instances |= {found.replica_id: found.instance_uuid for found in self._of(before, end)}
+            instances |= {found.replica_id: found.instance_uuid for found in self._assignments(before, end)}
         return instances
 
-    def _of(self, file: LogFile, end: int) -> tuple[IdAssignment, ...]:
+    def _assignments(self, file: LogFile, end: int) -> tuple[IdAssignment, ...]:
         """Return the registrations of a file's blocks that start before `end`."""
         upto, known = self._seen.get(file.name, (file.header, ()))
         if end > upto:
@@ -189,7 +189,7 @@ def members_at(directory: Directory, listing: Listing, segment: Segment) -> dict
     Parameters
     ----------
     directory, listing
-        The source's.
+        Of the source.
     segment : Segment
         A segment of a log.
 
@@ -202,15 +202,16 @@ def members_at(directory: Directory, listing: Listing, segment: Segment) -> dict
     file = next(log for log in listing.logs if log.name == segment.file)
     members: dict[int, str] = {}
     for before in files_before(directory, listing, file):
-        _follow(members, directory, before, directory.ends.of(before, closed=True).position)
-    _follow(members, directory, file, segment.begin)
+        _update_members(members, directory, before, directory.ends.of(before, closed=True).position)
+    _update_members(members, directory, file, segment.begin)
     return members
 
 
-def _follow(members: dict[int, str], directory: Directory, file: LogFile, end: int) -> None:
+def _update_members(members: dict[int, str], directory: Directory, file: LogFile, end: int) -> None:
+    """Apply the `_cluster` rows of a file up to `end`."""
     if end <= file.header:
         return
-    filesystem, path = directory.opened(file.name)
+    filesystem, path = directory.locate(file.name)
     for batch in reader.read_rows(
         filesystem, path, file.header, end, _CLUSTER, directory.mode, exact=True, limits=directory.limits
     ):

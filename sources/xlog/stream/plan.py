@@ -1,6 +1,6 @@
 """Plans the bytes of each file that one batch reads, and how tasks share them: pure functions.
 
-A batch reads, of each replicaset, the files from its start entry to its end entry: a snapshot first if the start is
+A batch reads of each replicaset the files from its start entry to its end entry: a snapshot first if the start is
 in one, then the logs from the newest one that is not beyond the snapshot's vclock. Each file is one `Segment`; a task
 gets byte ranges of segments. A range has the blocks that *start* in it, so however a segment is split, every block
 belongs to exactly one task.
@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from schemas.errors import XlogTruncatedError
 from sources.xlog.directory.listing import FileEnd, LogFile
-from sources.xlog.directory.offset import Entry
+from sources.xlog.directory.offset import OffsetEntry
 from sources.xlog.format.vclock import Vclock, not_beyond
 from sources.xlog.options import Source
 from sources.xlog.stream.segment import ByteRange, LogGap, Segment
@@ -29,15 +29,16 @@ class ReplicasetFiles:
 
     Parameters
     ----------
+    replicaset_uuid : str
     source : Source
-        The member that leads.
+        The leader.
     files : tuple of LogFile
         From the file of `start` to the file of `end`.
     ends : tuple of FileEnd
         Ends of all files but the last one.
     gaps : tuple of (LogGap or None)
         The gap before each file.
-    start, end : Entry
+    start, end : OffsetEntry
         Start and end of the batch.
 
     """
@@ -47,8 +48,8 @@ class ReplicasetFiles:
     files: tuple[LogFile, ...]
     ends: tuple[FileEnd, ...]
     gaps: tuple[LogGap | None, ...]
-    start: Entry
-    end: Entry
+    start: OffsetEntry
+    end: OffsetEntry
 
 
 def since_of(file: LogFile, since: Vclock | None) -> Vclock | None:
@@ -56,15 +57,15 @@ def since_of(file: LogFile, since: Vclock | None) -> Vclock | None:
     return None if since is None or file.is_snapshot or not_beyond(since, file.vclock) else since
 
 
-def since_from(entry: Entry, first: LogFile) -> Vclock | None:
+def since_from(entry: OffsetEntry, first: LogFile) -> Vclock | None:
     """Return the vclock of the snapshot whose rows are not read again from the logs that follow `entry`."""
     return {i: n for i, n in sorted(first.vclock.items()) if n} if first.is_snapshot else entry.since
 
 
 def segments_of(files_read: ReplicasetFiles) -> Iterator[Segment]:
-    """Yield the segments of one replicaset in the order of its log, none for files without bytes to read.
+    """Yield the segments of one replicaset in the order of its log; a file without bytes to read has none.
 
-    A gap before such a file is reported before the next file that has a segment.
+    A gap before a file without a segment is in the next segment.
 
     Raises
     ------
@@ -84,7 +85,7 @@ def segments_of(files_read: ReplicasetFiles) -> Iterator[Segment]:
         if gap is not None:
             missing = gap if missing is None else LogGap(missing.after, gap.before)
         if index == 0 and files_read.start.position > max(end, file.header):
-            raise shrunk(file, files_read.start, files_read.source.name)
+            raise shorter_file_error(file, files_read.start, files_read.source.name)
         is_last = index == len(files_read.ends)
         last_block = None
         if is_last and until is not None and is_cut:
@@ -112,7 +113,7 @@ def segments_of(files_read: ReplicasetFiles) -> Iterator[Segment]:
             missing = None
 
 
-def shrunk(file: LogFile, entry: Entry, source: str) -> XlogTruncatedError:
+def shorter_file_error(file: LogFile, entry: OffsetEntry, source: str) -> XlogTruncatedError:
     """Return the error for a file that ends before a position that the stream has passed."""
     return XlogTruncatedError(
         "the file has become shorter than what was read of it",
@@ -123,18 +124,18 @@ def shrunk(file: LogFile, entry: Entry, source: str) -> XlogTruncatedError:
     )
 
 
-def number(segments: Iterable[Segment]) -> tuple[Segment, ...]:
+def numbered(segments: Iterable[Segment]) -> tuple[Segment, ...]:
     """Return the segments with their numbers in the batch."""
     return tuple(replace(segment, segment=index) for index, segment in enumerate(segments))
 
 
-def within(headers: Sequence[Vclock], after: Vclock | None, upto: Vclock | None) -> tuple[int, int]:
-    """Return the slice (first, last + 1) of the logs that may hold rows above `after` and not above `upto`.
+def logs_within(headers: Sequence[Vclock], after: Vclock | None, upto: Vclock | None) -> tuple[int, int]:
+    """Return the slice (first, last + 1) of the logs that may have rows above `after` and not above `upto`.
 
     Parameters
     ----------
     headers : sequence of Vclock
-        Header VClocks of consecutive logs. A log has no row at or below its own header's, and none beyond the next's.
+        The header VClocks of consecutive logs. A log has no row at or below its own VClock, or above the next log's.
     after, upto : Vclock or None
         The bounds.
 
@@ -152,11 +153,11 @@ def range_size(total: int, split_bytes: int, min_partitions: int) -> int:
     return min(split_bytes, max(RANGE_MIN, -(-total // min_partitions)))
 
 
-def pieces(segment: Segment, cuts: Iterable[int], exact: bool = True) -> list[ByteRange]:
-    """Return a segment split at `cuts`; `exact` means that the cuts are starts of blocks.
+def split_segment(segment: Segment, cuts: Iterable[int], exact: bool = True) -> list[ByteRange]:
+    """Return a segment as byte ranges, split at `cuts`; `exact` means that the cuts are starts of blocks.
 
-    The ranges of a vinyl run come in reverse: a run has the newest statement of a key first (`vy_write_iterator.c`),
-    and rows are read from the oldest to the newest.
+    The ranges of a vinyl run are in reverse order, because a run has the newest statement of a key first
+    (`vy_write_iterator.c`), and rows are read from the oldest to the newest.
     """
     bounds = [segment.begin, *(cut for cut in cuts if segment.begin < cut < segment.end), segment.end]
     found = [ByteRange(segment, begin, end, exact) for begin, end in pairwise(bounds)]
@@ -178,14 +179,14 @@ def share_tasks(ranges: Iterable[ByteRange], size: int) -> list[tuple[ByteRange,
 
 
 def shares(wants: Mapping[str, int], limit: int) -> dict[str, int]:
-    """Divide a limit fairly: no replicaset gets more than it can read, and the others get the remainder.
+    """Divide a limit fairly: no replicaset gets more than it can read; the others share the rest.
 
     Parameters
     ----------
     wants : mapping of str to int
-        Bytes that each replicaset could read.
+        Number of bytes that each replicaset could read.
     limit : int
-        Bytes that all may read together.
+        Number of bytes that all may read together.
 
     Returns
     -------
@@ -202,21 +203,21 @@ def shares(wants: Mapping[str, int], limit: int) -> dict[str, int]:
     return given
 
 
-def reach(lengths: Sequence[int], budget: int) -> tuple[int, int]:
+def budget_end(lengths: Sequence[int], budget: int) -> tuple[int, int]:
     """Return the file and position at which a budget of bytes ends.
 
     Parameters
     ----------
     lengths : sequence of int
-        Bytes that are left of each file, in order.
+        Number of bytes left to read in each file, in order.
     budget : int
-        Bytes to read, at least 1 of the first file that has any.
+        Number of bytes to read; less than 1 counts as 1.
 
     Returns
     -------
     tuple of int
-        The index of the file where the budget ends and the bytes of it that fit; the last file and its whole
-        length where all fits.
+        Index of the file in which the budget ends, and how many of its bytes fit; if all files fit, the last one and
+        its whole length.
 
     """
     left = max(budget, 1)

@@ -1,6 +1,6 @@
 """Reads the byte ranges of one task and yields Arrow batches in the columns that the options want.
 
-Stateless: a range, the options and the file are all that it needs.
+It has no state: it needs only a range, the options and the file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RUN_PART = 256 << 10
 """Bytes of a vinyl run that are decoded at a time, or one block if that is longer."""
 
 
-def _after(segment: Segment, options: XlogOptions) -> Vclock | None:
+def _lsn_bound(segment: Segment, options: XlogOptions) -> Vclock | None:
     """Return the exclusive lower bound of lsns: the vclock of the snapshot that was read, and `fromVclock`."""
     if segment.is_snapshot or not segment.is_log or options.from_vclock is None:
         return segment.since
@@ -41,7 +41,7 @@ def _selection(segment: Segment, options: XlogOptions, span: OriginSpan | None) 
         # Rows of a vinyl run do not name their space.
         spaces=options.spaces if segment.space_id is None else None,
         replica_ids=None if span is None else span.wanted | span.unknown,
-        from_vclock=_after(segment, options),
+        from_vclock=_lsn_bound(segment, options),
         to_vclock=options.to_vclock if logged else None,
         from_timestamp=options.from_timestamp if logged else None,
         to_timestamp=options.to_timestamp if logged else None,
@@ -49,7 +49,7 @@ def _selection(segment: Segment, options: XlogOptions, span: OriginSpan | None) 
 
 
 def spans_within(piece: ByteRange) -> Iterator[tuple[int, int, OriginSpan | None]]:
-    """Yield (begin, end, span) for the parts of a range in which replica ids keep their meaning."""
+    """Yield (begin, end, span) for each part of a range in which the meaning of replica ids does not change."""
     spans = piece.segment.origins
     if spans is None:
         yield piece.begin, piece.end, None
@@ -61,7 +61,8 @@ def spans_within(piece: ByteRange) -> Iterator[tuple[int, int, OriginSpan | None
             yield first, last, span
 
 
-def _refuse_unknown(batch: pa.RecordBatch, span: OriginSpan, segment: Segment) -> None:
+def _refuse_unknown_ids(batch: pa.RecordBatch, span: OriginSpan, segment: Segment) -> None:
+    """Raise an error if the instance of a row is unknown, so that the whitelist cannot decide about the row."""
     ids = pa.array(sorted(span.unknown), pa.int32())
     found = batch.filter(pc.is_in(batch["replica_id"], value_set=ids))
     if found.num_rows:
@@ -75,7 +76,7 @@ def _refuse_unknown(batch: pa.RecordBatch, span: OriginSpan, segment: Segment) -
 
 
 def _within_blocks(segment: Segment, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows of a batch without those of the first and the last block that other batches read."""
+    """Return the rows of a batch without those of the segment's first and last block that other batches read."""
     if segment.skipped_rows:
         is_first = pc.equal(batch["position"], segment.begin)
         batch = batch.filter(pc.invert(pc.and_(is_first, pc.less(batch["row"], segment.skipped_rows))))
@@ -101,8 +102,8 @@ def _parts(
 ) -> Iterator[tuple[int, int, OriginSpan | None]]:
     """Yield the parts of a range in the order of reading; those of a vinyl run in reverse.
 
-    The rows of a part of a run are in memory together, so that they can be reversed. Where a block's header is damaged,
-    the other blocks are found by their checksums; the reader of the part with the damage knows its exact place.
+    The rows of a part of a run are in memory together, so that they can be reversed. If a block's header is damaged,
+    the others are found by their checksums; the reader of the part with the damage reports its exact position.
     """
     if piece.segment.space_id is None or not piece.exact:
         yield from spans_within(piece)
@@ -125,7 +126,7 @@ def _proven_starts(
         try:
             near = position + RUN_PART
             position = reader.block_boundary(filesystem, path, near, end=piece.end, limit=limit)
-        except XlogError:  # false starts: whoever reads the rest reports them
+        except XlogError:  # false starts: the reader of the rest reports them
             return
         if position < piece.end:
             yield position
@@ -146,7 +147,7 @@ def read_range(piece: ByteRange, options: XlogOptions) -> Iterator[pa.RecordBatc
     XlogError
         If the file is damaged and `mode` is FAILFAST.
     SourceError
-        If a whitelist meets a replica id that no `_cluster` row names.
+        If there is a whitelist, and a row has a replica id that no `_cluster` row names.
 
     """
     segment, skipped = piece.segment, reader.Skipped()
@@ -171,7 +172,7 @@ def read_range(piece: ByteRange, options: XlogOptions) -> Iterator[pa.RecordBatc
             rows = as_snapshot_rows(rows, segment.space_id)
         for batch in map(partial(_within_blocks, segment), rows):
             if span is not None:
-                _refuse_unknown(batch, span, segment)
+                _refuse_unknown_ids(batch, span, segment)
             yield _with_replicaset(batch, segment) if options.with_replicaset else batch
     if skipped.places:
         logger.warning(

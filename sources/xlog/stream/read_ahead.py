@@ -1,8 +1,8 @@
-"""Computes how far the stream can go in one source's files, and how far it goes within a budget of bytes.
+"""Computes how far a batch can read in one source's files, and how far it reads within a budget of bytes.
 
-A `ReadAhead` is found from the directory, headers and ends alone. Its end, and every position within a budget, is just
-past a whole block, in the canonical form of offsets (`sources.xlog.directory.offset`). Rows are read only to find out
-whether any are missing between two files, where the first was not closed or the second does not name it.
+A `ReadAhead` is found from the directory, headers and ends alone. Its end, and every position within a budget, is the
+end of a whole block, in the canonical form of offsets (`sources.xlog.directory.offset`). Rows are read only to find out
+whether any are missing between two files, if the first was not closed or the second does not name it.
 
 A generation (a spool's snapshot after a gap) begins a batch of its own and is read whole: the rows that it replaces are
 in no log.
@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sources.xlog.directory.directory import Directory
-from sources.xlog.directory.listing import Listing, LogFile, files_from, may_miss_rows, upto
-from sources.xlog.directory.offset import Entry
+from sources.xlog.directory.listing import Listing, LogFile, files_from, files_up_to, may_miss_rows
+from sources.xlog.directory.offset import OffsetEntry
 from sources.xlog.format.vclock import not_beyond, shared
 from sources.xlog.stream.failover import entry_at
-from sources.xlog.stream.plan import reach, shrunk, since_from
+from sources.xlog.stream.plan import budget_end, shorter_file_error, since_from
 from sources.xlog.stream.segment import LogGap
 
 
@@ -29,65 +29,65 @@ class ReadAhead:
     Parameters
     ----------
     directory : Directory
-        The leader's.
-    entry : Entry
+        The files of the leader.
+    entry : OffsetEntry
         Where the stream is.
     files : tuple of LogFile
         From the entry's file to the last one that may be read.
     position : int
-        Bytes; where the whole blocks of the last file end.
+        End of the whole blocks of the last file, in bytes.
 
     """
 
     directory: Directory
-    entry: Entry
+    entry: OffsetEntry
     files: tuple[LogFile, ...]
     position: int
 
-    def begin(self, index: int) -> int:
+    def first_byte(self, index: int) -> int:
         """Return the position of the first byte to read of a file."""
         return max(self.files[index].header, self.entry.position if index == 0 else 0)
 
     @property
     def lengths(self) -> list[int]:
-        """Bytes left to read in each file; for a closed file they include the EOF marker."""
+        """Number of bytes left to read in each file; for a closed file they include the EOF marker."""
         last = len(self.files) - 1
         ends = [self.position if index == last else file.size for index, file in enumerate(self.files)]
-        return [max(0, end - self.begin(index)) for index, end in enumerate(ends)]
+        return [max(0, end - self.first_byte(index)) for index, end in enumerate(ends)]
 
-    def advance(self, budget: int | None = None) -> Entry:
-        """Return where the stream is after reading about `budget` bytes, or all; a whole block at least."""
+    def advance(self, budget: int | None = None) -> OffsetEntry:
+        """Return where the stream is after reading about `budget` bytes, but at least a block; None reads all."""
         lengths = self.lengths
         if budget is not None and self.files[0].is_snapshot and self.entry.since is not None:
             budget = max(budget, lengths[0])
         while budget is not None and budget < sum(lengths):
-            found = self._within(lengths, budget)
+            found = self._within_budget(lengths, budget)
             if found != self.entry:
                 return found
             budget *= 2  # the budget ended in a marker or an unfinished block
         return self.entry_of(len(self.files) - 1, self.position)
 
-    def _within(self, lengths: Sequence[int], budget: int) -> Entry:
-        index, taken = reach(lengths, budget)
-        file, target = self.files[index], self.begin(index) + taken
+    def _within_budget(self, lengths: Sequence[int], budget: int) -> OffsetEntry:
+        index, taken = budget_end(lengths, budget)
+        file, target = self.files[index], self.first_byte(index) + taken
         is_last = index == len(self.files) - 1
         end = self.position if is_last else self.directory.ends.of(file, closed=True).position
         position = (
             end
             if target >= end
-            else self.directory.ends.block_start_from(file, self.begin(index), target, end)
+            else self.directory.ends.block_start_from(file, self.first_byte(index), target, end)
         )
         return self.entry_of(index, position)
 
-    def entry_of(self, index: int, position: int) -> Entry:
-        """Return the canonical entry of a place: the end of a file is the start of the next one, without a gap.
+    def entry_of(self, index: int, position: int) -> OffsetEntry:
+        """Return the canonical entry of a position: without a gap, the end of a file is the start of the next one.
 
         The stream waits before a gap until a row after it is read, so that one batch sees both sides.
         """
         since = since_from(self.entry, self.files[0])
         while index > 0 and position <= self.files[index].header:
             index, position = index - 1, self.directory.ends.of(self.files[index - 1], closed=True).position
-        while index + 1 < len(self.files) and self._passes(index, position):
+        while index + 1 < len(self.files) and self._continues_in_next(index, position):
             index, position = index + 1, 0
         file = self.files[index]
         found = entry_at(self.directory.source.name, file, position, since)
@@ -95,7 +95,8 @@ class ReadAhead:
             return found
         return replace(found, since=shared(file.vclock) if index else self.entry.since)
 
-    def _passes(self, index: int, position: int) -> bool:
+    def _continues_in_next(self, index: int, position: int) -> bool:
+        """Return whether a file is read to its end, and the next one follows it without a gap."""
         file = self.files[index]
         if max(position, file.header) < self.directory.ends.of(file, closed=True).position:
             return False
@@ -105,17 +106,17 @@ class ReadAhead:
 
 
 def read_ahead_of(
-    directory: Directory, listing: Listing, entry: Entry, fixed_end: Entry | None = None
+    directory: Directory, listing: Listing, entry: OffsetEntry, fixed_end: OffsetEntry | None = None
 ) -> ReadAhead:
     """Return the files that follow an entry.
 
     Parameters
     ----------
     directory, listing
-        The leader's.
-    entry : Entry
+        Of the leader.
+    entry : OffsetEntry
         Where the stream is.
-    fixed_end : Entry, optional
+    fixed_end : OffsetEntry, optional
         Where reading stops, in the same source.
 
     Raises
@@ -130,10 +131,10 @@ def read_ahead_of(
     """
     files = files_from(listing, entry)
     if entry.position > files[0].size:
-        raise shrunk(files[0], entry, directory.source.name)
+        raise shorter_file_error(files[0], entry, directory.source.name)
     if files[0].replicaset_uuid is not None and files[0].header < entry.position < files[0].size:
         directory.ends.check_block(files[0], entry.position)
-    within_end = upto(files, fixed_end.file) if fixed_end is not None else None
+    within_end = files_up_to(files, fixed_end.file) if fixed_end is not None else None
     if fixed_end is not None and within_end is None:
         # The stream is in a snapshot that was not the newest when the end was fixed. A snapshot does not grow.
         end = directory.ends.of(files[0], closed=True).position if files[0].is_snapshot else entry.position
@@ -151,13 +152,13 @@ def read_ahead_of(
 
 
 def _up_to_generation(files: tuple[LogFile, ...]) -> tuple[LogFile, ...]:
-    """Return the files up to and including the next generation: the batch ends where that begins."""
+    """Return the files up to and including the next generation: the batch ends where the generation begins."""
     stop = next((index for index, file in enumerate(files) if index and file.is_snapshot), len(files))
     return files[: stop + 1]
 
 
-def newest_entry(directory: Directory, listing: Listing) -> Entry | None:
-    """Return the current end of a source: all that is written later comes after it."""
+def newest_entry(directory: Directory, listing: Listing) -> OffsetEntry | None:
+    """Return the current end of a source: rows that are written later come after it."""
     snapshot = directory.newest_complete(listing.snapshots)
     files = listing.ordered_files or (listing.snapshots if listing.is_file else (snapshot,))
     newest = files[-1] if files else None

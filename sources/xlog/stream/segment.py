@@ -17,7 +17,7 @@ class LogGap:
     Parameters
     ----------
     after : Vclock
-        The vclock at the end of the files before the gap.
+        The vclock at the end of the file before the gap.
     before : Vclock
         The header VClock of the segment's file: rows above `after` up to here are in no file.
 
@@ -34,9 +34,9 @@ class OriginSpan:
     Parameters
     ----------
     position : int
-        Bytes; holds for blocks from here to the next span.
+        Bytes: the span applies to blocks from here to the next span.
     wanted : frozenset of int
-        Replica ids of whitelisted instances; 0 = rows of local spaces of the file's own instance.
+        Replica ids of whitelisted instances; 0 stands for rows of local spaces of the file's own instance.
     unknown : frozenset of int
         Replica ids without a `_cluster` row so far: whether their rows are wanted is unknown, so they are an error.
 
@@ -54,7 +54,7 @@ class Segment:
     Parameters
     ----------
     replicaset_uuid, source : str
-        The owner of the file.
+        The replicaset and the source of the file.
     path : str
         Path or URI of the file.
     file : str
@@ -64,7 +64,7 @@ class Segment:
     begin, end : int
         Bytes: blocks that start in [begin, end).
     is_snapshot : bool
-        Whether it is a `.snap`.
+        Whether the file is a `.snap`.
     is_closed : bool
         Whether the file cannot grow: it is a snapshot, or another file follows it.
     vclock : Vclock
@@ -84,9 +84,9 @@ class Segment:
     is_generation : bool
         For a `.snap`: whether it follows a gap, so that it replaces all earlier rows of the replicaset.
     is_log : bool
-        Whether its rows have an lsn and a timestamp, which can bound a batch read.
+        Whether the rows have an lsn and a timestamp, which can bound a batch read.
     skipped_rows : int
-        Number of rows of the block at `begin` that the batch before has read.
+        Number of rows of the block at `begin` that the previous batch has read.
     last_block : (int, int) or None
         For a segment that ends within a block: the start of that block, and the number of its rows to read.
 
@@ -125,7 +125,7 @@ class ByteRange:
     begin, end : int
         Bytes.
     exact : bool
-        Whether blocks start at both; otherwise the reader searches for the first one.
+        Whether blocks start at both positions; otherwise the reader searches for the first one.
 
     """
 

@@ -1,6 +1,6 @@
 """Reads vinyl rows from before a checkpoint: the `.run` files of a `.snap`, as segments of the batch that ends it.
 
-A `.snap` holds memtx rows alone. The `.vylog` of the same signature names the runs of each vinyl space
+A `.snap` has only memtx rows. The `.vylog` of the same signature names the runs of each vinyl space
 (`sources.xlog.format.vylog`); they are in `<space id>/<index id>/<run id>.run` in the same directory, and have the
 blocks of every log file. A run's rows are statements (INSERT, REPLACE, DELETE, UPSERT), one for each key and read
 view, without space id or origin; rows of type 102 describe the block. Keys are in ascending order, and of one key the
@@ -8,8 +8,8 @@ newest statement is first, so a run is read backwards. Of two runs of one range 
 runs are read in the order of their greatest lsn (`.index`, type 100, key 4). Their rows become rows of the snapshot,
 without lsn or time.
 
-Limit: a space is refused, by name, if only a part of one of its runs belongs to it, because a range was split (from
-1 GiB an index on).
+Limit: a space is refused, and logged, if only a part of one of its runs belongs to it, because a range was split (from
+1 GiB per index on).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _RUN_INFO, _MAX_LSN = RequestType.RUNINFO.name, 4
 
 
 @dataclass(frozen=True)
-class Vinyl:
+class VinylSpaces:
     """The vinyl spaces of one snapshot.
 
     Parameters
@@ -61,12 +61,12 @@ class Vinyl:
         return frozenset(tree.space_id for tree in self.trees)
 
 
-def vinyl_of(directory: Directory, snapshot: str, *, is_strict: bool = False) -> Vinyl:
+def vinyl_spaces_of(directory: Directory, snapshot: str, *, is_strict: bool = False) -> VinylSpaces:
     """Return the vinyl spaces of a snapshot; none if the directory has no `.vylog` of the same signature.
 
     If the `.vylog` is damaged or has an invalid record, all its spaces are refused. If the `.index` of a run is
-    damaged, or its `.run` is incomplete or not a log file, that space is refused. Each refusal is logged by name, and
-    everything else of the snapshot is read. `mode` decides about damaged blocks inside a `.run`, when they are read.
+    damaged, or its `.run` is incomplete or no log file, that space is refused. Each refusal is logged, and everything
+    else of the snapshot is read. `mode` decides about damaged blocks inside a `.run`, when they are read.
 
     Parameters
     ----------
@@ -84,23 +84,23 @@ def vinyl_of(directory: Directory, snapshot: str, *, is_strict: bool = False) ->
 
     """
     name = snapshot.removesuffix(".snap") + ".vylog"
-    fs, path = directory.opened(name)
+    fs, path = directory.locate(name)
     try:
         rows = reader.read_rows(fs, path, limits=directory.limits)
         trees = trees_at_checkpoint((row for batch in rows for row in batch["tuple"].to_pylist()), name)
     except XlogMissingError:
-        return Vinyl()
+        return VinylSpaces()
     except XlogError as error:
         if is_strict and not isinstance(error, XlogRowError):
             raise
         log.error("source %s: the vinyl spaces of %s are refused: %s", directory.source.name, snapshot, error)
-        return Vinyl()
+        return VinylSpaces()
     whole, refused = [], {tree.space_id for tree in trees.values() if tree.is_cut}
     for tree in trees.values():
         if tree.is_cut:
             continue
         try:
-            whole.append(_in_order(directory, tree))
+            whole.append(_with_sorted_runs(directory, tree))
         except XlogMissingError:
             raise
         except XlogError as error:
@@ -111,10 +111,10 @@ def vinyl_of(directory: Directory, snapshot: str, *, is_strict: bool = False) ->
                 *(tree.space_id, snapshot, error),
             )
             refused.add(tree.space_id)
-    return Vinyl(tuple(whole), frozenset(refused))
+    return VinylSpaces(tuple(whole), frozenset(refused))
 
 
-def _in_order(directory: Directory, tree: Tree) -> Tree:
+def _with_sorted_runs(directory: Directory, tree: Tree) -> Tree:
     """Return a tree with its runs in the order of reading, after a check of both ends of their files."""
     folder = f"{tree.space_id}/0"
     lsns = {run: _max_lsn(directory, folder, run) for run in tree.runs}
@@ -128,8 +128,8 @@ def _run_file(tree: Tree, run: Run) -> str:
 
 
 def _check_ends(directory: Directory, file: str) -> None:
-    """Raise an error unless a run has a header and an end marker: a server writes both before the `.vylog` entry."""
-    fs, path = directory.opened(file)
+    """Raise an error unless a run has a header and an end marker: a server writes them before it names the run."""
+    fs, path = directory.locate(file)
     try:
         begin = reader.read_meta(fs, path).length
     except XlogMissingError as error:
@@ -149,12 +149,12 @@ def _check_ends(directory: Directory, file: str) -> None:
 
 def ends_snapshot(directory: Directory, segment: Segment) -> bool:
     """Return whether a segment reaches the end of its snapshot."""
-    fs, path = directory.opened(segment.file)
+    fs, path = directory.locate(segment.file)
     return bool(segment.end >= fs.get_file_info(path).size - len(EOF_MARKER))
 
 
-def run_segments(directory: Directory, snapshot: Segment, vinyl: Vinyl) -> Iterator[Segment]:
-    """Yield the segments of the runs that belong to a snapshot, in the order in which their rows count.
+def run_segments(directory: Directory, snapshot: Segment, vinyl: VinylSpaces) -> Iterator[Segment]:
+    """Yield the segments of the runs that belong to a snapshot, in the order in which their rows apply.
 
     Raises
     ------
@@ -165,7 +165,7 @@ def run_segments(directory: Directory, snapshot: Segment, vinyl: Vinyl) -> Itera
     for tree in vinyl.trees:
         for run in tree.runs:
             file = _run_file(tree, run)
-            fs, path = directory.opened(file)
+            fs, path = directory.locate(file)
             begin = reader.read_meta(fs, path).length
             end = fs.get_file_info(path).size - len(EOF_MARKER)
             if end > begin:
@@ -183,7 +183,7 @@ def run_segments(directory: Directory, snapshot: Segment, vinyl: Vinyl) -> Itera
 
 def _max_lsn(directory: Directory, folder: str, run: Run) -> int:
     file = f"{folder}/{run.id:020}.index"
-    fs, path = directory.opened(file)
+    fs, path = directory.locate(file)
     try:
         for batch in reader.read_rows(fs, path, limits=directory.limits):
             for row in batch.select(["type", "body"]).to_pylist():
@@ -214,9 +214,8 @@ def _missing(directory: Directory, file: str) -> XlogMissingError:
 
 
 def as_snapshot_rows(batches: Iterable[pa.RecordBatch], space_id: int) -> Iterator[pa.RecordBatch]:
-    """Yield the statements of a part of a run file as if they were rows of a snapshot, the last one first.
+    """Yield the statements, and corrupt records, of a part of a run as rows of a snapshot, the last one first.
 
-    Corrupt records of the part are yielded too.
     A run that was written during a read transaction has several statements of one key, the newest first.
     """
     for batch in reversed(list(batches)):

@@ -16,7 +16,7 @@ from observe.doctor.findings import Finding, Level
 from observe.doctor.gather.masters import gather_masters
 from observe.doctor.masters import check_masters
 from sources.xlog.format.block import BLOCK_LIMIT
-from tests.live.certificates import Authority
+from tests.live.certificates import CertificateAuthority
 from tests.live.server import Tarantool, find_servers
 
 pytestmark = pytest.mark.live
@@ -99,7 +99,7 @@ def test_the_server_is_not_a_tarantool(tmp_path: Path) -> None:
 
 
 def test_a_port_without_tls(master: Tarantool, tmp_path: Path) -> None:
-    tls = {"ca_file": Authority(tmp_path).file}
+    tls = {"ca_file": CertificateAuthority(tmp_path).file}
     assert names(findings_at(tmp_path, f"good@unix/:{master.socket}", tls=tls)) == ["peer_tls"]
 
 

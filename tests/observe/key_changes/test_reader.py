@@ -16,6 +16,7 @@ from observe.log_rows.catalog import LoggedSpace
 from schemas.errors import ConfigurationError, WarehouseError
 from schemas.names import table_name
 from schemas.space import Space
+from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from tests.truth import own
 from udfs.before_replace.row import decode
@@ -152,3 +153,64 @@ def test_a_missing_space_or_key_is_reported(
         who(place, "accounts", [1, 2])
     with pytest.raises(WarehouseError, match="no batch is done yet"):
         who(place_of(str(tmp_path), "aggregator"), "accounts", [1])
+
+
+def written(folder: Path, *nodes: Node, **settings: Any) -> Deployment:
+    sources = {node.path.name: node.path for node in nodes}
+    return Deployment(folder, sources, replicasets_of(*sources), **settings)
+
+
+def story(deployment: Deployment, space: str, *key: Any) -> tuple[list[tuple[Any, ...]], Any]:
+    """Return type, lsn and the tuple after each change of a key, and its tuple of now."""
+    config = deployment.config()
+    found = described(KeyChangesReader(place_of(config.warehouse, config.database)).history(space, key))
+    changes = [(one["type"], one["lsn"], one["after"] and one["after"]["name"]) for one in found["changes"]]
+    return changes, found["current"] and found["current"]["tuple"]["name"]
+
+
+def test_a_renamed_space_brings_its_changes(tmp_path: Path) -> None:
+    node = Node(tmp_path, "a1").define(600, "people").put(600, 1, "x", 5, 1)
+    node.close()
+    deployment = written(tmp_path, node)
+    deployment.run()
+    node.redefine(600, "folk").put(600, 2, "y", 5, 1).close()
+    deployment.run()
+    assert story(deployment, "folk", 1) == ([("REPLACE", 4, "x")], "x")
+    assert story(deployment, "folk", 2) == ([("REPLACE", 6, "y")], "y")
+    assert story(deployment, "people", 1) == ([("REPLACE", 4, "x")], None)
+
+
+def test_truncations_are_of_the_space_that_has_the_id_then(tmp_path: Path) -> None:
+    node = Node(tmp_path, "a1").define(600, "people").define(601, "folk")
+    node.put(601, 1, "f", 5, 1).put(600, 1, "x", 5, 1).close()
+    deployment = written(tmp_path, node)
+    deployment.run()
+    node.redefine(600, "other").redefine(601, "people").redefine(600, "folk").close()
+    deployment.run()
+    node.truncate(600).update(601, 1, ["=", 2, 7]).close()
+    deployment.run()
+    node.drop(600).define(600, "new").put(600, 1, "n", 1, 1).close()
+    deployment.run()
+    changes, now = story(deployment, "people", 1)
+    assert changes == [("REPLACE", 6, "f"), ("REPLACE", 7, "x"), ("UPDATE", 12, "f")]
+    assert now == "f"
+    assert story(deployment, "new", 1) == ([("REPLACE", 16, "n")], "n")
+
+
+def test_a_key_that_the_space_got_later(tmp_path: Path) -> None:
+    node = Node(tmp_path, "a1").define(600, "people").put(600, 1, "x", 5, 1)
+    node.close()
+    deployment = written(tmp_path, node)
+    deployment.run()
+    node.rekey(600, (0, "unsigned"), (1, "string")).close()
+    deployment.run()
+    assert story(deployment, "people", 1, "x") == ([("REPLACE", 4, "x")], "x")
+    assert story(deployment, "people", 1) == ([("REPLACE", 4, "x")], None)
+
+
+def test_a_key_of_a_masked_space(tmp_path: Path) -> None:
+    node = Node(tmp_path, "a1").define(600, "people").put(600, 1, "x", 5, 1)
+    node.close()
+    deployment = written(tmp_path, node, spaces={"masks": {"people": {"name": "drop"}}})
+    deployment.run()
+    assert story(deployment, "people", 1) == ([("REPLACE", 4, "x")], "x")

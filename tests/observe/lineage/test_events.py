@@ -22,7 +22,7 @@ from observe.lineage.events import (
     outputs_of,
     run_event,
 )
-from sources.xlog.directory.offset import Entry
+from sources.xlog.directory.offset import OffsetEntry
 
 RUN = BatchRun("01890000-0000-7000-8000-000000000001", "tarantool", "aggregate", "4.2.0")
 AT = datetime(2026, 11, 20, 10, 5, tzinfo=UTC)
@@ -49,8 +49,8 @@ def test_a_relative_path_becomes_absolute() -> None:
     assert dataset_name("logs") == ("file", str(Path("logs").absolute()))
 
 
-def entry(leader: str, position: int) -> Entry:
-    return Entry(leader=leader, file="00000000000000000000.xlog", position=position, vclock={})
+def entry(leader: str, position: int) -> OffsetEntry:
+    return OffsetEntry(leader=leader, file="00000000000000000000.xlog", position=position, vclock={})
 
 
 def test_inputs_are_the_sources_that_were_read() -> None:

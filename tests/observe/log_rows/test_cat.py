@@ -18,6 +18,7 @@ from jobs.commands.main import commands
 from observe.log_rows.catalog import LogCatalog
 from observe.log_rows.read import read_rows
 from observe.log_rows.row_format import to_json_value
+from tests.jobs.written import Node
 from tests.sources.xlog import samples
 from tests.sources.xlog.format.test_pairs import LOGS, pairs
 from tests.truth import own
@@ -127,6 +128,18 @@ def test_an_update_is_shown_with_the_resulting_tuple() -> None:
     assert all(result["id"] == json.loads(key)[0] for key, result in last.items())
     texts = cat(path, "--space", "accounts", "--type", "UPDATE", "--tuples")
     assert sum(" -> {" in one for one in texts) == len(updates)
+
+
+def test_tuples_continue_under_another_primary_key(tmp_path: Path) -> None:
+    node = Node(tmp_path, "a1").define(600, "people").put(600, 1, "x", 5, 1)
+    first = node.close()
+    node.snapshot({600: [[1, "x", 5, 1]]})
+    node.rekey(600, (1, "string")).update(600, "x", ["+", 2, 1]).upsert(
+        600, [3, "x", 1, 1], ["+", 2, 1]
+    ).close()
+    first.unlink()
+    found = lines(node.path, "--space", "people", "--tuples")
+    assert [(one["type"], one["result"]["value"]) for one in found] == [("UPDATE", 6), ("UPSERT", 7)]
 
 
 def test_a_log_that_grows_is_followed(tmp_path: Path) -> None:

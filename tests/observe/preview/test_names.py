@@ -26,6 +26,6 @@ def names_in_code() -> set[str]:
 
 def test_the_docs_list_each_name() -> None:
     whole = DOCS.read_text().partition("\n    aggregator plan --config FILE [--json]\n")[2]
-    section = whole.partition("\nA run may cut")[0]
+    section = whole.partition("\nA run may divide")[0]
     rows = (line.split("|")[2] for line in section.splitlines() if line.startswith("| "))
     assert {name for row in rows for name in re.findall(r"`([a-z_]+)`", row)} == names_in_code()

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import msgpack
 
-from pipeline.changelog.cluster_rows import cluster_rows, packed
+from pipeline.changelog.cluster_rows import cluster_rows, member_tuple
 from schemas.tables import CHANGELOG
 from tests.pipeline.logs import A1, A2, A
 from udfs.remap.cluster_replace import AGGREGATOR, Member
@@ -39,4 +39,4 @@ def test_nothing_new_is_no_row() -> None:
 
 
 def test_the_tuple_has_the_fields_of_the_documents() -> None:
-    assert msgpack.unpackb(packed(LATER)) == [3, A2, 2, 1, 5]
+    assert msgpack.unpackb(member_tuple(LATER)) == [3, A2, 2, 1, 5]

@@ -8,7 +8,7 @@ import pytest
 
 from config.deployment import Types
 from config.spaces import Spaces
-from pipeline.encode.masks import Mask, check_exposed, mask_of
+from pipeline.encode.masks import Mask, check_still_masked, mask_of
 from pipeline.plan.tables import build_table_layout
 from schemas.errors import ConfigurationError, UnsupportedError
 from schemas.space import Field, KeyPart, Space
@@ -51,7 +51,7 @@ def test_a_field_of_the_key_is_refused() -> None:
 def check_each(definitions: list[Space]) -> None:
     """Check definitions in the order in which they come."""
     for number, definition in enumerate(definitions):
-        check_exposed(definitions[:number], definition, PHONE.masks_of)
+        check_still_masked(definitions[:number], definition, PHONE.masks_of)
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,8 @@ def test_a_short_key_is_refused_and_another_one_is_another_mask(tmp_path: Path) 
     told = []
     for text in ("a key of 16 bytes", "another of 16 or so"):
         key.write_text(text + "\nnot this line")
-        told.append(found.text())
+        told.append(found.property_value())
     assert told[0] != told[1]
     key.write_text("short")
     with pytest.raises(ConfigurationError, match="has 5 characters"):
-        found.text()
+        found.property_value()

@@ -9,7 +9,7 @@ import msgpack
 import pytest
 
 from pipeline.node.definitions import Index, ServedSpace
-from pipeline.node.fit import misfit
+from pipeline.node.fit import misfit_reason
 from schemas.space import Field, KeyPart
 
 PK = Index(0, "pk", "tree", (KeyPart(0, "unsigned"),))
@@ -18,7 +18,7 @@ DECIMAL, DATETIME = msgpack.ExtType(1, b"\x00\x1c"), msgpack.ExtType(4, bytes(8)
 
 
 def reason(space: ServedSpace, *values: Any) -> str | None:
-    return misfit(space, msgpack.packb(values))
+    return misfit_reason(space, msgpack.packb(values))
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,9 @@ def reason(space: ServedSpace, *values: Any) -> str | None:
 def test_types(kind: str, taken: list[Any], refused: list[Any]) -> None:
     space = ServedSpace("s", (Field("id", "unsigned"), Field("value", kind)), (PK,))
     assert [reason(space, 1, value) for value in taken] == [None] * len(taken)
-    assert [reason(space, 1, value) for value in refused] == [f"field value is no {kind}"] * len(refused)
+    assert [reason(space, 1, value) for value in refused] == [f"field value is not of type {kind}"] * len(
+        refused
+    )
 
 
 def test_nulls_and_missing_fields() -> None:
@@ -52,8 +54,8 @@ def test_nulls_and_missing_fields() -> None:
     space = ServedSpace("s", fields, (PK,))
     assert reason(space, 1, "x") is None
     assert reason(space, 1, "x", None) is None
-    assert reason(space, 1, None) == "field name is no string"
-    assert reason(space, 1) == "field name is no string"
+    assert reason(space, 1, None) == "field name is not of type string"
+    assert reason(space, 1) == "field name is not of type string"
     assert reason(ServedSpace("s", fields, (PK,), field_count=3), 1, "x") == "it has 2 fields, not 3"
 
 
@@ -63,11 +65,11 @@ def test_parts_of_indexes(path: str, value: Any) -> None:
     space = ServedSpace("s", (Field("id", "unsigned"),), (PK, index))
     assert reason(space, 1, value) is None
     for other in ({"a": 1}, [1], None, {"c": "x"}, "x"):
-        assert reason(space, 1, other) == "a part of index by is no string"
-    assert reason(space, "1", value) == "field id is no unsigned"
+        assert reason(space, 1, other) == "a part of index by is not of type string"
+    assert reason(space, "1", value) == "field id is not of type unsigned"
 
 
 def test_what_is_no_tuple() -> None:
     space = ServedSpace("s", (), (PK,))
-    assert misfit(space, b"\xc1") is not None
-    assert misfit(space, msgpack.packb({"a": 1})) is not None
+    assert misfit_reason(space, b"\xc1") is not None
+    assert misfit_reason(space, msgpack.packb({"a": 1})) is not None

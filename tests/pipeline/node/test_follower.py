@@ -179,7 +179,7 @@ def test_tuples_that_no_server_takes(tmp_path: Path, binary: str) -> None:
                 two.await_epoch(follower, writer)
                 assert follower.eval("return box.space.accounts:get(11)[2]") == "a11+b11"
                 assert follower.eval("return box.space.accounts:get(12) == nil")
-                assert writer.left_out == {"accounts: made tuples": "field name is no string"}
+                assert writer.left_out == {"accounts: made tuples": "field name is not of type string"}
                 two.eval("a", "box.space.accounts:delete(12) box.space.accounts:replace{13, 'x'}")
                 two.eval("b", "box.space.accounts:insert{4, 'four'} box.space.accounts:delete(14)")
                 two.eval("a", "box.space.accounts:delete(14)")

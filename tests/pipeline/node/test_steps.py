@@ -232,3 +232,15 @@ def test_logs_go_when_a_snapshot_stands_for_them(
     after = {path.name for path in directory.glob("*.[sx]*")}
     assert not before & after
     check(two, directory)
+
+
+def test_an_epoch_of_more_bytes_than_a_block(two: World, tmp_path: Path) -> None:
+    """It takes several transactions, as one of very many rows does."""
+    two.eval("a", "for i = 1, 50 do box.space.stays:replace{i, string.rep('x', 10000) .. i} end")
+    two.settle()
+    directory, limit = tmp_path / "before", 200_000
+    with Stream(directory, limit) as stream:
+        writer = NodeWriter(two.warehouse, stream, READERS)
+        while writer.advance():
+            pass
+    check(two, directory)

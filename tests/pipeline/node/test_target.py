@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgpack
@@ -9,6 +10,7 @@ import pytest
 
 from pipeline.node.target import instances_of, served_spaces
 from schemas.errors import UnsupportedError, WarehouseError
+from schemas.space import Space
 from schemas.states import HELD_PREFIX, SpaceState
 from udfs.remap.cluster_replace import AGGREGATOR, Cluster, Member
 from warehouse.schema import StoredSpace
@@ -74,6 +76,13 @@ def test_one_replicaset_is_refused_and_another_is_not() -> None:
     found, _, left_out = served_spaces([stored(1, "s", "refused: why"), stored(2, "s")], {"s": 1})
     assert set(found) == {"s"}
     assert left_out == {}
+
+
+def test_a_refused_space_with_rows_has_tuples_of_an_earlier_definition() -> None:
+    refused = stored(1, "s", "refused: why")
+    refused = replace(refused, followed=Space(600, 1, "s", "memtx"))
+    found, _, _ = served_spaces([refused, stored(2, "s")], {"s": 1})
+    assert [(one.type, one.is_nullable) for one in found["s"].fields] == [("unsigned", False), ("any", True)]
 
 
 def cluster(own: int | None, *others: tuple[int, str, bool]) -> Cluster:

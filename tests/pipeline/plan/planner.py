@@ -53,11 +53,14 @@ class Piece:
     vclock: Mapping[int, int] | None = None
     members: Mapping[int, str] | None = None
     server: str | None = None
+    is_generation: bool = False
 
     def segment(self, number: int) -> LogSegment:
         source = (self.instance or "unknown")[-2:]
         place = (number, self.replicaset, source, self.file, self.instance, self.is_snapshot)
-        return LogSegment(*place, self.vclock or {}, self.server, members=self.members)
+        return LogSegment(
+            *place, self.vclock or {}, self.server, members=self.members, is_generation=self.is_generation
+        )
 
     def part(self, begin: int, end: int) -> Piece:
         return replace(self, rows=self.rows.slice(begin, end - begin))

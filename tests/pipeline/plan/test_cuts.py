@@ -11,7 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.pipeline import logs
-from tests.pipeline.logs import A1, A2, A3, Row, Transaction, flagged, put, register, settling, txn
+from tests.pipeline.logs import (
+    A1,
+    A2,
+    A3,
+    Row,
+    Transaction,
+    put,
+    register,
+    settling_row,
+    synchronous_row,
+    txn,
+)
 from tests.pipeline.plan.planner import Piece, Planner
 
 BEGIN = (txn(1, register(1, A1)), txn(1, register(2, A2)))
@@ -39,7 +50,7 @@ class Limbo:
         """Write a transaction of the owner: it queues where it is synchronous, or another one queues already."""
         rows = [put()] * size
         if sync and self.flags:
-            rows[-1] = flagged(put())
+            rows[-1] = synchronous_row(put())
         elif sync:
             rows[size // 2] = put(SYNCHRONOUS)
         elif self.queue and self.flags:
@@ -68,18 +79,18 @@ class Limbo:
         index %= len(waiting)
         if kind == "CONFIRM":
             last = self.confirm(index)
-            self.note(self.owner, settling("CONFIRM", self.owner, last))
+            self.note(self.owner, settling_row("CONFIRM", self.owner, last))
         elif kind == "ROLLBACK":
             begin = next(i for i, one in enumerate(self.queue) if one[0] == waiting[index])
             self.settle(self.queue[begin:], "rolled back")
             self.queue = self.queue[:begin]
-            self.note(self.owner, settling("ROLLBACK", self.owner, waiting[index]))
+            self.note(self.owner, settling_row("ROLLBACK", self.owner, waiting[index]))
         else:
             last = self.confirm(index)
             self.settle(self.queue, "rolled back")
             self.queue = []
             other = 3 - self.owner
-            self.note(other, settling("PROMOTE", self.owner, last, term=2))
+            self.note(other, settling_row("PROMOTE", self.owner, last, term=2))
             self.owner = other
 
     def note(self, origin: int, row: Row) -> None:
@@ -170,8 +181,8 @@ def test_a_transaction_of_several_spaces_of_which_one_is_synchronous(
     log += [txn(1, alter(602, is_sync=False))]
     first = 1 + sum(len(one.rows) for one in log)
     last = first + len(inner) - 1
-    log += [txn(1, *inner), txn(1, settling("ROLLBACK", 1, last)), txn(1, alter(601, is_sync=True))]
-    log += [txn(1, put(601)), txn(1, settling("CONFIRM", 1, last + 3))]
+    log += [txn(1, *inner), txn(1, settling_row("ROLLBACK", 1, last)), txn(1, alter(601, is_sync=True))]
+    log += [txn(1, put(601)), txn(1, settling_row("CONFIRM", 1, last + 3))]
     rows = logs.rows_of(log)
     outcome = {(1, row["lsn"]): "committed" for row in rows}
     if rolled_back:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from pipeline.plan.generation import SnapshotGeneration, find_generation
 from pipeline.plan.position import LogPosition, LogSegment
 from pipeline.plan.settle import LsnGap
@@ -102,7 +104,8 @@ def test_the_rest_of_a_first_snapshot_is_no_generation() -> None:
     assert find_generation(known, [part(0, {0: 9, 1: 5})]) is None
     assert find_generation(None, [part(0, {1: 5})]) is None
     assert find_generation(known, [part(0, {1: 6}, is_snapshot=False), part(1, {1: 6})]) is None
-    found = find_generation(known, [part(-1, {}, is_snapshot=False), part(0, {1: 6, 2: 3})])
+    waiting = replace(part(-1, {}, is_snapshot=False), has_waited=True)
+    found = find_generation(known, [waiting, part(0, {1: 6, 2: 3})])
     assert found == SnapshotGeneration(
         0, {1: 6, 2: 3}, (LsnGap(1, 6, 6, LogPosition(0, 0, 0)), LsnGap(2, 1, 3, LogPosition(0, 0, 0)))
     )
@@ -120,3 +123,14 @@ def test_it_stands_in_the_ids_of_the_replicaset() -> None:
     found = find_generation(known, [part(0, {1: 5, 2: 4})])
     assert found is not None
     assert dict(found.settled) == {1: 5, 40: 4}
+
+
+@pytest.mark.parametrize("lsn", [12, 70])
+def test_a_loss_ends_where_gaps_say_so(lsn: int) -> None:
+    """A start knows of a generation from the rows that it bridges, so one without such rows ends no loss."""
+    planner = Planner(on_gap="skip")
+    planner.batch(piece(*BEGIN), piece(txn(1, put(512, 2), lsn=12)))
+    assert planner.state.replicasets[A].settled == {1: 12, 2: 1}
+    assert planner.state.replicasets[A].has_loss
+    planner.batch(replace(snapshot({1: lsn, 2: 1}, *NEW), is_generation=True))
+    assert planner.state.replicasets[A].has_loss == (lsn == 12)

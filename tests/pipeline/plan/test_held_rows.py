@@ -117,7 +117,7 @@ def test_refusals_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     planner.batch(Piece(logs.batch(txn(1, put(600, 2)), lsns={1: 7})))
     told = [record.getMessage() for record in caplog.records]
     assert len([one for one in told if "space s600 is refused" in one and "TYPE_19" in one]) == 1
-    assert len([one for one in told if "only logged: TYPE_23" in one]) == 1
+    assert len([one for one in told if "_changelog only: TYPE_23" in one]) == 1
 
 
 def test_a_generation_follows_it_again() -> None:

@@ -20,16 +20,16 @@ from tests.pipeline.logs import (
     Transaction,
     batch_of,
     expel,
-    flagged,
     put,
     register,
     rows_of,
-    settling,
+    settling_row,
+    synchronous_row,
     txn,
 )
 from tests.pipeline.plan.planner import EMPTY, Fate, Piece, Planner
 from udfs.remap.cluster_replace import Allocation
-from udfs.remap.replica_ids import own_ids
+from udfs.remap.replica_ids import ids_in_source
 from warehouse.applier_map import MapRow, ids_of
 
 C, D = "cccccccc-0000-4000-8000-000000000003", "dddddddd-0000-4000-8000-000000000003"
@@ -164,7 +164,12 @@ def test_a_stand_in_that_is_behind_is_no_conflict() -> None:
 def test_who_settles_whose_transactions_is_translated() -> None:
     """CONFIRM and ROLLBACK name the owner by replica id: A2's 3 is D, whose rows C's log knows nothing of."""
     for kind, states in (("CONFIRM", ["committed", "committed"]), ("ROLLBACK", ["rolled back", "committed"])):
-        log = (*MASTERS, txn(2, register(3, D)), txn(3, flagged(put())), txn(3, settling(kind, 3, 1)))
+        log = (
+            *MASTERS,
+            txn(2, register(3, D)),
+            txn(3, synchronous_row(put())),
+            txn(3, settling_row(kind, 3, 1)),
+        )
         for first, second in halves(log):
             planner = Planner()
             read_both(planner, first, second)
@@ -203,7 +208,7 @@ def test_a_source_without_a_view_is_followed_as_it_is() -> None:
 
 def test_ids_of_a_source_and_back() -> None:
     ids = {1: 2, 2: 1, 3: 32}
-    assert [own_ids(ids, meant) for meant in (1, 2, 3, 4, 32, 33)] == [[2], [1], [], [4], [3], []]
+    assert [ids_in_source(ids, meant) for meant in (1, 2, 3, 4, 32, 33)] == [[2], [1], [], [4], [3], []]
     known = ReplicasetState(
         1, A, applier_map=(MapEntry(3, 7, 1), MapEntry(32, 8, 5)), id_translations={"b": {3: 32}}
     )

@@ -24,12 +24,12 @@ from tests.pipeline.logs import (
     control_row,
     define,
     expel,
-    flagged,
     index,
-    local,
+    local_row,
     put,
     register,
-    settling,
+    settling_row,
+    synchronous_row,
     txn,
 )
 from tests.pipeline.plan.planner import OWN, Piece, Planner, everything
@@ -60,7 +60,7 @@ def test_ids_are_given_once_in_the_order_of_replicaset_and_log() -> None:
 
 def test_the_reader_of_a_log_is_known_without_a_row_of_cluster() -> None:
     planner = Planner()
-    planner.batch(piece(txn(0, local(put())), instance=A3))
+    planner.batch(piece(txn(0, local_row(put())), instance=A3))
     assert told(planner) == [[(A3, None, A)]]
     assert planner.state.replicasets[A].leader == A3
 
@@ -172,10 +172,10 @@ def test_a_replicaset_of_instances_that_another_one_has_named_gets_a_number_too(
 
 def test_what_a_waiting_row_announces_is_not_known_yet() -> None:
     planner = Planner()
-    planner.batch(piece(*BEGIN, txn(1, flagged(put())), txn(1, register(3, A3)), txn(3, put())))
+    planner.batch(piece(*BEGIN, txn(1, synchronous_row(put())), txn(1, register(3, A3)), txn(3, put())))
     assert planner.state.replicasets[A].cluster == {1: A1, 2: A2}
     assert A3 not in planner.cluster.members
-    planner.batch(piece(txn(1, settling("CONFIRM", 1, 3)), lsns={1: 4}))
+    planner.batch(piece(txn(1, settling_row("CONFIRM", 1, 3)), lsns={1: 4}))
     assert planner.fates[A, 3, 1].global_id == 3
 
 
@@ -195,15 +195,15 @@ def test_spaces_are_synchronous_from_their_definition_on() -> None:
     plan = planner.batch(piece(*BEGIN, *ddl))
     assert plan.settlements[A].reason == "transaction 1:5 is not confirmed"
     assert planner.names_waiting() == [(1, 5)]
-    planner.batch(piece(txn(1, settling("ROLLBACK", 1, 5)), lsns={1: 5}))
+    planner.batch(piece(txn(1, settling_row("ROLLBACK", 1, 5)), lsns={1: 5}))
     assert planner.states()[1, 5] == "rolled back"
 
 
 def test_rows_of_a_space_that_a_waiting_row_made_synchronous_wait() -> None:
     ddl = (txn(1, define(600, "s", is_sync=True)), txn(1, index(600)), txn(1, put(600)))
     planner = Planner()
-    planner.batch(piece(*BEGIN, txn(1, flagged(put())), *ddl))
-    planner.batch(piece(txn(1, settling("CONFIRM", 1, 3)), lsns={1: 6}))
+    planner.batch(piece(*BEGIN, txn(1, synchronous_row(put())), *ddl))
+    planner.batch(piece(txn(1, settling_row("CONFIRM", 1, 3)), lsns={1: 6}))
     assert planner.names_waiting() == [(1, 6), (1, 7)]
 
 
@@ -245,7 +245,7 @@ def test_local_rows_behind_a_snapshot_are_read() -> None:
     planner = Planner()
     snapshot = piece(txn(0, register(1, A1), *[put()] * 20), is_snapshot=True, vclock={0: 3, 1: 9})
     planner.batch(snapshot)
-    planner.batch(piece(txn(1, local(put())), lsns={0: 3, 1: 9}))
+    planner.batch(piece(txn(1, local_row(put())), lsns={0: 3, 1: 9}))
     assert planner.states() == {(0, 4): "committed"}
     assert planner.state.replicasets[A].settled == {0: 4, 1: 9}
 

@@ -11,9 +11,9 @@ from pipeline.plan.position import LogPosition
 from pipeline.plan.settle import LsnGap, Settlement, settle
 from pipeline.plan.summary import join_summaries, summarize_rows
 from tests.pipeline import logs
-from tests.pipeline.logs import A1, A2, Transaction, batch, flagged, local, put, settling, txn
+from tests.pipeline.logs import A1, A2, Transaction, batch, local_row, put, settling_row, synchronous_row, txn
 
-SYNC = flagged(put())
+SYNC = synchronous_row(put())
 
 
 def settled(
@@ -62,7 +62,7 @@ def test_a_second_member_tells_its_copy_once() -> None:
 
 
 def test_component_0_is_each_instance_own() -> None:
-    first, second = (txn(1, local(put()), local(put())),), (txn(1, local(put())),)
+    first, second = (txn(1, local_row(put()), local_row(put())),), (txn(1, local_row(put())),)
     found = settled(first, second, read={0: 1})
     assert found.low_watermarks == {(0, 0): 1}
     assert found.vclock == {0: 1}
@@ -72,7 +72,7 @@ def test_component_0_is_each_instance_own() -> None:
 
 def test_rows_of_a_snapshot_are_no_lsns_of_anybody() -> None:
     """They are numbered from 1 on, without an origin."""
-    snapshot, log = (txn(0, *[put()] * 9),), (txn(1, local(put()), put()),)
+    snapshot, log = (txn(0, *[put()] * 9),), (txn(1, local_row(put()), put()),)
     found = settled(snapshot, log, instances=(A1, A1), read={0: 3, 1: 0}, snapshots=frozenset({0}))
     assert len([row for row in applied(found, snapshot, log) if row[0] == 0]) == 9
     assert found.vclock == {0: 3, 1: 1}
@@ -102,8 +102,8 @@ def test_a_gap_that_is_skipped_is_told_and_passed() -> None:
 
 
 def test_local_rows_may_begin_anywhere() -> None:
-    assert settled((txn(1, local(put()), put()),), read={}).gaps == ()
-    rows = logs.rows_of([txn(1, local(put()))], {0: 41})
+    assert settled((txn(1, local_row(put()), put()),), read={}).gaps == ()
+    rows = logs.rows_of([txn(1, local_row(put()))], {0: 41})
     found = settle(summarize_rows(logs.batch_of(rows), 0), {}, {0: A1}, None, "hold", lambda *_: False)
     assert (found.gaps, found.vclock) == ((), {0: 42})
 
@@ -115,7 +115,7 @@ def test_the_first_of_several_gaps_holds() -> None:
 
 
 def test_a_confirmed_transaction_counts() -> None:
-    rows = (txn(1, put(), SYNC), txn(1, put()), txn(1, settling("CONFIRM", 1, 2)))
+    rows = (txn(1, put(), SYNC), txn(1, put()), txn(1, settling_row("CONFIRM", 1, 2)))
     found = settled(rows)
     assert (found.waits_from, found.rolled_back) == (None, ())
     assert len(applied(found, rows)) == 4
@@ -129,14 +129,14 @@ def test_an_unconfirmed_one_holds_from_its_first_row() -> None:
 
 
 def test_confirm_reaches_up_to_its_lsn() -> None:
-    rows = (txn(1, SYNC), txn(1, SYNC), txn(1, SYNC), txn(1, settling("CONFIRM", 1, 2)))
+    rows = (txn(1, SYNC), txn(1, SYNC), txn(1, SYNC), txn(1, settling_row("CONFIRM", 1, 2)))
     assert settled(rows).waits_from == LogPosition(0, 200, 0)
 
 
 @pytest.mark.parametrize("cut", [0, 1, 2])
 def test_a_transaction_that_ends_in_a_local_row_is_its_last_global_row(cut: int) -> None:
     """As 3.x writes it, in whatever batches the part is decoded."""
-    rows = batch(txn(1, SYNC, local(put())), txn(1, settling("CONFIRM", 1, 1)))
+    rows = batch(txn(1, SYNC, local_row(put())), txn(1, settling_row("CONFIRM", 1, 1)))
     parts = [part for part in (rows.slice(0, cut), rows.slice(cut)) if part.num_rows]
     whole = join_summaries([summarize_rows(part, 0) for part in parts])
     assert [(one.replica_id, one.lsn) for one in whole.transactions.waiting] == [(1, 1)]
@@ -145,13 +145,13 @@ def test_a_transaction_that_ends_in_a_local_row_is_its_last_global_row(cut: int)
 
 def test_confirm_of_a_part_confirms_nothing() -> None:
     """CONFIRM names the last row of a transaction."""
-    rows = (txn(1, put(), SYNC), txn(1, settling("CONFIRM", 1, 1)))
+    rows = (txn(1, put(), SYNC), txn(1, settling_row("CONFIRM", 1, 1)))
     assert settled(rows).waits_from == LogPosition(0, 100, 0)
 
 
 @pytest.mark.parametrize("kind", ["CONFIRM", "ROLLBACK", "PROMOTE"])
 def test_what_settles_one_owners_queue_leaves_anothers(kind: str) -> None:
-    rows = (txn(2, SYNC), txn(1, SYNC), txn(1, settling(kind, 1, 1)))
+    rows = (txn(2, SYNC), txn(1, SYNC), txn(1, settling_row(kind, 1, 1)))
     found = settled(rows)
     assert (found.waits_from, found.reason) == (LogPosition(0, 100, 0), "transaction 2:1 is not confirmed")
     assert {gone.replica_id for gone in found.rolled_back} <= {1}
@@ -164,8 +164,8 @@ def test_rollback_takes_its_transaction_and_all_behind() -> None:
         txn(1, put()),
         txn(1, SYNC),
         txn(2, put()),
-        txn(1, settling("CONFIRM", 1, 1)),
-        txn(1, settling("ROLLBACK", 1, 3)),
+        txn(1, settling_row("CONFIRM", 1, 1)),
+        txn(1, settling_row("ROLLBACK", 1, 3)),
         txn(1, put()),
     )
     found = settled(rows)
@@ -175,7 +175,7 @@ def test_rollback_takes_its_transaction_and_all_behind() -> None:
 
 
 def test_rollback_of_a_later_one_leaves_the_first_waiting() -> None:
-    rows = (txn(1, SYNC), txn(1, put(), SYNC), txn(1, settling("ROLLBACK", 1, 3)))
+    rows = (txn(1, SYNC), txn(1, put(), SYNC), txn(1, settling_row("ROLLBACK", 1, 3)))
     found = settled(rows)
     assert found.waits_from == LogPosition(0, 100, 0)
     assert [(r.tsn, r.since.position, r.until.position) for r in found.rolled_back] == [(2, 150, 200)]
@@ -186,7 +186,7 @@ def test_another_member_settles_the_owners_queue(kind: str) -> None:
     rows = (
         txn(1, SYNC),
         txn(1, SYNC),
-        txn(2, settling(kind, 1, 1, term=2)),
+        txn(2, settling_row(kind, 1, 1, term=2)),
         txn(2, put()),
     )
     found = settled(rows)
@@ -197,7 +197,7 @@ def test_another_member_settles_the_owners_queue(kind: str) -> None:
 
 def test_promote_of_nobody_settles_nothing() -> None:
     """The first PROMOTE of a replicaset finds an empty limbo and says owner 0, lsn 0."""
-    rows = (txn(1, settling("PROMOTE", 0, 0, term=2)), txn(1, SYNC))
+    rows = (txn(1, settling_row("PROMOTE", 0, 0, term=2)), txn(1, SYNC))
     found = settled(rows)
     assert (found.waits_from, found.rolled_back) == (LogPosition(0, 150, 0), ())
 
@@ -209,7 +209,7 @@ def test_a_settling_row_is_its_own_origins_where_it_names_none() -> None:
 
 def test_another_members_copy_of_a_rollback_spares_what_came_later() -> None:
     waits = (txn(1, SYNC, lsn=20),)
-    copy = (txn(1, SYNC, lsn=10), txn(1, settling("ROLLBACK", 1, 10)), txn(1, put(), lsn=20))
+    copy = (txn(1, SYNC, lsn=10), txn(1, settling_row("ROLLBACK", 1, 10)), txn(1, put(), lsn=20))
     found = settled(waits, copy, read={1: 19})
     assert found.rolled_back == ()
     assert (found.waits_from, found.reason) == (LogPosition(0, 100, 0), "transaction 1:20 is not confirmed")
@@ -242,8 +242,18 @@ def test_the_earlier_of_gap_and_limbo_is_the_reason() -> None:
 
 def test_each_members_own_local_rows_count_apart() -> None:
     """Component 0 of a member that leads again continues from its own count, so that nothing comes twice."""
-    rows = summarize_rows(logs.batch(txn(0, local(put()), local(put()), local(put()))), 0)
+    rows = summarize_rows(logs.batch(txn(0, local_row(put()), local_row(put()), local_row(put()))), 0)
     local_lsns = {A1: 2, A2: 9}
     found = settle(rows, {0: 9, 1: 5}, {0: A1}, A2, "hold", lambda *_: False, local_lsns=local_lsns)
     assert found.low_watermarks == {(0, 0): 2, (0, 1): 5}
     assert (found.vclock, found.local_lsns) == ({0: 3, 1: 5}, {A1: 3, A2: 9})
+
+
+@pytest.mark.parametrize("on_gap", ["hold", "skip"])
+def test_missing_rows_that_come_later_wait_as_well(on_gap: str) -> None:
+    """A segment that lacks rows in the middle, as a damaged block leaves it, and a second member's copy of them."""
+    first, second = (txn(1, put()), txn(1, put(), lsn=4)), (txn(1, put(), put(), put(), lsn=2),)
+    found = settled(first, second, on_gap=on_gap)
+    assert found.gaps == (LsnGap(1, 2, 3, LogPosition(0, 150, 0)),)
+    assert found.low_watermarks == {(1, 1): 1 if on_gap == "hold" else 4}
+    assert found.vclock == {1: 4}

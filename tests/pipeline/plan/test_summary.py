@@ -13,7 +13,18 @@ from pipeline.plan.summary import LsnRun, Summary, join_summaries, summarize_row
 from pipeline.plan.transactions import WaitingTransaction
 from schemas.iproto import SystemSpace
 from tests.pipeline import logs
-from tests.pipeline.logs import A2, A3, Transaction, batch, flagged, local, put, register, settling, txn
+from tests.pipeline.logs import (
+    A2,
+    A3,
+    Transaction,
+    batch,
+    local_row,
+    put,
+    register,
+    settling_row,
+    synchronous_row,
+    txn,
+)
 
 
 def runs(*transactions: Transaction) -> list[tuple[int, int, int, int]]:
@@ -52,7 +63,7 @@ def test_rows_of_cluster_break_every_run() -> None:
 
 
 def test_local_rows_are_a_run_of_component_0() -> None:
-    rows = [txn(1, local(put())), txn(1, put()), txn(1, local(put()))]
+    rows = [txn(1, local_row(put())), txn(1, put()), txn(1, local_row(put()))]
     assert runs(*rows) == [(0, 1, 2, 100), (1, 1, 1, 150)]
 
 
@@ -67,7 +78,7 @@ def test_counts_are_by_segment_space_and_type() -> None:
         txn(1, put(512), put(512), put(513)),
         txn(1, logs.change("DELETE", 512, key=[1])),
         txn(1, {"type": "NOP"}),
-        txn(1, settling("CONFIRM", 1, 3)),
+        txn(1, settling_row("CONFIRM", 1, 3)),
     )
     assert summarize_rows(rows, 7).counts == Counter(
         {
@@ -81,7 +92,7 @@ def test_counts_are_by_segment_space_and_type() -> None:
 
 
 def test_control_rows_are_those_that_steer() -> None:
-    confirm = settling("CONFIRM", 1, 3)
+    confirm = settling_row("CONFIRM", 1, 3)
     rows = batch(
         txn(1, put(512)),
         txn(2, register(2, A2), put(SystemSpace.SCHEMA, "x", 1)),
@@ -107,13 +118,13 @@ def test_control_rows_are_those_that_steer() -> None:
 
 @pytest.mark.parametrize("kind", ["PROMOTE", "DEMOTE", "CONFIRM", "ROLLBACK"])
 def test_all_that_settles_is_control(kind: str) -> None:
-    assert [row.type for row in summarize_rows(batch(txn(1, settling(kind, 1, 1))), 0).control] == [
+    assert [row.type for row in summarize_rows(batch(txn(1, settling_row(kind, 1, 1))), 0).control] == [
         f"RAFT_{kind}"
     ]
 
 
 def test_a_flag_on_the_last_row_makes_the_whole_transaction_wait() -> None:
-    rows = batch(txn(1, put()), txn(1, put(), put(), flagged(put())), txn(1, put()))
+    rows = batch(txn(1, put()), txn(1, put(), put(), synchronous_row(put())), txn(1, put()))
     assert summarize_rows(rows, 2).transactions.waiting == (
         WaitingTransaction(LogPosition(2, 150, 0), 1, 2, 4),
     )
@@ -137,23 +148,28 @@ def test_each_listed_space_of_a_transaction_is_named_with_its_last_row() -> None
 
 def test_an_asynchronous_one_that_queues_behind_does_not_wait_for_itself() -> None:
     behind = {**put(), "wait_sync": True}
-    assert len(summarize_rows(batch(txn(1, flagged(put())), txn(1, behind)), 0).transactions.waiting) == 1
+    assert (
+        len(summarize_rows(batch(txn(1, synchronous_row(put())), txn(1, behind)), 0).transactions.waiting)
+        == 1
+    )
 
 
 def test_transactions_of_two_origins_with_one_number_are_two() -> None:
-    rows = batch(txn(1, put(), lsn=5), txn(2, flagged(put()), lsn=5))
+    rows = batch(txn(1, put(), lsn=5), txn(2, synchronous_row(put()), lsn=5))
     assert [(row.replica_id, row.tsn) for row in summarize_rows(rows, 0).transactions.waiting] == [(2, 5)]
 
 
 def test_a_row_of_a_local_space_is_part_of_its_transaction() -> None:
-    rows = batch(txn(1, local(put(700)), put(), local(put(700)), flagged(put())), lsns={1: 10, 0: 50})
+    rows = batch(
+        txn(1, local_row(put(700)), put(), local_row(put(700)), synchronous_row(put())), lsns={1: 10, 0: 50}
+    )
     assert summarize_rows(rows, 0).transactions.waiting == (
         WaitingTransaction(LogPosition(0, 100, 0), 1, 11, 12),
     )
 
 
 def test_a_cut_through_a_transaction_of_local_rows_alone_does_not_matter() -> None:
-    rows = logs.rows_of([txn(1, local(put(700)), local(put(700)), local(put(700)))])
+    rows = logs.rows_of([txn(1, local_row(put(700)), local_row(put(700)), local_row(put(700)))])
     whole = summarize_rows(logs.batch_of(rows), 0)
     for cut in (1, 2):
         parts = [summarize_rows(logs.batch_of(part), 0) for part in (rows[:cut], rows[cut:])]
@@ -162,8 +178,8 @@ def test_a_cut_through_a_transaction_of_local_rows_alone_does_not_matter() -> No
 
 CHANGES = st.sampled_from(
     [
-        *(put(512), put(513), put(600), flagged(put(512)), local(put(700)), {"type": "NOP"}),
-        *(register(3, A3), logs.define(512, "s"), settling("CONFIRM", 1, 2)),
+        *(put(512), put(513), put(600), synchronous_row(put(512)), local_row(put(700)), {"type": "NOP"}),
+        *(register(3, A3), logs.define(512, "s"), settling_row("CONFIRM", 1, 2)),
     ]
 )
 TRANSACTIONS = st.builds(

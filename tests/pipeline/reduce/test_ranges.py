@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.changelog.rows import DELETED_RANGE, KEYED
 from pipeline.plan.tables import CHANGE_TYPES
-from pipeline.reduce.ranges import Visits, ranges_in
+from pipeline.reduce.ranges import RowKeyPairs, ranges_in
 from pipeline.reduce.reduce_plan import ReducePlan
 from schemas.space import KeyPart, Space
 
@@ -80,9 +80,9 @@ def test_the_first_range_behind_each_row_of_a_key(seed: int) -> None:
     assert {one for one in told - expected if keys[one[1]][0] < SLOTS - 1} == set()
 
 
-def test_no_ranges_are_none_and_nothing_is_visited_by_them() -> None:
+def test_rows_without_ranges_have_no_ranges_and_are_paired_with_their_own_keys() -> None:
     table = pa.Table.from_pylist([{"meaning": 0, "type": 0}], schema=KEYED)
     assert ranges_in(table, np.zeros(1, np.int32), cast(ReducePlan, PlanOfThree())) is None
-    visits = Visits(None, np.array([0, -1, 1], np.int32))
-    assert visits.without(np.array([1], np.int32), 2).keys.tolist() == [0, -1, -1]
-    assert visits.rows_at(np.array([2])).tolist() == [2]
+    pairs = RowKeyPairs(None, np.array([0, -1, 1], np.int32))
+    assert pairs.without(np.array([1], np.int32), 2).keys.tolist() == [0, -1, -1]
+    assert pairs.rows_at(np.array([2])).tolist() == [2]

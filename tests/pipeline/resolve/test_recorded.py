@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipeline.commit.load import load_state
-from pipeline.requests.rebuild import rebuild_of
+from pipeline.requests.rebuild import plan_rebuild
 from tests.jobs.written import BEGAN, Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from warehouse.lock import WriterLock
@@ -96,6 +96,6 @@ def test_a_rebuild_by_the_same_policy_changes_nothing_where_a_deletion_won(
     warehouse = Warehouse(None, config.warehouse, config.database)
     with WriterLock(warehouse, "a test"):
         state = load_state(warehouse)
-        found = rebuild_of(warehouse.open_tables, state, config, "people", config.policies.of("people"))
-    assert (found.changed, found.examples) == (0, [])
+        found = plan_rebuild(warehouse.open_tables, state, config, "people", config.policies.of("people"))
+    assert (found.changed_keys, found.examples) == (0, [])
     assert not found.results[0].conflicts.num_rows

@@ -7,8 +7,8 @@ from typing import Any
 
 from config.retention import Retention
 from pipeline.commit.epoch import commit_epoch
-from pipeline.retention.cleaning import Cleaning, clean, clean_epochs, cleaning_of
-from pipeline.retention.sources import source_facts
+from pipeline.retention.cleaning import Cleaning, clean, clean_epochs, plan_cleaning
+from pipeline.retention.sources import source_progress
 from tests.pipeline.deployment import Deployment
 
 S = 600
@@ -31,8 +31,8 @@ def _cleaning(
 ) -> Cleaning:
     with deployment.writer() as (warehouse, writer):
         tables, now = warehouse.open_tables, datetime.now(UTC) + timedelta(days=days)
-        sources = source_facts(writer.follower, writer.state)
-        found = cleaning_of(tables, writer.state, writer.config, retention, sources, keep_days, now)
+        sources = source_progress(writer.follower, writer.state)
+        found = plan_cleaning(tables, writer.state, writer.config, retention, sources, keep_days, now)
         if is_done:
             versions = clean(tables, found, writer.state.epoch + 1)
             if versions:

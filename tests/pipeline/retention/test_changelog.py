@@ -9,7 +9,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from pipeline.requests.take_again import retake
+from pipeline.requests.take_again import read_spaces_again
 from schemas.errors import UnsupportedError
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
@@ -34,7 +34,7 @@ def types(deployment: Deployment) -> Counter[tuple[int | None, str]]:
 def retaken(deployment: Deployment) -> str:
     with deployment.writer() as (warehouse, writer):
         name = f"snapshot {writer.state.epoch}"
-        return retake(deployment.config(), warehouse, writer, ["s"], None, name)
+        return read_spaces_again(deployment.config(), warehouse, writer, ["s"], None, name)
 
 
 def begun(folder: Path) -> Node:
@@ -84,7 +84,7 @@ def test_rows_behind_the_newest_snapshot_stay_and_are_applied_from_it(tmp_path: 
     deployment.run()
     assert gone(cleaned(deployment, **MONTH)) == {"_changelog": 3}, "those that the snapshot covers"
     assert types(deployment)[S, "UPDATE"] == types(deployment)[S, "REPLACE"] == 1
-    assert "2 rows done again" in retaken(deployment)
+    assert "2 later rows applied again" in retaken(deployment)
     assert tuples(deployment) == [[1, "since", 1, 1], [3, "since", 1, 1]]
 
 
@@ -102,7 +102,7 @@ def test_an_older_snapshot_is_refused_by_name(tmp_path: Path) -> None:
         retaken(deployment)
     assert tuples(deployment) == [[1, "since", 1, 1]]
     node.snapshot({S: [(1, "since", 1, 1)]})
-    assert "0 rows done again" in retaken(deployment)
+    assert "0 later rows applied again" in retaken(deployment)
 
 
 def test_rows_that_wait_for_a_definition_stay_in_their_order(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from schemas.errors import IprotoError
 from sources.iproto.address import TlsOptions
 from sources.subscribe.replicaset import FollowedReplicaset
-from tests.live.certificates import Authority, Pair
+from tests.live.certificates import CertificateAuthority, CertificateFiles
 from tests.live.mesh import Mesh, mesh
 from tests.live.proxy import Proxy
 from tests.live.spools import read_spool, tuples_of
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.live
 HOST = "master.example"
 
 
-def server_context(pair: Pair, clients: str | None = None) -> ssl.SSLContext:
+def server_context(pair: CertificateFiles, clients: str | None = None) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pair.cert, pair.key)
     if clients is not None:
@@ -51,7 +51,7 @@ def behind_tls(
 
 @pytest.mark.parametrize("cut", [None, 100, 1000, 3000])
 def test_rows_are_received_through_tls(tmp_path: Path, cut: int | None) -> None:
-    authority = Authority(tmp_path)
+    authority = CertificateAuthority(tmp_path)
     context = server_context(authority.issue(HOST), authority.file)
     own = authority.issue("daemon")
     tls = TlsOptions(authority.file, own.cert, own.key, HOST)
@@ -72,7 +72,7 @@ def test_rows_are_received_through_tls(tmp_path: Path, cut: int | None) -> None:
     ],
 )
 def test_a_tls_connection_that_cannot_be_verified_is_refused(tmp_path: Path, wrong: str, why: str) -> None:
-    authority, other = Authority(tmp_path), Authority(tmp_path, "other")
+    authority, other = CertificateAuthority(tmp_path), CertificateAuthority(tmp_path, "other")
     own = authority.issue("daemon")
     tls = {
         "authority": TlsOptions(other.file, own.cert, own.key, HOST),
@@ -89,7 +89,7 @@ def test_a_tls_connection_that_cannot_be_verified_is_refused(tmp_path: Path, wro
 
 @pytest.mark.parametrize("mutual", [False, True])
 def test_the_relay_serves_tls(tmp_path: Path, mutual: bool) -> None:
-    authority = Authority(tmp_path)
+    authority = CertificateAuthority(tmp_path)
     printable = authority.issue("daemon") if mutual else None
     pair, socket = authority.issue(HOST), tmp_path / "relay.sock"
     with mesh(tmp_path, 1) as masters:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sources.iproto.address import PasswordSource, Peer, parse_address
-from tests.live.mesh import REPLICASET, SPACE, instance
+from tests.live.mesh import REPLICASET, SPACE, instance_uuid
 from tests.live.server import Tarantool, find_servers, version_of
 from tests.live.spools import tuples_of
 from tests.sources.relay.test_relay import serving
@@ -42,7 +42,7 @@ def test_a_follower_of_each_version_behind_a_master_of_each(
     if release(follower) < release(master):
         pytest.skip("the follower is older than its master")
     name = {"replicaset_name": "rs-a", "instance_name": "one"} if release(master) >= (3, 0) else {}
-    cfg = {"instance_uuid": instance(1), "replicaset_uuid": REPLICASET, **name}
+    cfg = {"instance_uuid": instance_uuid(1), "replicaset_uuid": REPLICASET, **name}
     socket = tmp_path / "relay.sock"
     with (
         Tarantool(tmp_path / "master", cfg=cfg, lua=SPACE, binary=master) as server,

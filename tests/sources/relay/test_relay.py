@@ -23,7 +23,7 @@ from sources.relay.server import Relay
 from sources.spool.acks import read_acks
 from sources.subscribe.replicaset import FollowedReplicaset
 from tests.live import Tarantool
-from tests.live.mesh import Mesh, instance, mesh
+from tests.live.mesh import Mesh, instance_uuid, mesh
 from tests.live.spools import read_spool, tuples_of
 from tests.sources.subscribe.following import await_until, following, options
 from tests.sources.subscribe.test_following import addresses, await_all, check, write
@@ -90,7 +90,7 @@ def test_a_second_daemon_follows(masters: Mesh, tmp_path: Path) -> None:
         await_all(masters, region)
         await_until(lambda: central.spool.vclock == region.spool.vclock, "the second spool")
         assert central.links[0].is_relay
-        assert central.links[0].cluster == {1: instance(1), 2: instance(2)}
+        assert central.links[0].cluster == {1: instance_uuid(1), 2: instance_uuid(2)}
         name = f"relay-{central.spool.instance_uuid}"
         await_until(lambda: name in read_acks(tmp_path / "region"), "an acknowledgement")
         await_until(
@@ -102,7 +102,7 @@ def test_a_second_daemon_follows(masters: Mesh, tmp_path: Path) -> None:
 def test_a_whitelist_is_filtered_at_the_sender(masters: Mesh, tmp_path: Path) -> None:
     with (
         chain(masters, tmp_path) as (region, _, address),
-        following(options(tmp_path / "central", address, origins=frozenset({instance(2)}))) as central,
+        following(options(tmp_path / "central", address, origins=frozenset({instance_uuid(2)}))) as central,
     ):
         await_until(lambda: bool(central.feeds), "a stream")
         before = dict(central.spool.vclock or {})
@@ -185,7 +185,7 @@ def test_cluster_information_is_exchanged_once(masters: Mesh, tmp_path: Path) ->
     """If the checksums are equal, the length is 0; else there is one packet per instance, the first with the length."""
     with chain(masters, tmp_path) as (region, relay, address):
         path = address.removeprefix("unix/:")
-        cluster = {1: instance(1), 2: instance(2)}
+        cluster = {1: instance_uuid(1), 2: instance_uuid(2)}
 
         async def told(crc: int) -> tuple[list[dict[int, object]], dict[int, str] | None]:
             connection = await connect(Peer("relay", Address(path=path)), 5.0)
@@ -200,7 +200,7 @@ def test_cluster_information_is_exchanged_once(masters: Mesh, tmp_path: Path) ->
         assert asyncio.run(told(checksum(cluster))) == ([{0x72: 0}], None)
         bodies, learned = asyncio.run(told(0))
         assert learned == cluster
-        assert bodies == [{0x72: 2, 2: 1, 0x24: instance(1)}, {2: 2, 0x24: instance(2)}]
+        assert bodies == [{0x72: 2, 2: 1, 0x24: instance_uuid(1)}, {2: 2, 0x24: instance_uuid(2)}]
         assert relay.catalog.cluster == cluster
 
 

@@ -12,7 +12,7 @@ from sources.spool import state as spool_state
 from sources.spool.blocks import BlockReader
 from sources.spool.spool import ServerVersions, Spool
 from sources.xlog.format.encode import encode_body, encode_row
-from tests.live.mesh import REPLICASET, instance
+from tests.live.mesh import REPLICASET, instance_uuid
 from tests.sources.relay.test_relay import serving
 from tests.sources.subscribe.following import await_until, following, options
 
@@ -34,10 +34,10 @@ def row(space: int, fields: list[object], lsn: int, replica_id: int | None = Non
 
 def write_snapshot(spool: Spool, versions: ServerVersions = OLD) -> None:
     """Write a server's snapshot to an empty spool."""
-    spool.instance_uuid, spool.replicaset_uuid, spool.versions = instance(9), REPLICASET, versions
+    spool.instance_uuid, spool.replicaset_uuid, spool.versions = instance_uuid(9), REPLICASET, versions
     with spool.snapshot({1: 1}) as writer:
         writer.write([row(SystemSpace.SCHEMA, ["cluster", REPLICASET], 1)])
-        writer.write([row(SystemSpace.CLUSTER, [i, instance(i)], 1 + i) for i in (1, 2)])
+        writer.write([row(SystemSpace.CLUSTER, [i, instance_uuid(i)], 1 + i) for i in (1, 2)])
     spool.continue_from({1: 1})
 
 

@@ -11,7 +11,7 @@ import pytest
 from sources.relay.catalog import SpoolCatalog
 from sources.subscribe.options import FeedMode
 from tests.live.client import TarantoolError
-from tests.live.mesh import Mesh, instance, mesh
+from tests.live.mesh import Mesh, instance_uuid, mesh
 from tests.live.server import Tarantool, release_here
 from tests.pipeline.deployment import Deployment
 from tests.sources.subscribe.following import await_until, following, options
@@ -130,15 +130,15 @@ def test_names_of_instances_and_of_the_replicaset(tmp_path: Path) -> None:
             write(masters, 2, 100, 10)
             await_all(masters, replicaset)
             rows = masters[1].eval("return box.space._cluster:select()")
-            assert rows == [[1, instance(1), "a-one"], [2, instance(2), "a-two"]]
-            assert replicaset.chooser.owners == {1: instance(1), 2: instance(2)}
+            assert rows == [[1, instance_uuid(1), "a-one"], [2, instance_uuid(2), "a-two"]]
+            assert replicaset.chooser.owners == {1: instance_uuid(1), 2: instance_uuid(2)}
         check(masters, spool)
     catalog = SpoolCatalog(spool)
     catalog.refresh()
-    assert catalog.cluster == {1: instance(1), 2: instance(2)}
+    assert catalog.cluster == {1: instance_uuid(1), 2: instance_uuid(2)}
     deployment = Deployment(tmp_path, {"a": spool}, start="snapshot")
     deployment.run()
-    assert {row["uuid"] for row in deployment.rows("_cluster")} >= {instance(1), instance(2)}
+    assert {row["uuid"] for row in deployment.rows("_cluster")} >= {instance_uuid(1), instance_uuid(2)}
 
 
 @pytest.mark.parametrize("feed", list(FeedMode))
@@ -156,29 +156,31 @@ def test_a_member_is_expelled_and_replaced_while_it_is_followed(tmp_path: Path, 
         masters[2].stop()
         masters[1].eval("box.space._cluster:delete(2)")
         new = {
-            "instance_uuid": instance(9),
+            "instance_uuid": instance_uuid(9),
             "replicaset_uuid": masters[1].eval("return box.info.cluster.uuid"),
             "replication": [addresses(masters)[0]],
         }
         socket = masters[2].socket
         with Tarantool(tmp_path / "new", cfg=new, socket=socket) as server:
             masters[1].eval("box.cfg{replication = ...}", [f"unix/:{socket}"])
-            assert masters.cluster(1) == {1: instance(1), 2: instance(9)}
-            await_until(lambda: replicaset.chooser.owners == {1: instance(1), 2: instance(9)}, "its owner")
+            assert masters.cluster(1) == {1: instance_uuid(1), 2: instance_uuid(9)}
+            await_until(
+                lambda: replicaset.chooser.owners == {1: instance_uuid(1), 2: instance_uuid(9)}, "its owner"
+            )
             await_until(lambda: server.eval("return box.info.status") == "running", "the member")
             server.eval("for i = 200, 209 do box.space.load:replace{i, 'of the new one'} end")
             await_until(lambda: masters.vclock(1)[2] == server.eval("return box.info.lsn"), "replication")
             await_until(lambda: replicaset.spool.vclock == masters.vclock(1), "its rows")
             if feed is FeedMode.OWN_PEER:
-                await_until(lambda: instance(9) in replicaset.feeds, "a stream of its own")
-                assert replicaset.feeds[instance(9)].ids == frozenset({2})
+                await_until(lambda: instance_uuid(9) in replicaset.feeds, "a stream of its own")
+                assert replicaset.feeds[instance_uuid(9)].ids == frozenset({2})
         expected = packed(masters[1], "load")
     deployment = Deployment(tmp_path, {"a": spool}, start="snapshot")
     deployment.run()
     assert deployment.tuples("load") == expected
     members = {row["uuid"]: row["expelled_at"] for row in deployment.rows("_cluster")}
-    assert members[instance(2)] is not None
-    assert members[instance(9)] is None
+    assert members[instance_uuid(2)] is not None
+    assert members[instance_uuid(9)] is None
     by_origin = {
         row["lsn"]: row["global_id"] for row in deployment.rows("_changelog") if row["replica_id"] == 2
     }

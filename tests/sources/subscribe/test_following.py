@@ -17,10 +17,10 @@ from sources.spool.spool import Spool
 from sources.subscribe.options import FeedMode, SpoolStart
 from sources.subscribe.replicaset import FollowedReplicaset
 from sources.subscribe.status import replicaset_status
-from tests.live.mesh import REPLICASET, SPACE, Mesh, instance, mesh
+from tests.live.mesh import REPLICASET, SPACE, Mesh, instance_uuid, mesh
 from tests.live.proxy import Proxy
 from tests.live.server import release_here
-from tests.live.spools import read_spool, recovered, tuples_of
+from tests.live.spools import read_spool, recovered_server, tuples_of
 from tests.sources.subscribe.following import await_until, following, options
 
 pytestmark = pytest.mark.live
@@ -111,11 +111,11 @@ def test_rows_of_three_masters_come_once(masters: Mesh, tmp_path: Path, feed: Fe
         if feed is FeedMode.OWN_PEER:
             await_until(lambda: len(replicaset.feeds) == 3)
             given = {feed.link.uuid: feed.ids for feed in replicaset.feeds.values()}
-            assert given == {instance(n): frozenset({n}) for n in (1, 2, 3)}
+            assert given == {instance_uuid(n): frozenset({n}) for n in (1, 2, 3)}
         else:
             assert list(given.values()) == [None]
     check(masters, spool)
-    with recovered(spool, tmp_path / "recovered") as server:
+    with recovered_server(spool, tmp_path / "recovered") as server:
         assert tuples_of(server) == tuples_of(masters[1])
 
 
@@ -130,7 +130,7 @@ def test_no_master_registers_the_daemon(masters: Mesh, tmp_path: Path) -> None:
         def readers(n: int) -> set[str]:
             return set(masters[n].eval(CONSUMERS))
 
-        others = {n: {f"replica {instance(one)}" for one in {1, 2, 3} - {n}} for n in (1, 2, 3)}
+        others = {n: {f"replica {instance_uuid(one)}" for one in {1, 2, 3} - {n}} for n in (1, 2, 3)}
         await_until(lambda: all(readers(n) >= others[n] for n in others), "the masters' own streams")
         assert {n: readers(n) - {of_daemon} for n in others} == others
         # From 3.3 on the master that feeds it keeps its logs for it; any of them may be the one.
@@ -142,13 +142,13 @@ def test_an_id_that_is_assigned_to_another_instance_is_noticed(masters: Mesh, tm
     """An expulsion and a registration between two votes: the ids in the vclock stay the same."""
     follower = "f0000000-0000-4000-8000-000000000003"
     with following(
-        options(tmp_path / "spool", *addresses(masters), origins=(instance(1), instance(2)))
+        options(tmp_path / "spool", *addresses(masters), origins=(instance_uuid(1), instance_uuid(2)))
     ) as replicaset:
         write(masters, 3, 0, 1)
         await_until(lambda: bool(replicaset.chooser.owners), "a choice")
-        assert replicaset.chooser.owners == {n: instance(n) for n in (1, 2, 3)}
+        assert replicaset.chooser.owners == {n: instance_uuid(n) for n in (1, 2, 3)}
         masters[1].eval("box.space._cluster:delete(2) box.space._cluster:insert({2, ...})", follower)
-        now = {1: instance(1), 2: follower, 3: instance(3)}
+        now = {1: instance_uuid(1), 2: follower, 3: instance_uuid(3)}
         await_until(lambda: replicaset.chooser.owners == now, "the new owners")
         expected = [kernel.AS_NOP, kernel.SENT, kernel.AS_NOP, kernel.AS_NOP]
         await_until(lambda: [*replicaset._whitelist.treatments[:4]] == expected, "whose rows are kept")
@@ -179,14 +179,14 @@ def test_a_frozen_peer_is_replaced_and_comes_back(masters: Mesh, tmp_path: Path,
         own = feed is FeedMode.OWN_PEER
         await_until(lambda: len(replicaset.feeds) == (3 if own else 1))
         leader = next(iter(replicaset.feeds))
-        frozen = 2 if own else next(n for n in (1, 2, 3) if instance(n) == leader)
+        frozen = 2 if own else next(n for n in (1, 2, 3) if instance_uuid(n) == leader)
         others = [n for n in (1, 2, 3) if n != frozen]
         write(masters, frozen, 500, 10)
         await_all(masters, replicaset)
         masters.signal(frozen, signal.SIGSTOP)
         try:
             write(masters, others[0], 100, 20)
-            await_until(lambda: instance(frozen) not in replicaset.feeds, "the loss of a peer")
+            await_until(lambda: instance_uuid(frozen) not in replicaset.feeds, "the loss of a peer")
             write(masters, others[1], 200, 20)
             expected = {n: masters.vclock(n)[n] for n in others}
             await_until(
@@ -202,7 +202,7 @@ def test_a_frozen_peer_is_replaced_and_comes_back(masters: Mesh, tmp_path: Path,
         if own:
             await_until(lambda: len(replicaset.feeds) == 3, "the way back")
             given = {feed.link.uuid: feed.ids for feed in replicaset.feeds.values()}
-            assert given == {instance(n): frozenset({n}) for n in (1, 2, 3)}
+            assert given == {instance_uuid(n): frozenset({n}) for n in (1, 2, 3)}
     check(masters, tmp_path / "spool")
 
 

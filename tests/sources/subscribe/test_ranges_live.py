@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.mesh import REPLICASET, SPACE, instance
+from tests.live.mesh import REPLICASET, SPACE, instance_uuid
 from tests.live.server import Tarantool, find_servers
 from tests.pipeline.deployment import Deployment
 from tests.sources.subscribe.following import await_until, following, options
@@ -24,7 +24,7 @@ LOAD = """
 
 @pytest.mark.parametrize("binary", SERVERS or [pytest.param("", marks=pytest.mark.skip("no Tarantool 3.9"))])
 def test_a_stream_continues_after_delete_ranges(tmp_path: Path, binary: str) -> None:
-    cfg = {"instance_uuid": instance(1), "replicaset_uuid": REPLICASET}
+    cfg = {"instance_uuid": instance_uuid(1), "replicaset_uuid": REPLICASET}
     with Tarantool(tmp_path / "master", cfg=cfg, lua=SPACE, binary=binary) as master:
         with following(options(tmp_path / "spool", f"unix/:{master.socket}")) as replicaset:
             for _ in range(2):

@@ -21,9 +21,9 @@ from sources.spool.state import read_state
 from sources.subscribe.options import FeedMode, ReplicasetOptions
 from sources.subscribe.replicaset import FollowedReplicaset
 from tests.live.client import TarantoolError
-from tests.live.mesh import Mesh, instance, mesh
+from tests.live.mesh import Mesh, instance_uuid, mesh
 from tests.live.proxy import Proxy
-from tests.live.spools import read_spool, recovered, tuples_of
+from tests.live.spools import read_spool, recovered_server, tuples_of
 from tests.sources.subscribe.following import QUICK, await_until, following, options
 from tests.sources.subscribe.test_following import await_all
 
@@ -137,7 +137,7 @@ def test_a_daemon_that_is_killed_a_hundred_times(tmp_path: Path) -> None:
         assert faults == []
         assert rows == sum(expected.values()) - first_of(spool)
         assert tuples == tuples_of(masters[1])
-        with recovered(spool, tmp_path / "recovered") as server:
+        with recovered_server(spool, tmp_path / "recovered") as server:
             assert tuples_of(server) == tuples_of(masters[1])
         print(
             f"killed {KILLS} times: {rows} rows, {len(list(spool.glob('*.xlog')))} logs, {len(tuples)} tuples equal"
@@ -223,6 +223,10 @@ def test_each_record_is_fetched_once(tmp_path: Path, feed: FeedMode) -> None:
             assert all(feed.rows.repeated == 0 for feed in replicaset.feeds.values())
             if feed is FeedMode.OWN_PEER:
                 for n in (1, 2, 3):
-                    assert int(fetched[instance(n)].sum()) == int(fetched[instance(n)][n]) == written[n]
+                    assert (
+                        int(fetched[instance_uuid(n)].sum())
+                        == int(fetched[instance_uuid(n)][n])
+                        == written[n]
+                    )
             print(f"{feed}: {sum(written.values())} rows written, as many fetched")
     assert read_state(tmp_path / "spool").vclock is not None

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sources.subscribe.options import FeedMode
-from tests.live.mesh import instance, mesh
+from tests.live.mesh import instance_uuid, mesh
 from tests.live.server import Tarantool, release_here
 from tests.pipeline.deployment import Deployment
 from tests.sources.relay.test_relay import serving
@@ -19,8 +19,8 @@ from tests.sources.subscribe.test_following import addresses, await_all, write
 pytestmark = pytest.mark.live
 
 FRESH = "box.schema.space.create('fresh'):create_index('pk', {type = 'tree'})"
-NEW = instance(9)
-LISTED = frozenset({instance(1), NEW})
+NEW = instance_uuid(9)
+LISTED = frozenset({instance_uuid(1), NEW})
 
 
 @pytest.mark.parametrize("way", [*FeedMode, "relay"])
@@ -72,7 +72,7 @@ def test_filtered_rows_block_no_stream(tmp_path: Path, way: FeedMode | str) -> N
 
 def test_a_peer_with_filtered_rows_does_not_look_restored(tmp_path: Path) -> None:
     with mesh(tmp_path, 2) as masters:
-        how = options(tmp_path / "spool", *addresses(masters)[:1], origins=frozenset({instance(1)}))
+        how = options(tmp_path / "spool", *addresses(masters)[:1], origins=frozenset({instance_uuid(1)}))
 
         def followed(first: int) -> None:
             with following(how) as replicaset:
@@ -87,7 +87,7 @@ def test_a_peer_with_filtered_rows_does_not_look_restored(tmp_path: Path) -> Non
 
 def test_a_restart_continues_after_filtered_rows(tmp_path: Path) -> None:
     with mesh(tmp_path, 2) as masters:
-        how = options(tmp_path / "spool", *addresses(masters), origins=frozenset({instance(1)}))
+        how = options(tmp_path / "spool", *addresses(masters), origins=frozenset({instance_uuid(1)}))
         for round_ in range(3):
             with following(how) as replicaset:
                 write(masters, 1, 10 * round_, 10)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from schemas.errors import ConfigurationError
-from sources.xlog.directory.offset import Entry, to_text
+from sources.xlog.directory.offset import OffsetEntry, to_text
 from sources.xlog.format.damage import Mode
 from sources.xlog.options import OPTION_NAMES, Source, microseconds_of, parse_options, size_of
 
@@ -24,7 +24,7 @@ def test_a_path_alone_has_sparks_defaults() -> None:
 
 
 def test_every_option_is_read_without_regard_to_case() -> None:
-    offset = {A: Entry("a1", "1.xlog", 0, {})}
+    offset = {A: OffsetEntry("a1", "1.xlog", 0, {})}
     given = {
         "PATH": "/x",
         "includesnapshot": "TRUE",
@@ -59,7 +59,7 @@ def test_every_option_is_read_without_regard_to_case() -> None:
     assert (options.max_bytes_per_trigger, options.split_bytes, options.min_partitions) == (64 << 20, 1024, 4)
     assert (options.mode, options.gaps, options.on_source_error) == (Mode.PERMISSIVE, "report", "skip")
     assert options.max_lag == 0.5
-    assert len(options.bounded_by) == 6
+    assert len(options.batch_only_options) == 6
 
 
 def test_sources_are_read() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from schemas.space import KeyPart
 from udfs.before_replace.row import encode
-from udfs.keys.key_patterns import Value, key_pattern, leads
+from udfs.keys.key_patterns import Value, begins_with_key, key_pattern
 
 
 def found(values: list[Any], kinds: list[str], data: bytes) -> bool:
@@ -64,6 +64,6 @@ def test_values_of_every_type_are_found(asked: Value, kind: str, value: Any) -> 
 
 
 def test_only_a_key_at_the_beginning_of_the_tuple_leads() -> None:
-    assert leads([KeyPart(0, "unsigned"), KeyPart(1, "string")])
-    assert not leads([KeyPart(1, "unsigned")])
-    assert not leads([KeyPart(0, "map", ".id")])
+    assert begins_with_key([KeyPart(0, "unsigned"), KeyPart(1, "string")])
+    assert not begins_with_key([KeyPart(1, "unsigned")])
+    assert not begins_with_key([KeyPart(0, "map", ".id")])

@@ -240,7 +240,7 @@ def test_no_rows() -> None:
         (KeyPart(0, "scalar", collation=1), "the primary key compares field 1 by collation 1"),
         (KeyPart(0, "map"), "a primary key part of type map is not known"),
         (KeyPart(0, "polygon"), "a primary key part of type polygon is not known"),
-        (KeyPart(0, "string", path=".a[*]"), "the JSON path .a[*] of an index part has many values"),
+        (KeyPart(0, "string", path=".a[*]"), "the JSON path .a[*] of an index part has several values"),
         (KeyPart(0, "string", path=".a["), "the JSON path .a[ of an index part is not valid"),
     ],
 )

@@ -25,7 +25,7 @@ from tests.udfs.cases import (
 from tests.udfs.generated import Generated, requests, steady
 from udfs.operations.msgpack_walk import encode_array
 from udfs.operations.operations import apply_update, apply_upsert
-from udfs.operations.tuple_format import TupleFormat, format_of, named
+from udfs.operations.tuple_format import TupleFormat, format_of, names_only
 from udfs.operations.update_rules import LATEST, rules_of
 from udfs.versions.fold_state import Fold
 from udfs.versions.version import RowChange, Version
@@ -302,7 +302,7 @@ def test_damaged_bytes_are_an_error_or_another_tuple(case: Generated, data: st.D
 
 
 def test_errors_have_the_servers_texts() -> None:
-    fmt = named(["id", "n"])
+    fmt = names_only(["id", "n"])
     texts = {
         "Field 9 was not found in the tuple": [["+", 9, 1]],
         "Field ''[2].x'' was not found in the tuple": [["+", "[2].x", 1]],

@@ -13,7 +13,7 @@ from tests.udfs.generated import Generated, simple_requests, steady
 from udfs.operations.msgpack_walk import encode_array, join, split
 from udfs.operations.operations import apply_update
 from udfs.operations.quick_update import quick_update
-from udfs.operations.tuple_format import TupleFormat, named
+from udfs.operations.tuple_format import TupleFormat, names_only
 from udfs.operations.update_rules import LATEST, rules_of
 
 NAMES = ("id", "n", "m", "l")
@@ -24,7 +24,7 @@ KEY = frozenset({0})
 @steady
 @given(case=st.one_of(simple_requests(), generated.requests()))
 def test_the_shortcut_gives_what_the_tree_gives(rules: object, case: Generated) -> None:
-    fmt = TupleFormat(named(NAMES).names, rules=rules)  # type: ignore[arg-type]
+    fmt = TupleFormat(names_only(NAMES).names, rules=rules)  # type: ignore[arg-type]
     old = encode_array(case.count + 1) + b"\x05" + case.fields
     before = split(old)
     quick = quick_update(before, case.operations, case.index_base, fmt.names, KEY)
@@ -43,12 +43,12 @@ def test_the_shortcut_gives_what_the_tree_gives(rules: object, case: Generated) 
 def test_the_shortcut_handles_simple_rows(case: Generated) -> None:
     fields = [b"\x01", b"\x05", b"\xcd\x01\x00"]
     operations = pack([["+", "n", 300], ["=", 3, "x"]])
-    assert quick_update(fields, operations, 1, named(NAMES).names, KEY) == {
+    assert quick_update(fields, operations, 1, names_only(NAMES).names, KEY) == {
         1: b"\xcd\x01\x31",
         2: b"\xa1x",
     }
     assume(case.count)
-    assert quick_update(fields, pack([["=", 1, 9]]), 1, named(NAMES).names, KEY) is None
+    assert quick_update(fields, pack([["=", 1, 9]]), 1, names_only(NAMES).names, KEY) is None
 
 
 @pytest.mark.parametrize(
@@ -73,4 +73,4 @@ def test_the_shortcut_handles_simple_rows(case: Generated) -> None:
 )
 def test_the_shortcut_handles_nothing_else(operations: list[object]) -> None:
     fields = [b"\x01", b"\x05", b"\xa1x"]
-    assert quick_update(fields, pack(operations), 1, named(NAMES).names, KEY) is None
+    assert quick_update(fields, pack(operations), 1, names_only(NAMES).names, KEY) is None

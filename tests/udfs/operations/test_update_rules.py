@@ -13,7 +13,7 @@ from schemas.space import Field, KeyPart, Space
 from tests.udfs.cases import Raw, decimal, double, pack, single
 from udfs.operations import decimals
 from udfs.operations.operations import apply_update, apply_upsert
-from udfs.operations.tuple_format import TupleFormat, format_of, named
+from udfs.operations.tuple_format import TupleFormat, format_of, names_only
 from udfs.operations.update_rules import LATEST, Rules, rules_of
 from udfs.versions.fold_state import Fold
 from udfs.versions.version import RowChange, Version
@@ -29,8 +29,8 @@ def test_versions_have_the_rules_of_their_time() -> None:
     assert rules_of("2.6.1") == replace(LIVE, checks_upserts=True, long_integers=True)
     assert LIVE == Rules("exact", *[False] * 8)  # noqa: SIM300
     assert rules_of("2.8.1") == replace(LIVE, checks_upserts=True, autofill=True, long_integers=True)
-    assert rules_of("2.11.9-0-g1234567").several is False
-    assert rules_of("3.0.0").several
+    assert rules_of("2.11.9-0-g1234567").can_repeat is False
+    assert rules_of("3.0.0").can_repeat
     assert rules_of("2.11.9").lenient_delete
     assert not rules_of("3.4.1").wide_decimals
     assert (rules_of("2.10.8").integer_doubles, rules_of("2.11.9").integer_doubles) == (False, True)
@@ -163,4 +163,4 @@ def test_upserts_of_vinyl_that_do_not_fit_are_refused(operations: list[Any], is_
 
 def test_a_gap_that_fits_into_no_tuple_is_refused_before_it_is_made() -> None:
     with pytest.raises(TupleError, match="do not fit"):
-        apply_update(pack([1]), pack([["=", 2**31 - 1, 0]]), 1, named(["id"]))
+        apply_update(pack([1]), pack([["=", 2**31 - 1, 0]]), 1, names_only(["id"]))

@@ -21,7 +21,7 @@ from udfs.remap.cluster_replace import (
     before_replace,
     replace_all,
 )
-from udfs.remap.replica_ids import injective, remap, unmap
+from udfs.remap.replica_ids import as_bijection, remap, unmap
 
 A, B = "aaaaaaaa-0000-4000-8000-000000000000", "bbbbbbbb-0000-4000-8000-000000000000"
 OWN = "00000000-0000-4000-8000-0000000000ff"
@@ -281,7 +281,7 @@ def test_preserve_keeps_the_ids_of_a_lone_replicaset() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 6)), max_size=20))
 def test_a_map_stays_injective_over_time(entries: list[tuple[int, int]]) -> None:
-    ids = injective(entries)
+    ids = as_bijection(entries)
     assert len(set(ids.values())) == len(ids)
     assert 0 not in ids, "component 0 is one instance's own"
     rows = [entry for entry in entries if entry[0]]

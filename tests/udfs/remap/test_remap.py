@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from udfs.remap.replica_ids import injective, remap, unmap
+from udfs.remap.replica_ids import as_bijection, remap, unmap
 
 MAPS = st.lists(st.tuples(st.integers(1, 31), st.integers(1, 2**40)), max_size=40)
 VCLOCKS = st.dictionaries(st.integers(1, 31), st.integers(0, 2**63 - 1), max_size=31)
@@ -35,7 +35,7 @@ def test_an_instance_that_was_registered_again_has_its_last_id() -> None:
 
 @given(VCLOCKS, MAPS)
 def test_remap_and_unmap_are_inverse(vclock: dict[int, int], ids: list[tuple[int, int]]) -> None:
-    known = injective(ids)
+    known = as_bijection(ids)
     there = remap(vclock, ids)
     assert len(there) == len(known.keys() & vclock.keys())
     assert unmap(there, ids) == {local_id: lsn for local_id, lsn in vclock.items() if local_id in known}

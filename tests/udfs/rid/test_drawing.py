@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.udfs.rid.rids import rid, ulid
-from udfs.rid.drawing import Generation, draw, lineage
+from udfs.rid.drawing import Generation, draw, rid_generations
 from udfs.rid.value import Rid
 
 
@@ -28,9 +28,9 @@ def test_one_node_alone_needs_no_heading() -> None:
 
 
 def test_the_generations_that_a_rid_names() -> None:
-    found = lineage(rid("0004:0003:0002:0000:0001"), {ulid(2): "to epoch 7"})
+    found = rid_generations(rid("0004:0003:0002:0000:0001"), {ulid(2): "to epoch 7"})
     assert found == [Generation(ulid(3)), Generation(ulid(2), "to epoch 7")]
 
 
 def test_nothing_to_draw() -> None:
-    assert draw({"a": lineage(Rid()), "b": []}) == "no generation yet"
+    assert draw({"a": rid_generations(Rid()), "b": []}) == "no generation yet"

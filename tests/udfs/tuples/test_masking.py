@@ -1,10 +1,10 @@
-"""The keyed hash of masked columns is HMAC-SHA-256, checked by the vectors of RFC 4231."""
+"""The hash_text hash of masked columns is HMAC-SHA-256, checked by the vectors of RFC 4231."""
 
 from __future__ import annotations
 
 import pytest
 
-from udfs.tuples.masking import keyed
+from udfs.tuples.masking import hash_text
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,8 @@ from udfs.tuples.masking import keyed
     ],
 )
 def test_a_text_under_a_key(key: bytes, text: str, expected: str) -> None:
-    assert keyed(text, key) == expected
+    assert hash_text(text, key) == expected
 
 
 def test_a_text_that_is_not_utf_8_has_a_hash_too() -> None:
-    assert keyed("\udcff", b"key") != keyed("\udcfe", b"key")
+    assert hash_text("\udcff", b"key") != hash_text("\udcfe", b"key")

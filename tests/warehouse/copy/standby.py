@@ -10,10 +10,10 @@ from pyspark.sql import SparkSession
 from tests.warehouse.warehouses import Made
 from udfs.rid import operations
 from warehouse.copy import files
-from warehouse.copy.sync import Synced, SyncOptions, sync
+from warehouse.copy.sync import SyncOptions, SyncResult, sync
 from warehouse.newest_epoch import last_epoch
 from warehouse.primary import PrimaryLock
-from warehouse.rid import RidTable, fresh
+from warehouse.rid import RidTable, new_ulid
 from warehouse.warehouse import Warehouse
 
 
@@ -52,7 +52,7 @@ class Pair:
     def mark_a(self) -> None:
         """Set the mark on the primary, as a copy elsewhere does."""
         epoch = last_epoch(self.a.place)
-        RidTable(self.a.place).update("copy", epoch, lambda n: operations.separate(n, fresh()), peer="c")
+        RidTable(self.a.place).update("copy", epoch, lambda n: operations.separate(n, new_ulid()), peer="c")
 
     def crash_a(self) -> None:
         """Leave the lock of the primary in its RID, and find it so."""
@@ -60,7 +60,7 @@ class Pair:
         with guarded(self.a):
             pass
 
-    def sync(self, **options: Any) -> Synced:
+    def sync(self, **options: Any) -> SyncResult:
         """Copy the primary onto the standby."""
         return sync(self.a.place, self.b.place, SyncOptions(**options))
 

@@ -23,7 +23,7 @@ def test_a_file_arrives_as_it_is(places: tuple[Place, Place]) -> None:
     Path(source.at("t", "f")).write_bytes(content)
     assert files.copy(source, target, "t", "f") == len(content) > 2 * files.CHUNK
     assert Path(target.at("t", "f")).read_bytes() == content
-    assert files.same(source, target, "t", "f")
+    assert files.have_same_content(source, target, "t", "f")
     assert files.sizes(target, "t") == {"f": len(content)}
     assert list(Path(target.at(files.UNFINISHED)).iterdir()) == []
 
@@ -67,11 +67,11 @@ def test_the_checksum_is_crc_32c(places: tuple[Place, Place]) -> None:
 
 def test_notes_are_kept_until_they_are_removed(places: tuple[Place, Place]) -> None:
     _, target = places
-    assert files.noted(target) == set()
-    files.note(target, ["one", "two"])
-    files.note(target, ["three"])
-    assert files.noted(target) == {"three"}
+    assert files.discarded_tables(target) == set()
+    files.note_discarded(target, ["one", "two"])
+    files.note_discarded(target, ["three"])
+    assert files.discarded_tables(target) == {"three"}
     files.clear_unfinished(target)
-    assert files.noted(target) == {"three"}
+    assert files.discarded_tables(target) == {"three"}
     files.remove(target, files.DISCARDED)
-    assert files.noted(target) == set()
+    assert files.discarded_tables(target) == set()

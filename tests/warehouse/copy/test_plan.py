@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warehouse.copy.names import DeltaLogFile, hadoop_sum, log_file, log_files
-from warehouse.copy.plan import LogPlan, plan_log, readable
+from warehouse.copy.plan import LogPlan, is_readable, plan_log
 
 UUID = "0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f"
 
@@ -160,4 +160,4 @@ def test_the_target_ends_with_the_sources_log_up_to_the_cut(
     ],
 )
 def test_whether_a_log_opens_at_a_version(log: str, version: int, opens: bool) -> None:
-    assert readable({name(f): 1 for f in log.split()}, version) is opens
+    assert is_readable({name(f): 1 for f in log.split()}, version) is opens

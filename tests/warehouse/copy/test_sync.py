@@ -15,7 +15,7 @@ from udfs.rid.operations import Node
 from udfs.rid.value import EMPTY, FileLock, Rid
 from warehouse import switch
 from warehouse.copy import files
-from warehouse.copy.sync import Synced, SyncOptions, lost_after, sync
+from warehouse.copy.sync import SyncOptions, SyncResult, lost_after, sync
 from warehouse.generations import common_epoch, compare_warehouses, side_of
 from warehouse.lock import WriterLock
 from warehouse.newest_epoch import newest_versions
@@ -262,7 +262,7 @@ def test_an_unrelated_warehouse_is_never_overwritten(pair: Pair) -> None:
     other = Pair(pair.a.folder.parent.parent / "other")
     switch.demote(other.a.place)
     rid = RidTable(other.a.place).last().node.rid
-    with pytest.raises(RidStateError, match="is no copy of the source"):
+    with pytest.raises(RidStateError, match="is not a copy of the source"):
         sync(pair.a.place, other.a.place, SyncOptions(discard=rid))
 
 
@@ -279,7 +279,7 @@ def test_a_source_without_rid_or_with_half_a_copy_is_refused(pair: Pair, tmp_pat
 def test_a_target_that_is_written_is_refused(pair: Pair) -> None:
     with WriterLock(pair.b.place, "another"), pytest.raises(LockError, match="written by another"):
         pair.sync()
-    with pytest.raises(SyncError, match="one place"):
+    with pytest.raises(SyncError, match="the same place"):
         sync(pair.a.place, pair.a.place)
 
 
@@ -298,7 +298,7 @@ def test_a_half_copy_is_not_promoted_unless_the_rest_is_given_up(pair: Pair) -> 
 def test_the_result_says_what_was_done(pair: Pair) -> None:
     planned: list[int] = []
     done = pair.sync(planned=planned.append)
-    assert isinstance(done, Synced)
+    assert isinstance(done, SyncResult)
     assert planned == [done.bytes]
     assert done.cut.versions == newest_versions(pair.b.place).versions
     assert done.node.rid != Rid()

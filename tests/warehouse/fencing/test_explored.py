@@ -167,7 +167,7 @@ def without_a_look_at_marks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def without_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fencing, "take_number", lambda _place, holds: Fence(1, holds))
+    monkeypatch.setattr(fencing, "take_number", lambda _place, check_lock: Fence(1, check_lock))
 
 
 @pytest.mark.parametrize("broken", [without_a_fence, without_a_look_at_marks, without_numbers])

@@ -1,4 +1,4 @@
-"""The conflict policies, one a module; `schemas.policies` is the table that names them."""
+"""The conflict policies, one per module; `schemas.policies` lists them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from udfs.before_replace.policy import PolicyKind
 
 def _kind_of(entry: PolicyEntry) -> PolicyKind:
     kind = getattr(import_module(f"{__name__}.{entry.module}"), entry.attribute)
-    assert isinstance(kind, PolicyKind), f"{entry.module}.{entry.attribute} is no PolicyKind"
+    assert isinstance(kind, PolicyKind), f"{entry.module}.{entry.attribute} is not a PolicyKind"
     return kind
 
 

@@ -1,4 +1,4 @@
-"""`first_write_wins`: the version that was inserted first wins; an unknown time comes before all known ones."""
+"""`first_write_wins`: the version that was inserted first wins; an unknown time counts as the earliest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LONGEST = 2**63 - 1
 
 
 def rank(versions: Versions, options: PolicyOptions, formats: Formats) -> NDArray[np.int64]:  # noqa: ARG001
-    """Return the negated time of each insertion."""
+    """Return the negated time of each tuple's insertion, so that the earliest wins."""
     return np.where(versions.created == NO_TIME, _LONGEST, -versions.created)
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from schemas.errors import TupleError
 from udfs.before_replace.candidate import Candidate
-from udfs.before_replace.custom import Outcome, made
+from udfs.before_replace.custom import Outcome, outcome_of
 from udfs.before_replace.merge import fields_of, merge_fields
 from udfs.before_replace.policy import Formats, PolicyKind, PolicyOptions
 from udfs.keys.sequence import sequence_bytes
@@ -21,7 +21,7 @@ def make(keys: Sequence[Sequence[Candidate]], options: PolicyOptions, formats: F
     tuples = pa.array([candidate.tuple for candidate in flat], pa.binary())
     which = np.array([candidate.layout for candidate in flat], np.int32)
     ages = {
-        name: sequence_bytes(tuples, which, formats.places(members)).to_pylist()
+        name: sequence_bytes(tuples, which, formats.field_numbers(members)).to_pylist()
         for name, members in options.fields.items()
     }
     known, names, found, start = fields_of(formats.spaces), formats.names, [], 0
@@ -30,7 +30,7 @@ def make(keys: Sequence[Sequence[Candidate]], options: PolicyOptions, formats: F
         own = {name: column[start:end] for name, column in ages.items()}
         start = end
         try:
-            found.append(made(one, merge_fields(one, known, options.fields, own), names))
+            found.append(outcome_of(one, merge_fields(one, known, options.fields, own), names))
         except TupleError as error:
             found.append(Outcome(fault=str(error)))
     return found

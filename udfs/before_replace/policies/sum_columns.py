@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from schemas.errors import TupleError
 from udfs.before_replace.candidate import Candidate
-from udfs.before_replace.custom import Outcome, made
+from udfs.before_replace.custom import Outcome, outcome_of
 from udfs.before_replace.merge import fields_of, sum_fields
 from udfs.before_replace.policy import Formats, PolicyKind, PolicyOptions
 
@@ -16,7 +16,7 @@ def make(keys: Sequence[Sequence[Candidate]], options: PolicyOptions, formats: F
     known, names, found = fields_of(formats.spaces), formats.names, []
     for one in keys:
         try:
-            found.append(made(one, sum_fields(one, known, options.columns), names))
+            found.append(outcome_of(one, sum_fields(one, known, options.columns), names))
         except TupleError as error:
             found.append(Outcome(fault=str(error)))
     return found

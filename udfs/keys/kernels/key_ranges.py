@@ -41,7 +41,7 @@ def range_rows(
     groups : int32[n]
         Group of each row; -1 for a row in no range.
     data, offsets, nulls
-        The keys, as in `udfs.buffers.Flat`. A row without a key is in no range.
+        The keys, as in `udfs.buffers.BinaryBuffers`. A row without a key is in no range.
     firsts : int32[groups]
         Number of the first range of each group.
     starts : int32[groups + 1]
@@ -49,7 +49,7 @@ def range_rows(
     bound_data, bound_offsets
         The least key of each range of a group but its first, ascending within the group.
     numbers : int32[n]
-        Receives the range of each row; -1 for a row in none.
+        Receives the range of each row; -1 if it is in no range.
 
     """
     base, bounds = address(data), address(bound_data)

@@ -167,7 +167,7 @@ def keys(
     Parameters
     ----------
     data, offsets, nulls : arrays
-        The rows (`udfs.buffers.Flat`).
+        The rows (`udfs.buffers.BinaryBuffers`).
     sources : uint8 array, (rows,)
         Kind of each row: `KEY`, `TUPLE` or `PREFIX`.
     which : int32 array, (rows,)

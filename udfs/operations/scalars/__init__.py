@@ -1,4 +1,4 @@
-"""The operations that compute a field's new value from its old one: a new one is a module here and a line in the table.
+"""The operations that compute a field's new value from its old one; each has a module, and lines in the table.
 
 `=`, `!` and `#` change the tree of a tuple instead (`udfs.operations.update_containers`, `udfs.operations.update_bar`).
 """

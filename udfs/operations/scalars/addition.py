@@ -3,8 +3,8 @@
 With a double or a float the sum is computed as a double, and written as MP_FLOAT if that is exact (see
 `udfs.operations.update_rules` for older servers); with a decimal everything becomes a decimal.
 
-An operation that overflows is an error, but from 3.0 on it leaves its sum behind if the field was changed before in the
-same request (`xrow_update_op_do_arith` computes in place). An UPSERT continues with that sum: `SumOverflowError.total`.
+An operation that overflows is an error, but from 3.0 on its sum stays in a field that the request has changed before
+(`xrow_update_op_do_arith` computes in place). An UPSERT continues with that sum: `SumOverflowError.total`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from udfs.operations.arithmetic import (
     OperationArguments,
     Scalar,
     ScalarOperation,
-    arg_type,
+    argument_type_error,
     as_int64,
     encode,
-    is_integer,
+    fits_integer,
     read_number,
 )
 from udfs.operations.update_rules import Rules
@@ -47,7 +47,7 @@ class SumOverflowError(TupleError):
 def _read(given: OperationArguments) -> Number:
     number = read_number(given.data, given.pos)
     if number is None:
-        raise arg_type(given.code, given.field, "a number")
+        raise argument_type_error(given.code, given.field, "a number")
     return number
 
 
@@ -63,14 +63,14 @@ def add(code: str, field: str, left: Scalar | None, right: Number, rules: Rules)
 
     """
     if not isinstance(left, Number):
-        raise arg_type(code, field, "a number")
+        raise argument_type_error(code, field, "a number")
     decisive = min(left.type, right.type)
     if decisive == AS_DECIMAL:
         return Number(AS_DECIMAL, _add_decimals(code, field, left, right, rules))
     if decisive == AS_INTEGER:
         a, b = int(left.value), int(right.value)
         total = a + b if code == "+" else a - b
-        if not is_integer(total):
+        if not fits_integer(total):
             error = SumOverflowError(
                 f"Integer overflow when performing '{code}' operation on field {field}", code=INTEGER_OVERFLOW
             )
@@ -111,7 +111,7 @@ def _add_decimals(code: str, field: str, left: Number, right: Number, rules: Rul
 
     a, b = convert(left), convert(right)
     if a is None or b is None:
-        raise arg_type(code, field, "a number convertible to decimal")
+        raise argument_type_error(code, field, "a number convertible to decimal")
     total = decimals.add(a, b, ctx) if code == "+" else decimals.subtract(a, b, ctx)
     if total is None:
         raise SumOverflowError(

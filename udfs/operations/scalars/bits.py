@@ -8,7 +8,7 @@ from udfs.operations.arithmetic import (
     OperationArguments,
     Scalar,
     ScalarOperation,
-    arg_type,
+    argument_type_error,
 )
 from udfs.operations.msgpack_walk import KIND, UINT, integer
 from udfs.operations.update_rules import Rules
@@ -16,17 +16,17 @@ from udfs.operations.update_rules import Rules
 
 def _read(given: OperationArguments) -> int:
     if KIND[given.data[given.pos]] != UINT:
-        raise arg_type(given.code, given.field, "a positive integer")
+        raise argument_type_error(given.code, given.field, "a positive integer")
     return integer(given.data, given.pos)[0]
 
 
 def combine_bits(code: str, field: str, left: Scalar | None, right: int, rules: Rules) -> Number:
-    """Return left and right under `&`, `|` or `^`; left must be an unsigned integer."""
+    """Return `left & right`, `left | right` or `left ^ right`; left must be an unsigned integer."""
     value = left.value if isinstance(left, Number) else None
     if not isinstance(left, Number) or not isinstance(value, int) or not 0 <= value < 1 << 64:
-        raise arg_type(code, field, "a positive integer")
-    if left.is_signed and not rules.several:
-        raise arg_type(code, field, "a positive integer")
+        raise argument_type_error(code, field, "a positive integer")
+    if left.is_signed and not rules.can_repeat:
+        raise argument_type_error(code, field, "a positive integer")
     return Number(
         AS_INTEGER, value & right if code == "&" else value | right if code == "|" else value ^ right
     )

@@ -10,7 +10,7 @@ from udfs.operations.arithmetic import (
     OperationArguments,
     Scalar,
     ScalarOperation,
-    arg_type,
+    argument_type_error,
     read_int32,
 )
 from udfs.operations.msgpack_walk import BIN, KIND, STR, skip, string
@@ -22,15 +22,18 @@ UPDATE_SPLICE = 25
 
 @dataclass(frozen=True, slots=True)
 class Splice:
-    """OperationArguments of `:`: 0-based offset, bytes to cut, bytes to paste; negative numbers count from the end."""
+    """The arguments of `:`: remove `cut` bytes from the 0-based `offset` on, and put `paste` there.
+
+    A negative offset counts from the end; a negative `cut` leaves that many bytes at the end.
+    """
 
     offset: int
     cut: int
     paste: bytes
 
 
-def splice_bound(field: str) -> TupleError:
-    """Return `ER_UPDATE_SPLICE`: the offset is before the start of the string."""
+def splice_error(field: str) -> TupleError:
+    """Return the error `ER_UPDATE_SPLICE`: the offset is before the start of the string."""
     return TupleError(f"SPLICE error on field {field}: offset is out of bound", code=UPDATE_SPLICE)
 
 
@@ -38,42 +41,42 @@ def _read(given: OperationArguments) -> Splice:
     code, field, data, pos = given.code, given.field, given.data, given.pos
     offset = read_int32(data, pos, given.rules)
     if offset is None:
-        raise arg_type(code, field, "an integer")
+        raise argument_type_error(code, field, "an integer")
     if offset >= 0:
         offset -= given.index_base
         if offset < 0:
-            raise splice_bound(field)
+            raise splice_error(field)
     pos = skip(data, pos)
     cut = read_int32(data, pos, given.rules)
     if cut is None:
-        raise arg_type(code, field, "an integer")
+        raise argument_type_error(code, field, "an integer")
     pos = skip(data, pos)
     if KIND[data[pos]] != STR and not (given.rules.splices_binary and KIND[data[pos]] == BIN):
-        raise arg_type(code, field, "a string")
+        raise argument_type_error(code, field, "a string")
     start, end = string(data, pos)
     return Splice(offset, cut, data[start:end])
 
 
-def cut_and_paste(code: str, field: str, old: Scalar | None, splice: Splice, rules: Rules) -> Scalar:
-    """Return a string or binary after `:`; an offset past its end means its end, one before its start is an error."""
+def splice_value(code: str, field: str, old: Scalar | None, splice: Splice, rules: Rules) -> Scalar:
+    """Return the string or binary `old` after `:`; an offset past its end means its end; before its start, an error."""
     if isinstance(old, Binary) and rules.splices_binary:
-        return Binary(_spliced(field, old.value, splice))
+        return Binary(_splice_bytes(field, old.value, splice))
     if not isinstance(old, bytes):
-        raise arg_type(code, field, "a string")
-    return _spliced(field, old, splice)
+        raise argument_type_error(code, field, "a string")
+    return _splice_bytes(field, old, splice)
 
 
-def _spliced(field: str, text: bytes, splice: Splice) -> bytes:
+def _splice_bytes(field: str, text: bytes, splice: Splice) -> bytes:
     size, offset = len(text), splice.offset
     if offset < 0:
         offset += size + 1
         if offset < 0:
-            raise splice_bound(field)
+            raise splice_error(field)
     offset = min(offset, size)
     rest = size - offset
     cut = max(rest + splice.cut, 0) if splice.cut < 0 else min(splice.cut, rest)
-    whole = memoryview(text)  # of which a slice is no copy
+    whole = memoryview(text)  # its slices are not copies
     return b"".join((whole[:offset], splice.paste, whole[offset + cut :]))
 
 
-SPLICE = ScalarOperation(5, _read, cut_and_paste)
+SPLICE = ScalarOperation(5, _read, splice_value)

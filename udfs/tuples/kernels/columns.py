@@ -27,7 +27,7 @@ META_START, META_END, META_LIMIT, META_OFFSETS, FILLED, BOOK, SHAPE = 9, 10, 11,
 the cached shape."""
 
 DATA, WANTED = 16, 17
-"""Address of the bytes of all tuples; number of bytes that a variant's value and metadata lack."""
+"""Address of the bytes of all tuples; number of bytes for which a variant's buffers have no room."""
 
 IS_TEXT, IS_VARIANT, IS_BITS = 16, 32, 64
 """`KIND` is the width of a value in words of eight bytes, or one of these."""

@@ -151,13 +151,13 @@ def walk(
     formats : int32 array
         Index of each tuple's format.
     starts : int32 array
-        Per format: where its fields start in `fields`, and where the columns that it lacks start; at last, where the
+        Per format: where its fields start in `fields`, and where the columns that it lacks start; then where the
         last format ends.
     fields : int64 array
         Per field: offset of its column (`COLUMN_SHIFT`), its storage (`STORAGE_SHIFT`), bits of the classes that it
         accepts.
     columns : int64 array, (columns + 1, WORDS)
-        Described in `udfs.tuples.kernels.columns`; the last one holds the fields past the format.
+        Described in `udfs.tuples.kernels.columns`; the last one is for the fields past the format.
     errors : int32 array, (3, rows), zeroed
         The result for bad rows: code, position, class.
     counters : int64 array, (COUNTERS,)

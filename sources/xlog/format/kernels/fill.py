@@ -105,15 +105,15 @@ def walk_rows(
     blocks : int64[4, n]
         As `chain.walk_blocks` fills them; begin and end are offsets in `buffer`.
     count : int
-        How many of them to walk.
+        Number of blocks to walk.
     base : int
         Added to a block's start: its position in the file.
     wanted : Filter
-        Rows that it leaves out are numbered in their block, but not filled in.
+        The rows that are filled in; the others only count for the row numbers.
     binary : bool
         Whether the binary columns are filled.
     columns : RowColumns
-        From row `state[COUNT]` on.
+        Filled from row `state[COUNT]` on.
     state : int64[5]
         Read and written: the position of the walk. `AT` is -1 at the start of a block; on an error `BLOCK`, `AT`
         and `NUMBER` say which row.

@@ -1,4 +1,4 @@
-"""Checks a zstd frame from outside: whether it is whole, and the most bytes that it can decompress to.
+"""Checks a zstd frame without decompressing it: whether it is whole, and to how many bytes it can decompress at most.
 
 An incomplete frame decompresses without an error to fewer rows, and Tarantool writes neither a size nor a checksum into
 it, so the blocks of a frame are walked before it is decompressed. Source: RFC 8878, section 3.1.1.
@@ -39,7 +39,7 @@ def _first_block(data: Int, begin: Int, end: Int) -> Int:
 
 @kernel
 def frame_bound(buffer: Bytes, begin: Int, end: Int) -> Int:
-    """Return the most bytes that a frame can decompress to, or -1 if `buffer[begin:end]` is not one whole frame.
+    """Return how many bytes a frame can decompress to at most, or -1 if `buffer[begin:end]` is not one whole frame.
 
     The bound is tight but for the last 128 KiB.
     """

@@ -98,7 +98,7 @@ def swap_bytes(_context: Any, _word: Any) -> Lowering:
 
 @intrinsic
 def double_of(_context: Any, _bits: Any) -> Lowering:
-    """Return the double whose bits an int64 holds."""
+    """Return the double with the bits of an int64."""
 
     def lower(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         return builder.bitcast(args[0], ir.DoubleType())

@@ -55,7 +55,7 @@ _K_TUPLE, _K_OPERATIONS, _LAST_KEY = int(BodyKey.TUPLE), int(BodyKey.OPS), int(H
 _BAD_HEADER, _BAD_BODY, _BAD_RANGE = int(Status.ROW_HEADER), int(Status.ROW_BODY), int(Status.ROW_RANGE)
 _REPLICAS = int(VCLOCK_MAX)
 _INT32_MAX = 2**31 - 1
-_TIME_MAX = 9.2e12  # seconds: what 63 bits of microseconds hold
+_TIME_MAX = 9.2e12  # seconds: the range of 63 bits of microseconds
 
 
 class RowColumns(NamedTuple):

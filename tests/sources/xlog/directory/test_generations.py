@@ -14,7 +14,7 @@ import pytest
 from schemas.errors import XlogGapError
 from sources.spool.options import SpoolOptions
 from sources.spool.spool import Spool
-from sources.xlog.directory.offset import Entry, from_text, to_text
+from sources.xlog.directory.offset import OffsetEntry, from_text, to_text
 from sources.xlog.format.encode import encode_body, encode_row
 from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between
@@ -134,7 +134,7 @@ def test_a_generation_is_read_before_rows_follow_and_continues_with_them(tmp_pat
     with opened(tmp_path) as spool:
         snapshot(spool, 90)
     then = asked.latest(end)
-    assert then[REPLICASET] == Entry("a", f"{THIRD}.snap", 0, {1: 90}, {1: 90})
+    assert then[REPLICASET] == OffsetEntry("a", f"{THIRD}.snap", 0, {1: 90}, {1: 90})
 
 
 def test_a_fixed_end_includes_the_generation(tmp_path: Path) -> None:
@@ -171,9 +171,9 @@ def test_a_spool_that_restarted_after_a_gap_begins_with_the_snapshot(tmp_path: P
         if path.name < SECOND:
             path.unlink()
     ahead = follower(tmp_path, startVclock=vclock({1: 20}))
-    assert ahead.initial() == {REPLICASET: Entry("a", f"{SECOND}.snap", 0, {1: 50}, {1: 50})}
+    assert ahead.initial() == {REPLICASET: OffsetEntry("a", f"{SECOND}.snap", 0, {1: 50}, {1: 50})}
     goes_on = follower(tmp_path, startVclock=vclock({1: 50}))
-    assert goes_on.initial() == {REPLICASET: Entry("a", f"{SECOND}.xlog", 0, {1: 50})}
+    assert goes_on.initial() == {REPLICASET: OffsetEntry("a", f"{SECOND}.xlog", 0, {1: 50})}
     with pytest.raises(XlogGapError):  # the stream is ahead of the snapshot, which would undo changes
         follower(tmp_path, startVclock=vclock({1: 20, 2: 3})).initial()
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import OffsetError
-from sources.xlog.directory.offset import Entry, from_document, from_text, to_document, to_text
+from sources.xlog.directory.offset import OffsetEntry, from_document, from_text, to_document, to_text
 
 A = "aaaaaaaa-0000-4000-8000-0000000000aa"
 B = "bbbbbbbb-0000-4000-8000-0000000000bb"
@@ -25,7 +25,7 @@ GOOD: dict[str, Any] = {
 
 lsns = st.integers(1, 2**63 - 1)
 entries = st.builds(
-    Entry,
+    OffsetEntry,
     leader=st.text(min_size=1, max_size=5),
     file=st.builds("{:020d}.{}".format, st.integers(0, 10**12), st.sampled_from(["xlog", "snap"])),
     position=st.integers(0, 2**63 - 1),
@@ -46,29 +46,32 @@ def shuffled(value: Any, seed: int) -> Any:
 
 
 @given(offsets)
-def test_what_is_written_is_read_back(offset: dict[str, Entry]) -> None:
+def test_what_is_written_is_read_back(offset: dict[str, OffsetEntry]) -> None:
     assert from_text(to_text(offset)) == offset
 
 
 @given(offsets, st.integers())
-def test_the_order_of_keys_never_shows_in_the_text(offset: dict[str, Entry], seed: int) -> None:
+def test_the_order_of_keys_never_shows_in_the_text(offset: dict[str, OffsetEntry], seed: int) -> None:
     read = from_document(shuffled(to_document(offset), seed))
     assert to_text(read) == to_text(offset)
 
 
 @given(offsets)
-def test_sparks_own_text_is_the_canonical_one(offset: dict[str, Entry]) -> None:
+def test_sparks_own_text_is_the_canonical_one(offset: dict[str, OffsetEntry]) -> None:
     # Spark's runner writes json.dumps of the returned dict, and gives json.loads of it back.
     assert json.dumps(to_document(from_document(json.loads(to_text(offset))))) == to_text(offset)
 
 
 @given(offsets, offsets)
-def test_two_offsets_have_two_texts(one: dict[str, Entry], other: dict[str, Entry]) -> None:
+def test_two_offsets_have_two_texts(one: dict[str, OffsetEntry], other: dict[str, OffsetEntry]) -> None:
     assert (to_text(one) == to_text(other)) == (one == other)
 
 
 def test_the_text_is_stable() -> None:
-    offset = {B: Entry("b1", "1.xlog", 0, {}), A: Entry("a1", "2.snap", 7, {10: 1, 2: 3}, {0: 4, 1: 5})}
+    offset = {
+        B: OffsetEntry("b1", "1.xlog", 0, {}),
+        A: OffsetEntry("a1", "2.snap", 7, {10: 1, 2: 3}, {0: 4, 1: 5}),
+    }
     assert to_text(offset) == (
         '{"replicasets": {"'
         + A
@@ -86,7 +89,9 @@ def document(**changed: Any) -> dict[str, Any]:
 
 
 def test_a_good_document_is_read() -> None:
-    assert from_document(document())[A] == Entry("a1", "00000000000000001344.xlog", 1205, {1: 729, 2: 613})
+    assert from_document(document())[A] == OffsetEntry(
+        "a1", "00000000000000001344.xlog", 1205, {1: 729, 2: 613}
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sources.xlog.directory.offset import Entry
+from sources.xlog.directory.offset import OffsetEntry
 from sources.xlog.options import parse_options
 from sources.xlog.stream.follow import Follower
 from tests.jobs.written import Node, replicasets_of
@@ -21,7 +21,7 @@ def follower(node: Node) -> Follower:
     return Follower(parse_options({"sources": sources, "gaps": "report", "start": "snapshot"}))
 
 
-def at_the_end(asked: Follower) -> dict[str, Entry]:
+def at_the_end(asked: Follower) -> dict[str, OffsetEntry]:
     at = asked.initial()
     while (end := asked.latest(at)) != at:
         at = end

@@ -6,8 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from sources.xlog.directory.offset import Entry, Instant, InstantState
-from sources.xlog.stream.alignment import Reach, common_label, hopeless_waits, instant_between, passed, whole
+from sources.xlog.directory.offset import Instant, InstantState, OffsetEntry
+from sources.xlog.stream.alignment import (
+    ReadState,
+    after_instant,
+    at_whole_instant,
+    common_label,
+    hopeless_waits,
+    instant_between,
+)
 
 SECOND = 1_000_000
 WAIT = 60.0
@@ -17,13 +24,13 @@ def at(label: str, seconds: float, state: InstantState = InstantState.WAITING) -
     return Instant(label, round(seconds * SECOND), {1: 1}, state)
 
 
-def entry(instant: Instant | None = None, position: int = 9) -> Entry:
-    return Entry("a", "00000000000000000000.xlog", position, {}, instant=instant)
+def entry(instant: Instant | None = None, position: int = 9) -> OffsetEntry:
+    return OffsetEntry("a", "00000000000000000000.xlog", position, {}, instant=instant)
 
 
 def reason(own: Instant, other: Instant | None, seconds: float | None, now: float = 0.0) -> str | None:
     time = None if seconds is None else round(seconds * SECOND)
-    reached = {"A": Reach(own, None), "B": Reach(other, time)}
+    reached = {"A": ReadState(own, None), "B": ReadState(other, time)}
     return hopeless_waits(reached, WAIT, round(now * SECOND)).get("A")
 
 
@@ -54,12 +61,12 @@ def test_when_a_wait_cannot_succeed(
 
 
 def test_a_replicaset_that_is_not_at_a_point_does_not_wait() -> None:
-    reached = {"A": Reach(at("p", 1, InstantState.DONE), 9), "B": Reach(None, 999 * SECOND)}
+    reached = {"A": ReadState(at("p", 1, InstantState.DONE), 9), "B": ReadState(None, 999 * SECOND)}
     assert hopeless_waits(reached, WAIT, 999 * SECOND) == {}
 
 
 def test_the_wait_for_an_unreadable_source_is_by_the_clock() -> None:
-    reached = {"A": Reach(at("p", 100), 100)}
+    reached = {"A": ReadState(at("p", 100), 100)}
     assert hopeless_waits(reached, WAIT, 160 * SECOND, "b1") == {}
     assert hopeless_waits(reached, WAIT, 161 * SECOND, "b1") == {"A": "source b1 cannot be read"}
     assert hopeless_waits(reached, WAIT, 161 * SECOND) == {}
@@ -74,17 +81,17 @@ def test_all_must_have_come_to_one_label() -> None:
 
 def test_the_instant_of_a_batch_follows_from_its_offsets() -> None:
     start = {"A": entry(at("p", 1)), "B": entry(None, 5)}
-    end = {"A": whole(start["A"]), "B": whole(entry(at("p", 2)))}
+    end = {"A": at_whole_instant(start["A"]), "B": at_whole_instant(entry(at("p", 2)))}
     found = instant_between(start, end)
     assert found is not None
     assert (found.label, found.replicasets) == ("p", frozenset({"A", "B"}))
     assert instant_between(end, end) is None
-    later = {"A": passed(entry(None, 20), end["A"].instant), "B": end["B"]}
+    later = {"A": after_instant(entry(None, 20), end["A"].instant), "B": end["B"]}
     assert instant_between(end, later) is None
     assert later["A"].instant == replace(at("p", 1), state=InstantState.DONE)
 
 
 def test_a_point_that_is_passed_without_the_others_is_missed() -> None:
     last = replace(at("p", 1), rows=3, end=90)
-    assert passed(entry(None, 20), last).instant == replace(at("p", 1), state=InstantState.MISSED)
-    assert passed(entry(None, 20), None) == entry(None, 20)
+    assert after_instant(entry(None, 20), last).instant == replace(at("p", 1), state=InstantState.MISSED)
+    assert after_instant(entry(None, 20), None) == entry(None, 20)

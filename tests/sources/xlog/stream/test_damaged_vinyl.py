@@ -19,7 +19,7 @@ from sources.xlog.format.damage import Mode
 from sources.xlog.options import parse_options
 from sources.xlog.stream.follow import Follower
 from sources.xlog.stream.read import RUN_PART
-from sources.xlog.stream.vinyl import vinyl_of
+from sources.xlog.stream.vinyl import vinyl_spaces_of
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.test_recorded_runs import RECORDED, expected, held, with_snapshots
 from tests.recordings import runs
@@ -41,7 +41,7 @@ def files_of(folder: Path, kind: str) -> list[Path]:
     (snapshot,) = folder.glob("*.snap")
     directory = Follower(parse_options({"path": str(folder)})).directory(str(folder))
     directory.listing()
-    trees = vinyl_of(directory, snapshot.name).trees
+    trees = vinyl_spaces_of(directory, snapshot.name).trees
     return [folder / f"{tree.space_id}/0/{run.id:020}.{kind}" for tree in trees for run in tree.runs]
 
 

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from schemas.errors import SourceError, XlogGapError
 from sources.xlog.directory.listing import Listing, LogFile, newest_not_beyond
-from sources.xlog.directory.offset import Entry
+from sources.xlog.directory.offset import OffsetEntry
 from sources.xlog.format.vclock import not_beyond, shared
 from sources.xlog.options import XlogOptions, parse_options
 from sources.xlog.stream.failover import (
     MemberFiles,
-    beginning,
     entry_at,
     entry_of_successor,
-    seem_ahead,
+    initial_entry,
+    members_ahead,
     successors,
 )
 
@@ -50,7 +50,7 @@ GONE = MemberFiles("gone", None, None, SourceError("the disk is gone", source="g
 
 def test_an_entry_at_the_start_of_a_file_is_position_0() -> None:
     log = file({0: 4, 1: 5})
-    assert entry_at("a1", log, HEADER) == entry_at("a1", log) == Entry("a1", log.name, 0, {1: 5})
+    assert entry_at("a1", log, HEADER) == entry_at("a1", log) == OffsetEntry("a1", log.name, 0, {1: 5})
     assert entry_at("a1", log, HEADER + 1).position == HEADER + 1
 
 
@@ -60,27 +60,27 @@ def test_since_is_dropped_when_a_file_is_beyond_it() -> None:
 
 
 def test_logs_begin_at_the_first() -> None:
-    assert beginning(member("a1", {}, {1: 9}), A, options()).file == file({}).name
+    assert initial_entry(member("a1", {}, {1: 9}), A, options()).file == file({}).name
 
 
 def test_start_snapshot_begins_with_the_snapshot() -> None:
-    found = beginning(with_snapshot("a1", {1: 9}, {}, {1: 9}), A, options(start="snapshot"))
-    assert found == Entry("a1", file({1: 9}, "snap").name, 0, {1: 9})
+    found = initial_entry(with_snapshot("a1", {1: 9}, {}, {1: 9}), A, options(start="snapshot"))
+    assert found == OffsetEntry("a1", file({1: 9}, "snap").name, 0, {1: 9})
 
 
 def test_a_missing_snapshot_is_named() -> None:
     with pytest.raises(SourceError, match="no complete snapshot"):
-        beginning(member("a1", {}), A, options(start="snapshot"))
+        initial_entry(member("a1", {}), A, options(start="snapshot"))
 
 
 def test_an_empty_directory_is_named() -> None:
     with pytest.raises(SourceError, match="no log file"):
-        beginning(member("a1"), A, options())
+        initial_entry(member("a1"), A, options())
 
 
 def test_an_unreadable_source_gives_its_own_reason() -> None:
     with pytest.raises(SourceError, match="the disk is gone"):
-        beginning(GONE, A, options())
+        initial_entry(GONE, A, options())
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_an_unreadable_source_gives_its_own_reason() -> None:
     [('{"1": 4}', {}), ('{"1": 5}', {1: 5}), ('{"1": 8, "2": 1}', {1: 5}), ('{"1": 9}', {1: 9})],
 )
 def test_a_start_vclock_begins_in_the_newest_log_not_beyond_it(vclock: str, expected: dict[int, int]) -> None:
-    found = beginning(
+    found = initial_entry(
         member("a1", {}, {1: 5}, {1: 9}), A, options(startVclock=f'{{"{A}": {vclock}}}', start="snapshot")
     )
     assert found.vclock == expected
@@ -96,26 +96,26 @@ def test_a_start_vclock_begins_in_the_newest_log_not_beyond_it(vclock: str, expe
 
 def test_a_start_vclock_that_no_log_reaches_back_to_is_a_gap() -> None:
     with pytest.raises(XlogGapError, match="reaches back"):
-        beginning(member("a1", {1: 5}), A, options(startVclock=f'{{"{A}": {{"2": 3}}}}'))
+        initial_entry(member("a1", {1: 5}), A, options(startVclock=f'{{"{A}": {{"2": 3}}}}'))
 
 
 def test_local_rows_do_not_matter_between_members() -> None:
-    entry = Entry("a1", "x.xlog", 700, {1: 5, 2: 5})
-    assert entry_of_successor(entry, member("a2", {}, {0: 100, 1: 5, 2: 4})) == Entry(
+    entry = OffsetEntry("a1", "x.xlog", 700, {1: 5, 2: 5})
+    assert entry_of_successor(entry, member("a2", {}, {0: 100, 1: 5, 2: 4})) == OffsetEntry(
         "a2", file({0: 100, 1: 5, 2: 4}).name, 0, {1: 5, 2: 4}
     )
 
 
 def test_a_member_whose_logs_begin_later_cannot_lead() -> None:
-    assert entry_of_successor(Entry("a1", "x.xlog", 0, {1: 5}), member("a2", {1: 6})) is None
-    assert entry_of_successor(Entry("a1", "x.xlog", 0, {1: 5}), GONE) is None
+    assert entry_of_successor(OffsetEntry("a1", "x.xlog", 0, {1: 5}), member("a2", {1: 6})) is None
+    assert entry_of_successor(OffsetEntry("a1", "x.xlog", 0, {1: 5}), GONE) is None
 
 
 def test_a_leader_lost_inside_its_snapshot_is_followed_by_a_snapshot() -> None:
-    entry = Entry("a1", "x.snap", 700, {1: 5})
+    entry = OffsetEntry("a1", "x.snap", 700, {1: 5})
     assert entry_of_successor(entry, member("a2", {})) is None
     found = entry_of_successor(entry, with_snapshot("a2", {1: 7}, {}))
-    assert found == Entry("a2", file({1: 7}, "snap").name, 0, {1: 7})
+    assert found == OffsetEntry("a2", file({1: 7}, "snap").name, 0, {1: 7})
 
 
 @pytest.mark.parametrize(
@@ -124,21 +124,21 @@ def test_a_leader_lost_inside_its_snapshot_is_followed_by_a_snapshot() -> None:
 def test_a_successor_begins_before_a_gap_in_the_leaders_log(
     held: dict[int, int] | None, begins: dict[int, int]
 ) -> None:
-    entry = Entry("a1", "x.xlog", 0, {1: 7})
+    entry = OffsetEntry("a1", "x.xlog", 0, {1: 7})
     found = entry_of_successor(entry, member("a2", {1: 2}, {1: 6}, {1: 8}), held)
     assert found is not None
     assert found.vclock == begins
 
 
 def test_a_successor_keeps_since() -> None:
-    entry = Entry("a1", "x.xlog", 0, {1: 5}, {0: 3, 1: 7})
+    entry = OffsetEntry("a1", "x.xlog", 0, {1: 5}, {0: 3, 1: 7})
     found = entry_of_successor(entry, member("a2", {1: 4}))
     assert found is not None
     assert found.since == {1: 7}, "the leader's local rows say nothing"
 
 
 def test_the_farthest_member_takes_over_then_the_first() -> None:
-    entry = Entry("a1", "x.xlog", 0, {1: 5})
+    entry = OffsetEntry("a1", "x.xlog", 0, {1: 5})
     others = [
         member("a1", {}),
         member("a2", {}, {1: 4}),
@@ -150,7 +150,7 @@ def test_the_farthest_member_takes_over_then_the_first() -> None:
 
 
 def test_the_leader_never_succeeds_itself() -> None:
-    assert successors(Entry("a1", "x.xlog", 0, {}), [member("a1", {})]) == []
+    assert successors(OffsetEntry("a1", "x.xlog", 0, {}), [member("a1", {})]) == []
 
 
 def test_members_written_long_after_the_leader_seem_ahead() -> None:
@@ -161,9 +161,9 @@ def test_members_written_long_after_the_leader_seem_ahead() -> None:
         member("a3", {}, modified=160.1),
         member("a4", {}, modified=None),
     ]
-    assert seem_ahead(leader, others, 60) == ["a3"]
-    assert seem_ahead(member("a1", {}, modified=None), others, 60) == []
-    assert seem_ahead(GONE, others, 60) == []
+    assert members_ahead(leader, others, 60) == ["a3"]
+    assert members_ahead(member("a1", {}, modified=None), others, 60) == []
+    assert members_ahead(GONE, others, 60) == []
 
 
 steps = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), max_size=12)
@@ -181,7 +181,7 @@ def test_a_successor_skips_no_row_that_the_leader_had_not_passed(
         headers.append(dict(vclock))
     logs = tuple(map(file, headers))
     found = entry_of_successor(
-        Entry("a1", "x.xlog", 0, shared(stopped)), MemberFiles("a2", Listing("a2", (), logs))
+        OffsetEntry("a1", "x.xlog", 0, shared(stopped)), MemberFiles("a2", Listing("a2", (), logs))
     )
     assert found is not None, "logs from the very beginning cover everything"
     start = [log.name for log in logs].index(found.file)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from schemas.errors import OffsetError, SourceError, XlogMagicError, XlogMissingError, XlogTruncatedError
 from sources.xlog.directory.directory import Directory
-from sources.xlog.directory.offset import Entry, Offset, from_text, to_text
+from sources.xlog.directory.offset import Offset, OffsetEntry, from_text, to_text
 from sources.xlog.format.block import EOF_MARKER, encode_block
 from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between
@@ -49,7 +49,7 @@ def test_an_initial_offset_has_no_rows_and_the_next_has_all(tmp_path: Path) -> N
     server.write(rows=5)
     asked = follower(tmp_path)
     start = asked.initial()
-    assert start == {NIL: Entry(str(tmp_path), "00000000000000000000.xlog", 0, {})}
+    assert start == {NIL: OffsetEntry(str(tmp_path), "00000000000000000000.xlog", 0, {})}
     assert rows_between(asked, start, start) == []
     assert lsns(rows_between(asked, start, asked.latest(start))) == [1, 2, 3, 4, 5]
 
@@ -63,7 +63,7 @@ def test_the_end_of_a_file_is_the_start_of_the_next_one(tmp_path: Path) -> None:
     assert asked.latest(before) == before, "the marker alone is nothing new"
     server.open()
     after = asked.latest(before)
-    assert after[NIL] == Entry(str(tmp_path), "00000000000000000003.xlog", 0, {1: 3})
+    assert after[NIL] == OffsetEntry(str(tmp_path), "00000000000000000003.xlog", 0, {1: 3})
     (tmp_path / "00000000000000000000.xlog").unlink()
     server.write(rows=1)
     assert lsns(rows_between(asked, after, asked.latest(after))) == [4], "a collected file is not missed"
@@ -247,7 +247,7 @@ def test_offsets_out_of_order_are_refused(tmp_path: Path) -> None:
         segments_between(asked, end, start)
     with pytest.raises(OffsetError):
         segments_between(asked, {}, end)
-    moved = {NIL: Entry("other", end[NIL].file, end[NIL].position, {})}
+    moved = {NIL: OffsetEntry("other", end[NIL].file, end[NIL].position, {})}
     with pytest.raises(OffsetError):
         segments_between(asked, start, moved)
 
@@ -375,13 +375,13 @@ def test_headers_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     asked = follower(tmp_path)
     at = asked.latest(asked.initial())
     opened: list[str] = []
-    really = Directory.opened
+    really = Directory.locate
 
     def opening(self: Directory, name: str) -> tuple[pafs.FileSystem, str]:
         opened.append(name)
         return really(self, name)
 
-    monkeypatch.setattr(Directory, "opened", opening)
+    monkeypatch.setattr(Directory, "locate", opening)
     again = follower(tmp_path, start=start)
     assert again.latest(at) == at
     assert opened, "the first question reads headers"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from schemas.errors import SourceError, XlogMissingError
-from sources.xlog.directory.offset import Entry, Offset, to_text
+from sources.xlog.directory.offset import Offset, OffsetEntry, to_text
 from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between
 from sources.xlog.stream.follow import Follower
@@ -93,7 +93,7 @@ def test_the_batch_of_a_failover_reads_nothing(pair: Replicaset) -> None:
     at = both.latest(both.initial())
     alone = follower(pair.a2.path)
     over = alone.latest(at)
-    assert over[A] == Entry("a2", "00000000000000000000.xlog", 0, {})
+    assert over[A] == OffsetEntry("a2", "00000000000000000000.xlog", 0, {})
     assert segments_between(alone, at, over) == ()
     assert alone.latest(over)[A].position > 0
 

@@ -10,20 +10,20 @@ from hypothesis import strategies as st
 
 from schemas.errors import XlogTruncatedError
 from sources.xlog.directory.listing import FileEnd, LogFile
-from sources.xlog.directory.offset import Entry
+from sources.xlog.directory.offset import OffsetEntry
 from sources.xlog.format.vclock import Vclock, not_beyond
 from sources.xlog.options import Source
 from sources.xlog.stream.plan import (
     RANGE_MIN,
     ReplicasetFiles,
-    number,
-    pieces,
+    budget_end,
+    logs_within,
+    numbered,
     range_size,
-    reach,
     segments_of,
     share_tasks,
     shares,
-    within,
+    split_segment,
 )
 from sources.xlog.stream.segment import ByteRange, LogGap, Segment
 
@@ -38,8 +38,8 @@ def log(number_: int, size: int = 1000, suffix: str = "xlog") -> LogFile:
 def files_read(
     files: list[LogFile], start: int, end: int, gaps: list[LogGap | None] | None = None
 ) -> ReplicasetFiles:
-    first = Entry("a1", files[0].name, start, {})
-    last = Entry("a1", files[-1].name, end, {})
+    first = OffsetEntry("a1", files[0].name, start, {})
+    last = OffsetEntry("a1", files[-1].name, end, {})
     ends = tuple(FileEnd(file.size - 4, has_marker=True) for file in files[:-1])
     return ReplicasetFiles(
         "r", Source("a1", "/a1"), tuple(files), ends, tuple(gaps or [None] * len(files)), first, last
@@ -101,11 +101,11 @@ def segment(begin: int, end: int, index: int = 0) -> Segment:
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=6), st.integers(10, 400))
 def test_every_byte_is_in_exactly_one_task_in_order(sizes: list[int], size: int) -> None:
-    segments = number(segment(HEADER, HEADER + size) for size in sizes)
+    segments = numbered(segment(HEADER, HEADER + size) for size in sizes)
     ranges = [
         piece
         for each in segments
-        for piece in pieces(each, [each.begin, *range(each.begin + size, each.end, size)])
+        for piece in split_segment(each, [each.begin, *range(each.begin + size, each.end, size)])
     ]
     tasks = share_tasks(ranges, size)
     assert [piece for task in tasks for piece in task] == ranges
@@ -122,7 +122,7 @@ def test_every_byte_is_in_exactly_one_task_in_order(sizes: list[int], size: int)
 def test_any_split_yields_each_byte_once(length: int, cuts: set[int]) -> None:
     whole = segment(HEADER, HEADER + length)
     starts = sorted(HEADER + cut for cut in cuts if cut < length)
-    found = pieces(whole, starts)
+    found = split_segment(whole, starts)
     assert [byte for piece in found for byte in range(piece.begin, piece.end)] == list(
         range(whole.begin, whole.end)
     )
@@ -157,7 +157,7 @@ def test_a_limit_is_shared_fairly(wants: dict[str, int], limit: int) -> None:
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=6).filter(any), st.integers(0, 400))
 def test_a_budget_reaches_as_far_as_it_goes(sizes: list[int], budget: int) -> None:
-    index, taken = reach(sizes, budget)
+    index, taken = budget_end(sizes, budget)
     passed = sum(sizes[:index]) + taken
     assert passed == min(max(budget, 1), sum(sizes))
     assert 0 <= taken <= sizes[index]
@@ -187,7 +187,7 @@ def vclock(number_: int) -> Vclock:
 def test_logs_that_cannot_hold_wanted_rows_are_left_out(
     after: Vclock | None, upto: Vclock | None, expected: tuple[int, int]
 ) -> None:
-    assert within([{}, {1: 5}, {1: 9}], after, upto) == expected
+    assert logs_within([{}, {1: 5}, {1: 9}], after, upto) == expected
 
 
 @given(
@@ -206,7 +206,7 @@ def test_pruning_never_loses_a_row(
         begin = reached.get(id_, 0)
         rows.append([(id_, lsn) for lsn in range(begin + 1, begin + count + 1)])
         reached[id_] = begin + count
-    first, last = within(headers, after, upto)
+    first, last = logs_within(headers, after, upto)
     for index, held in enumerate(rows):
         for id_, lsn in held:
             wanted = (after is None or lsn > after.get(id_, 0)) and (upto is None or lsn <= upto.get(id_, 0))

@@ -1,4 +1,4 @@
-"""One deployment of the job, run by its own streaming query, with the time of each step of its batches."""
+"""Runs the job as its streaming query in this process, and measures its triggers and the steps of its batches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from warehouse.warehouse import Warehouse
 
 
 def session_in(folder: Path) -> SparkSession:
-    """Return a session whose warehouses lie in a folder."""
+    """Return a Spark session with the job's settings, whose warehouse directory is a folder."""
     config = Config.model_validate(
         {
             "warehouse": str(folder.resolve()),
@@ -35,35 +35,33 @@ def session_in(folder: Path) -> SparkSession:
     return spark
 
 
-class Logs(Protocol):
-    """A directory of logs."""
+class LogDirectory(Protocol):
+    """A directory of logs that a configuration can name as a source."""
 
-    def source(self) -> dict[str, Any]:
-        """Return its entry among the sources of a configuration."""
+    def source_entry(self) -> dict[str, Any]:
+        """Return the entry under `sources` of the configuration."""
 
 
-class Ours:
-    """One deployment of the job.
+class MeasuredJob:
+    """The job over some directories of logs, with its own warehouse and checkpoint in `folder`.
 
     Parameters
     ----------
-    spark : SparkSession
-    folder : Path
-        Holds the warehouse and the checkpoint.
-    members : sequence of Logs
     **settings
         Further keys of the configuration.
 
     """
 
-    def __init__(self, spark: SparkSession, folder: Path, members: Sequence[Logs], **settings: Any) -> None:
+    def __init__(
+        self, spark: SparkSession, folder: Path, members: Sequence[LogDirectory], **settings: Any
+    ) -> None:
         self.spark = spark
         self.steps: dict[str, float] = {}
         self.config = Config.model_validate(
             {
                 "warehouse": str((folder / "warehouse").resolve()),
                 "checkpoint": str((folder / "checkpoint").resolve()),
-                "sources": [member.source() for member in members],
+                "sources": [member.source_entry() for member in members],
                 "start": "logs",
                 "max_bytes_per_trigger": 1 << 40,
                 **settings,
@@ -71,33 +69,34 @@ class Ours:
         )
         self.warehouse = Warehouse(spark, self.config.warehouse, self.config.database)
         self.warehouse.create_system_tables()
-        cluster.start(self.warehouse, self.config.cluster.allocation, datetime.now(UTC))
+        cluster.record_allocation(self.warehouse, self.config.cluster.allocation, datetime.now(UTC))
 
     def run(self) -> float:
-        """Aggregate what is there, and return the seconds of the triggers that had rows.
+        """Aggregate all new rows of the logs, and return the seconds of the triggers that had rows.
 
-        `steps` holds the seconds of each step of the last of them.
+        Sets `steps` to the seconds of each step of the last batch.
         """
-        found: list[BatchResult] = []
+        results: list[BatchResult] = []
         with WriterLock(self.warehouse, "benchmark") as lock:
             writer = writer_on(self.spark, self.config, self.warehouse, lock)
-            batches = StreamWriter(self.warehouse, self.config, writer, found.append)
+            batches = StreamWriter(self.warehouse, self.config, writer, results.append)
             query = start_stream(self.spark, self.config, writer, batches, once=True)
             query.awaitTermination()
-        done = {result.batch_id: result for result in found if result.rows}
-        self.steps = _differences(found[-1]) if found else {}
-        return sum(p.durationMs["triggerExecution"] / 1000 for p in query.recentProgress if p.batchId in done)
+        with_rows = {result.batch_id for result in results if result.rows}
+        self.steps = _step_seconds(results[-1]) if results else {}
+        progress = (one for one in query.recentProgress if one.batchId in with_rows)
+        return sum(one.durationMs["triggerExecution"] / 1000 for one in progress)
 
-    def newest(self) -> DataFrame:
-        """Return the rows of `_changelog` of the newest epoch."""
+    def newest_changes(self) -> DataFrame:
+        """Return the rows of the newest epoch in `_changelog`."""
         changelog = self.warehouse.read("_changelog")
         epoch = changelog.agg(F.max("epoch")).collect()[0][0]
         return changelog.where(F.col("epoch") == epoch)
 
 
-def _differences(result: BatchResult) -> dict[str, float]:
-    """Return the seconds of each step by itself."""
-    before, found = 0.0, {}
-    for step, at in result.steps.items():
-        found[step], before = at - before, at
-    return found
+def _step_seconds(result: BatchResult) -> dict[str, float]:
+    """Return the seconds of each step, from the times since the batch's start at which the steps ended."""
+    before, seconds = 0.0, {}
+    for step, end in result.steps.items():
+        seconds[step], before = end - before, end
+    return seconds

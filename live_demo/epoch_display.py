@@ -1,4 +1,4 @@
-"""What the demonstration shows after each new epoch: SQL with its rows on the terminal, the report page in its file."""
+"""Shows each new epoch of the demonstration: SQL queries with their rows on the terminal, and the report page."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from warehouse.place import place_of
 from warehouse.warehouse import Warehouse
 
 SPACE = "accounts"
-ASKED = ("_cluster", "_changelog", "_conflicts")
+QUERIED_TABLES = ("_cluster", "_changelog", "_conflicts", SPACE)
 
 
 def questions(database: str) -> tuple[Question, ...]:
-    """Return what is asked after each new epoch."""
+    """Return the queries, each with its title."""
     pair = "winner_replicaset_id AS winner, loser_replicaset_id AS loser"
     return (
         Question(
@@ -42,46 +42,48 @@ def questions(database: str) -> tuple[Question, ...]:
     )
 
 
-class Look:
-    """Reads the tables of a deployment, beside its stream; `first_rows_at` is when the first rows were printed.
+class EpochDisplay:
+    """Queries the tables of a deployment in a Spark session of its own, while the stream writes them.
+
+    `first_rows_at` is the time of the monotonic clock at which the first rows were printed.
 
     Parameters
     ----------
     config : Config
     page : Path
-        Where the report page is written.
+        The file of the report page.
 
     """
 
     def __init__(self, config: Config, page: Path) -> None:
         self._config, self._page = config, page
-        self._seen = BEFORE_THE_FIRST
+        self._shown_epoch = BEFORE_THE_FIRST
         self._place = place_of(config.warehouse, config.database)
         self._session: SparkSession | None = None
         self.first_rows_at: float | None = None
 
     def start(self) -> None:
-        """Start the Spark session, while the stream's own starts."""
+        """Start the Spark session."""
         self._session = spark_session(self._config, "live demonstration")
         self._session.sparkContext.setLogLevel("ERROR")
 
-    def has_news(self) -> bool:
-        """Whether there is an epoch that was not shown, and the space has its table."""
-        return last_epoch(self._place) > self._seen and self._place.open(SPACE) is not None
+    def has_new_epoch(self) -> bool:
+        """Whether an epoch was committed after the shown one, and the table of the space exists."""
+        return last_epoch(self._place) > self._shown_epoch and self._place.open(SPACE) is not None
 
     def show(self) -> None:
-        """Print the questions with their answers, and write the page."""
+        """Print the queries with their results, and write the page."""
         warehouse = Warehouse(self._session, self._config.warehouse, self._config.database)
-        seen = last_epoch(self._place)
-        register_tables(warehouse, (*ASKED, SPACE))
-        print(f"\n== epoch {seen}", flush=True)
+        epoch = last_epoch(self._place)
+        register_tables(warehouse, QUERIED_TABLES)
+        print(f"\n== epoch {epoch}", flush=True)
         for question in questions(self._config.database):
             show(warehouse.session, question)
             self.first_rows_at = self.first_rows_at or time.monotonic()
         written = self._page.with_suffix(".new")
         write_page(warehouse, written)
         written.replace(self._page)
-        self._seen = seen
+        self._shown_epoch = epoch
 
     def stop(self) -> None:
         """Stop the Spark session."""

@@ -1,4 +1,4 @@
-"""Plain Delta, the pipeline benchmark's other side: a log, and a table a space, written from decoded Parquet."""
+"""Plain Delta for `benchmarks.pipeline`: one table of all rows, and one table per space, written from Parquet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks.logs import ADMIN, FIRST_SPACE, FORMAT
+from benchmarks.logs import ADMIN, FIRST_SPACE_ID, FORMAT
 from schemas.layout import table_layout
 from schemas.space import Field, KeyPart, Space
 from udfs.tuples.tuples import tuple_columns
@@ -18,28 +18,24 @@ from udfs.tuples.tuples import tuple_columns
 ORDER = ("timestamp", "segment", "position", "row")
 
 
-class Plain:
-    """Plain Delta: a log, and a table a space.
-
-    Parameters
-    ----------
-    folder : Path
-        Empty.
-
-    """
+class PlainDelta:
+    """The Delta tables in an empty folder: `_log`, and one per space."""
 
     def __init__(self, spark: SparkSession, folder: Path, spaces: Sequence[str]) -> None:
         self.spark, self.folder, self.spaces = spark, folder, spaces
         self._batches = 0
 
     def path(self, name: str) -> str:
-        """Return where a table lies."""
+        """Return the path of a table, or of a Parquet directory."""
         return str((self.folder / name).resolve())
 
     def decode(self, changelog: DataFrame) -> Mapping[str, str]:
-        """Write a batch's rows as Parquet, decoded and typed; return the files by space, "" for all rows."""
+        """Write a batch's rows as Parquet, and create missing tables.
+
+        Returns the paths by space, of the space's rows decoded and typed; and under "", of all rows as they are.
+        """
         fields = tuple(Field(name, kind) for name, kind in FORMAT)
-        space = Space(FIRST_SPACE, ADMIN, "any", "memtx", fields, (KeyPart(0, "unsigned"),))
+        space = Space(FIRST_SPACE_ID, ADMIN, "any", "memtx", fields, (KeyPart(0, "unsigned"),))
         decode = tuple_columns(table_layout([space]))
         rows = changelog.where(F.col("layout").isNotNull() & F.col("tuple").isNotNull())
         rows = rows.withColumn("typed", decode(F.col("tuple"), F.lit(0)))
@@ -57,7 +53,7 @@ class Plain:
         return files
 
     def write(self, files: Mapping[str, str], threads: int) -> None:
-        """Append all rows, then MERGE each space, so many side by side."""
+        """Append all rows to `_log`, then MERGE the rows of each space, with some spaces in parallel."""
         self.spark.read.parquet(files[""]).write.format("delta").mode("append").save(self.path("_log"))
         changed = [name for name in files if name]
         with ThreadPoolExecutor(threads) as pool:

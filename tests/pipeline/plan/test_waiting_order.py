@@ -1,0 +1,55 @@
+"""Where waiting rows belong among the segments of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from pipeline.plan.waiting_order import LsnRange, order_waiting
+
+
+def lsns(first: int, last: int, replica_id: int = 1) -> LsnRange:
+    return LsnRange(replica_id, first, last)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "logs", "order"),
+    [
+        ([[lsns(21, 30)]], [], [(0, 0)]),
+        ([[lsns(21, 30)]], [[lsns(31, 40)]], [(0, 0)]),
+        ([[lsns(21, 30)]], [[lsns(11, 20)], [lsns(31, 40)]], [(1, 0)]),
+        ([[lsns(21, 30)]], [[lsns(11, 25)], [lsns(36, 50)]], [(1, 0)]),
+        ([[lsns(21, 30)], [lsns(41, 50)]], [[lsns(11, 20)], [lsns(31, 40)]], [(1, 0), (2, 1)]),
+        ([[lsns(41, 50)]], [[lsns(21, 30)]], [(1, 0)]),
+        ([[lsns(21, 30)]], [[lsns(1, 10)], [lsns(31, 40)]], [(0, 0)]),
+        ([[lsns(11, 20)]], [[lsns(11, 30)]], [(0, 0)]),
+        ([[lsns(21, 30)]], [[lsns(1, 5, 2)], [lsns(11, 20)], [lsns(6, 9, 2)]], [(2, 0)]),
+        ([[lsns(5, 9, 2)]], [[lsns(11, 20)], [lsns(1, 4, 2)]], [(2, 0)]),
+        ([[lsns(31, 40)], [lsns(11, 40)]], [], [(0, 1), (0, 0)]),
+        ([[lsns(31, 40)], [lsns(21, 25)]], [], [(0, 0), (0, 1)]),
+    ],
+    ids=[
+        "alone",
+        "nothing new before them",
+        "between two files",
+        "files of other sizes",
+        "several files alternate",
+        "a hole remains",
+        "only rows that were read",
+        "a copy of them",
+        "behind all that precedes what is missing",
+        "of another master",
+        "waiting rows fill a hole of waiting rows",
+        "but not behind another hole",
+    ],
+)
+def test_waiting_rows_come_where_their_lsns_follow(
+    waiting: Sequence[Sequence[LsnRange]], logs: Sequence[Sequence[LsnRange]], order: list[tuple[int, int]]
+) -> None:
+    assert order_waiting({1: 10}, waiting, logs) == order
+
+
+def test_waiting_rows_come_after_a_generation() -> None:
+    waiting, logs = [[lsns(11, 20)], [lsns(31, 40)]], [[], [lsns(21, 30)], [lsns(41, 50)]]
+    assert order_waiting({1: 20}, waiting, logs, passed=1) == [(1, 0), (2, 1)]

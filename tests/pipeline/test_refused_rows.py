@@ -1,0 +1,231 @@
+"""The rows of a refused space stay as they were: what they are read by stays too, also after a restart."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from config.policies import Policy
+from pipeline.batch import MakeDistributed
+from pipeline.commit.load import load_state
+from pipeline.plan.tables import current_table_plan
+from pipeline.requests.rebuild import plan_rebuild
+from tests.jobs.written import FIELDS, Node, replicasets_of
+from tests.pipeline.deployment import Deployment, contents
+from warehouse import schema
+
+ID, NAME, VALUE, UPDATED = FIELDS
+S = 600
+COLLATED = [{"field": 1, "type": "string", "collation": 2}]
+"""A primary key that is refused."""
+
+Refuse = Callable[[Node], Node]
+REFUSALS: Mapping[str, Refuse] = {
+    "collation": lambda node: node.rekey_to(S, COLLATED),
+    "key type": lambda node: node.rekey_to(S, [{"field": 0, "type": "map"}]),
+    "field type": lambda node: node.redefine(S, "people", [ID, NAME, ("value", "hyperreal"), UPDATED]),
+    "held": lambda node: node.row(19, S, {}).redefine(S, "people", [ID, UPDATED, VALUE, NAME]),
+    "moved fields": lambda node: node.rekey_to(S, COLLATED).redefine(S, "people", [ID, UPDATED, VALUE, NAME]),
+}
+
+
+def two(folder: Path, refuse: Refuse) -> tuple[Node, Node, Deployment]:
+    """Return two replicasets that have key 1, of which A's version won, and B's space was refused then."""
+    a, b = (Node(folder, name).define(S, "people") for name in ("a1", "b1"))
+    b.put(S, 1, "b", 20, 2, at=1).put(S, 2, "b", 21, 2, at=1).close()
+    a.put(S, 1, "a", 10, 1, at=2).close()
+    made = Deployment(folder, {one.path.name: one.path for one in (a, b)}, replicasets_of("a1", "b1"))
+    made.run()
+    refuse(b).put(S, 3, "c", 22, 2, at=3).close()
+    return a, b, made
+
+
+def after(made: Deployment, a: Node, is_restarted: bool, change: Callable[[Node], Node]) -> None:
+    """Read what refuses B's space, then A's change, by one writer or by two."""
+    with made.writer() as (_, writer):
+        made.batch(writer)
+        if not is_restarted:
+            change(a).close()
+            made.batch(writer)
+    if is_restarted:
+        change(a).close()
+        made.run()
+    check_state(made)
+
+
+def check_state(made: Deployment) -> None:
+    """Check that a start finds the state in which the last batch left its writer, as far as spaces go."""
+    with made.writer() as (warehouse, writer):
+        told = load_state(warehouse)
+        for uuid, one in writer.state.replicasets.items():
+            other = told.replicasets[uuid]
+            assert (one.tables, one.refused, one.followed) == (other.tables, other.refused, other.followed)
+
+
+def typed(made: Deployment, *columns: str) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.get(name) for name in columns) for row in made.rows("people"))
+
+
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["one writer", "after a restart"])
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_a_refused_version_becomes_the_row(tmp_path: Path, refusal: str, is_restarted: bool) -> None:
+    a, _, made = two(tmp_path, REFUSALS[refusal])
+    assert typed(made, "id", "name") == [(1, "a"), (2, "b")]
+    after(made, a, is_restarted, lambda node: node.delete(S, 1, at=4))
+    assert typed(made, "id", "name", "value", "updated") == [(1, "b", 20, 2), (2, "b", 21, 2)]
+    assert made.rows("_quarantine") == []
+
+
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["one writer", "after a restart"])
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_a_table_that_is_written_again_keeps_refused_rows(
+    tmp_path: Path, refusal: str, is_restarted: bool
+) -> None:
+    a, _, made = two(tmp_path, REFUSALS[refusal])
+    renamed = [ID, ("title", "string"), VALUE, UPDATED]
+    after(made, a, is_restarted, lambda node: node.redefine(S, "people", renamed))
+    rows = [(1, None, "a", 10, 1), (2, "b", None, 21, 2)]
+    assert typed(made, "id", "name", "title", "value", "updated") == rows
+
+
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["one writer", "after a restart"])
+def test_a_refused_space_decides_nothing_about_the_key_of_the_others(
+    tmp_path: Path, is_restarted: bool
+) -> None:
+    """A space that was made again has no key in common with the refused one's."""
+    a, _, made = two(tmp_path, REFUSALS["collation"])
+
+    def again(node: Node) -> Node:
+        node.drop(S).define(S, "people", [NAME, ID, VALUE, UPDATED])
+        return node.put(S, "x", 7, 5, 5, at=5)
+
+    after(made, a, is_restarted, again)
+    rows = [(1, "b", 20, 2), (2, "b", 21, 2), (7, "x", 5, 5)]
+    assert typed(made, "id", "name", "value", "updated") == rows
+
+
+@pytest.mark.parametrize("refusal", ["collation", "field type", "held"])
+def test_rows_that_an_earlier_release_refused(
+    tmp_path: Path, refusal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stored no definition of them; `_schema` has the last one by which the space was followed."""
+    with monkeypatch.context() as patched:
+        patched.setattr(schema, "_text", lambda _: None)
+        a, _, made = two(tmp_path, REFUSALS[refusal])
+        made.run()
+    assert [row["followed"] for row in made.rows("_schema")] == [None] * 3
+    a.delete(S, 1, at=4).redefine(S, "people", [ID, ("title", "string"), VALUE, UPDATED]).close()
+    made.run()
+    assert typed(made, "id", "name", "value", "updated") == [(1, "b", 20, 2), (2, "b", 21, 2)]
+    assert made.rows("_quarantine") == []
+
+
+def test_masks_and_a_rebuild_know_refused_rows(tmp_path: Path) -> None:
+    a, _, made = two(tmp_path, REFUSALS["collation"])
+    made.run()
+    a.put(S, 4, "a", 11, 1, at=4).close()
+    made.settings["spaces"] = {"masks": {"people": {"value": "drop"}}}
+    made.run()
+    assert typed(made, "id", "name", "value") == [(1, "a", None), (2, "b", None), (4, "a", None)]
+    with made.writer() as (_, writer):
+        table = current_table_plan(writer.state, made.config(), "people")
+        assert table is not None
+        policy = Policy(policy="max", column="updated")
+        found = plan_rebuild(writer.tables, writer.state, made.config(), "people", policy)
+        rows = [row for one in found.results for row in one.rows[0].to_pylist()]
+    assert set(table.formats) == {1, 2}
+    assert [(row["name"], row["updated"]) for row in rows] == [("b", 2)]
+
+
+def test_a_refused_space_that_is_dropped_leaves_its_table(tmp_path: Path) -> None:
+    node = Node(tmp_path, "a1").define(S, "people").put(S, 1, "a", 10, 1)
+    node.close()
+    made = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
+    made.run()
+    REFUSALS["field type"](node).close()
+    made.run()
+    assert typed(made, "id") == [(1,)]
+    node.drop(S).close()
+    made.run()
+    assert typed(made, "id") == []
+    check_state(made)
+
+
+FORMATS = (
+    [*FIELDS],
+    [*FIELDS, ("more", "string")],
+    [ID, ("title", "string"), VALUE, UPDATED, ("more", "string")],
+)
+"""Formats of a space one after the other: a field is added, one is renamed."""
+
+ENDS = ("stays", "is truncated", "is dropped", "is renamed")
+"""How a refused space goes on."""
+
+
+def history(folder: Path, seed: int) -> dict[str, Node]:
+    """Return two replicasets that write the same keys; B's space is refused, and may be followed again."""
+    dice, nodes = random.Random(seed), {}
+    for name in ("a1", "b1"):
+        node = nodes[name] = Node(folder / "logs", name).define(S, "people")
+        node.is_apart = True
+        changes: list[Callable[[], object]] = [
+            partial(node.redefine, S, "people", fields) for fields in FORMATS[1:]
+        ]
+        if name == "b1":
+            refuse = dice.choice(sorted(REFUSALS.items()))[1]
+            changes = [changes[0], partial(refuse, node), partial(end, node, ENDS[seed % len(ENDS)])]
+        for time in range(20):
+            key = dice.randrange(5)
+            if dice.random() < 0.3:
+                node.delete(S, key, at=time + dice.random())
+            else:
+                node.put(S, key, name, time, seed, at=time + dice.random())
+            if time % 6 == 5 and changes:
+                changes.pop(0)()
+        node.close()
+    return nodes
+
+
+def end(node: Node, how: str) -> None:
+    """Let a refused space go on in one of some ways; it is followed again where it is sound and empty."""
+    if how == "is truncated":
+        node.rekey(S, (0, "unsigned")).redefine(S, "people", FORMATS[1]).truncate(S)
+    elif how == "is dropped":
+        node.drop(S).define(S, "people", FORMATS[1])
+    elif how == "is renamed":
+        node.redefine(S, "folk", FORMATS[1])
+
+
+def told(made: Deployment) -> tuple[dict[str, Counter[str]], dict[str, tuple[Any, ...]]]:
+    """Return the rows of the tables of spaces, and each space's name, state and definition of refused rows."""
+    rows = {name: found for name, found in contents(made).items() if not name.startswith("_")}
+    newest = {}
+    for row in sorted(made.rows("_schema"), key=lambda row: int(row["epoch"])):
+        state = row["state"].split(", ")[0]
+        newest[f"{row['replicaset_id']} {row['space_id']}"] = (row["name"], state, row["followed"])
+    assert made.rows("_quarantine") == []
+    return rows, newest
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_however_the_log_is_cut_and_whoever_starts(
+    tmp_path: Path, executor: MakeDistributed | None, seed: int
+) -> None:
+    nodes = history(tmp_path, seed)
+    sources, found = {name: node.path for name, node in nodes.items()}, []
+    for name, budget in (("whole", None), ("cut", 1), ("started", 1)):
+        made = Deployment(tmp_path / name, sources, replicasets_of("a1", "b1"), executor)
+        if name != "started":
+            made.run(budget)
+        while name == "started" and made.run(budget, batches=3):
+            check_state(made)
+        check_state(made)
+        found.append(told(made))
+    assert found[0] == found[1] == found[2]
+    assert any(rows for rows in found[0][0].values())
