@@ -82,7 +82,7 @@ def best_seconds(work: Callable[[], object]) -> float:
     return min(seconds)
 
 
-def run_window(rows: DataFrame) -> None:
+def choose_by_spark_window(rows: DataFrame) -> None:
     """Pass the rows through one Spark window over their key, into the noop sink."""
     counted = rows.withColumn("count", F.count("*").over(Window.partitionBy("id")))
     counted.write.format("noop").mode("overwrite").save()
@@ -128,7 +128,7 @@ def main() -> None:
     for percent in CONTENDED_PERCENTS:
         rows = versions(spark, keys, percent).persist()
         count, of_keys = rows.count(), key_versions(rows)
-        window = best_seconds(lambda rows=rows: run_window(rows))  # type: ignore[misc]
+        window = best_seconds(lambda rows=rows: choose_by_spark_window(rows))  # type: ignore[misc]
         print(f"{percent} % of {keys} keys contended, {count} versions: one window takes {window:.2f} s")
         for name, policy in POLICIES.items():
             plan = resolve_plan(policy)

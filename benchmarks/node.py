@@ -93,7 +93,7 @@ def run(root: Path, rows: int, binary: str) -> None:
 
 
 def main() -> int:
-    """Measure in a temporary folder."""
+    """Measure how fast a server follows the decided tables, and print it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--follower", default=next(iter(find_servers()), None))

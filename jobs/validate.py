@@ -41,7 +41,7 @@ from warehouse.place import known, place_of
 from warehouse.warehouse import Warehouse
 
 
-def request_index_conflicts(
+def request_conflict_rows(
     spark: SparkSession, config: Config, warehouse: Warehouse, found: IndexConflicts
 ) -> None:
     """Request that the found conflicts are added to `_conflicts`."""
@@ -151,7 +151,7 @@ def validate(
         say(f"FAILED {one}")
     for index, reason in found.unchecked.items():
         say(f"not checked: the unique index {index}: {reason}")
-    request_index_conflicts(spark, config, warehouse, found)
+    request_conflict_rows(spark, config, warehouse, found)
     store_results(warehouse, moment, state.epoch, results)
     hold = f"{len(results) - len(failed)} of {len(results)} expectations hold"
     say(f"epoch {state.epoch}: {hold}, of {len(names)} tables of spaces and the aggregator's own")

@@ -44,8 +44,8 @@ def run(config: str, once: bool) -> None:
         finished(f"everything is done up to epoch {state.epoch}", f"aggregator report --config {config}")
 
 
-def live(file: str) -> Live:
-    """Return the checked sections of a configuration for the daemons."""
+def daemon_sections(file: str) -> Live:
+    """Return the sections `subscribe` and `relay` of a configuration file, checked."""
     from config.deployment import load_live
 
     return load_live(file)
@@ -66,7 +66,7 @@ def subscribe(config: str, accept_rewind: bool) -> None:
     """
     from jobs.subscribe import subscribe as work
 
-    work(live(config), config, accept_rewind=accept_rewind, verbose=is_verbose())
+    work(daemon_sections(config), config, accept_rewind=accept_rewind, verbose=is_verbose())
 
 
 @command("relay", "aggregator relay --config live.yaml", "aggregator relay --config live.yaml --aggregated")
@@ -84,7 +84,7 @@ def relay(config: str, aggregated: bool) -> None:
     """
     from jobs.relay import relay as work
 
-    work(live(config), config, aggregated=aggregated, verbose=is_verbose())
+    work(daemon_sections(config), config, aggregated=aggregated, verbose=is_verbose())
 
 
 @command(

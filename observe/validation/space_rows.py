@@ -67,7 +67,7 @@ _COPIED = ("_replicaset_id", "_global_id", "_timestamp", "_created")
 
 @dataclass(frozen=True)
 class RowChecks:
-    """Which columns of one table to compute and how. Picklable.
+    """What to check in each row of one table. Picklable.
 
     Parameters
     ----------

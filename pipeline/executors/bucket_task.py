@@ -28,7 +28,7 @@ SENT_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class BucketWork:
-    """The inputs of the second stage's tasks.
+    """The inputs that all bucket tasks (reduce to write) of a batch share.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class BucketWork:
     base : BaseFiles
     ranges : KeyRanges
     files : mapping of str to sequence of TableFile
-        All files of each masked table.
+        All files of each masked table, in which removed rows are found by their keys.
     place : Place
 
     """

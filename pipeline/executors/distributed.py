@@ -98,9 +98,9 @@ def rewrite_tasks(
 
 
 def run_rewrite_task(place: Place, work: RewriteWork) -> list[DataFile]:
-    """Write the remaining rows of some files, and return the new files.
+    """Rewrite some files without their removed rows, and return the new files.
 
-    Files are joined up to `FILE_BYTES` of rows in memory, which does not follow from the files' compressed sizes.
+    Rows of several files are joined into files of up to `FILE_BYTES`, counted in memory: compressed sizes do not tell it.
     """
     added: list[DataFile] = []
     parts: list[pa.Table] = []

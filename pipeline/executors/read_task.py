@@ -246,7 +246,7 @@ class _ReadTask:
         self._held, self._held_bytes = [], 0
         tables = self._work.reduce.tables_of(rows["meaning"].to_numpy())
         buckets = self._work.ranges.find_buckets(tables, as_array(rows["key"]))
-        rows, buckets = _copy_ranges(rows, tables, buckets, self._work.ranges)
+        rows, buckets = _copy_range_deletes_to_buckets(rows, tables, buckets, self._work.ranges)
         for cell in cells_by_bucket(rows, buckets, self._number * TASK_CELLS + self._cells):
             self._cells += 1
             yield cell
@@ -268,7 +268,7 @@ def _writer(place: Place, table: str, schema: pa.Schema) -> FileWriter:
     return FileWriter(place, table, schema, LOW_CARDINALITY[table])
 
 
-def _copy_ranges(
+def _copy_range_deletes_to_buckets(
     rows: pa.Table, tables: NDArray[np.int32], buckets: NDArray[np.int32], ranges: KeyRanges
 ) -> tuple[pa.Table, NDArray[np.int32]]:
     """Repeat each DELETE_RANGE for all buckets of its table; return the rows, and the bucket of each row."""

@@ -113,7 +113,7 @@ class NodeWriter:
     def _begin(self, row: EpochRow, vclock: Mapping[int, int] | None = None) -> None:
         """Write the first snapshot, or (with the stream's `vclock`) one with which followers must begin again."""
         served = self.stream.served
-        target = self._target(row, is_continued=False)
+        target = self._target_of_epoch(row, is_continued=False)
         uuid = new_replicaset_uuid() if served is None else served.replicaset_uuid
         known = first_system_rows(uuid)
         for space in target.spaces.values():
@@ -177,7 +177,7 @@ class NodeWriter:
             )
         return files
 
-    def _target(self, row: EpochRow, *, is_continued: bool = True) -> Target:
+    def _target_of_epoch(self, row: EpochRow, *, is_continued: bool = True) -> Target:
         served = self.stream.served
         known = served.mark.tables if served is not None and is_continued else {}
         spaces = {} if served is None else served.spaces
@@ -198,7 +198,7 @@ class NodeWriter:
             logger.warning(
                 "epoch %d was rolled back: followers get epoch %d instead", served.mark.epoch, row.epoch
             )
-        self._write_epoch(row, self._target(row, is_continued=is_continued), 0)
+        self._write_epoch(row, self._target_of_epoch(row, is_continued=is_continued), 0)
 
     def _finish(self, progress: EpochProgress) -> None:
         """Continue an epoch that takes several transactions."""
@@ -209,7 +209,7 @@ class NodeWriter:
             if newest is not None:
                 self._begin(newest, self.stream.vclock)
             return
-        self._write_epoch(row, self._target(row), progress.rows)
+        self._write_epoch(row, self._target_of_epoch(row), progress.rows)
 
     def _write_epoch(self, row: EpochRow, target: Target, done: int) -> None:
         served = self.stream.served
@@ -330,7 +330,7 @@ class NodeWriter:
         if served is None:
             return False
         at, start = _seconds(row), dict(stream.vclock)
-        target = target or self._target(row)
+        target = target or self._target_of_epoch(row)
         known = served.spaces
         for space in target.spaces.values():
             if space.name in known:

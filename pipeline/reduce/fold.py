@@ -87,12 +87,12 @@ def fold_keys(
     ):
         if key != current:
             if current >= 0:
-                found[current] = fold.end(*ends[current])
+                found[current] = fold.finish(*ends[current])
             current = key
             fold.begin(bases.get(key))
         fold.apply(row, before, is_snapshot, ends[key][1], new)
     if current >= 0:
-        found[current] = fold.end(*ends[current])
+        found[current] = fold.finish(*ends[current])
     return found
 
 
@@ -142,7 +142,7 @@ class _KeyFold:
             self._remove()
         self._fold.apply(row, new)
 
-    def end(self, truncations: int, is_renewed: bool) -> FoldedKey:
+    def finish(self, truncations: int, is_renewed: bool) -> FoldedKey:
         if is_renewed and not self._is_compared:
             self._compare_with_snapshot()
         if truncations > self._truncations:

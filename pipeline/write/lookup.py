@@ -321,7 +321,7 @@ def _entries_of_versions(requests: Sequence[BaseRequest], files: BaseFiles, cach
                 asked = np.flatnonzero((own >= 0) & (groups.find(own, as_array(rows["key"])) >= 0))
                 if len(asked):
                     entries = _entries_of_version_rows(rows.take(pa.array(asked)), own[asked], schema)
-                    parts.append(_with_misfits_present(entries, files.tables_without_misfits))
+                    parts.append(_restore_misfits(entries, files.tables_without_misfits))
     return pa.concat_tables(parts) if parts else schema.empty_table()
 
 
@@ -350,7 +350,7 @@ def _entries_of_version_rows(rows: pa.Table, tables: NDArray[np.int32], schema: 
     return pa.Table.from_arrays([whole[one.name].cast(one.type) for one in schema], schema=schema)
 
 
-def _with_misfits_present(entries: pa.Table, tables_without_misfits: frozenset[int]) -> pa.Table:
+def _restore_misfits(entries: pa.Table, tables_without_misfits: frozenset[int]) -> pa.Table:
     """Set versions with a misfit, whose tuples are known, to present if their table may have such rows.
 
     So a table that does not leave them out any more gets them back when their keys are looked up.

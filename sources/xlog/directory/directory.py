@@ -325,7 +325,7 @@ class Directory:
         filesystem, path = self._locate_root()
         return filesystem, path if self.is_file else f"{path.rstrip('/')}/{name}"
 
-    def oldest_continued(self, listing: Listing) -> LogFile | None:
+    def oldest_snapshot_before_logs(self, listing: Listing) -> LogFile | None:
         """Return the oldest complete snapshot from which the logs continue."""
         for file in listing.snapshots:
             covered = newest_not_beyond(listing.logs, file.vclock, local=True) is not None

@@ -23,7 +23,7 @@ _NAMES = (".xlog", ".snap", ".vylog", ".run", ".index")
 def is_glob(path: str) -> bool:
     """Return whether a path has wildcards and is not the name of something that exists."""
     stem, query = _split(path)
-    if not any(character in stem for character in _wildcards(path)):
+    if not any(character in stem for character in _wildcard_characters(path)):
         return False
     try:
         filesystem, inner = open_fs(stem + query)
@@ -91,12 +91,12 @@ def _matches(part: str, name: str) -> bool:
     return fnmatch.fnmatchcase(name, part.replace("[^", "[!"))
 
 
-def _wildcards(path: str) -> str:
+def _wildcard_characters(path: str) -> str:
     return "*[{" if "://" in path else "*?[{"
 
 
 def _has_wildcard(part: str, pattern: str) -> bool:
-    return any(character in part for character in _wildcards(pattern))
+    return any(character in part for character in _wildcard_characters(pattern))
 
 
 def _split(path: str) -> tuple[str, str]:

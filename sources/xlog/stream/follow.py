@@ -169,7 +169,7 @@ class Follower:
         only_snapshots = not listing.logs and not self.options.with_replicaset
         if self.options.start == "snapshot" or (only_snapshots and self.options.start == "logs"):
             return directory.newest_complete(listing.snapshots)
-        return directory.oldest_continued(listing) if self.options.start == "history" else None
+        return directory.oldest_snapshot_before_logs(listing) if self.options.start == "history" else None
 
     def _replicasets(self, start: Offset) -> Mapping[str, Sequence[MemberFiles]]:
         """Return the members of each replicaset, in the order of the option."""

@@ -61,7 +61,7 @@ def key_id(pos: Int, size: Int, book: Int) -> Int:
 
 @inner
 def start_book(book: Int) -> None:
-    """Forget all keys."""
+    """Empty the book of the map keys that were already seen, before the next value."""
     set_word(book, KEY_COUNT, 0)
     set_word(book, TEXT_END, word(book, TEXTS))
     set_word(book, STAMP, word(book, STAMP) + 1)
