@@ -100,7 +100,7 @@ def rewrite_tasks(
 def run_rewrite_task(place: Place, work: RewriteWork) -> list[DataFile]:
     """Rewrite some files without their removed rows, and return the new files.
 
-    Rows of several files are joined into files of up to `FILE_BYTES`, counted in memory: compressed sizes do not tell it.
+    Rows of several files are joined into files of up to `FILE_BYTES`, counted in memory, not by compressed size.
     """
     added: list[DataFile] = []
     parts: list[pa.Table] = []
