@@ -9,6 +9,7 @@ options.
 from __future__ import annotations
 
 import logging
+import os
 import re
 import signal
 import sys
@@ -208,7 +209,10 @@ def _unforeseen(error: Exception) -> str:
 
 @contextmanager
 def _steps_shown() -> Iterator[None]:
-    """Show the lines of long steps on stderr."""
+    """Show the lines of long steps on stderr; not under spark-submit, which writes Python's stderr to its stdout."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        yield
+        return
     steps, handler = logging.getLogger(STEPS), logging.StreamHandler(sys.stderr)
     before = steps.level, steps.propagate
     steps.setLevel(logging.INFO)
