@@ -35,6 +35,13 @@ WORK = """
 """
 
 
+IDLE = """
+local fiber = require("fiber")
+while box.stat.vinyl().scheduler.tasks_inprogress > 0 do fiber.sleep(0.01) end
+"""
+"""Waits for the end of compactions: a server that is stopped during one leaves runs without their indexes."""
+
+
 @pytest.fixture(params=SERVERS, ids=lambda path: Path(path).name)
 def left(request: pytest.FixtureRequest, tmp_path: Path) -> list[Path]:
     """Return the files of a server that has worked, stopped, started and worked no more."""
@@ -45,9 +52,11 @@ def left(request: pytest.FixtureRequest, tmp_path: Path) -> list[Path]:
     with Tarantool(directory, binary=request.param, cfg=cfg) as server:
         version = server.eval("return box.info.version")
         server.eval(WORK)
+        server.eval(IDLE)
     with Tarantool(directory, binary=request.param, cfg=cfg) as server:
         server.eval("box.space.m:replace({0, version})".replace("version", repr(str(version))))
         server.eval("box.snapshot()")
+        server.eval(IDLE)
     found = [path for suffix in SUFFIXES for path in sorted(directory.rglob(f"*.{suffix}"))]
     assert {path.suffix for path in found} == {f".{suffix}" for suffix in SUFFIXES}, version
     return found
