@@ -15,9 +15,8 @@ from pyspark.sql.types import VariantVal
 from jobs.runtime.command_line import finished
 from observe.change_feed import DELETE, INSERT, UPDATE_BEFORE, EpochChanges, changes
 from observe.log_rows.row_format import to_json_value
-from schemas.errors import WarehouseError
 from schemas.names import is_space_table, table_name
-from warehouse.newest_epoch import last_epoch
+from warehouse.newest_epoch import last_epoch, no_batch_error
 from warehouse.place import Place
 
 LOOK_SECONDS = 1.0
@@ -63,9 +62,7 @@ def show(
     while True:
         newest = last_epoch(place) if upto is None else min(upto, last_epoch(place))
         if newest < 0 and not follow:
-            raise WarehouseError(
-                "no batch is done yet", warehouse=place.root, advice="start `aggregator run` first"
-            )
+            raise no_batch_error(place.root)
         if newest >= 0 and newest != last:
             for one in changes(place, table, last, newest):
                 for text in lines(one):

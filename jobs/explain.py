@@ -8,8 +8,7 @@ from dataclasses import asdict
 
 from jobs.runtime.command_line import finished
 from observe.batch_explanation import BatchExplanation, ReadRange, WrittenFiles, explain
-from schemas.errors import WarehouseError
-from warehouse.newest_epoch import last_epoch
+from warehouse.newest_epoch import last_epoch, no_batch_error
 from warehouse.place import Place
 
 
@@ -26,9 +25,7 @@ def show(place: Place, epoch: int | None, *, as_json: bool = False) -> int:
     """
     newest = last_epoch(place)
     if newest < 0:
-        raise WarehouseError(
-            "no batch is done yet", warehouse=place.root, advice="start `aggregator run` first"
-        )
+        raise no_batch_error(place.root)
     found = explain(place, newest if epoch is None else epoch)
     if as_json:
         print(json.dumps({**asdict(found), "copies": found.copies}, default=str, ensure_ascii=False))

@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from config.deployment import Config
-from schemas.errors import WarehouseError
 from schemas.names import is_space_table
 from schemas.states import RequestState, refusal_reason
 from sources.spool.stopped import StoppedSpool
@@ -21,10 +20,10 @@ from udfs.rid.comparison import Verdict
 from udfs.rid.value import EMPTY, Rid
 from warehouse.gaps import open_gaps
 from warehouse.generations import ComparedRid, compare_warehouses, side_of
-from warehouse.newest_epoch import EPOCHS
+from warehouse.newest_epoch import newest_epoch_row
 from warehouse.peers import FAILURES
 from warehouse.place import Place, place_of
-from warehouse.read import answer, newest, newest_of_each, rows_of
+from warehouse.read import answer, newest_of_each, rows_of
 
 _OPEN_REQUESTS = f"""
     SELECT request, kind, asked_at FROM
@@ -161,12 +160,7 @@ def overview_of(place: Place, now: datetime) -> Overview:
         No batch has been committed yet.
 
     """
-    epochs = place.open(EPOCHS)
-    last = None if epochs is None else newest(epochs, "epoch")
-    if last is None:
-        raise WarehouseError(
-            "no batch is done yet", warehouse=place.root, advice="start `aggregator run` first"
-        )
+    last = newest_epoch_row(place)
 
     def count(table: str, where: str) -> int:
         opened = place.open(table)

@@ -55,6 +55,7 @@ from udfs.operations.update_rules import LATEST, Rules, rules_of
 from udfs.tuples.tuples import tuple_columns
 from udfs.versions.history import COLUMNS, KEY, POSITION, VERSIONS, EndOfAllVersions, key_versions
 from warehouse import epochs
+from warehouse.newest_epoch import no_batch_error
 from warehouse.removed_changes import cleaned_replicasets
 from warehouse.warehouse import Warehouse
 
@@ -79,9 +80,7 @@ def whole_log(warehouse: Warehouse) -> DataFrame:
     """
     newest = epochs.last(warehouse)
     if newest is None:
-        raise WarehouseError(
-            "no batch is done yet", warehouse=warehouse.root, advice="start `aggregator run` first"
-        )
+        raise no_batch_error(warehouse.root)
     rows = warehouse.read("_changelog", newest.versions.get("_changelog"))
     segment = F.col("epoch") * _SEGMENTS + F.col("segment") + _SEGMENTS // 2
     if SERVER_VERSION not in rows.columns:  # a table of an earlier release
@@ -306,19 +305,7 @@ def _layout_column(
     The formats are those of all schema versions for the first server version, then those for the next one. The index
     is null if the space id means another space at the row's position.
     """
-    places = {server: number * versions for number, server in enumerate(servers)}
-
-    def layouts(*columns: pa.Array) -> pa.Array:
-        replicasets, spaces, *position = (one.to_numpy(zero_copy_only=False) for one in columns[:-1])
-        found = np.full(len(replicasets), -1, np.int32)
-        for one in intervals:
-            own = (replicasets == one.replicaset_id) & (spaces == one.space_id)
-            own &= _is_from(position, one.since)
-            found[own if one.until is None else own & ~_is_from(position, one.until)] = one.version
-        is_absent = found < 0
-        # Only operations depend on their server; `servers` lacks the versions of other rows.
-        found += np.array([places.get(server, 0) for server in columns[-1].to_pylist()], np.int32)
-        return pa.array(found, mask=is_absent)
+    offsets = {server: number * versions for number, server in enumerate(servers)}
 
     def column(
         replicaset: pa.Array,
@@ -328,7 +315,17 @@ def _layout_column(
         row: pa.Array,
         server: pa.Array,
     ) -> pa.Array:
-        return layouts(replicaset, space, segment, position, row, server)
+        numbers = (replicaset, space, segment, position, row)
+        replicasets, spaces, *place = (one.to_numpy(zero_copy_only=False) for one in numbers)
+        found = np.full(len(replicasets), -1, np.int32)
+        for one in intervals:
+            own = (replicasets == one.replicaset_id) & (spaces == one.space_id)
+            own &= _is_from(place, one.since)
+            found[own if one.until is None else own & ~_is_from(place, one.until)] = one.version
+        is_absent = found < 0
+        # Only operations depend on their server; `servers` lacks the versions of other rows.
+        found += np.array([offsets.get(one, 0) for one in server.to_pylist()], np.int32)
+        return pa.array(found, mask=is_absent)
 
     column.__annotations__ = dict.fromkeys(column.__annotations__, pa.Array)
     make: Any = arrow_udf

@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from config.deployment import Config
 from observe.dbt_sources import source_yaml, tables_at_epoch
-from schemas.errors import ConfigurationError, WarehouseError
+from schemas.errors import ConfigurationError
 from schemas.names import is_space_table, table_name
 from schemas.tables import SYSTEM_TABLES
 from warehouse.kept_epochs import kept
-from warehouse.newest_epoch import EPOCHS, NEVER_ROLLED_BACK
+from warehouse.newest_epoch import EPOCHS, NEVER_ROLLED_BACK, no_batch_error
 from warehouse.place import Place, place_of
 from warehouse.read import rows_of
 from warehouse.views import OLD_VERSIONS, epoch_statements, table_statements, who_wrote_statements
@@ -33,9 +33,7 @@ def epochs_of(place: Place) -> dict[int, Mapping[str, int]]:
     table = place.open(EPOCHS)
     rows = [] if table is None else rows_of(table, ["epoch", "versions"])
     if not rows:
-        raise WarehouseError(
-            "no batch is done yet", warehouse=place.root, advice="start `aggregator run` first"
-        )
+        raise no_batch_error(place.root)
     made = {name: 0 for name in place.tables() if name in SYSTEM_TABLES and name not in NEVER_ROLLED_BACK}
     return {
         int(row["epoch"]): {**made, **{str(name): int(version) for name, version in row["versions"]}}

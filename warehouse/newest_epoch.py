@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from schemas.errors import WarehouseError
 from schemas.names import is_space_table
 from warehouse.place import Place
 from warehouse.read import newest
@@ -41,10 +43,34 @@ class TableVersions:
     versions: Mapping[str, int] = field(default_factory=dict)
 
 
+def no_batch_error(root: str) -> WarehouseError:
+    """Return the error for a warehouse, at `root`, in which no batch has been committed yet."""
+    return WarehouseError("no batch is done yet", warehouse=root, advice="start `aggregator run` first")
+
+
+def _newest_row(place: Place) -> dict[str, Any] | None:
+    table = place.open(EPOCHS)
+    return None if table is None else newest(table, "epoch")
+
+
+def newest_epoch_row(place: Place) -> dict[str, Any]:
+    """Return the newest row of `_epochs`.
+
+    Raises
+    ------
+    WarehouseError
+        No batch has been committed yet.
+
+    """
+    row = _newest_row(place)
+    if row is None:
+        raise no_batch_error(place.root)
+    return row
+
+
 def last_epoch(place: Place) -> int:
     """Return the number of the newest epoch, `BEFORE_THE_FIRST` if there is none."""
-    table = place.open(EPOCHS)
-    row = None if table is None else newest(table, "epoch")
+    row = _newest_row(place)
     return BEFORE_THE_FIRST if row is None else int(row["epoch"])
 
 
@@ -74,6 +100,5 @@ def newest_versions(place: Place) -> TableVersions:
 
 def named_tables(place: Place) -> set[str]:
     """Return the tables that the newest epoch names, whether they exist or not."""
-    epochs = place.open(EPOCHS)
-    row = None if epochs is None else newest(epochs, "epoch")
+    row = _newest_row(place)
     return set() if row is None else {str(table) for table, _ in row["versions"]}

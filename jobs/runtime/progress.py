@@ -67,7 +67,7 @@ class StreamProgress:
     def said_first(
         self, around: Callable[[BatchName], AbstractContextManager[object]]
     ) -> Callable[[BatchName], AbstractContextManager[object]]:
-        """Return what is done around each batch, before which the begin of the first batch is said."""
+        """Return `around` as a function that also logs the begin of the first batch."""
 
         @contextmanager
         def said(name: BatchName) -> Iterator[None]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from observe.key_changes.definitions import SpaceDefinitions, definitions_of
 from observe.log_rows.row_filter import is_same_value
-from schemas.errors import ConfigurationError, WarehouseError
+from schemas.errors import ConfigurationError
 from schemas.iproto import SystemSpace
 from schemas.names import exact_table
 from schemas.states import RowState
@@ -22,9 +22,9 @@ from udfs.operations.tuple_format import format_of
 from udfs.operations.update_rules import LATEST, rules_of
 from udfs.versions.fold_state import Fold
 from udfs.versions.version import RowChange
-from warehouse.newest_epoch import EPOCHS
+from warehouse.newest_epoch import newest_epoch_row
 from warehouse.place import Place
-from warehouse.read import answer, newest
+from warehouse.read import answer
 from warehouse.removed_changes import cleaned_replicasets
 
 Row = Mapping[str, Any]
@@ -108,12 +108,7 @@ class KeyChangesReader:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        epochs = place.open(EPOCHS)
-        last = None if epochs is None else newest(epochs, "epoch")
-        if last is None:
-            raise WarehouseError(
-                "no batch is done yet", warehouse=place.root, advice="start `aggregator run` first"
-            )
+        last = newest_epoch_row(place)
         self._versions = {str(name): int(version) for name, version in last["versions"]}
 
     def ask(self, table: str, query: str) -> list[dict[str, Any]]:

@@ -19,9 +19,8 @@ from schemas.iproto import SystemSpace
 from schemas.names import table_of_exact_tuples
 from schemas.states import VersionState
 from udfs.keys.keys import KeyPlan, canonical_keys_by
-from warehouse.newest_epoch import EPOCHS
+from warehouse.newest_epoch import newest_epoch_row
 from warehouse.place import Place
-from warehouse.read import newest
 
 _WON_ROWS = """
     SELECT _key AS key, _tuple AS tuple FROM current WHERE _replicaset_id = {replicaset} AND _tuple IS NOT NULL
@@ -128,12 +127,7 @@ def newest_tables(place: Place) -> EpochTables:
         No batch has been committed yet.
 
     """
-    epochs = place.open(EPOCHS)
-    last = None if epochs is None else newest(epochs, "epoch")
-    if last is None:
-        raise WarehouseError(
-            "no batch is done yet", warehouse=place.root, advice="start `aggregator run` first"
-        )
+    last = newest_epoch_row(place)
     vclocks = {
         uuid: {int(id_): int(lsn) for id_, lsn in vclock.items()}
         for uuid, vclock in json.loads(last["vclock"]).items()
