@@ -44,7 +44,7 @@ def show(config: Config, file: str, *, is_json: bool) -> int:
         finished(done, f"aggregator run --config {file}")
         return DONE
     refused = {one.name for one in changes if one.sign is Sign.REFUSED}
-    advice = "each line with ! says what to do; the run goes on without it"
+    advice = "each line with ! says what to do; the run continues without it"
     if refused & RUN_STOPS:
         advice = f"aggregator doctor --config {file}"
     finished(f"{done}, {count[Sign.REFUSED]} refused", advice)

@@ -82,11 +82,11 @@ def test_a_request_to_a_running_writer_needs_no_spark(
         holder.start()
         code = command(config)
         holder.join()
-    told = capsys.readouterr()
+    printed = capsys.readouterr()
     assert (code, kinds) == (0 if state == RequestState.DONE else 1, [kind])
-    assert "as asked" in told.out
-    assert "asked the writer, request " in told.err
-    assert "the stream" in told.err
+    assert "as asked" in printed.out
+    assert "asked the writer, request " in printed.err
+    assert "the stream" in printed.err
 
 
 def test_a_repair_by_a_running_writer_needs_no_spark(

@@ -2,9 +2,9 @@
 
 A header names the instance that wrote the file, and only a spool's names the replicaset. So an instance is known by
 its own snapshot, which has the uuid of its replicaset, and by `_cluster` of the snapshots and logs of known instances.
-A folder may rightly hold files of several members: a member that joined again has a new uuid. An instance that nothing
-tells about is no stranger while the snapshot that may tell is still being copied, or while nothing is known of any
-instance. Where all files name one instance, no file is read.
+A folder may rightly hold files of several members: a member that joined again has a new uuid. An unknown
+instance is not refused while its snapshot is still being copied, or while no `_cluster` is known. If all files name one
+instance, no file is read.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Strangers:
             return None
         homes: set[str] = set()
         for file in own:
-            uuid = self._replicaset_of(file) if self._may_tell(listing, file) else None
+            uuid = self._replicaset_of(file) if self._may_name_replicaset(listing, file) else None
             if uuid == replicaset:
                 homes.add(str(file.instance_uuid))
             elif uuid is not None:
@@ -92,18 +92,18 @@ class Strangers:
         self, listing: Listing, own: list[LogFile], homes: set[str], replicaset: str
     ) -> str | None:
         """Return the first file whose instance is in no `_cluster` of the replicaset, as text."""
-        untold = {str(file.instance_uuid) for file in own} - homes - self._being_copied(listing)
-        is_told = False
-        for members in self._clusters(listing, homes) if untold else ():
-            is_told |= bool(members)
-            untold -= members
-            if not untold:
+        unregistered = {str(file.instance_uuid) for file in own} - homes - self._being_copied(listing)
+        has_members = False
+        for members in self._clusters(listing, homes) if unregistered else ():
+            has_members |= bool(members)
+            unregistered -= members
+            if not unregistered:
                 break
-        if not is_told:
+        if not has_members:
             return None
         for file in own:
-            if file.instance_uuid in untold:
-                home = next((one for one in own if one.instance_uuid not in untold), None)
+            if file.instance_uuid in unregistered:
+                home = next((one for one in own if one.instance_uuid not in unregistered), None)
                 return _contradiction(home, replicaset, file, None)
         return None
 
@@ -129,7 +129,7 @@ class Strangers:
         except _UNREADABLE:
             return frozenset()  # whoever reads its rows reports the damage
 
-    def _may_tell(self, listing: Listing, file: LogFile) -> bool:
+    def _may_name_replicaset(self, listing: Listing, file: LogFile) -> bool:
         """Return whether a file may have the uuid of its replicaset: a snapshot, or the first log."""
         return self._is_complete(file) if file.is_snapshot else file is listing.logs[0]
 
