@@ -15,18 +15,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.plan.generation import find_generation, follow_generation
-from pipeline.plan.members import IdTranslation, follow_source_ids, translate_summary
+from pipeline.plan.members import IdTranslation, follow_source_ids, translate_summary, translate_vclock
 from pipeline.plan.position import LogSegment
 from pipeline.plan.summary import LOCAL_ID, Summary
 from pipeline.plan.upgrades import server_version_in_schema
-from pipeline.plan.waiting_order import LsnRange, order_waiting
+from pipeline.plan.waiting_order import LogPart, LsnRange, order_waiting
 from pipeline.state import ReplicasetState, State
-from pipeline.waiting import STORED_NAMES, PendingRows, read_pending, waiting_segment
+from pipeline.waiting import STORED_NAMES, PendingRows, read_pending, vclock_before_file, waiting_segment
 from schemas.iproto import SystemSpace
 from sources.xlog.format.damage import Mode
 from sources.xlog.format.meta import REPLICASET_KEY, Meta, peer_versions
 from sources.xlog.format.selection import Selection
-from sources.xlog.format.vclock import joined
+from sources.xlog.format.vclock import joined, shared
 from sources.xlog.reader import reader
 from sources.xlog.stream.follow import Follower
 from sources.xlog.stream.origins import members_at
@@ -77,7 +77,18 @@ def _log_segment(segment: Segment, known: ReplicasetState | None, limits: reader
         segment.vinyl or frozenset(),
         is_spool=REPLICASET_KEY in meta.other,
         is_generation=segment.is_generation,
+        earlier=_vclock_before(segment, meta),
     )
+
+
+def _vclock_before(segment: Segment, meta: Meta) -> dict[int, int]:
+    """Return the vclock of the rows before a segment's file that its source should have (`LogSegment.earlier`)."""
+    if segment.is_snapshot or not segment.is_log or REPLICASET_KEY in meta.other:
+        return {}
+    found = shared(segment.vclock)
+    if segment.origins is None:
+        return found
+    return {replica_id: lsn for replica_id, lsn in found.items() if replica_id in segment.origins[0].wanted}
 
 
 def _server_version_at(
@@ -262,27 +273,32 @@ def _order(
     number = None if generation is None else generation.segment
     found = follow_source_ids(one, segments, control.registrations, state.instance_uuids, number)
     ids = {segment.segment: found.translations.get(segment.source, {}) for segment in segments}
-    logs: dict[int, list[LsnRange]] = {segment.segment: [] for segment in segments}
+    runs: dict[int, list[LsnRange]] = {segment.segment: [] for segment in segments}
     for run in translate_summary(summary, ids).runs:
         if run.replica_id != LOCAL_ID and run.start.segment not in snapshots:
-            logs[run.start.segment].append(LsnRange(run.replica_id, run.first, run.last))
-    waiting = [_lsns_of(rows, found.translations.get(source, {})) for _, source, _, _, rows in parts]
+            runs[run.start.segment].append(LsnRange(run.replica_id, run.first, run.last))
+    logs = [
+        LogPart(translate_vclock(segment.earlier, ids[segment.segment]), runs[segment.segment])
+        for segment in segments
+    ]
+    waiting = [_waiting_part(rows, found.translations.get(source, {})) for _, source, _, _, rows in parts]
     settled = {**found.bases, **one.settled}
     if generation is None:
-        return order_waiting(settled, waiting, list(logs.values()))
+        return order_waiting(settled, waiting, logs)
     passed = sum(1 for _ in takewhile(lambda segment: segment.is_snapshot, segments))
-    return order_waiting(joined(settled, generation.settled), waiting, list(logs.values()), passed)
+    return order_waiting(joined(settled, generation.settled), waiting, logs, passed)
 
 
-def _lsns_of(rows: pa.RecordBatch, ids: IdTranslation) -> list[LsnRange]:
-    """Return the lsns of some waiting rows of one source, whose ids are translated by `ids`."""
+def _waiting_part(rows: pa.RecordBatch, ids: IdTranslation) -> LogPart:
+    """Return the lsns of some waiting rows of one file, and those before it; the ids are translated by `ids`."""
     named = pa.Table.from_batches([rows]).select(["replica_id", "lsn"])
     named = named.filter(pc.greater(named["replica_id"], LOCAL_ID))
     bounds = named.group_by("replica_id").aggregate([("lsn", "min"), ("lsn", "max")]).to_pylist()
-    return [
+    ranges = [
         LsnRange(ids.get(row["replica_id"], row["replica_id"]), row["lsn_min"], row["lsn_max"])
         for row in bounds
     ]
+    return LogPart(translate_vclock(vclock_before_file(rows), ids), ranges)
 
 
 def _pending_by_segment(tables: OpenTables, waiting: Mapping[int, ReplicasetState]) -> list[_PendingPart]:

@@ -7,6 +7,7 @@ decides which rows wait.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,20 +17,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.changelog.segment_plan import PENDING_ARROW
+from pipeline.changelog.segment_plan import EARLIER, PENDING_ARROW
 from pipeline.changelog.servers import SERVER_VERSION
 from pipeline.plan.position import LogSegment
 from pipeline.plan.summary import Summary
 from pipeline.plan.unknown import waits_for_definition
 from pipeline.state import State
 from schemas.xrow import XROW_ARROW
+from sources.xlog.format.vclock import vclock_of
 from warehouse.commits import OpenTables
 from warehouse.data_files import in_schema, opened
 
 PENDING = "_pending"
 
-STORED_NAMES = [*XROW_ARROW.names, SERVER_VERSION]
-"""Columns of waiting rows: those of the log reader, and the server version from their file's header."""
+STORED_NAMES = [*XROW_ARROW.names, SERVER_VERSION, EARLIER]
+"""Columns of waiting rows: those of the log reader, and the server version and vclock from their file's header."""
 
 _ROW_ID = ["source", "replica_id", "lsn"]
 _ORDER = ["epoch", "segment", "position", "row"]
@@ -56,12 +58,22 @@ def waiting_segment(
     place : (str, str, str or None)
         Source, file and instance uuid from which the rows were read.
     rows : pyarrow.RecordBatch
-        With the column `server_version`.
+        With the columns `STORED_NAMES`.
 
     """
     source, file, instance = place
     server = rows.column(SERVER_VERSION)[0].as_py() if rows.num_rows else None
-    return LogSegment(number, replicaset_uuid, source, file, instance, False, {}, server, has_waited=True)
+    return LogSegment(
+        *(number, replicaset_uuid, source, file, instance, False, {}, server),
+        has_waited=True,
+        earlier=vclock_before_file(rows),
+    )
+
+
+def vclock_before_file(rows: pa.RecordBatch) -> dict[int, int]:
+    """Return the vclock of the rows before the file of some waiting rows; empty if an earlier release stored them."""
+    text = rows.column(EARLIER)[0].as_py() if rows.num_rows else None
+    return {} if text is None else vclock_of(json.loads(text))
 
 
 def read_pending(tables: OpenTables, replicaset_ids: Iterable[int], *, for_definition: bool) -> pa.Table:

@@ -94,9 +94,10 @@ PENDING = _schema(
     wait_ack=BooleanType(),
     **dict(XROW),
     server_version=_STRING,
+    earlier=_STRING,
 )
 """`_pending`: xrows that wait to be settled, in the order (segment, position, row) of their log; `server_version` as in
-`_changelog`."""
+`_changelog`; `earlier` is the vclock of the rows before the row's file, from its header, as JSON: `{"1": 5}`."""
 
 SCHEMA = _schema(
     epoch=_LONG,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -131,6 +132,8 @@ class SegmentPlan:
         For each space id, the position from which on its rows wait for its definition.
     is_released : bool
         Whether the rows waited only for the definition of their space, and are in `_changelog` already.
+    earlier : mapping of int to int
+        The vclock of the rows before the file (`LogSegment.earlier`).
     server_version : str or None
         The version, such as 2.6.0, of the server that wrote the rows, for rows without a `server_version`.
     peer_versions : mapping of int to str
@@ -157,6 +160,7 @@ class SegmentPlan:
     meanings: Meanings
     unknown: Mapping[int, LogPosition] = field(default_factory=dict)
     is_released: bool = False
+    earlier: Mapping[int, int] = field(default_factory=dict)
     server_version: str | None = None
     peer_versions: Mapping[int, str] = field(default_factory=dict)
     upgrades: tuple[Upgrade, ...] = ()
@@ -206,6 +210,7 @@ def _segment_plan(
         meanings=meanings,
         unknown={i: r[-1].begin for i, r in plan.unknown[uuid].items() if r[-1].outcome == "waiting"},
         is_released=segment.is_released,
+        earlier=segment.earlier,
         server_version=None if server is None else release_text(server),
         upgrades=find_upgrades(segment, plan.summaries[uuid].control),
         peer_versions={origin: release_text(version) for origin, version in segment.peer_versions.items()},
@@ -221,6 +226,9 @@ def _rolled_back(settlement: Settlement, ids: Mapping[int, int]) -> tuple[Rolled
     )
 
 
+EARLIER = "earlier"
+"""The column of `_pending` for the vclock of the rows before the file, as JSON."""
+
 PENDING_ARROW = to_arrow_schema(PENDING, timezone="UTC")
 
 
@@ -232,6 +240,7 @@ def pending_rows(rows: pa.RecordBatch, plan: SegmentPlan) -> pa.RecordBatch:
         "source": plan.source,
         "segment": plan.segment,
         "reason": plan.reason,
+        EARLIER: json.dumps(plan.earlier) if plan.earlier else None,
     }
     columns = [
         pa.repeat(pa.scalar(values[field.name], field.type), count)

@@ -20,7 +20,7 @@ from warehouse.write import arrow_rows
 
 LOW_CARDINALITY: Mapping[str, tuple[str, ...]] = {
     "_changelog": ("source", "state", "space", "file", "instance_uuid", "type", "server_version"),
-    "_pending": ("source", "reason", "file", "instance_uuid", "type", "server_version"),
+    "_pending": ("source", "reason", "file", "instance_uuid", "type", "server_version", "earlier"),
     "_versions": ("space", "state"),
     "_conflicts": ("space", "kind", "policy", "sequence", "changed", "note"),
     "_quarantine": ("space", "file", "reason"),

@@ -221,6 +221,11 @@ def translate_summary(summary: Summary, ids: Mapping[int, IdTranslation]) -> Sum
     )
 
 
+def translate_vclock(vclock: Mapping[int, int], ids: IdTranslation) -> dict[int, int]:
+    """Return a source's vclock in the replicaset's ids."""
+    return {ids.get(replica_id, replica_id): lsn for replica_id, lsn in vclock.items()}
+
+
 def _translate_body(row: ControlRow, ids: IdTranslation) -> bytes | None:
     """Return a row's body with the replica id of the owner of transactions, which a settling row names, translated."""
     if row.body is None or row.type not in LIMBO_TYPES:

@@ -17,7 +17,13 @@ from pipeline.plan.advance import ReplicasetDecision, instances_seen, new_map_ro
 from pipeline.plan.control import ControlChanges, IdRegistration
 from pipeline.plan.generation import SnapshotGeneration, find_generation, follow_generation
 from pipeline.plan.history import History, Router, SpacesBefore, build_history
-from pipeline.plan.members import IdTranslation, follow_source_ids, in_source_ids, translate_summary
+from pipeline.plan.members import (
+    IdTranslation,
+    follow_source_ids,
+    in_source_ids,
+    translate_summary,
+    translate_vclock,
+)
 from pipeline.plan.position import BEGINNING, LogPosition, LogSegment
 from pipeline.plan.settings import settings_json
 from pipeline.plan.settle import IsSync, Settlement, settle
@@ -286,8 +292,10 @@ def _decide(
     if generation is not None:
         known = replace(known, settled=joined(known.settled, generation.settled))
     is_sync = _sync_test(known, all_control, parts)
+    earlier = {part.segment: translate_vclock(part.earlier, ids[part.segment]) for part in parts}
     settlement = settle(
-        summary, known.settled, instances, known.leader, on_gap, is_sync, snapshots, known.local_lsns
+        *(summary, known.settled, instances, known.leader, on_gap, is_sync),
+        *(snapshots, known.local_lsns, earlier),
     )
     settlement = replace(settlement, bridged=() if generation is None else generation.bridged)
     if awaited is not None:

@@ -44,6 +44,10 @@ class LogSegment:
         For a snapshot: it replaces the replicaset's state even if the tables are newer.
     spaces : frozenset of int, or None
         For a snapshot that heals: ids of the spaces that it replaces; None for all.
+    earlier : mapping of int to int
+        For each replica id, the lsn of its last row before the file, by the file's header: all rows up to it must be
+        read first. Empty for snapshots and spools; without the ids that the source's whitelist leaves out, and without
+        local changes.
 
     """
 
@@ -64,6 +68,7 @@ class LogSegment:
     is_generation: bool = False
     heals: bool = False
     spaces: frozenset[int] | None = None
+    earlier: Mapping[int, int] = field(default_factory=dict)
 
 
 Int64s = npt.NDArray[np.int64]

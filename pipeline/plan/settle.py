@@ -3,7 +3,8 @@
 Pure: a summary and the vclock read so far in, a `Settlement` out. Three rules:
 
 - A row whose lsn was read before (another member's copy of it) is dropped; one whose lsn was missing is not.
-- A row after a missing lsn waits, and so do all later rows (`on_gap: hold`); with `skip`, the loss is recorded.
+- A row after a missing lsn waits, and so do all later rows (`on_gap: hold`); with `skip`, the loss is recorded. Lsns
+  are also missing if a file's header counts more rows than were read: its rows may depend on any of them.
 - Rows of a synchronous transaction wait for the row that settles it, and so do all later rows: while a transaction is
   in Tarantool's limbo, all later ones queue behind it (`src/box/txn_limbo.c`).
   CONFIRM (lsn) commits the owner's transactions up to lsn. ROLLBACK (lsn) rolls back its transactions whose last row
@@ -29,7 +30,7 @@ Vclock = Mapping[int, int]
 
 @dataclass(frozen=True)
 class LsnGap:
-    """Missing lsns `first`..`last` of the instance `replica_id`; the row after them is at `position`."""
+    """Missing lsns `first`..`last` of the instance `replica_id`; the rows after them begin at `position`."""
 
     replica_id: int
     first: int
@@ -119,6 +120,7 @@ def settle(
     is_sync: IsSync,
     snapshots: frozenset[int] = frozenset(),
     local_lsns: Mapping[str, int] | None = None,
+    earlier: Mapping[int, Vclock] | None = None,
 ) -> Settlement:
     """Decide which rows of one replicaset take effect, wait, or were rolled back.
 
@@ -141,6 +143,8 @@ def settle(
         logs (`src/box/memtx_engine.cc`, `checkpoint_write_row`), so the rules do not apply to them.
     local_lsns : mapping of str to int, optional
         Component 0 of the vclock of each instance whose log was read before.
+    earlier : mapping of int to mapping of int to int, optional
+        For each segment, the vclock of the rows before it (`LogSegment.earlier`).
 
     """
     summary = _without_segments(summary, snapshots)
@@ -148,7 +152,7 @@ def settle(
     local = dict(local_lsns or {})
     holds_gaps = on_gap == "hold"
     low_watermarks, gaps, vclock = _follow_lsns(
-        summary.runs, dict(read), logs, leader, local, holds_gaps=holds_gaps
+        summary.runs, dict(read), logs, leader, local, earlier or {}, holds_gaps=holds_gaps
     )
     first_waiting, rolled_back, unreadable = _follow_limbo(summary, low_watermarks, is_sync)
     holds: list[tuple[LogPosition, str]] = [] if unreadable is None else [unreadable]
@@ -176,12 +180,15 @@ def _follow_lsns(
     segments: Mapping[int, str | None],
     leader: str | None,
     local: dict[str, int],
+    earlier: Mapping[int, Vclock],
     *,
     holds_gaps: bool,
 ) -> tuple[dict[tuple[int, int], int], tuple[LsnGap, ...], dict[int, int]]:
     """Return the low watermarks, the gaps, and the vclock after the runs; advances `local`."""
     low_watermarks: dict[tuple[int, int], int] = {}
     gaps: list[LsnGap] = []
+    # Lsns that are missing before a file count as read only where their loss is accepted.
+    missing: dict[int, int] = {} if holds_gaps else vclock
     by_segment: dict[int, list[LsnRun]] = {segment: [] for segment in segments}
     for run in runs:
         by_segment[run.start.segment].append(run)
@@ -194,13 +201,20 @@ def _follow_lsns(
         # A row that was missing so far has not been read, and waits too.
         open_gaps = [gap for gap in gaps if holds_gaps and _has_row_of(by_segment[segment], gap)]
         for origin, lsn in vclock.items():
-            missing = (gap.first for gap in open_gaps if gap.replica_id == origin)
-            low_watermarks[segment, origin] = min(missing, default=lsn + 1) - 1
+            firsts = (gap.first for gap in open_gaps if gap.replica_id == origin)
+            low_watermarks[segment, origin] = min(firsts, default=lsn + 1) - 1
+        if by_segment[segment]:
+            begin = LogPosition(segment, 0, 0)
+            for origin, lsn in sorted(earlier.get(segment, {}).items()):
+                known = max(vclock.get(origin, 0), missing.get(origin, 0))
+                if lsn > known:
+                    gaps.append(LsnGap(origin, known + 1, lsn, begin))
+                    missing[origin] = lsn
         for run in by_segment[segment]:
-            known = vclock.get(run.replica_id, 0)
+            known = max(vclock.get(run.replica_id, 0), missing.get(run.replica_id, 0))
             if run.first > known + 1 and run.replica_id != LOCAL_ID:
                 gaps.append(LsnGap(run.replica_id, known + 1, run.first - 1, run.start))
-            vclock[run.replica_id] = max(known, run.last)
+            vclock[run.replica_id] = max(vclock.get(run.replica_id, 0), run.last)
         if instance is not None and LOCAL_ID in vclock:
             local[instance] = vclock[LOCAL_ID]
     return low_watermarks, tuple(gaps), vclock

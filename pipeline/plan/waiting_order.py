@@ -6,8 +6,10 @@ member. Pure. `pipeline.inputs` numbers the segments of the waiting rows accordi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+
+from sources.xlog.format.vclock import joined
 
 
 class LsnRange(NamedTuple):
@@ -18,10 +20,17 @@ class LsnRange(NamedTuple):
     last: int
 
 
+class LogPart(NamedTuple):
+    """The lsns in a part of a log file, and the vclock of the rows before the file (`LogSegment.earlier`)."""
+
+    earlier: Mapping[int, int]
+    ranges: Sequence[LsnRange]
+
+
 def order_waiting(
     settled: Mapping[int, int],
-    waiting: Sequence[Sequence[LsnRange]],
-    logs: Sequence[Sequence[LsnRange]],
+    waiting: Sequence[LogPart],
+    logs: Sequence[LogPart],
     passed: int = 0,
 ) -> list[tuple[int, int]]:
     """Return the order of waiting parts among log segments.
@@ -33,8 +42,8 @@ def order_waiting(
     ----------
     settled : mapping of int to int
         The vclock before all of these rows.
-    waiting, logs : sequence of sequence of LsnRange
-        The lsns in each waiting part, and in each log segment.
+    waiting, logs : sequence of LogPart
+        The waiting parts, and the log segments.
     passed : int
         The number of log segments that come before all waiting parts.
 
@@ -61,7 +70,7 @@ def order_waiting(
 
 
 def _first_filling(
-    waiting: Sequence[Sequence[LsnRange]],
+    waiting: Sequence[LogPart],
     left: Sequence[int],
     read: Mapping[int, int],
     holes: Sequence[LsnRange],
@@ -74,23 +83,26 @@ def _first_filling(
     return next(found, left[0])
 
 
-def _holes_before(ranges: Iterable[LsnRange], read: Mapping[int, int]) -> list[LsnRange]:
-    """Return the lsns that are missing between what was read and the first row of each instance."""
-    first: dict[int, int] = {}
-    for one in ranges:
-        first[one.replica_id] = min(one.first, first.get(one.replica_id, one.first))
-    return [LsnRange(i, read.get(i, 0) + 1, lsn - 1) for i, lsn in first.items() if lsn > read.get(i, 0) + 1]
+def _holes_before(part: LogPart, read: Mapping[int, int]) -> list[LsnRange]:
+    """Return the lsns that are missing between what was read and a part's first row of each instance."""
+    before: dict[int, int] = {}
+    for one in part.ranges:
+        before[one.replica_id] = min(one.first - 1, before.get(one.replica_id, one.first))
+    before = joined(before, part.earlier)
+    return [LsnRange(i, read.get(i, 0) + 1, lsn) for i, lsn in before.items() if lsn > read.get(i, 0)]
 
 
-def _fills(ranges: Iterable[LsnRange], holes: Sequence[LsnRange]) -> bool:
-    """Return whether any lsn of some ranges is in one of the holes."""
+def _fills(part: LogPart, holes: Sequence[LsnRange]) -> bool:
+    """Return whether any lsn of a part is in one of the holes."""
     return any(
         one.replica_id == hole.replica_id and one.first <= hole.last and one.last >= hole.first
-        for one in ranges
+        for one in part.ranges
         for hole in holes
     )
 
 
-def _read(read: dict[int, int], ranges: Iterable[LsnRange]) -> None:
-    for one in ranges:
+def _read(read: dict[int, int], part: LogPart) -> None:
+    for i, lsn in part.earlier.items():
+        read[i] = max(lsn, read.get(i, 0))
+    for one in part.ranges:
         read[one.replica_id] = max(one.last, read.get(one.replica_id, 0))

@@ -62,8 +62,8 @@ class Log:
         self.rows.append(Row(origin, lsn, encode_row(kind, body, replica_id=origin, lsn=lsn, timestamp=at)))
 
     def change(self, draw: random.Random, held: dict[int, int], origin: int) -> None:
-        """Change one of a master's few keys, so that each of its rows depends on the ones before it."""
-        key = KEYS * origin + draw.randrange(KEYS)
+        """Change one of the masters' few keys, so that each row depends on those before it, also of other masters."""
+        key = draw.randrange(KEYS)
         if key not in held:
             held[key] = 0
             self.insert(S, key, 0, origin=origin)
@@ -201,6 +201,55 @@ def test_a_file_before_those_that_wait_does_not_fill_the_hole(tmp_path: Path, bu
     write_files(tmp_path, log, "a1", bounds, lacking={0, 2, 4})
     lead(deployment, "a1", budget)
     assert told(deployment) == whole(tmp_path / "whole", log)
+
+
+def log_of_two_masters() -> Log:
+    """Return a log in which row 6, master 2's first one, is an UPDATE of a key that master 1 inserts in row 5."""
+    log = log_of(random.Random(0), [1], rows=0)
+    log.insert(S, 1, 10)
+    log.insert(S, 2, 20)
+    content = {"key": msgpack.packb([2]), "operations": msgpack.packb([["+", 1, 1]])}
+    log.add(RequestType.UPDATE, encode_body(space_id=S, index_base=0, is_update=True, **content), origin=2)
+    return log
+
+
+@pytest.mark.parametrize("budget", [None, 1])
+def test_a_row_of_another_master_waits_for_a_missing_file(
+    tmp_path: Path, executor: MakeDistributed | None, budget: int | None
+) -> None:
+    log = log_of_two_masters()
+    write_files(tmp_path, log, "a1", (5, 6), lacking={1})
+    deployment = deployment_of(tmp_path, executor)
+    lead(deployment, "a1", budget)
+    assert told(deployment)["_pending"] == [(2, 1)]
+    assert open_gaps(deployment) == [(1, 6, 6)]
+    write_files(tmp_path, log, "a2", (5, 6))
+    lead(deployment, "a2", budget)
+    assert told(deployment) == whole(tmp_path / "whole", log)
+
+
+def test_a_missing_file_whose_loss_is_accepted_is_recorded_once(tmp_path: Path) -> None:
+    log = log_of_two_masters()
+    log.insert(S, 3, 30)
+    write_files(tmp_path, log, "a1", (5, 6, 7), lacking={1})
+    deployment = Deployment(tmp_path, {"a1": tmp_path / "a1"}, replicasets_of("a1"), on_gap="skip")
+    read_while_checked(deployment, 1)
+    (gap,) = deployment.rows("_gaps")
+    assert (gap["local_id"], gap["first_lsn"], gap["last_lsn"], gap["state"]) == (1, 6, 6, "skipped")
+    # The key of the UPDATE was in the missing file.
+    assert sorted(row["_lsn"] for row in deployment.table("s").values()) == [5, 7]
+
+
+def test_a_whitelist_misses_no_rows_of_others(tmp_path: Path) -> None:
+    log = log_of_two_masters()
+    log.insert(S, 3, 30)
+    write_files(tmp_path, log, "a1", (5, 6, 7))
+    only = {"a1": [MEMBERS["a1"]]}
+    deployment = Deployment(tmp_path, {"a1": tmp_path / "a1"}, replicasets_of("a1"), origins=only)
+    deployment.run()
+    assert {row["replica_id"] for row in deployment.rows("_changelog") if row["source"] == "a1"} == {1}
+    assert len(deployment.table("s")) == 3
+    assert not deployment.rows("_gaps")
 
 
 def drawn_bounds(draw: random.Random, rows: int) -> list[int]:

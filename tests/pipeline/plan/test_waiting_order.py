@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from pipeline.plan.waiting_order import LsnRange, order_waiting
+from pipeline.plan.waiting_order import LogPart, LsnRange, order_waiting
 
 
 def lsns(first: int, last: int, replica_id: int = 1) -> LsnRange:
@@ -47,9 +47,36 @@ def lsns(first: int, last: int, replica_id: int = 1) -> LsnRange:
 def test_waiting_rows_come_where_their_lsns_follow(
     waiting: Sequence[Sequence[LsnRange]], logs: Sequence[Sequence[LsnRange]], order: list[tuple[int, int]]
 ) -> None:
-    assert order_waiting({1: 10}, waiting, logs) == order
+    assert order_waiting({1: 10}, parts(waiting), parts(logs)) == order
+
+
+def parts(ranges: Sequence[Sequence[LsnRange]]) -> list[LogPart]:
+    return [LogPart({}, one) for one in ranges]
+
+
+@pytest.mark.parametrize(
+    ("waiting", "logs", "order"),
+    [
+        ([LogPart({1: 20}, [lsns(5, 9, 2)])], [], [(0, 0)]),
+        ([LogPart({1: 20}, [lsns(5, 9, 2)])], [LogPart({1: 10}, [lsns(11, 20)])], [(1, 0)]),
+        ([LogPart({1: 10}, [lsns(5, 9, 2)])], [LogPart({1: 10}, [lsns(11, 20)])], [(0, 0)]),
+        ([LogPart({1: 10}, [lsns(21, 30)])], [LogPart({1: 10}, [lsns(11, 20)])], [(1, 0)]),
+        ([LogPart({1: 30}, [lsns(31, 40)]), LogPart({1: 10}, [lsns(11, 30)])], [], [(0, 1), (0, 0)]),
+    ],
+    ids=[
+        "the missing file does not come",
+        "it comes",
+        "nothing is missing before the file",
+        "rows are missing before these rows of the file",
+        "waiting rows fill a hole of waiting rows",
+    ],
+)
+def test_waiting_rows_come_after_all_rows_before_their_file(
+    waiting: Sequence[LogPart], logs: Sequence[LogPart], order: list[tuple[int, int]]
+) -> None:
+    assert order_waiting({1: 10, 2: 4}, waiting, logs) == order
 
 
 def test_waiting_rows_come_after_a_generation() -> None:
     waiting, logs = [[lsns(11, 20)], [lsns(31, 40)]], [[], [lsns(21, 30)], [lsns(41, 50)]]
-    assert order_waiting({1: 20}, waiting, logs, passed=1) == [(1, 0), (2, 1)]
+    assert order_waiting({1: 20}, parts(waiting), parts(logs), passed=1) == [(1, 0), (2, 1)]
