@@ -19,6 +19,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("aggregator", "config", "jobs", "observe", "pipeline", "schemas", "sources", "udfs", "warehouse")
 
@@ -107,7 +110,15 @@ def imported_once(modules: dict[str, Module]) -> list[str]:
     return sorted(name for name, by in users.items() if len(by) == 1 and not modules[name].is_package)
 
 
-def modules_of_a_batch(modules: dict[str, Module]) -> list[str]:
+@dataclass(frozen=True)
+class BatchModules:
+    """The modules whose functions run in a batch, and those of them to which the batch's rows are passed."""
+
+    all: list[str]
+    with_rows: list[str]
+
+
+def modules_of_a_batch(modules: dict[str, Module]) -> BatchModules:
     """Return the modules whose functions run while one local batch of two replicasets is read and committed.
 
     The batch changes a tuple that both replicasets have. Modules of kernels are not counted, since compiled code runs
@@ -118,10 +129,14 @@ def modules_of_a_batch(modules: dict[str, Module]) -> list[str]:
 
     by_file = {str(one.file): one.name for one in modules.values()}
     ran: set[str] = set()
+    with_rows: set[str] = set()
 
     def note(frame: FrameType, event: str, _argument: Any) -> None:
-        if event == "call" and frame.f_code.co_name != "<module>":
-            ran.add(frame.f_code.co_filename)
+        file = frame.f_code.co_filename
+        if event == "call" and file in by_file and frame.f_code.co_name != "<module>":
+            ran.add(file)
+            if any(map(_has_rows, frame.f_locals.values())):
+                with_rows.add(file)
 
     with tempfile.TemporaryDirectory() as folder:
         nodes = [Node(Path(folder), name).define(600, "accounts") for name in ("a1", "b1")]
@@ -140,7 +155,30 @@ def modules_of_a_batch(modules: dict[str, Module]) -> list[str]:
             finally:
                 sys.setprofile(None)
                 threading.setprofile(None)
-    return sorted(by_file[file] for file in ran & by_file.keys())
+    return BatchModules(*(sorted(by_file[file] for file in files) for files in (ran, with_rows)))
+
+
+ROWS = (pa.Table, pa.RecordBatch, pa.Array, pa.ChunkedArray, pa.Buffer, memoryview, bytearray)
+SHORTEST_BYTES = 16
+NESTED = 2
+"""How deep rows are searched for in the arguments of a function."""
+
+
+def _has_rows(value: object, depth: int = 0) -> bool:
+    """Return whether an argument is, or holds, Arrow data or an array of bytes that is not empty."""
+    if isinstance(value, ROWS):
+        return len(value) > 0
+    if isinstance(value, np.ndarray):
+        return value.dtype == np.uint8 and value.size > SHORTEST_BYTES
+    if depth == NESTED or isinstance(value, type):
+        return False
+    if isinstance(value, dict):
+        parts = list(value.values())
+    elif isinstance(value, list | tuple):
+        parts = list(value)
+    else:
+        parts = [getattr(value, name, None) for name in getattr(value, "__dataclass_fields__", ())]
+    return any(_has_rows(part, depth + 1) for part in parts)
 
 
 def main() -> None:
@@ -164,8 +202,9 @@ def main() -> None:
     print(f"  with a phrase to avoid                 {len(odd)} ({100 * len(odd) / len(docstrings):.1f} %)")
     print(f"modules that one other imports           {len(imported_once(found))}")
     run = modules_of_a_batch(found)
-    print(f"modules that run in a batch              {len(run)}")
-    print(f"  {', '.join(run)}")
+    print(f"modules that run in a batch              {len(run.all)}")
+    print(f"  to which its rows are passed           {len(run.with_rows)}")
+    print(f"  {', '.join(run.with_rows)}")
     print(f"class names of several modules: {', '.join(duplicates)}")
 
 
