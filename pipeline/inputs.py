@@ -77,13 +77,13 @@ def _log_segment(segment: Segment, known: ReplicasetState | None, limits: reader
         segment.vinyl or frozenset(),
         is_spool=REPLICASET_KEY in meta.other,
         is_generation=segment.is_generation,
-        earlier=_vclock_before(segment, meta),
+        earlier=_vclock_before(segment),
     )
 
 
-def _vclock_before(segment: Segment, meta: Meta) -> dict[int, int]:
+def _vclock_before(segment: Segment) -> dict[int, int]:
     """Return the vclock of the rows before a segment's file that its source should have (`LogSegment.earlier`)."""
-    if segment.is_snapshot or not segment.is_log or REPLICASET_KEY in meta.other:
+    if segment.is_snapshot or not segment.is_log:
         return {}
     found = shared(segment.vclock)
     if segment.origins is None:

@@ -46,7 +46,7 @@ class LogSegment:
         For a snapshot that heals: ids of the spaces that it replaces; None for all.
     earlier : mapping of int to int
         For each replica id, the lsn of its last row before the file, by the file's header: all rows up to it must be
-        read first. Empty for snapshots and spools; without the ids that the source's whitelist leaves out, and without
+        read first. Empty for snapshots; without the ids that the source's whitelist leaves out, and without
         local changes.
 
     """

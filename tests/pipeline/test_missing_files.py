@@ -14,9 +14,10 @@ import pytest
 
 from pipeline.batch import BatchWriter, MakeDistributed
 from pipeline.commit.load import load_state
+from pipeline.requests.read_again import Span, read_source_again
 from schemas.iproto import RequestType, SystemSpace
 from sources.xlog.format.encode import encode_body, encode_row
-from sources.xlog.format.meta import Meta
+from sources.xlog.format.meta import REPLICASET_KEY, Meta
 from sources.xlog.format.writer import Fsync, XlogWriter
 from tests.jobs.written import BEGAN, replicasets_of
 from tests.pipeline.deployment import Deployment
@@ -47,6 +48,7 @@ class Log:
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
+        self.header: dict[str, str] = {}
         for number, uuid in enumerate(MEMBERS.values(), start=1):
             self.insert(SystemSpace.CLUSTER, number, uuid)
         self.insert(SystemSpace.SPACE, S, 1, "s", "memtx", 0, {}, FIELDS)
@@ -80,7 +82,7 @@ class Log:
         vclock: dict[int, int] = {}
         for row in self.rows[:begin]:
             vclock[row.origin] = row.lsn
-        meta = Meta("XLOG", "0.13", MEMBERS[member], vclock, None, {"Version": "2.11.0"})
+        meta = Meta("XLOG", "0.13", MEMBERS[member], vclock, None, {"Version": "2.11.0", **self.header})
         folder.mkdir(parents=True, exist_ok=True)
         with XlogWriter(folder / f"{sum(vclock.values()):020d}.xlog", meta, Fsync.NEVER) as log:
             for row in self.rows[begin:end]:
@@ -225,6 +227,22 @@ def test_a_row_of_another_master_waits_for_a_missing_file(
     assert open_gaps(deployment) == [(1, 6, 6)]
     write_files(tmp_path, log, "a2", (5, 6))
     lead(deployment, "a2", budget)
+    assert told(deployment) == whole(tmp_path / "whole", log)
+
+
+def test_a_row_of_another_master_waits_for_a_missing_file_of_a_spool(tmp_path: Path) -> None:
+    log = log_of_two_masters()
+    (replicaset,) = set(replicasets_of("a1").values())
+    log.header = {REPLICASET_KEY: replicaset}
+    write_files(tmp_path, log, "a1", (5, 6), lacking={1})
+    deployment = deployment_of(tmp_path)
+    lead(deployment, "a1", None)
+    assert told(deployment)["_pending"] == [(2, 1)]
+    assert open_gaps(deployment) == [(1, 6, 6)]
+    log.write(tmp_path / "a1", "a1", 5, 6)
+    with deployment.writer() as (_, writer):
+        read_source_again(deployment.config(), writer, "a1", Span(), lambda *_: None)
+    log.header = {}
     assert told(deployment) == whole(tmp_path / "whole", log)
 
 
