@@ -21,7 +21,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from schemas.errors import TupleError, UnsupportedError
 from schemas.field_types import FIELD_TYPES, type_family
-from schemas.space import PARTS_MAX, KeyPart, Space
+from schemas.space import BYTE_COLLATIONS, PARTS_MAX, KeyPart, Space
 from udfs.buffers import flatten, indexes, variable_array
 from udfs.kernels.values import CLASS_NAMES, OVERREAD
 from udfs.keys.kernels import canonical
@@ -77,9 +77,6 @@ KEY_FIELD = "key"
 ERROR_FIELD = "error"
 KEY_ARROW = pa.struct([pa.field(KEY_FIELD, pa.binary()), pa.field(ERROR_FIELD, pa.string())])
 KEY_SPARK = StructType([StructField(KEY_FIELD, BinaryType()), StructField(ERROR_FIELD, StringType())])
-
-BYTE_COLLATIONS = (None, 0, 3)
-"""Ids in `_collation` that compare bytes: no collation, `none`, `binary` (`src/box/bootstrap.snap`)."""
 
 _OFFSET_MAX = 2**31 - 1
 

@@ -17,10 +17,8 @@ from collections.abc import Sequence
 
 from schemas.errors import AggregatorError, TupleError, UnsupportedError
 from udfs.operations.msgpack_walk import INVALID_MSGPACK, join, split
-from udfs.operations.operations import apply_upsert, updated_fields, upserted_fields
-from udfs.operations.quick_update import quick_update
+from udfs.operations.operations import apply_upsert, quick_update, updated_fields, upserted_fields
 from udfs.operations.tuple_format import TupleFormat
-from udfs.operations.update_key import key_fields
 from udfs.versions.version import Fault, RowChange, Version
 
 TUPLE_LIMIT = 64 << 20
@@ -59,7 +57,8 @@ class Fold:
     )
 
     def __init__(self, formats: Sequence[TupleFormat], tuple_limit: int = TUPLE_LIMIT) -> None:
-        self._formats, self._keys = formats, [key_fields(fmt.key) for fmt in formats]
+        self._formats = formats
+        self._keys = [frozenset(part.field for part in fmt.key) for fmt in formats]
         self._limit = self._size_bound = tuple_limit
         self._fields: list[bytes] | None = None
         self.start(None)

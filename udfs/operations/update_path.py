@@ -1,15 +1,18 @@
-"""Applies the first operation of a request inside a field, by a path.
+"""Applies one operation to the tree of a tuple's fields, also inside a field by a JSON path.
 
-Source: `src/box/xrow_update_bar.c`. Only the changed value is rewritten, and the header of its container if that one
-grows or shrinks; everything else keeps its bytes. A new key of a map comes first. `udfs.operations.operations`
-handles a second operation in the same field.
+The first operation of a request in a field becomes a `Bar` (`src/box/xrow_update_bar.c`): only the changed value is
+rewritten, and the header of its container if that one grows or shrinks; everything else keeps its bytes. A new key of a
+map comes first.
+
+A second operation in the same field (`src/box/xrow_update_route.c`) makes a `Route` of the common part of the two
+paths, whose bytes stay; where the paths diverge, the container becomes an updated array or map
+(`udfs.operations.update_tree`) with the first operation as its child.
 """
 
 from __future__ import annotations
 
-from schemas.errors import UnsupportedError
+from schemas.errors import TupleError, UnsupportedError
 from udfs.operations.arithmetic import Scalar, read_scalar
-from udfs.operations.element_search import find_text, skip_many
 from udfs.operations.json_path import ANY, END, NUMBER, STRING, Lexer, Token, invalid_path
 from udfs.operations.msgpack_walk import (
     ARRAY,
@@ -21,15 +24,27 @@ from udfs.operations.msgpack_walk import (
     encode_array,
     encode_map,
     encode_string,
+    find_text,
     header,
     integer,
     skip,
+    skip_many,
     string,
 )
 from udfs.operations.operation import Operation
 from udfs.operations.tuple_format import FormatNode
-from udfs.operations.update_field import UpdatedField, compute, encode_at
 from udfs.operations.update_rules import Rules
+from udfs.operations.update_tree import (
+    Array,
+    Computed,
+    Map,
+    TupleFields,
+    Update,
+    UpdatedField,
+    compute,
+    double_update,
+    encode_at,
+)
 
 
 def element_at(data: bytes, pos: int, token: Token) -> int | None:
@@ -218,3 +233,164 @@ def _check_key(op: Operation, key: bytes) -> None:
             f"'#' of the key {key.hex()} by the path {op.field}: servers before 3.9 write a broken tuple",
             advice="take the space from a snapshot",
         )
+
+
+class Route:
+    """The common path of all operations inside a field, and the container where they diverge."""
+
+    __slots__ = ("hop", "path")
+
+    def __init__(self, path: bytes, hop: UpdatedField) -> None:
+        self.path, self.hop = path, hop
+
+    def render(self, field: UpdatedField, node: FormatNode | None) -> bytes:
+        """Return the field: the bytes before the container, the container, the bytes after it."""
+        data = field.data
+        inner = self.hop.render(node_at(node, self.path))
+        return data[field.start : self.hop.start] + inner + data[self.hop.end : field.end]
+
+
+def follow_route(op: Operation, field: UpdatedField, route: Route, rules: Rules) -> UpdatedField:
+    """Return the field in which an operation continues: the end of the route, or where its path leaves the route.
+
+    Paths are compared as bytes, as in the server: a path `.abc` follows a route `.ab` too, and then continues as `c`.
+    """
+    lexer = op.lexer
+    if lexer is None:
+        raise op.no_such_field()
+    if lexer.path.startswith(route.path, lexer.offset):
+        lexer.offset += len(route.path)
+        return route.hop
+    return split_path(op, field, rules)
+
+
+def split_path(op: Operation, field: UpdatedField, rules: Rules) -> UpdatedField:
+    """Split the path of a field's bar or route where the path of a new operation leaves it; return the container there.
+
+    Raises
+    ------
+    TupleError
+        The two paths do not diverge, or the container does not accept the token of the new one.
+    UnsupportedError
+        The server's own result is undefined or not known.
+
+    """
+    update = field.update
+    if not isinstance(update, Bar | Route) or op.lexer is None:
+        raise op.no_such_field()
+    old = Lexer(update.path)
+    parent = field.start
+    last: tuple[int, int, Token] | None = None
+    while True:
+        shared, offset = old.offset, op.lexer.offset
+        mine, theirs = op.lexer.next(), old.next()
+        if theirs.kind == END:
+            if not rules.can_repeat or last is None:
+                raise _same_path_error(op, mine, rules)
+            # The first path is a prefix of the second or equal to it, so they diverge at its last token.
+            shared, parent, mine = last
+            theirs, op.lexer.offset = mine, offset
+            break
+        if mine != theirs:
+            break
+        found = element_at(field.data, parent, mine)
+        if found is None:
+            # Only a key or element that the first operation added is not in the old bytes.
+            if not rules.can_repeat:
+                raise UnsupportedError(
+                    f"an operation on {op.field}, which another operation of the request has added"
+                )
+            break
+        last, parent = (shared, parent, mine), found
+    container = _new_container(op, field.data, parent, mine)
+    _add_child(container, theirs, _update_below(update, old.offset, field, rules), rules)
+    op.token, op.is_consumed = mine, False
+    if not shared:
+        field.update = container
+        return field
+    hop = UpdatedField(field.data, parent, skip(field.data, parent), container)
+    field.update = Route(update.path[:shared], hop)
+    return hop
+
+
+def _same_path_error(op: Operation, mine: Token, rules: Rules) -> TupleError | UnsupportedError:
+    """Return the error for an operation whose path equals that of an earlier one, or begins with it."""
+    if rules.can_repeat:
+        return UnsupportedError(f"several operations on {op.field} or inside it, under one path")
+    if mine.kind != END:
+        return UnsupportedError(
+            f"an operation inside {op.field}, which another operation of the request has changed"
+        )
+    return double_update(op)
+
+
+def _update_below(update: Bar | Route, offset: int, field: UpdatedField, rules: Rules) -> UpdatedField:
+    """Return the field with its update as the child of a container: the path is cut at `offset`."""
+    rest = update.path[offset:]
+    if isinstance(update, Route):
+        if rest:
+            return UpdatedField(field.data, field.start, field.end, Route(rest, update.hop))
+        return update.hop
+    bar = Bar(update.op, rest)
+    bar.code, bar.parent, bar.key, bar.value = update.code, update.parent, update.key, update.value
+    bar.point, bar.point_end = update.point, update.point_end
+    result: Update = bar
+    if rules.can_repeat and not rest and bar.value is not None:
+        result = Computed(bar.value)
+    return UpdatedField(field.data, field.start, field.end, result)
+
+
+def _new_container(op: Operation, data: bytes, pos: int, mine: Token) -> Array | Map:
+    kind = KIND[data[pos]]
+    if kind == ARRAY:
+        if mine.kind != NUMBER:
+            raise op.update_error("can not update array by non-integer index")
+        return Array(data, pos)
+    if kind == MAP:
+        if mine.kind != STRING:
+            raise op.update_error("can not update map by non-string key")
+        return Map(data, pos, skip(data, pos))
+    raise op.no_such_field()
+
+
+def _add_child(container: Array | Map, token: Token, child: UpdatedField, rules: Rules) -> None:
+    """Put the update of the earlier operation at its token in the new container."""
+    update = child.update
+    if isinstance(container, Map) and token.kind != STRING:
+        raise UnsupportedError("two operations in a map, one of them by an integer key")
+    if isinstance(update, Bar) and not update.path and update.code in ("!#=" if rules.can_repeat else "!#"):
+        # It changes the container itself, so it is applied there again, as if the request had named it by number.
+        update.op.token, update.op.is_consumed = token, False
+        container.apply(update.op, rules)
+        return
+    found = container.items[token.index] if isinstance(container, Array) else container.find(token.key)
+    if found is None:
+        raise UnsupportedError("an operation below a key that is not in the tuple")
+    found.update = update
+
+
+def apply_operation(op: Operation, tree: TupleFields, rules: Rules) -> None:
+    """Apply one operation to the fields of a tuple, after the operations before it.
+
+    Raises
+    ------
+    TupleError
+        The operation does not fit the tuple.
+    UnsupportedError
+        The server's result is undefined or not known.
+
+    """
+    field = tree.apply(op, rules)
+    while field is not None:
+        update = field.update
+        if isinstance(update, Array | Map):
+            field = update.apply(op, rules)
+        elif update is None:
+            apply_bar(op, field, rules)
+            return
+        elif isinstance(update, Bar):
+            field = split_path(op, field, rules)
+        elif isinstance(update, Route):
+            field = follow_route(op, field, update, rules)
+        else:
+            raise op.no_such_field() if rules.can_repeat else double_update(op)
