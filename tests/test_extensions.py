@@ -68,7 +68,7 @@ POLICY = Extension(
     import msgpack
     from config.policies import Policies
     from tests.pipeline.resolve.chosen import winner_of
-    from udfs.before_replace.candidate import Candidate
+    from udfs.before_replace.policy import Candidate
 
     def version(replicaset, note, at):
         return Candidate(msgpack.packb([1, 2, 3, note]), 0, replicaset, 1, at)

@@ -1,7 +1,8 @@
-"""Converts Arrow arrays to the flat buffers that kernels take, and back."""
+"""Converts Arrow arrays to the flat buffers that kernels take, and the results of kernels to Arrow arrays."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,3 +119,35 @@ def as_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def texts_of_rows(
+    keys: NDArray[np.uint8], rows: NDArray[np.int64], total: int, text: Callable[[bytes], str]
+) -> pa.Array:
+    """Return a string array of `total` rows with each key's text at its row, and null at all other rows.
+
+    Kernels report faults as numbers. A batch has few kinds of faults, so a bad row does not cost a Python object.
+
+    Parameters
+    ----------
+    keys : uint8 array, (len(rows), width)
+        What the text of each of these rows depends on.
+    rows : int64 array
+        Ascending.
+    total : int
+    text : callable
+        Returns the text of a key; called once per distinct key.
+
+    """
+    if len(rows) == 0:
+        return pa.nulls(total, pa.string())
+    width = keys.shape[1]
+    flat = np.ascontiguousarray(keys)
+    binary = pa.Array.from_buffers(pa.binary(width), len(rows), [None, pa.py_buffer(flat)])
+    coded = binary.dictionary_encode()
+    choices = pa.array([text(key.as_py()) for key in coded.dictionary], pa.string())
+    index = np.zeros(total, np.int32)
+    index[rows] = coded.indices.to_numpy()
+    absent = np.ones(total, np.bool_)
+    absent[rows] = False
+    return choices.take(pa.array(index, mask=absent))

@@ -22,8 +22,7 @@ from pipeline.plan.tables import TablePlan
 from schemas.layout import ERROR_COLUMN, EXTRA_COLUMN, INEXACT_COLUMN, MISFITS_COLUMN, TableLayout
 from schemas.types import VARIANT_ARROW
 from udfs.buffers import as_array
-from udfs.tuples.plan import Plan, plan_of
-from udfs.tuples.tuples import decode
+from udfs.tuples.tuples import Plan, decode, plan_of
 
 VARIANT_FILE = pa.struct(
     [pa.field("metadata", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)]

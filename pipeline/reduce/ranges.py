@@ -21,8 +21,7 @@ from pipeline.changelog.rows import DELETED_RANGE
 from pipeline.reduce.reduce_plan import ReducePlan
 from udfs.buffers import as_array, flatten
 from udfs.kernels.values import OVERREAD
-from udfs.keys.kernels.key_ranges import range_rows
-from udfs.keys.kernels.ranges import build, find_hits
+from udfs.keys.kernels.range_search import build, find_hits, range_rows
 from udfs.keys.key_order import Directions, KeyOrder, directions_of, key_order, ordered_keys
 
 Int8s = NDArray[np.int8]
@@ -57,7 +56,7 @@ class RangeSet:
     size : int
         Number of leaves of the tree, at least that of the intervals.
     nodes, items : int64 arrays
-        The tree (`udfs.keys.kernels.ranges`).
+        The tree (`udfs.keys.kernels.range_search`).
 
     """
 

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import udfs.tuples.plan
+import udfs.tuples.tuples
 from schemas.errors import TupleError, UnsupportedError
 from schemas.layout import table_layout
 from schemas.space import Field, KeyPart, Space
@@ -145,7 +145,7 @@ def _crowded(kind: str, value: bytes) -> None:
     crowded = replace(layout, formats=(layout.formats[0] * 15,))
     with (
         guards(),
-        patch.object(udfs.tuples.plan, "check_names"),
+        patch.object(udfs.tuples.tuples, "check_names"),
         pytest.raises(TupleError, match="more room"),
     ):
         decode_tuples(pa.array([tuple_with(value, 15)] * 1000), crowded)

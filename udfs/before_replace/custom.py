@@ -12,10 +12,9 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import NamedTuple
 
 from schemas.errors import ConfigurationError, PolicyError
-from udfs.before_replace.candidate import Candidate
+from udfs.before_replace.policy import Candidate, Outcome
 from udfs.before_replace.row import Row, agree, in_format
 
 Function = Callable[[Row | None, Row | None, "Change"], object]
@@ -65,42 +64,6 @@ class Change:
     op: str
     old: Side
     new: Side
-
-
-class Outcome(NamedTuple):
-    """The result of a policy for one key.
-
-    Parameters
-    ----------
-    winner : int or None
-        Index of the version that wins unchanged; None if none does.
-    tuple : bytes or None
-        The tuple that the policy made instead; None if it made none.
-    layout : int
-        Index of its format.
-    fault : str or None
-        Why the policy failed; None if it did not.
-
-    """
-
-    winner: int | None = None
-    tuple: bytes | None = None
-    layout: int = 0
-    fault: str | None = None
-
-
-def outcome_of(candidates: Sequence[Candidate], data: bytes, names: Sequence[Sequence[str]]) -> Outcome:
-    """Return the outcome for a tuple of the last format: the last version that is the same, else a new tuple.
-
-    Equal bytes are the same tuple only where the formats agree (`names` of fields, by `Candidate.layout`).
-    """
-    layout = candidates[-1].layout
-    same = [
-        number
-        for number, candidate in enumerate(candidates)
-        if candidate.tuple == data and agree(names[candidate.layout], names[layout])
-    ]
-    return Outcome(same[-1]) if same else Outcome(None, data, layout)
 
 
 def load_function(name: str) -> Function:

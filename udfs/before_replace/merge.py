@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from schemas.errors import TupleError
 from schemas.space import Space
-from udfs.before_replace.candidate import Candidate
+from udfs.before_replace.policy import Candidate
 from udfs.operations import arithmetic
 from udfs.operations.arithmetic import AS_INTEGER, Number
 from udfs.operations.msgpack_walk import KIND, NIL, join, split

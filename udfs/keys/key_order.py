@@ -4,17 +4,23 @@ The bytes serve only for comparing. A part's declared type does not matter: all 
 ordered like those of a `scalar` part. `udfs.keys.kernels.sort_key` writes each part; the bytes of a descending part are
 complemented. No part's bytes are a prefix of another's; so a key begins with the bytes of its first parts and sorts at
 or after them, like Tarantool's lower bound.
+
+`ordered_keys` converts Arrow arrays. `bound_columns` and `place_column` are the same as Spark columns, for queries on
+one space.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pyspark.sql import Column
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from schemas.compiled import entry
 from schemas.errors import TupleError, UnsupportedError
@@ -23,6 +29,8 @@ from udfs.buffers import flatten, variable_array
 from udfs.kernels.memory import address, load8, store8
 from udfs.kernels.values import ARRAY, BAD, BINARY, OVERREAD, STRING, head, skip
 from udfs.keys.kernels.sort_key import FIXED_MAX, put_sort_key
+from udfs.keys.keys import canonical_prefixes, key_plan
+from udfs.tuples.row_body import ranges_of
 
 
 @entry
@@ -144,3 +152,42 @@ def ordered_keys(keys: pa.Array, order_: KeyOrder, which: Int32s) -> pa.Array:
         )
     present = (flat.nulls == 0) & (which >= 0)
     return variable_array(pa.binary(), ends.astype(np.int32), out[: ends[-1]], present)
+
+
+BOUNDS = StructType([StructField("begin", BinaryType()), StructField("end", BinaryType())])
+
+
+def bound_columns(spaces: Sequence[Space]) -> Callable[[Column, Column], Column]:
+    """Return an Arrow UDF `(body binary, space index int) → struct<begin, end>`: the bounds of a range.
+
+    An open bound is empty bytes; a range that cannot be read has nulls.
+    """
+    plan, order = key_plan(spaces), key_order([directions_of(space) for space in spaces])
+
+    def bounds(body: pa.Array, which: pa.Array) -> pa.Array:
+        ranges = ranges_of(body)
+        index = which.fill_null(-1).cast(pa.int32())
+        numbers = index.to_numpy(zero_copy_only=False)
+        ends = [
+            ordered_keys(canonical_prefixes(ranges.field(name), plan, index).field("key"), order, numbers)
+            for name in ("begin", "end")
+        ]
+        return pa.StructArray.from_arrays(ends, names=["begin", "end"])
+
+    bounds.__annotations__ = {"body": pa.Array, "which": pa.Array, "return": pa.Array}
+    make: Any = arrow_udf
+    wrapped: Callable[[Column, Column], Column] = make(bounds, returnType=BOUNDS)
+    return wrapped
+
+
+def place_column(directions: Directions) -> Callable[[Column], Column]:
+    """Return an Arrow UDF `(canonical key binary) → binary`: the key as bytes that compare as in its index."""
+    order = key_order([directions])
+
+    def place(key: pa.Array) -> pa.Array:
+        return ordered_keys(key, order, np.zeros(len(key), np.int32))
+
+    place.__annotations__ = {"key": pa.Array, "return": pa.Array}
+    make: Any = arrow_udf
+    wrapped: Callable[[Column], Column] = make(place, returnType=BinaryType())
+    return wrapped

@@ -22,7 +22,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 from schemas.errors import TupleError, UnsupportedError
 from schemas.field_types import FIELD_TYPES, type_family
 from schemas.space import BYTE_COLLATIONS, PARTS_MAX, KeyPart, Space
-from udfs.buffers import flatten, indexes, variable_array
+from udfs.buffers import flatten, indexes, texts_of_rows, variable_array
 from udfs.kernels.values import CLASS_NAMES, OVERREAD
 from udfs.keys.kernels import canonical
 from udfs.keys.kernels.keys import (
@@ -38,8 +38,7 @@ from udfs.keys.kernels.keys import (
     keys,
 )
 from udfs.operations.json_path import ANY, NUMBER, Lexer
-from udfs.tuples.faults import texts_of_rows
-from udfs.tuples.plan import accepted
+from udfs.tuples.tuples import accepted
 
 
 def parse_path(path: str, space: str) -> tuple[int | bytes, ...]:

@@ -71,7 +71,7 @@ class Columns:
     table : int64 array, (columns, WORDS)
         The words that describe each column (`udfs.tuples.kernels.columns`).
     statuses : uint8 array, (columns, rows)
-        The status of each field (`udfs.kernels.scalars`).
+        The status of each field (`udfs.tuples.kernels.columns`).
     block : uint8 array
         Values, offsets, validity.
     contents : dict

@@ -17,9 +17,8 @@ from tests.udfs.before_replace import rules
 from tests.udfs.before_replace.orders import ORDERS, by_priority, last_write
 from tests.udfs.before_replace.orders import choose as choose_plainly
 from tests.udfs.before_replace.versions import OTHER, SPACE
-from udfs.before_replace.candidate import Candidate
 from udfs.before_replace.policies import POLICIES as KINDS
-from udfs.before_replace.policy import Formats, PolicyOptions
+from udfs.before_replace.policy import Candidate, Formats, PolicyOptions
 from udfs.keys.sequence import sequence_bytes
 
 RULES = "tests.udfs.before_replace.rules"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from udfs.before_replace.candidate import Candidate
+from udfs.before_replace.policy import Candidate
 
 NO_VALUE = b"\x00"
 """How the bytes of a field begin that is missing, nil or of a type without an order."""

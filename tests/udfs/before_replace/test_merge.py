@@ -12,11 +12,9 @@ from schemas.errors import TupleError
 from tests.oracle import mp
 from tests.udfs.before_replace.orders import last_write
 from tests.udfs.before_replace.versions import OTHER, SPACE, candidates
-from udfs.before_replace.candidate import Candidate
-from udfs.before_replace.custom import Outcome
 from udfs.before_replace.merge import fields_of, sum_fields
 from udfs.before_replace.policies import POLICIES
-from udfs.before_replace.policy import Formats, PolicyOptions
+from udfs.before_replace.policy import Candidate, Formats, Outcome, PolicyOptions
 from udfs.operations.decimals import encode
 
 FORMATS = Formats("accounts", (SPACE, OTHER))

@@ -28,8 +28,7 @@ from udfs.operations.msgpack_walk import encode_array, join, split
 from udfs.operations.operations import apply_update, apply_upsert, quick_update
 from udfs.operations.tuple_format import TupleFormat, format_of, names_only
 from udfs.operations.update_rules import LATEST, rules_of
-from udfs.versions.fold_state import Fold
-from udfs.versions.version import RowChange, Version
+from udfs.versions.fold import Fold, RowChange, Version
 
 SPACE = Space(
     512,

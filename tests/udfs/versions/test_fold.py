@@ -15,11 +15,10 @@ from schemas.errors import TupleError
 from schemas.space import KeyPart
 from tests.udfs.cases import pack
 from tests.udfs.generated import steady
+from tests.udfs.versions.folded import fold
 from udfs.operations.tuple_format import TupleFormat
 from udfs.operations.update_rules import rules_of
-from udfs.versions.fold import fold
-from udfs.versions.fold_state import Fold
-from udfs.versions.version import RowChange, Version
+from udfs.versions.fold import Fold, RowChange, Version
 
 FORMAT = TupleFormat({b"id": 0, b"n": 1}, key=(KeyPart(0, "unsigned"),), rules=rules_of("2.6.0"))
 RENAMED = TupleFormat({b"id": 0, b"x": 1, b"n": 2}, key=(KeyPart(0, "unsigned"),))

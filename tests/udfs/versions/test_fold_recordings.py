@@ -15,11 +15,10 @@ from tests.oracle.fold import FoldedSpace, fold_directory
 from tests.oracle.fold import Version as OracleVersion
 from tests.oracle.keys import Part, key_of, searched
 from tests.truth import Recording
+from tests.udfs.versions.folded import fold
 from udfs.operations.tuple_format import TupleFormat, format_of
 from udfs.operations.update_rules import Rules, rules_of
-from udfs.versions.fold import fold
-from udfs.versions.fold_state import Fold
-from udfs.versions.version import RowChange, Version
+from udfs.versions.fold import Fold, RowChange, Version
 
 SPACE_ID, INDEX_BASE, KEY, TUPLE, OPERATIONS = 0x10, 0x15, 0x20, 0x21, 0x28
 CASES = [(recording, node) for recording in truth.recordings() for node in recording.nodes]

@@ -8,10 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.errors import TupleError
-from udfs.before_replace.candidate import Candidate
-from udfs.before_replace.custom import Outcome, outcome_of
 from udfs.before_replace.merge import fields_of, merge_fields
-from udfs.before_replace.policy import Formats, PolicyKind, PolicyOptions
+from udfs.before_replace.policy import Candidate, Formats, Outcome, PolicyKind, PolicyOptions, outcome_of
 from udfs.keys.sequence import sequence_bytes
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from schemas.errors import TupleError
-from udfs.before_replace.candidate import Candidate
-from udfs.before_replace.custom import Outcome, outcome_of
 from udfs.before_replace.merge import fields_of, sum_fields
-from udfs.before_replace.policy import Formats, PolicyKind, PolicyOptions
+from udfs.before_replace.policy import Candidate, Formats, Outcome, PolicyKind, PolicyOptions, outcome_of
 
 
 def make(keys: Sequence[Sequence[Candidate]], options: PolicyOptions, formats: Formats) -> list[Outcome]:

@@ -22,7 +22,6 @@ from schemas.compiled import inner
 from udfs.kernels.decimals import POWERS, TEN, TEN19, U64, count_digits, read_decimal, strip
 from udfs.kernels.doubles import DOUBLE_DIGITS, TENS, integer_to_double, rounds_to
 from udfs.kernels.memory import copy, store8, store64
-from udfs.kernels.scalars import read_datetime
 from udfs.kernels.values import (
     BINARY,
     BOOLEAN,
@@ -36,6 +35,7 @@ from udfs.kernels.values import (
     UUID,
     Int,
     head,
+    read_datetime,
 )
 
 GROWTH = 16

@@ -31,7 +31,6 @@ import numpy as np
 from schemas.compiled import inner
 from udfs.kernels.decimals import POWERS, U64, count_digits, integer_parts, read_decimal, to_binary
 from udfs.kernels.memory import copy, load8, store8, store64
-from udfs.kernels.scalars import read_datetime
 from udfs.kernels.values import (
     BINARY,
     BOOLEAN,
@@ -45,6 +44,7 @@ from udfs.kernels.values import (
     UNSIGNED_BIG,
     UUID,
     Int,
+    read_datetime,
 )
 
 LARGEST = 0x7FEF_FFFF_FFFF_FFFF

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from schemas.compiled import inner
 from udfs.kernels.memory import move, set_word, store8, word
-from udfs.kernels.scalars import FITS, INEXACT
 from udfs.kernels.values import ARRAY, BAD, ERROR, MAP, STRING, Int, head, skip
+from udfs.tuples.kernels.columns import FITS, INEXACT
 from udfs.tuples.kernels.variant_keys import (
     ENTRIES,
     FRAMES,

@@ -12,8 +12,7 @@ import numpy as np
 from schemas.compiled import inner
 from udfs.kernels.keyed_hash import keyed_hash
 from udfs.kernels.memory import copy_over, load8, load64, set_word, store8, word
-from udfs.kernels.texts import is_utf8
-from udfs.kernels.values import INTEGER, STRING, UNSIGNED, UNSIGNED_BIG, Int
+from udfs.kernels.values import INTEGER, STRING, UNSIGNED, UNSIGNED_BIG, Int, is_utf8
 from udfs.tuples.kernels.variant_scalars import store
 from udfs.tuples.kernels.writers import write_digits, write_hex, write_integer
 

@@ -15,8 +15,6 @@ import numpy as np
 from schemas.compiled import inner
 from udfs.kernels.decimals import count_digits, integer_parts, read_decimal, to_binary
 from udfs.kernels.memory import copy, copy_over, store8, store64
-from udfs.kernels.scalars import FITS, INEXACT, MAX_SECONDS, MIN_SECONDS, read_datetime
-from udfs.kernels.texts import is_utf8
 from udfs.kernels.values import (
     BINARY,
     BOOLEAN,
@@ -26,13 +24,18 @@ from udfs.kernels.values import (
     FLOAT,
     INTEGER,
     INTERVAL,
+    MAX_SECONDS,
+    MIN_SECONDS,
     NIL,
     STRING,
     UNSIGNED,
     UNSIGNED_BIG,
     UUID,
     Int,
+    is_utf8,
+    read_datetime,
 )
+from udfs.tuples.kernels.columns import FITS, INEXACT
 from udfs.tuples.kernels.writers import read_interval, write_interval, write_uuid
 
 V_NULL, V_TRUE, V_FALSE = 0, 1 << 2, 2 << 2

@@ -1,7 +1,7 @@
 """Walks over the fields of many tuples and writes each into its column, or reports why a tuple is bad.
 
 A field that does not fit is null in its column, and the column's statuses say why. A tuple that cannot be split into
-fields has no value in any column. `udfs.tuples.kernels.fast_path` and `udfs.tuples.kernels.field_writers` write fields.
+fields has no value in any column. `udfs.tuples.kernels.field_writers` writes each field.
 """
 
 from __future__ import annotations
@@ -12,9 +12,19 @@ import numpy as np
 
 from schemas.compiled import entry, inlined, inner
 from udfs.kernels.memory import address, load8, store8, word
-from udfs.kernels.scalars import FITS, INEXACT, MISFITS, NO_ROOM, UNDECIDED, WRONG_CLASS
 from udfs.kernels.values import ABSENT, ARRAY, BAD, Int, head, skip
-from udfs.tuples.kernels.columns import COLUMN_BYTES, STATUSES, discard_row, put_null
+from udfs.tuples.kernels.columns import (
+    COLUMN_BYTES,
+    FITS,
+    INEXACT,
+    MISFITS,
+    NO_ROOM,
+    STATUSES,
+    UNDECIDED,
+    WRONG_CLASS,
+    discard_row,
+    put_null,
+)
 from udfs.tuples.kernels.field_writers import COLUMN_SHIFT, put_any, put_quickly, put_variant
 
 OK = 0
