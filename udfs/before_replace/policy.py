@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -135,12 +136,22 @@ class Formats:
         """The names of each format's fields."""
         return [[one.name for one in space.fields] for space in self.spaces]
 
+    @cached_property
+    def _numbers(self) -> list[dict[str, int]]:
+        return [{one.name: i for i, one in enumerate(space.fields)} for space in self.spaces]
+
+    def field_number(self, layout: int, name: str) -> int:
+        """Return the 0-based number of a field in a format, -1 if the format lacks it."""
+        return self._numbers[layout].get(name, -1)
+
     def field_numbers(self, names: Sequence[str]) -> list[list[int]]:
         """Return the 0-based numbers of some fields in each format, -1 for a field that a format lacks."""
-        return [
-            [next((i for i, one in enumerate(space.fields) if one.name == name), -1) for name in names]
-            for space in self.spaces
-        ]
+        return [[numbers.get(name, -1) for name in names] for numbers in self._numbers]
+
+    def is_double(self, layout: int, name: str) -> bool:
+        """Return whether a field has the type double in a format: then a sum in it is never written as a float."""
+        number = self.field_number(layout, name)
+        return number >= 0 and self.spaces[layout].fields[number].type == "double"
 
 
 @dataclass(frozen=True)

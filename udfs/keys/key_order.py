@@ -19,13 +19,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import Column
-from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from schemas.compiled import entry
-from schemas.errors import TupleError, UnsupportedError
+from schemas.errors import TupleError
 from schemas.space import Space
-from udfs.buffers import flatten, variable_array
+from udfs.buffers import arrow_column_function, flatten, offsets_of, variable_array
 from udfs.kernels.memory import address, load8, store8
 from udfs.kernels.values import ARRAY, BAD, BINARY, OVERREAD, STRING, head, skip
 from udfs.keys.kernels.sort_key import FIXED_MAX, put_sort_key
@@ -86,8 +85,6 @@ def order(
 
 Int32s = NDArray[np.int32]
 
-_OFFSET_MAX = 2**31 - 1
-
 Directions = tuple[bool, ...]
 """Per part of a primary key: whether its order is descending."""
 
@@ -146,12 +143,8 @@ def ordered_keys(keys: pa.Array, order_: KeyOrder, which: Int32s) -> pa.Array:
         raise TupleError(
             "a key does not match its index", advice="check that the aggregator wrote these tables"
         )
-    if ends[-1] > _OFFSET_MAX:
-        raise UnsupportedError(
-            f"the keys that may be in a DELETE_RANGE take {ends[-1]} bytes", advice="lower local_bytes"
-        )
-    present = (flat.nulls == 0) & (which >= 0)
-    return variable_array(pa.binary(), ends.astype(np.int32), out[: ends[-1]], present)
+    offsets = offsets_of(ends, "the keys that may be in a DELETE_RANGE", "lower local_bytes")
+    return variable_array(pa.binary(), offsets, out[: ends[-1]], (flat.nulls == 0) & (which >= 0))
 
 
 BOUNDS = StructType([StructField("begin", BinaryType()), StructField("end", BinaryType())])
@@ -174,10 +167,7 @@ def bound_columns(spaces: Sequence[Space]) -> Callable[[Column, Column], Column]
         ]
         return pa.StructArray.from_arrays(ends, names=["begin", "end"])
 
-    bounds.__annotations__ = {"body": pa.Array, "which": pa.Array, "return": pa.Array}
-    make: Any = arrow_udf
-    wrapped: Callable[[Column, Column], Column] = make(bounds, returnType=BOUNDS)
-    return wrapped
+    return arrow_column_function(bounds, BOUNDS)
 
 
 def place_column(directions: Directions) -> Callable[[Column], Column]:
@@ -187,7 +177,4 @@ def place_column(directions: Directions) -> Callable[[Column], Column]:
     def place(key: pa.Array) -> pa.Array:
         return ordered_keys(key, order, np.zeros(len(key), np.int32))
 
-    place.__annotations__ = {"key": pa.Array, "return": pa.Array}
-    make: Any = arrow_udf
-    wrapped: Callable[[Column], Column] = make(place, returnType=BinaryType())
-    return wrapped
+    return arrow_column_function(place, BinaryType())

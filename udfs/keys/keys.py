@@ -10,19 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import Column
-from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from schemas.errors import TupleError, UnsupportedError
 from schemas.field_types import FIELD_TYPES, type_family
 from schemas.space import BYTE_COLLATIONS, PARTS_MAX, KeyPart, Space
-from udfs.buffers import flatten, indexes, texts_of_rows, variable_array
+from udfs.buffers import (
+    SMALLER_BATCHES,
+    arrow_column_function,
+    flatten,
+    indexes,
+    offsets_of,
+    texts_of_rows,
+    variable_array,
+)
 from udfs.kernels.values import CLASS_NAMES, OVERREAD
 from udfs.keys.kernels import canonical
 from udfs.keys.kernels.keys import (
@@ -76,8 +82,6 @@ KEY_FIELD = "key"
 ERROR_FIELD = "error"
 KEY_ARROW = pa.struct([pa.field(KEY_FIELD, pa.binary()), pa.field(ERROR_FIELD, pa.string())])
 KEY_SPARK = StructType([StructField(KEY_FIELD, BinaryType()), StructField(ERROR_FIELD, StringType())])
-
-_OFFSET_MAX = 2**31 - 1
 
 FIELD_MAX = 2**31 - 1
 """The highest number of a field in an index, from 1 (`BOX_INDEX_FIELD_MAX`)."""
@@ -209,17 +213,13 @@ def _canonical(
         raise TupleError(
             "a key takes more bytes than its tuple has", advice="check for a field that is in the key twice"
         )
-    if ends[-1] > _OFFSET_MAX:
-        raise UnsupportedError(
-            f"the keys of one batch take {ends[-1]} bytes",
-            advice="lower spark.sql.execution.arrow.maxRecordsPerBatch",
-        )
+    offsets = offsets_of(ends, "the keys of one batch", SMALLER_BATCHES)
     bad = np.flatnonzero(errors[0])
     faults = np.stack([*errors[:, bad], index[bad]], axis=1).astype(np.int32).view(np.uint8)
     present = (errors[0] == 0) & (flat.nulls == 0)
     return pa.StructArray.from_arrays(
         [
-            variable_array(pa.binary(), ends.astype(np.int32), out[: ends[-1]], present),
+            variable_array(pa.binary(), offsets, out[: ends[-1]], present),
             texts_of_rows(faults, bad, rows, lambda key: _fault_text(plan, key)),
         ],
         fields=list(KEY_ARROW),
@@ -266,12 +266,4 @@ def key_columns(spaces: Sequence[Space]) -> Callable[[Column, Column, Column], C
     def keys_of_batch(data: pa.Array, which: pa.Array, from_tuple: pa.Array) -> pa.Array:
         return canonical_keys_by(data, plan, which, from_tuple)
 
-    keys_of_batch.__annotations__ = {
-        "data": pa.Array,
-        "which": pa.Array,
-        "from_tuple": pa.Array,
-        "return": pa.Array,
-    }
-    make: Any = arrow_udf
-    wrapped: Callable[[Column, Column, Column], Column] = make(keys_of_batch, returnType=KEY_SPARK)
-    return wrapped
+    return arrow_column_function(keys_of_batch, KEY_SPARK)

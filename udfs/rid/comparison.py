@@ -164,10 +164,9 @@ class Generation:
     note: str = ""
 
 
-def rid_generations(rid: Rid, notes: Mapping[ULID, str] | None = None) -> list[Generation]:
+def rid_generations(rid: Rid) -> list[Generation]:
     """Return the generations that a RID names, the newest first."""
-    known = notes or {}
-    return [Generation(ulid, known.get(ulid, "")) for ulid in rid.generations if ulid != EMPTY]
+    return [Generation(ulid) for ulid in rid.generations if ulid != EMPTY]
 
 
 def draw(nodes: Mapping[str, Sequence[Generation]]) -> str:

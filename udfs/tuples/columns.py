@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from schemas.errors import UnsupportedError
 from schemas.field_types import ColumnStorage
 from schemas.types import VARIANT_ARROW
+from udfs.buffers import OFFSET_MAX, SMALLER_BATCHES
 from udfs.kernels.keyed_hash import hash_seeds
 from udfs.kernels.memory import OVERWRITE
 from udfs.tuples.kernels import columns as words
@@ -36,7 +37,6 @@ _ALIGN = 64
 _HUGE = 64 << 20
 """A row that needs more bytes than this gets exactly that room, not twice as much."""
 
-_OFFSET_MAX = 2**31 - 1
 _TEXT_WIDTHS = {
     ColumnStorage.DECIMAL_TEXT: DECIMAL_TEXT_MAX,
     ColumnStorage.UUID: UUID_TEXT,
@@ -211,11 +211,8 @@ class Columns:
     def _content(self, column: int, line: list[int], is_metadata: bool) -> pa.Buffer:
         start, end = (words.META_START, words.META_END) if is_metadata else (words.START, words.END)
         size = line[end] - line[start]
-        if size > _OFFSET_MAX:
-            raise UnsupportedError(
-                f"a column of one batch takes {size} bytes",
-                advice="lower spark.sql.execution.arrow.maxRecordsPerBatch",
-            )
+        if size > OFFSET_MAX:
+            raise UnsupportedError(f"a column of one batch takes {size} bytes", advice=SMALLER_BATCHES)
         return pa.py_buffer(self.contents[column, is_metadata]).slice(0, size) if size else pa.py_buffer(b"")
 
     def _variant(self, column: int, block: pa.Buffer) -> pa.Array:

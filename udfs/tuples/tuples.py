@@ -13,19 +13,17 @@ import decimal
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import Column
-from pyspark.sql.pandas.functions import arrow_udf
 
 from schemas.errors import TupleError
 from schemas.field_types import FIELD_TYPES, ColumnStorage, type_family
 from schemas.layout import EXTRA_COLUMN, MISFITS_ARROW, TableLayout
 from schemas.types import check_names
-from udfs.buffers import BinaryBuffers, flatten, indexes, texts_of_rows
+from udfs.buffers import BinaryBuffers, arrow_column_function, flatten, indexes, texts_of_rows
 from udfs.kernels.memory import OVERWRITE
 from udfs.kernels.values import ABSENT, CLASS_NAMES, NIL, OVERREAD
 from udfs.tuples.columns import Columns, prepare
@@ -146,10 +144,7 @@ def tuple_columns(layout: TableLayout) -> Callable[[Column, Column], Column]:
     def decode_batch(tuples: pa.Array, which: pa.Array) -> pa.Array:
         return decode(tuples, plan, which)
 
-    decode_batch.__annotations__ = {"tuples": pa.Array, "which": pa.Array, "return": pa.Array}
-    make: Any = arrow_udf
-    wrapped: Callable[[Column, Column], Column] = make(decode_batch, returnType=layout.decoded_schema())
-    return wrapped
+    return arrow_column_function(decode_batch, layout.decoded_schema())
 
 
 def decode(tuples: pa.Array, plan: Plan, which: pa.Array | int = 0) -> pa.StructArray:

@@ -25,6 +25,80 @@ from udfs.operations.msgpack_walk import INVALID_MSGPACK, join, split
 from udfs.operations.operations import apply_upsert, quick_update, updated_fields, upserted_fields
 from udfs.operations.tuple_format import TupleFormat
 
+
+class RowChange(NamedTuple):
+    """One row of the log that changes one key.
+
+    Parameters
+    ----------
+    kind : str
+        INSERT, REPLACE, UPDATE, UPSERT or DELETE.
+    tuple : bytes or None
+        MessagePack of INSERT, REPLACE and UPSERT.
+    operations : bytes or None
+        MessagePack of UPDATE and UPSERT; an UPDATE's may be in `tuple`, as in the log.
+    index_base : int or None
+        Body key 0x15; None if it is absent, which means 0.
+    global_id, lsn : int
+        The instance that made the change, and the number of the change there.
+    timestamp : int or None
+        Microseconds since 1970; None for a row without a usable time.
+    layout : int
+        Index of the format that was valid at the row.
+
+    """
+
+    kind: str
+    tuple: bytes | None
+    operations: bytes | None
+    index_base: int | None
+    global_id: int
+    lsn: int
+    timestamp: int | None
+    layout: int = 0
+
+
+RowValues = tuple[str, bytes | None, bytes | None, int | None, int, int, int | None, int]
+"""A `RowChange`, or its values as a plain tuple, which takes less time to make."""
+
+
+class Version(NamedTuple):
+    """A version of a key: its tuple in one replicaset, or its deletion.
+
+    Parameters
+    ----------
+    tuple : bytes or None
+        None if it was deleted.
+    global_id, lsn : int
+        The last change that had an effect.
+    timestamp : int or None
+        Time of that change in microseconds. It never goes back within a life, which begins with the insertion of a
+        missing tuple and ends with its deletion.
+    created : int or None
+        Time of the life's insertion; None if deleted or unknown.
+    layout : int
+        Format of the tuple.
+
+    """
+
+    tuple: bytes | None
+    global_id: int
+    lsn: int
+    timestamp: int | None
+    created: int | None
+    layout: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A row that cannot be applied, and why; `code` is Tarantool's, or None if only the aggregator refuses it."""
+
+    global_id: int
+    lsn: int
+    code: int | None
+    reason: str
+
+
 TUPLE_LIMIT = 64 << 20
 """Greatest size in bytes of a tuple after operations; servers allow 1 MiB by default (`memtx_max_tuple_size`)."""
 
@@ -85,7 +159,7 @@ class Fold:
 
     def apply(
         self,
-        row: RowChange | tuple[str, bytes | None, bytes | None, int | None, int, int, int | None, int],
+        row: RowValues,
         new: bytes | None = None,
     ) -> None:
         """Apply one row; if it cannot be applied, add it to `faults`.
@@ -102,9 +176,7 @@ class Fold:
         if new is not None:
             self._compare(row, new)
 
-    def _apply(
-        self, row: RowChange | tuple[str, bytes | None, bytes | None, int | None, int, int, int | None, int]
-    ) -> None:
+    def _apply(self, row: RowValues) -> None:
         kind, data, operations, index_base, global_id, lsn, timestamp, layout = row
         if not self.is_present and kind in ("UPDATE", "DELETE"):
             return
@@ -139,7 +211,7 @@ class Fold:
 
     def _compare(
         self,
-        row: RowChange | tuple[str, bytes | None, bytes | None, int | None, int, int, int | None, int],
+        row: RowValues,
         new: bytes,
     ) -> None:
         """Use the tuple that the server logged if the row gives another one, and report the difference."""
@@ -230,72 +302,3 @@ def _required(kind: str, value: bytes | None) -> bytes:
     if value is None:
         raise TupleError(f"a row of type {kind} lacks its tuple or its operations", code=INVALID_MSGPACK)
     return value
-
-
-class RowChange(NamedTuple):
-    """One row of the log that changes one key.
-
-    Parameters
-    ----------
-    kind : str
-        INSERT, REPLACE, UPDATE, UPSERT or DELETE.
-    tuple : bytes or None
-        MessagePack of INSERT, REPLACE and UPSERT.
-    operations : bytes or None
-        MessagePack of UPDATE and UPSERT; an UPDATE's may be in `tuple`, as in the log.
-    index_base : int or None
-        Body key 0x15; None if it is absent, which means 0.
-    global_id, lsn : int
-        The instance that made the change, and the number of the change there.
-    timestamp : int or None
-        Microseconds since 1970; None for a row without a usable time.
-    layout : int
-        Index of the format that was valid at the row.
-
-    """
-
-    kind: str
-    tuple: bytes | None
-    operations: bytes | None
-    index_base: int | None
-    global_id: int
-    lsn: int
-    timestamp: int | None
-    layout: int = 0
-
-
-class Version(NamedTuple):
-    """A version of a key: its tuple in one replicaset, or its deletion.
-
-    Parameters
-    ----------
-    tuple : bytes or None
-        None if it was deleted.
-    global_id, lsn : int
-        The last change that had an effect.
-    timestamp : int or None
-        Time of that change in microseconds. It never goes back within a life, which begins with the insertion of a
-        missing tuple and ends with its deletion.
-    created : int or None
-        Time of the life's insertion; None if deleted or unknown.
-    layout : int
-        Format of the tuple.
-
-    """
-
-    tuple: bytes | None
-    global_id: int
-    lsn: int
-    timestamp: int | None
-    created: int | None
-    layout: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """A row that cannot be applied, and why; `code` is Tarantool's, or None if only the aggregator refuses it."""
-
-    global_id: int
-    lsn: int
-    code: int | None
-    reason: str

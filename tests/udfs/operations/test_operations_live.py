@@ -147,7 +147,7 @@ def test_the_log_implies_what_the_server_holds(oracle: Oracle, fmt: TupleFormat)
     unknown = 0
     for key, changes in rows.items():
         try:
-            version = fold(None, changes, [fmt], "cases", pack([key]))
+            version = fold(None, changes, [fmt])
         except TupleError as error:
             if "code" in error.fields:
                 raise

@@ -201,8 +201,8 @@ def test_one_node_alone_needs_no_heading() -> None:
 
 
 def test_the_generations_that_a_rid_names() -> None:
-    found = rid_generations(rid("0004:0003:0002:0000:0001"), {ulid(2): "to epoch 7"})
-    assert found == [Generation(ulid(3)), Generation(ulid(2), "to epoch 7")]
+    found = rid_generations(rid("0004:0003:0002:0000:0001"))
+    assert found == [Generation(ulid(3)), Generation(ulid(2))]
 
 
 def test_nothing_to_draw() -> None:
