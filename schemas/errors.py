@@ -118,7 +118,7 @@ class PolicyError(AggregatorError):
 
 
 class LockError(AggregatorError):
-    """The warehouse's writer lock is held by another writer, or was lost."""
+    """Another writer has the warehouse's writer lock, or this one has lost it."""
 
 
 class WarehouseError(AggregatorError):

@@ -22,16 +22,23 @@ EXTRA_COLUMN = "_extra"
 """Variant: an array of the fields past the format; null if there are none."""
 
 INEXACT_COLUMN = "_inexact"
-"""String: the columns, joined by commas, that hold less than the tuple; null if all are exact."""
+"""String: the columns, joined by commas, whose value is less exact than the tuple's; null if all are exact."""
 
 MISFITS_COLUMN = "_misfits"
-"""Array of strings: the columns that are null because they cannot hold the tuple's value; null if all fit."""
+"""Array of strings: the columns that are null because the tuple's value does not fit; null if all fit."""
 
 MISFITS_ARROW = pa.list_(pa.field("element", pa.string()))
 
 ERROR_COLUMN = "_error"
 """String: why fields of the tuple do not fit, or why it cannot be split into fields (then `_misfits` is null). Null if
 all fit. Never a column of a table."""
+
+_ADDED_COLUMNS: tuple[tuple[str, DataType, pa.DataType], ...] = (
+    (EXTRA_COLUMN, VariantType(), VARIANT_ARROW),
+    (INEXACT_COLUMN, StringType(), pa.string()),
+    (MISFITS_COLUMN, ArrayType(StringType()), MISFITS_ARROW),
+)
+"""The columns that a tuple fills after the typed ones: name, Spark type, Arrow type."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +82,7 @@ class TableLayout:
             StructField(name, spark_type(self.storage_of(one), self.options))
             for name, one in zip(self.names, self.fields, strict=True)
         ]
-        own: dict[str, DataType] = {
-            EXTRA_COLUMN: VariantType(),
-            INEXACT_COLUMN: StringType(),
-            MISFITS_COLUMN: ArrayType(StringType()),
-        }
-        return StructType([*columns, *(StructField(name, kind) for name, kind in own.items())])
+        return StructType([*columns, *(StructField(name, kind) for name, kind, _ in _ADDED_COLUMNS)])
 
     def decoded_schema(self) -> StructType:
         """Return the schema of a decoded tuple: the table's columns and `_error`."""
@@ -92,13 +94,8 @@ class TableLayout:
             pa.field(name, arrow_type(self.storage_of(one), self.options))
             for name, one in zip(self.names, self.fields, strict=True)
         ]
-        own = {
-            EXTRA_COLUMN: VARIANT_ARROW,
-            INEXACT_COLUMN: pa.string(),
-            MISFITS_COLUMN: MISFITS_ARROW,
-            ERROR_COLUMN: pa.string(),
-        }
-        return [*columns, *(pa.field(name, kind) for name, kind in own.items())]
+        added = (pa.field(name, kind) for name, _, kind in _ADDED_COLUMNS)
+        return [*columns, *added, pa.field(ERROR_COLUMN, pa.string())]
 
 
 def table_layout(

@@ -36,12 +36,12 @@ class TypeOptions:
     Parameters
     ----------
     unsigned : {'precise', 'long'}
-        decimal(20,0), or bigint, which cannot hold a value above 2^63 - 1.
+        decimal(20,0), or bigint, which has no values above 2^63 - 1.
     decimal_scale : int or 'string'
         The s of decimal(38,s), 0 to 38: a decimal with more digits before or after the point does not fit; or
         `string`, Tarantool's own text, which always fits.
     integer : {'long', 'decimal'}
-        bigint, which cannot hold a value above 2^63 - 1, or decimal(20,0).
+        bigint, which has no values above 2^63 - 1, or decimal(20,0).
 
     """
 
@@ -61,34 +61,21 @@ VARIANT_ARROW = pa.struct(
 DECIMAL_PRECISION = 38
 """Greatest number of digits of Spark's decimal, of one in a variant, and of Tarantool's (`DECIMAL_MAX_DIGITS`)."""
 
-_SPARK: dict[ColumnStorage, DataType] = {
-    ColumnStorage.LONG: LongType(),
-    ColumnStorage.WIDE: DecimalType(20, 0),
-    ColumnStorage.DOUBLE: DoubleType(),
-    ColumnStorage.DECIMAL_TEXT: StringType(),
-    ColumnStorage.BOOLEAN: BooleanType(),
-    ColumnStorage.STRING: StringType(),
-    ColumnStorage.BINARY: BinaryType(),
-    ColumnStorage.UUID: StringType(),
-    ColumnStorage.TIMESTAMP: TimestampType(),
-    ColumnStorage.INTERVAL: StringType(),
-    ColumnStorage.VARIANT: VariantType(),
-    ColumnStorage.RAW_STRING: BinaryType(),
+_TYPES: dict[ColumnStorage, tuple[DataType, pa.DataType]] = {
+    ColumnStorage.LONG: (LongType(), pa.int64()),
+    ColumnStorage.WIDE: (DecimalType(20, 0), pa.decimal128(20, 0)),
+    ColumnStorage.DOUBLE: (DoubleType(), pa.float64()),
+    ColumnStorage.DECIMAL_TEXT: (StringType(), pa.string()),
+    ColumnStorage.BOOLEAN: (BooleanType(), pa.bool_()),
+    ColumnStorage.STRING: (StringType(), pa.string()),
+    ColumnStorage.BINARY: (BinaryType(), pa.binary()),
+    ColumnStorage.UUID: (StringType(), pa.string()),
+    ColumnStorage.TIMESTAMP: (TimestampType(), pa.timestamp("us", tz="UTC")),
+    ColumnStorage.INTERVAL: (StringType(), pa.string()),
+    ColumnStorage.VARIANT: (VariantType(), VARIANT_ARROW),
+    ColumnStorage.RAW_STRING: (BinaryType(), pa.binary()),
 }
-_ARROW: dict[ColumnStorage, pa.DataType] = {
-    ColumnStorage.LONG: pa.int64(),
-    ColumnStorage.WIDE: pa.decimal128(20, 0),
-    ColumnStorage.DOUBLE: pa.float64(),
-    ColumnStorage.DECIMAL_TEXT: pa.string(),
-    ColumnStorage.BOOLEAN: pa.bool_(),
-    ColumnStorage.STRING: pa.string(),
-    ColumnStorage.BINARY: pa.binary(),
-    ColumnStorage.UUID: pa.string(),
-    ColumnStorage.TIMESTAMP: pa.timestamp("us", tz="UTC"),
-    ColumnStorage.INTERVAL: pa.string(),
-    ColumnStorage.VARIANT: VARIANT_ARROW,
-    ColumnStorage.RAW_STRING: pa.binary(),
-}
+"""The Spark type and the Arrow type of each storage; those of `DECIMAL` depend on the options."""
 
 
 def column_storage(field_type: str, options: TypeOptions) -> ColumnStorage:
@@ -118,14 +105,14 @@ def spark_type(kind: ColumnStorage, options: TypeOptions) -> DataType:
     """Return the Spark type of a column."""
     if kind is ColumnStorage.DECIMAL:
         return DecimalType(DECIMAL_PRECISION, int(options.decimal_scale))
-    return _SPARK[kind]
+    return _TYPES[kind][0]
 
 
 def arrow_type(kind: ColumnStorage, options: TypeOptions) -> pa.DataType:
     """Return the Arrow type of a column in the result of an Arrow UDF."""
     if kind is ColumnStorage.DECIMAL:
         return pa.decimal128(DECIMAL_PRECISION, int(options.decimal_scale))
-    return _ARROW[kind]
+    return _TYPES[kind][1]
 
 
 def check_names(space: str, names: Iterable[str]) -> None:

@@ -124,7 +124,7 @@ def fold_custom(
 
     """
     rows = [_row(one, names) for one in candidates]
-    kept: int | None = 0
+    winner: int | None = 0
     row, side = rows[0], _side(candidates[0])
     for number in range(1, len(candidates)):
         new, new_side = rows[number], _side(candidates[number])
@@ -144,10 +144,10 @@ def fold_custom(
             )
         if _is_same(made, row):
             continue
-        kept = number if _is_same(made, new) else None
-        row, side = (new if kept is not None else made), new_side
-    if kept is not None and candidates[kept].tuple is not None:
-        return Outcome(kept)
+        winner = number if _is_same(made, new) else None
+        row, side = (new if winner is not None else made), new_side
+    if winner is not None and candidates[winner].tuple is not None:
+        return Outcome(winner)
     layout = candidates[-1].layout
     return Outcome(None, None if row is None else in_format(row, names[layout]), layout)
 

@@ -33,7 +33,7 @@ from udfs.tuples.row_body import ranges_of
 
 
 @entry
-def order(
+def write_ordered_keys(
     data: Any, offsets: Any, nulls: Any, which: Any, starts: Any, descending: Any, out: Any, ends: Any
 ) -> bool:
     """Write the bytes of each key; a null key has none.
@@ -139,7 +139,9 @@ def ordered_keys(keys: pa.Array, order_: KeyOrder, which: Int32s) -> pa.Array:
     room = 2 * int(flat.offsets[-1] - flat.offsets[0]) + int(widths.sum()) * (FIXED_MAX + 2)
     out, ends = np.empty(room, np.uint8), np.zeros(rows + 1, np.int64)
     which = np.ascontiguousarray(which, np.int32)
-    if not order(flat.data, flat.offsets, flat.nulls, which, order_.starts, order_.descending, out, ends):
+    if not write_ordered_keys(
+        flat.data, flat.offsets, flat.nulls, which, order_.starts, order_.descending, out, ends
+    ):
         raise TupleError(
             "a key does not match its index", advice="check that the aggregator wrote these tables"
         )

@@ -41,7 +41,7 @@ from udfs.keys.kernels.keys import (
     WRONG_COUNT,
     WRONG_TYPE,
     Parts,
-    keys,
+    write_keys,
 )
 from udfs.operations.json_path import ANY, NUMBER, Lexer
 from udfs.tuples.tuples import accepted
@@ -91,7 +91,10 @@ _COMPARES = {"unsigned": canonical.BY_ENCODING, "double": canonical.AS_DOUBLE}
 
 @dataclass(frozen=True)
 class KeyPlan:
-    """The primary keys of several spaces, as arguments of `udfs.keys.kernels.keys.keys`; `longest` counts parts."""
+    """The primary keys of several spaces, as arguments of `udfs.keys.kernels.keys.write_keys`.
+
+    `longest` is the greatest number of parts of a key.
+    """
 
     spaces: tuple[Space, ...]
     parts: Parts
@@ -208,7 +211,7 @@ def _canonical(
     )
     out, ends = np.empty(room, np.uint8), np.zeros(rows + 1, np.int64)
     errors = np.zeros((3, rows), np.int32)
-    keys(flat.data, flat.offsets, flat.nulls, sources, index, plan.parts, out, ends, errors)
+    write_keys(flat.data, flat.offsets, flat.nulls, sources, index, plan.parts, out, ends, errors)
     if (errors[0] == NO_ROOM).any():
         raise TupleError(
             "a key takes more bytes than its tuple has", advice="check for a field that is in the key twice"

@@ -54,10 +54,10 @@ def _locate_row(pos: Int, end: Int, base: Int, fields: Any, classes: Any, argume
 
 
 @entry
-def locate(
+def locate_sequence_fields(
     data: Any, offsets: Any, nulls: Any, which: Any, formats: Any, classes: Any, arguments: Any
 ) -> Int:
-    """Find the fields of all tuples; return the greatest number of bytes that `write` may need.
+    """Find the fields of all tuples; return the greatest number of bytes that `write_sequences` may need.
 
     Parameters
     ----------
@@ -86,15 +86,15 @@ def locate(
 
 
 @entry
-def write(data: Any, nulls: Any, classes: Any, arguments: Any, out: Any, ends: Any) -> bool:
-    """Write the fields that `locate` has found, one row after another; a null row is empty.
+def write_sequences(data: Any, nulls: Any, classes: Any, arguments: Any, out: Any, ends: Any) -> bool:
+    """Write the fields that `locate_sequence_fields` has found, one row after another; a null row is empty.
 
     Returns whether all had room in `out`.
 
     Parameters
     ----------
     out : uint8 array
-        As large as `locate` returned.
+        As large as `locate_sequence_fields` returned.
     ends : int64 array, (rows + 1,), zeroed
         Where each row starts in `out`, and where the last one ends.
 
@@ -160,9 +160,11 @@ def sequence_bytes(
     flat, rows, table = flatten(tuples, OVERREAD), len(tuples), _field_table(formats)
     classes = np.zeros((rows, table.shape[1]), np.int8)
     arguments = np.zeros((rows, table.shape[1]), np.int64)
-    room = locate(flat.data, flat.offsets, flat.nulls, indexes(which, rows), table, classes, arguments)
+    room = locate_sequence_fields(
+        flat.data, flat.offsets, flat.nulls, indexes(which, rows), table, classes, arguments
+    )
     out, ends = np.empty(room, np.uint8), np.zeros(rows + 1, np.int64)
-    if not write(flat.data, flat.nulls, classes, arguments, out, ends):
+    if not write_sequences(flat.data, flat.nulls, classes, arguments, out, ends):
         raise TupleError("a sequence takes more bytes than its fields can have")
     offsets = offsets_of(ends, "the sequences of one batch", SMALLER_BATCHES)
     return variable_array(pa.binary(), offsets, out[: ends[-1]], flat.nulls == 0)

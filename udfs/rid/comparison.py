@@ -178,14 +178,14 @@ def draw(nodes: Mapping[str, Sequence[Generation]]) -> str:
         Generations by a short node name (empty if there is only one node), the newest first.
 
     """
-    held = {name: {one.ulid: one for one in generations} for name, generations in nodes.items()}
+    known = {name: {one.ulid: one for one in generations} for name, generations in nodes.items()}
     # The ULIDs of a history ascend, so sorting them gives the order in every node.
-    ulids = sorted({ulid for generations in held.values() for ulid in generations}, reverse=True)
+    ulids = sorted({ulid for generations in known.values() for ulid in generations}, reverse=True)
     lines = [" ".join(nodes)] if any(nodes) else []
     for place, ulid in enumerate(ulids):
-        marks = [_mark(name, held[name], ulids, place) for name in nodes]
+        marks = [_mark(name, known[name], ulids, place) for name in nodes]
         time = ulid.datetime.strftime("%Y-%m-%d %H:%M:%S")
-        notes = [_note(name, held[name][ulid]) for name in nodes if ulid in held[name]]
+        notes = [_note(name, known[name][ulid]) for name in nodes if ulid in known[name]]
         lines.append(f"{' '.join(marks)}  {ulid}  {time}  {'; '.join(filter(None, notes))}".rstrip())
     return "\n".join(lines) if ulids else "no generation yet"
 
@@ -194,10 +194,10 @@ def _note(name: str, generation: Generation) -> str:
     return f"{name}: {generation.note}" if name and generation.note else generation.note
 
 
-def _mark(name: str, held: Mapping[ULID, Generation], ulids: Sequence[ULID], place: int) -> str:
-    if ulids[place] in held:
+def _mark(name: str, known: Mapping[ULID, Generation], ulids: Sequence[ULID], place: int) -> str:
+    if ulids[place] in known:
         mark = "*"
-    elif any(u in held for u in ulids[:place]) and any(u in held for u in ulids[place:]):
+    elif any(u in known for u in ulids[:place]) and any(u in known for u in ulids[place:]):
         mark = "|"
     else:
         mark = " "

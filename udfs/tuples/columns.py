@@ -21,7 +21,7 @@ from udfs.kernels.memory import OVERWRITE
 from udfs.tuples.kernels import columns as words
 from udfs.tuples.kernels.variant import FRAMES_WORDS, GROWTH
 from udfs.tuples.kernels.variant_keys import (
-    BOOK_WORDS,
+    DICTIONARY_WORDS,
     ENTRIES,
     FRAMES,
     HASH_SEEDS,
@@ -114,7 +114,7 @@ class Columns:
         """Return the address of the working memory of the variant encoder, shared by all columns."""
         if not self.scratch:
             slots = 1 << max(self.largest, 4).bit_length()
-            book = np.zeros(BOOK_WORDS, np.int64)
+            dictionary = np.zeros(DICTIONARY_WORDS, np.int64)
             parts = {
                 KEYS: 2 * self.largest + 2,
                 SLOTS: slots,
@@ -122,12 +122,12 @@ class Columns:
                 FRAMES: FRAMES_WORDS,
                 ENTRIES: 2 * self.largest + 2,
             }
-            book[SLOT_MASK] = slots - 1
-            book[HASH_SEEDS] = hash_seeds().ctypes.data
-            self.scratch.append(book)
+            dictionary[SLOT_MASK] = slots - 1
+            dictionary[HASH_SEEDS] = hash_seeds().ctypes.data
+            self.scratch.append(dictionary)
             for word, size in parts.items():
                 self.scratch.append(np.zeros(size, np.int64))
-                book[word] = self.scratch[-1].ctypes.data
+                dictionary[word] = self.scratch[-1].ctypes.data
         return self.scratch[0].ctypes.data
 
     def grow(self, row: int) -> None:
@@ -146,7 +146,7 @@ class Columns:
             if is_huge and not wants[column]:
                 continue
             line, wanted = self.table[column], max(usual, int(wants[column]))
-            line[words.BOOK] = self._dictionary()
+            line[words.DICTIONARY] = self._dictionary()
             if not line[words.SHAPE]:
                 self.scratch.append(np.zeros(SHAPE_WORDS, np.int64))
                 line[words.SHAPE] = self.scratch[-1].ctypes.data

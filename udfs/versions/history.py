@@ -1,4 +1,4 @@
-"""Computes all versions of each key, for Spark's `mapInArrow` over rows sorted by key and position in the log.
+"""Computes all versions of each key, for Spark's `mapInArrow` over rows that are sorted by key and position in the log.
 
 Returns each row that has an effect, with the version after it. Runs Python per row, so it serves queries on one space
 and never a batch.

@@ -137,7 +137,7 @@ def test_the_fold_of_a_log_is_what_its_server_holds(recording: Recording, node: 
             continue  # Its tuples are in `.run` files: it joined when vinyl had dumped them.
         held = []
         for key, changes in replay.changes.get(space_id, {}).items():
-            version = fold(None, changes, replay.formats, space.name, repr(key).encode())
+            version = fold(None, changes, replay.formats)
             held += [version.tuple] if version is not None and version.tuple is not None else []
             assert _plain(version) == _second(_under(opinion[space.name], key, version))
             operated += sum(change.kind in ("UPDATE", "UPSERT") for change in changes)

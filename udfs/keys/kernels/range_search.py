@@ -2,11 +2,11 @@
 
 Ranges that do not overlap (`range_rows`) are found by a binary search among their bounds.
 
-DELETE_RANGEs may overlap, so `find_hits` uses a segment tree, which `build` makes. The sorted bounds of all ranges
-divide the keys into places, numbered from 0. A range covers consecutive places and has a position (row) in the log. The
-children of the tree's node n are 2 n and 2 n + 1; the leaves start at `size`. A range is stored at the few nodes that
-together cover it, in the order of the log. So the next range after a row that contains a key is found in log² steps,
-however many ranges there are.
+DELETE_RANGEs may overlap, so `find_hits` uses a segment tree, which `build_range_tree` makes. The sorted bounds of all
+ranges divide the keys into places, numbered from 0. A range covers consecutive places and has a position (row) in the
+log. The children of the tree's node n are 2 n and 2 n + 1; the leaves start at `size`. A range is stored at the few
+nodes that together cover it, in the order of the log. So the next range after a row that contains a key is found in
+log² steps, however many ranges there are.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NOTHING = -1
 
 
 @entry
-def build(lows: Any, highs: Any, rows: Any, size: Int, starts: Any, items: Any) -> Int:
+def build_range_tree(lows: Any, highs: Any, rows: Any, size: Int, starts: Any, items: Any) -> Int:
     """Store ranges at the nodes that cover them; return the number of items.
 
     Call it twice: first without room for `items`, to fill `starts`.
@@ -116,7 +116,7 @@ def find_hits(
     lives : uint8 array, (keys,)
         Whether a key has a version before the first row.
     size, starts, items
-        As in `build`.
+        As in `build_range_tree`.
     last : int64 array, (keys,)
         Working memory.
     hit_rows, hit_keys : int64 and int32 array, (rows + keys,)

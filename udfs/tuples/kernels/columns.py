@@ -24,7 +24,7 @@ KIND, SCALE, START, END, LIMIT, OFFSETS, VALID, NULLS, STATUSES = 0, 1, 2, 3, 4,
 """Kind of column (below); scale of its decimals; addresses of its values or content, of the content's end, of the
 buffer's end, of the offsets and of the validity bits; number of null rows; address of the rows' statuses."""
 
-META_START, META_END, META_LIMIT, META_OFFSETS, FILLED, BOOK, SHAPE = 9, 10, 11, 12, 13, 14, 15
+META_START, META_END, META_LIMIT, META_OFFSETS, FILLED, DICTIONARY, SHAPE = 9, 10, 11, 12, 13, 14, 15
 """The same for a variant's metadata; the row up to which both offsets are filled; addresses of the dictionary and of
 the cached shape."""
 

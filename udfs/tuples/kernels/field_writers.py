@@ -45,8 +45,8 @@ from udfs.kernels.values import (
     skip,
 )
 from udfs.tuples.kernels.columns import (
-    BOOK,
     DATA,
+    DICTIONARY,
     END,
     FITS,
     INEXACT,
@@ -71,7 +71,7 @@ from udfs.tuples.kernels.columns import (
     set_bit,
 )
 from udfs.tuples.kernels.variant import GROWTH, SIZE_MAX, encode
-from udfs.tuples.kernels.variant_keys import FRAMES, put_metadata, start_book
+from udfs.tuples.kernels.variant_keys import FRAMES, clear_dictionary, put_metadata
 from udfs.tuples.kernels.variant_shape import (
     META,
     META_SIZE,
@@ -230,11 +230,11 @@ def put_variant(pos: Int, end: Int, extras: Int, column: Int, row: Int) -> tuple
     if target + most > word(column, LIMIT) or meta + most > word(column, META_LIMIT):
         set_word(column, WANTED, most)
         return pos, NO_ROOM
-    book, shape = word(column, BOOK), word(column, SHAPE)
+    dictionary, shape = word(column, DICTIONARY), word(column, SHAPE)
     misses = word(shape, MISSES)
     is_tried = extras == 0 and (misses < PATIENCE or row & PAUSE == 0)
     if is_tried and word(shape, TOKENS) > 0:
-        after, last = replay(pos, end, target, shape, word(book, FRAMES))
+        after, last = replay(pos, end, target, shape, word(dictionary, FRAMES))
         if after >= 0 and last - target <= SIZE_MAX:
             size = word(shape, META_SIZE)
             copy_over(meta, shape + 8 * META, size)
@@ -242,16 +242,16 @@ def put_variant(pos: Int, end: Int, extras: Int, column: Int, row: Int) -> tuple
             set_word(shape, MISSES, 0)
             return after, FITS
         set_word(shape, MISSES, misses + 1)
-    start_book(book)
-    after, last, status = encode(pos, end, extras, target, book)
+    clear_dictionary(dictionary)
+    after, last, status = encode(pos, end, extras, target, dictionary)
     if after < 0:
         return after, FITS
-    meta_end = put_metadata(meta, book)
+    meta_end = put_metadata(meta, dictionary)
     if max(last - target, meta_end - meta) > SIZE_MAX:
         return after, TOO_LARGE
     close_variant(column, row, last, meta_end)
     if is_tried and status == FITS:
-        record_shape(pos, after, target, meta, meta_end - meta, shape, word(book, FRAMES))
+        record_shape(pos, after, target, meta, meta_end - meta, shape, word(dictionary, FRAMES))
     return after, status
 
 

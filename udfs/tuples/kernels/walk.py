@@ -180,25 +180,25 @@ def walk(
         The row where it stopped; the number of rows if it is done.
 
     """
-    base, table, book = address(data), address(fields), address(columns)
-    rows, extra = len(nulls), book + COLUMN_BYTES * (len(columns) - 1)
+    base, table, begin = address(data), address(fields), address(columns)
+    rows, extra = len(nulls), begin + COLUMN_BYTES * (len(columns) - 1)
     for row in range(first, rows):
         if nulls[row]:
-            _put_nulls(book, extra, row)
+            _put_nulls(begin, extra, row)
             continue
         which = np.int64(formats[row])
         if which < 0 or 2 * which >= len(starts) - 1:
             errors[0, row], errors[1, row] = NO_LAYOUT, which
-            _put_nulls(book, extra, row)
+            _put_nulls(begin, extra, row)
             counters[BAD_ROWS] += 1
             continue
         start, lacking = np.int64(starts[2 * which]), np.int64(starts[2 * which + 1])
         pos, end = base + offsets[row], base + offsets[row + 1]
-        stop = _walk_tuple(pos, end, lacking - start, table + 8 * start, book, extra, row)
+        stop = _walk_tuple(pos, end, lacking - start, table + 8 * start, begin, extra, row)
         for k in range(lacking, starts[2 * which + 2]):
-            put_null(book + (fields[k] >> COLUMN_SHIFT), row)
+            put_null(begin + (fields[k] >> COLUMN_SHIFT), row)
         if stop[4] >> NO_ROOM & 1:
-            for column in range(book, extra + 1, COLUMN_BYTES):
+            for column in range(begin, extra + 1, COLUMN_BYTES):
                 discard_row(column, row)
             return row
         if stop[2] != OK or stop[4] >> INEXACT != 0:
@@ -207,6 +207,6 @@ def walk(
             if stop[2] != OK or stop[4] & MISFITS != 0:
                 counters[BAD_ROWS] += 1
             if stop[2] != OK:
-                _put_nulls(book, extra + 1, row)
+                _put_nulls(begin, extra + 1, row)
                 errors[0, row], errors[1, row], errors[2, row] = stop[2], stop[1], stop[3]
     return rows
