@@ -126,9 +126,8 @@ FIELD_TYPE = Extension(
     """
     import msgpack
     import pyarrow as pa
-    from schemas.layout import table_layout
+    from schemas.layout import table_layout, union_fields
     from schemas.space import Field, KeyPart, Space
-    from schemas.types import union_fields
     from udfs.keys.keys import key_plan
     from udfs.tuples.tuples import decode_tuples
 

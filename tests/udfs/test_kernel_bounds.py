@@ -20,9 +20,8 @@ import pytest
 
 import udfs.tuples.tuples
 from schemas.errors import TupleError, UnsupportedError
-from schemas.layout import table_layout
+from schemas.layout import TypeOptions, table_layout, union_fields
 from schemas.space import Field, KeyPart, Space
-from schemas.types import TypeOptions, union_fields
 from tests.fuzz.guard import guards
 from udfs.keys.keys import canonical_keys, canonical_keys_by, key_plan
 from udfs.keys.sequence import sequence_bytes

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from schemas.errors import UnsupportedError
 from schemas.field_types import ColumnStorage
-from schemas.types import VARIANT_ARROW
+from schemas.layout import VARIANT_ARROW
 from udfs.buffers import OFFSET_MAX, SMALLER_BATCHES
 from udfs.kernels.keyed_hash import hash_seeds
 from udfs.kernels.memory import OVERWRITE

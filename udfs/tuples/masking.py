@@ -28,7 +28,7 @@ def keyed_hashes(column: pa.Array, key: bytes) -> pa.Array:
     Parameters
     ----------
     column : pyarrow.Array
-        Of a type that a table's typed column can have (`schemas.types`), here or in its files.
+        Of a type that a table's typed column can have (`schemas.layout`), here or in its files.
     key : bytes
 
     Returns

@@ -12,9 +12,8 @@ import msgpack
 import pyarrow as pa
 import pytest
 
-from schemas.layout import TableLayout, table_layout
+from schemas.layout import TableLayout, TypeOptions, table_layout
 from schemas.space import Field, Space
-from schemas.types import TypeOptions
 from tests.udfs.messages import binaries, datetime_ext, decimal_ext, interval_ext, pack, uuid_ext
 from udfs.tuples.tuples import decode, decode_tuples, plan_of
 
