@@ -126,18 +126,11 @@ class WarehouseError(AggregatorError):
 
 
 class IprotoError(AggregatorError):
-    """A live server, or the connection to it, fails. Fields: `peer`, `code` (Tarantool's).
-
-    `retriable` says whether the same request may succeed later without intervention.
-    """
-
-    retriable = False
+    """A live server, or the connection to it, fails. Fields: `peer`, `code` (Tarantool's)."""
 
 
 class ConnectionLostError(IprotoError):
     """The connection broke, was refused, or fell silent."""
-
-    retriable = True
 
 
 class ProtocolError(IprotoError):
@@ -150,8 +143,6 @@ class ServerError(IprotoError):
 
 class ServerBusyError(ServerError):
     """The server cannot answer yet: it is loading, or a synchronous transaction was rolled back meanwhile."""
-
-    retriable = True
 
 
 class AccessError(ServerError):

@@ -36,10 +36,6 @@ class Candidate(NamedTuple):
         Microseconds since 1970; None for a snapshot's row.
     created : int or None
         When the tuple was inserted; same unit.
-    sequence : bytes or None
-        The configured sequence fields as comparable bytes (`udfs.keys.sequence`); None if none are configured.
-    value : bytes or None
-        The field that `max` or `min` compares, as comparable bytes; it begins with 0 if there is no value.
     global_id : int
         Global id of `instance`; 0 if not known.
     layout : int
@@ -53,8 +49,6 @@ class Candidate(NamedTuple):
     lsn: int
     timestamp: int | None = None
     created: int | None = None
-    sequence: bytes | None = None
-    value: bytes | None = None
     global_id: int = 0
     layout: int = 0
 
