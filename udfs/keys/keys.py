@@ -8,8 +8,9 @@ tuple. `udfs.keys.key_order` orders keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -115,6 +116,23 @@ def _check_part(space: Space, part: KeyPart) -> None:
         raise UnsupportedError(f"a primary key part of type {part.type} is not known", space=space.name)
 
 
+def _checked_paths(space: Space) -> Iterator[tuple[int | bytes, ...]]:
+    """Yield the path of each part of a space's primary key; raise for a key that has no canonical form."""
+    if len(space.primary_key) > PARTS_MAX:
+        reason = f"the primary key has {len(space.primary_key)} parts, the most are {PARTS_MAX}"
+        raise UnsupportedError(reason, space=space.name)
+    seen: set[tuple[int, tuple[int | bytes, ...]]] = set()
+    for part in space.primary_key:
+        _check_part(space, part)
+        path = parse_path(part.path, space.name)
+        # No server makes such an index, and the result could need more room than the tuple has.
+        if (part.field, path) in seen:
+            reason = f"field {part.field + 1}{part.path} appears twice in the primary key"
+            raise UnsupportedError(reason, space=space.name)
+        seen.add((part.field, path))
+        yield path
+
+
 def key_plan(spaces: Sequence[Space]) -> KeyPlan:
     """Return the plan for the primary keys of spaces; callers name a space by its index as `which`.
 
@@ -124,25 +142,11 @@ def key_plan(spaces: Sequence[Space]) -> KeyPlan:
         A key has a collation, a type or a path that has no canonical form; the error names the space.
 
     """
-    for space in spaces:
-        if len(space.primary_key) > PARTS_MAX:
-            reason = f"the primary key has {len(space.primary_key)} parts, the most are {PARTS_MAX}"
-            raise UnsupportedError(reason, space=space.name)
-    owned = [(number, part) for number, space in enumerate(spaces) for part in space.primary_key]
-    parts = [part for _, part in owned]
+    parts = [part for space in spaces for part in space.primary_key]
     names = bytearray()
     steps: list[tuple[int, int]] = []
     step_starts = [0]
-    seen: set[tuple[int, int, tuple[int | bytes, ...]]] = set()
-    for number, part in owned:
-        space = spaces[number]
-        _check_part(space, part)
-        path = parse_path(part.path, space.name)
-        # No server makes such an index, and the result could need more room than the tuple has.
-        if (number, part.field, path) in seen:
-            reason = f"field {part.field + 1}{part.path} appears twice in the primary key"
-            raise UnsupportedError(reason, space=space.name)
-        seen.add((number, part.field, path))
+    for path in chain.from_iterable(map(_checked_paths, spaces)):
         for step in path:
             if isinstance(step, int):
                 steps.append((step, -1))

@@ -279,29 +279,7 @@ def split_path(op: Operation, field: UpdatedField, rules: Rules) -> UpdatedField
     if not isinstance(update, Bar | Route) or op.lexer is None:
         raise op.no_such_field()
     old = Lexer(update.path)
-    parent = field.start
-    last: tuple[int, int, Token] | None = None
-    while True:
-        shared, offset = old.offset, op.lexer.offset
-        mine, theirs = op.lexer.next(), old.next()
-        if theirs.kind == END:
-            if not rules.can_repeat or last is None:
-                raise _same_path_error(op, mine, rules)
-            # The first path is a prefix of the second or equal to it, so they diverge at its last token.
-            shared, parent, mine = last
-            theirs, op.lexer.offset = mine, offset
-            break
-        if mine != theirs:
-            break
-        found = element_at(field.data, parent, mine)
-        if found is None:
-            # Only a key or element that the first operation added is not in the old bytes.
-            if not rules.can_repeat:
-                raise UnsupportedError(
-                    f"an operation on {op.field}, which another operation of the request has added"
-                )
-            break
-        last, parent = (shared, parent, mine), found
+    shared, parent, mine, theirs = _divergence(op, op.lexer, old, field, rules)
     container = _new_container(op, field.data, parent, mine)
     _add_child(container, theirs, _update_below(update, old.offset, field, rules), rules)
     op.token, op.is_consumed = mine, False
@@ -311,6 +289,51 @@ def split_path(op: Operation, field: UpdatedField, rules: Rules) -> UpdatedField
     hop = UpdatedField(field.data, parent, skip(field.data, parent), container)
     field.update = Route(update.path[:shared], hop)
     return hop
+
+
+def _divergence(
+    op: Operation, lexer: Lexer, old: Lexer, field: UpdatedField, rules: Rules
+) -> tuple[int, int, Token, Token]:
+    """Return where the path of an operation leaves the path of an earlier one.
+
+    Parameters
+    ----------
+    op : Operation
+    lexer, old : Lexer
+        The rest of its path, and the path of the earlier operation.
+    field : UpdatedField
+    rules : Rules
+
+    Returns
+    -------
+    shared, parent : int
+        Length of the common part of the paths, and start of the container at its end.
+    mine, theirs : Token
+        The next token of either path.
+
+    """
+    parent = field.start
+    last: tuple[int, int, Token] | None = None
+    while True:
+        shared, offset = old.offset, lexer.offset
+        mine, theirs = lexer.next(), old.next()
+        if theirs.kind == END:
+            if not rules.can_repeat or last is None:
+                raise _same_path_error(op, mine, rules)
+            # The first path is a prefix of the second or equal to it, so they diverge at its last token.
+            lexer.offset = offset
+            return *last, last[2]
+        if mine != theirs:
+            return shared, parent, mine, theirs
+        found = element_at(field.data, parent, mine)
+        if found is None:
+            # Only a key or element that the first operation added is not in the old bytes.
+            if not rules.can_repeat:
+                raise UnsupportedError(
+                    f"an operation on {op.field}, which another operation of the request has added"
+                )
+            return shared, parent, mine, theirs
+        last, parent = (shared, parent, mine), found
 
 
 def _same_path_error(op: Operation, mine: Token, rules: Rules) -> TupleError | UnsupportedError:

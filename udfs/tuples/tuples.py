@@ -150,7 +150,29 @@ def decode(tuples: pa.Array, plan: Plan, which: pa.Array | int = 0) -> pa.Struct
     """Decode tuples as `decode_tuples` does, with a ready plan."""
     flat = flatten(tuples, OVERREAD)
     rows, formats = len(tuples), indexes(which, len(tuples))
-    scale = plan.layout.options.decimal_scale
+    columns, errors, counters = _walk_batch(flat, formats, plan)
+    statuses = columns.statuses
+    if counters[UNDECIDED_ROWS]:
+        _round_undecided(columns, flat, errors[0] == 0)
+        counters[:] = rows
+    arrays = columns.arrays([field.type for field in plan.arrow_fields[: len(columns.storages)]])
+    if counters[INEXACT_ROWS]:
+        arrays.append(_inexact(plan, statuses, errors[0] == 0))
+    else:
+        arrays.append(pa.nulls(rows, pa.string()))
+    if counters[BAD_ROWS]:
+        faults = np.where((statuses > INEXACT) & (errors[0] == 0), statuses, np.uint8(0))
+        arrays += [_misfits(plan, faults), _errors(plan, formats, errors, faults)]
+    else:
+        arrays += [pa.nulls(rows, MISFITS_ARROW), pa.nulls(rows, pa.string())]
+    return pa.StructArray.from_arrays(arrays, fields=list(plan.arrow_fields))
+
+
+def _walk_batch(
+    flat: BinaryBuffers, formats: NDArray[np.int32], plan: Plan
+) -> tuple[Columns, NDArray[np.int32], NDArray[np.int64]]:
+    """Walk over all tuples of a batch; return the filled columns, the errors of the walk and its counters."""
+    scale, rows = plan.layout.options.decimal_scale, len(flat.nulls)
     columns = prepare(
         (*plan.storages, ColumnStorage.VARIANT),
         scale if isinstance(scale, int) else 0,
@@ -171,21 +193,7 @@ def decode(tuples: pa.Array, plan: Plan, which: pa.Array | int = 0) -> pa.Struct
         if row < rows:
             columns.grow(row)
             before = row
-    statuses = columns.statuses
-    if counters[UNDECIDED_ROWS]:
-        _round_undecided(columns, flat, errors[0] == 0)
-        counters[:] = rows
-    arrays = columns.arrays([field.type for field in plan.arrow_fields[: len(columns.storages)]])
-    if counters[INEXACT_ROWS]:
-        arrays.append(_inexact(plan, statuses, errors[0] == 0))
-    else:
-        arrays.append(pa.nulls(rows, pa.string()))
-    if counters[BAD_ROWS]:
-        faults = np.where((statuses > INEXACT) & (errors[0] == 0), statuses, np.uint8(0))
-        arrays += [_misfits(plan, faults), _errors(plan, formats, errors, faults)]
-    else:
-        arrays += [pa.nulls(rows, MISFITS_ARROW), pa.nulls(rows, pa.string())]
-    return pa.StructArray.from_arrays(arrays, fields=list(plan.arrow_fields))
+    return columns, errors, counters
 
 
 def _round_undecided(columns: Columns, flat: BinaryBuffers, walked: NDArray[np.bool_]) -> None:
