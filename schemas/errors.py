@@ -154,11 +154,11 @@ class PeerError(IprotoError):
 
 
 class GapError(IprotoError):
-    """The server no longer has the logs after our last row. Fields: `replica_id`, `wanted`, `oldest`."""
+    """The server no longer has the logs after the last received row. Fields: `replica_id`, `wanted`, `oldest`."""
 
 
 class StreamGapError(ProtocolError):
-    """Rows are missing in a server's stream, or a transaction is cut. Fields: `replica_id`, `lsn`, `wanted`."""
+    """Rows are missing in a server's stream, or a transaction is incomplete. Fields: `replica_id`, `lsn`, `wanted`."""
 
 
 class RewindError(IprotoError):

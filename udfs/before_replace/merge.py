@@ -30,7 +30,10 @@ def field_bytes(candidate: Candidate, formats: Formats, name: str) -> bytes | No
 
 
 def with_fields(last: Candidate, formats: Formats, values: Mapping[str, bytes | None]) -> bytes:
-    """Return the tuple of `last` with `values` in the fields of these names; None, and a gap before a field, is nil."""
+    """Return the tuple of `last` with some fields replaced, by name.
+
+    None becomes nil, and so does each missing field before a replaced one.
+    """
     if last.tuple is None:
         raise TupleError("a deleted version has no fields")
     parts = split(last.tuple)

@@ -76,9 +76,10 @@ class Outcome(NamedTuple):
 
 
 def outcome_of(candidates: Sequence[Candidate], data: bytes, names: Sequence[Sequence[str]]) -> Outcome:
-    """Return the outcome for a tuple of the last format: the last version that is the same, else a new tuple.
+    """Return the outcome for a tuple that a policy made in the format of the last version.
 
-    Equal bytes are the same tuple only where the formats agree (`names` of fields, by `Candidate.layout`).
+    If some versions are the same tuple, the last of them wins. Equal bytes are the same tuple only if the formats agree
+    (`names` of fields, by `Candidate.layout`).
     """
     layout = candidates[-1].layout
     same = [

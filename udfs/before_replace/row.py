@@ -24,7 +24,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Row(Sequence[Any]):
-    """One tuple; it never changes.
+    """One immutable tuple.
 
     Parameters
     ----------

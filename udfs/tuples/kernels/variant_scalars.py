@@ -83,16 +83,19 @@ def put_string(target: Int, pos: Int, size: Int) -> Int:
         store8(target, size << 2 | V_SHORT_STRING)
         copy_over(target + 1, pos, size)
         return target + 1 + size
-    store8(target, V_LONG_STRING)
-    store(target + 1, size, 4)
-    copy(target + 5, pos, size)
-    return target + 5 + size
+    return _put_long(target, V_LONG_STRING, pos, size)
 
 
 @inner
 def put_binary(target: Int, pos: Int, size: Int) -> Int:
     """Write bytes as a binary value."""
-    store8(target, V_BINARY)
+    return _put_long(target, V_BINARY, pos, size)
+
+
+@inner
+def _put_long(target: Int, form: Int, pos: Int, size: Int) -> Int:
+    """Write a string or bytes with a size of four bytes; `form` is the first byte."""
+    store8(target, form)
     store(target + 1, size, 4)
     copy(target + 5, pos, size)
     return target + 5 + size
