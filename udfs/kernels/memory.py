@@ -15,7 +15,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from schemas.compiled import inner
+from schemas.compiled import inlined, inner
 
 LONG = 64
 """From this many bytes on, memcpy is faster than a loop over words."""
@@ -126,7 +126,7 @@ def copy_chunk(typing_context: Any, target: Any, source: Any) -> Any:  # noqa: A
     return types.int64(types.int64, types.int64), generate
 
 
-@inner
+@inlined
 def store_big(target: Any, value: Any, size: int) -> Any:
     """Store the low `size` bytes of a value, big-endian; return where they end."""
     for k in range(size):
