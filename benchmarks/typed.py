@@ -33,8 +33,7 @@ import pyarrow as pa
 from schemas.layout import table_layout
 from schemas.space import Field, KeyPart, Space
 from udfs.keys.keys import canonical_keys_by, key_plan
-from udfs.tuples.plan import plan_of
-from udfs.tuples.tuples import decode
+from udfs.tuples.tuples import decode, plan_of
 
 Shape = tuple[tuple[str, ...], Callable[[random.Random, int], list[Any]]]
 """The fields' types, and a function that makes tuple number N of them."""

@@ -25,8 +25,7 @@ from tqdm import tqdm
 
 from jobs.commands.main import main as call_by_name
 from schemas.errors import ConfigurationError
-from udfs.rid.comparison import Comparison, Verdict
-from udfs.rid.drawing import draw
+from udfs.rid.comparison import Comparison, Verdict, draw
 from udfs.rid.operations import Node
 from udfs.rid.value import Rid, describe, parse_rid
 from warehouse import switch

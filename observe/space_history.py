@@ -47,9 +47,8 @@ from schemas.iproto import SYSTEM_ID_MAX, SystemSpace
 from schemas.states import RowState, SpaceEvent, VersionState
 from sources.xlog.options import parse_options
 from sources.xlog.stream.follow import Follower
-from udfs.keys.key_order import directions_of
+from udfs.keys.key_order import bound_columns, directions_of, place_column
 from udfs.keys.keys import key_columns
-from udfs.keys.range_columns import bound_columns, place_column
 from udfs.operations.tuple_format import TupleFormat, format_of
 from udfs.operations.update_rules import LATEST, Rules, rules_of
 from udfs.tuples.tuples import tuple_columns

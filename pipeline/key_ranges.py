@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pipeline.reduce.reduce_plan import ReducePlan
 from udfs.buffers import flatten
 from udfs.kernels.values import OVERREAD
-from udfs.keys.kernels.key_ranges import range_rows
+from udfs.keys.kernels.range_search import range_rows
 
 Int32s = NDArray[np.int32]
 UNDIVIDED_SHARE = 0.25

@@ -118,7 +118,7 @@ class PolicyError(AggregatorError):
 
 
 class LockError(AggregatorError):
-    """The warehouse's writer lock is held by another writer, or was lost."""
+    """Another writer has the warehouse's writer lock, or this one has lost it."""
 
 
 class WarehouseError(AggregatorError):
@@ -126,18 +126,11 @@ class WarehouseError(AggregatorError):
 
 
 class IprotoError(AggregatorError):
-    """A live server, or the connection to it, fails. Fields: `peer`, `code` (Tarantool's).
-
-    `retriable` says whether the same request may succeed later without intervention.
-    """
-
-    retriable = False
+    """A live server, or the connection to it, fails. Fields: `peer`, `code` (Tarantool's)."""
 
 
 class ConnectionLostError(IprotoError):
     """The connection broke, was refused, or fell silent."""
-
-    retriable = True
 
 
 class ProtocolError(IprotoError):
@@ -151,8 +144,6 @@ class ServerError(IprotoError):
 class ServerBusyError(ServerError):
     """The server cannot answer yet: it is loading, or a synchronous transaction was rolled back meanwhile."""
 
-    retriable = True
-
 
 class AccessError(ServerError):
     """Wrong user or password, or a right is missing."""
@@ -163,11 +154,11 @@ class PeerError(IprotoError):
 
 
 class GapError(IprotoError):
-    """The server no longer has the logs after our last row. Fields: `replica_id`, `wanted`, `oldest`."""
+    """The server no longer has the logs after the last received row. Fields: `replica_id`, `wanted`, `oldest`."""
 
 
 class StreamGapError(ProtocolError):
-    """Rows are missing in a server's stream, or a transaction is cut. Fields: `replica_id`, `lsn`, `wanted`."""
+    """Rows are missing in a server's stream, or a transaction is incomplete. Fields: `replica_id`, `lsn`, `wanted`."""
 
 
 class RewindError(IprotoError):

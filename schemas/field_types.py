@@ -72,7 +72,7 @@ class FieldType:
     ----------
     name : str
     storage : ColumnStorage
-        How a column is stored, unless `schemas.types.TypeOptions` chooses another storage for the type.
+        How a column is stored, unless `schemas.layout.TypeOptions` chooses another storage for the type.
     values : tuple of ValueClass
         The values that a field accepts; a nullable field also accepts nil.
     wider : tuple of str

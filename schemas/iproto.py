@@ -1,7 +1,7 @@
 """Tarantool's IPROTO constants: request types, header and body keys, flags, system spaces, in one place.
 
 Source: `src/box/iproto_constants.h`, `src/box/schema_def.h` and `src/box/xrow.c` of Tarantool 2.6 to 3.x.
-This module holds numbers and names only; it neither encodes nor decodes.
+This module has numbers and names only; it neither encodes nor decodes.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def type_name(code: int) -> str:
 
 
 def is_unknown_type(name: str) -> bool:
-    """Return whether a name from `type_name` stands for a code that is not in `RequestType`."""
+    """Return whether a name from `type_name` is that of a code that is not in `RequestType`."""
     return name.startswith(_UNKNOWN)
 
 

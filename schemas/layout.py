@@ -1,37 +1,212 @@
-"""The typed columns of one table, and their positions in the tuples of each replicaset.
+"""The typed columns of one table: their Spark and Arrow types, and their positions in the tuples of each replicaset.
 
-A field may be at different positions in the formats of two replicasets, and may have a narrower type in one of them;
-so each tuple is decoded by its own format into the columns of the table. Pure data, picklable. `udfs.tuples.tuples`
-decodes, `schemas.names` chooses the column names.
+A field may be at different positions in the formats of two replicasets, and may have a narrower type in one of them. So
+the formats are united to the fields of one table (`union_fields`), and each tuple is decoded by its own format into the
+columns of the table (`TableLayout`; `udfs.tuples.tuples` decodes). Pure data, picklable.
+
+`schemas.field_types` has the types of fields; `TypeOptions` chooses the type of a column where there is a choice.
+`schemas.names` makes the columns' names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import pyarrow as pa
-from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType, VariantType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+    VariantType,
+)
 
 from schemas.errors import UnsupportedError
-from schemas.field_types import ColumnStorage
-from schemas.space import Field, Space
-from schemas.types import VARIANT_ARROW, TypeOptions, arrow_type, column_storage, spark_type, union_fields
+from schemas.field_types import FIELD_TYPES, ColumnStorage, type_family
+from schemas.space import FIELDS_MAX, Field, Space
+
+
+@dataclass(frozen=True)
+class TypeOptions:
+    """The choices in the mapping of Tarantool's types to Spark's.
+
+    Parameters
+    ----------
+    unsigned : {'precise', 'long'}
+        decimal(20,0), or bigint, which has no values above 2^63 - 1.
+    decimal_scale : int or 'string'
+        The s of decimal(38,s), 0 to 38: a decimal with more digits before or after the point does not fit; or
+        `string`, Tarantool's own text, which always fits.
+    integer : {'long', 'decimal'}
+        bigint, which has no values above 2^63 - 1, or decimal(20,0).
+
+    """
+
+    unsigned: Literal["precise", "long"] = "precise"
+    decimal_scale: int | Literal["string"] = 18
+    integer: Literal["long", "decimal"] = "long"
+
+
+VARIANT_ARROW = pa.struct(
+    [
+        pa.field("value", pa.binary(), nullable=False),
+        pa.field("metadata", pa.binary(), nullable=False, metadata={b"variant": b"true"}),
+    ]
+)
+"""The Arrow type that Spark uses for a variant (`pyspark/sql/pandas/types.py`, `to_arrow_type`)."""
+
+DECIMAL_PRECISION = 38
+"""Greatest number of digits of Spark's decimal, of one in a variant, and of Tarantool's (`DECIMAL_MAX_DIGITS`)."""
+
+_TYPES: dict[ColumnStorage, tuple[DataType, pa.DataType]] = {
+    ColumnStorage.LONG: (LongType(), pa.int64()),
+    ColumnStorage.WIDE: (DecimalType(20, 0), pa.decimal128(20, 0)),
+    ColumnStorage.DOUBLE: (DoubleType(), pa.float64()),
+    ColumnStorage.DECIMAL_TEXT: (StringType(), pa.string()),
+    ColumnStorage.BOOLEAN: (BooleanType(), pa.bool_()),
+    ColumnStorage.STRING: (StringType(), pa.string()),
+    ColumnStorage.BINARY: (BinaryType(), pa.binary()),
+    ColumnStorage.UUID: (StringType(), pa.string()),
+    ColumnStorage.TIMESTAMP: (TimestampType(), pa.timestamp("us", tz="UTC")),
+    ColumnStorage.INTERVAL: (StringType(), pa.string()),
+    ColumnStorage.VARIANT: (VariantType(), VARIANT_ARROW),
+    ColumnStorage.RAW_STRING: (BinaryType(), pa.binary()),
+}
+"""The Spark type and the Arrow type of each storage; those of `DECIMAL` depend on the options."""
+
+
+def column_storage(field_type: str, options: TypeOptions) -> ColumnStorage:
+    """Return how the column of a field is stored.
+
+    Raises
+    ------
+    UnsupportedError
+        This version does not know the type.
+
+    """
+    family = type_family(field_type)
+    if family not in FIELD_TYPES:
+        raise UnsupportedError(
+            f"the field type {field_type} is not known", advice="leave the space out by `spaces.exclude`"
+        )
+    if family == "unsigned" and options.unsigned == "long":
+        return ColumnStorage.LONG
+    if family == "integer" and options.integer == "decimal":
+        return ColumnStorage.WIDE
+    if family == "decimal" and options.decimal_scale == "string":
+        return ColumnStorage.DECIMAL_TEXT
+    return FIELD_TYPES[family].storage
+
+
+def spark_type(kind: ColumnStorage, options: TypeOptions) -> DataType:
+    """Return the Spark type of a column."""
+    if kind is ColumnStorage.DECIMAL:
+        return DecimalType(DECIMAL_PRECISION, int(options.decimal_scale))
+    return _TYPES[kind][0]
+
+
+def arrow_type(kind: ColumnStorage, options: TypeOptions) -> pa.DataType:
+    """Return the Arrow type of a column in the result of an Arrow UDF."""
+    if kind is ColumnStorage.DECIMAL:
+        return pa.decimal128(DECIMAL_PRECISION, int(options.decimal_scale))
+    return _TYPES[kind][1]
+
+
+def check_names(space: str, names: Iterable[str]) -> None:
+    """Raise for a format that no table can have.
+
+    Raises
+    ------
+    UnsupportedError
+        Two fields have the same name, which no server accepts (their values would share a column), or there are more
+        than `FIELDS_MAX` fields.
+
+    """
+    counts = Counter(names)
+    if counts.total() > FIELDS_MAX:
+        raise UnsupportedError(f"a format of {counts.total()} fields, the most are {FIELDS_MAX}", space=space)
+    twice = next((name for name, count in counts.items() if count > 1), None)
+    if twice is not None:
+        raise UnsupportedError(f"two fields are called {twice}", space=space)
+
+
+def _wider(kind: str) -> tuple[str, ...]:
+    return FIELD_TYPES[kind].wider if kind in FIELD_TYPES else ()
+
+
+def _widest(space: str, name: str, kinds: Sequence[str]) -> str:
+    for kind in kinds:
+        if all(other == kind or kind in _wider(other) for other in kinds):
+            return kind
+    raise UnsupportedError(
+        f"the field {name} is {' and '.join(kinds)} in different replicasets",
+        space=space,
+        advice="give the field one type everywhere, or rename or exclude the space of one replicaset",
+    )
+
+
+def union_fields(spaces: Sequence[Space]) -> tuple[Field, ...]:
+    """Return the fields of one table for several formats of a space, matched by name.
+
+    The order is that of the first format, followed by the fields that each next one adds. Of several types of a field
+    the widest, which includes all values of the others, is used; a field that one format lacks is nullable.
+
+    Parameters
+    ----------
+    spaces : sequence of Space
+        The space's definition in each replicaset (or in each of its versions).
+
+    Raises
+    ------
+    UnsupportedError
+        No type of a field includes the values of the others (the error names space, field and types); or as in
+        `check_names`.
+
+    """
+    kinds: dict[str, dict[str, None]] = {}
+    strict: dict[str, int] = {}
+    for space in spaces:
+        check_names(space.name, (one.name for one in space.fields))
+        for one in space.fields:
+            kinds.setdefault(one.name, {})[type_family(one.type)] = None
+            strict[one.name] = strict.get(one.name, 0) + (not one.is_nullable)
+    return tuple(
+        Field(name, _widest(spaces[0].name, name, tuple(found)), strict[name] < len(spaces))
+        for name, found in kinds.items()
+    )
+
 
 EXTRA_COLUMN = "_extra"
 """Variant: an array of the fields past the format; null if there are none."""
 
 INEXACT_COLUMN = "_inexact"
-"""String: the columns, joined by commas, that hold less than the tuple; null if all are exact."""
+"""String: the columns, joined by commas, whose value is less exact than the tuple's; null if all are exact."""
 
 MISFITS_COLUMN = "_misfits"
-"""Array of strings: the columns that are null because they cannot hold the tuple's value; null if all fit."""
+"""Array of strings: the columns that are null because the tuple's value does not fit; null if all fit."""
 
 MISFITS_ARROW = pa.list_(pa.field("element", pa.string()))
 
 ERROR_COLUMN = "_error"
 """String: why fields of the tuple do not fit, or why it cannot be split into fields (then `_misfits` is null). Null if
 all fit. Never a column of a table."""
+
+_ADDED_COLUMNS: tuple[tuple[str, DataType, pa.DataType], ...] = (
+    (EXTRA_COLUMN, VariantType(), VARIANT_ARROW),
+    (INEXACT_COLUMN, StringType(), pa.string()),
+    (MISFITS_COLUMN, ArrayType(StringType()), MISFITS_ARROW),
+)
+"""The columns that a tuple fills after the typed ones: name, Spark type, Arrow type."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +220,7 @@ class TableLayout:
     names : tuple of str
         One column name per field.
     fields : tuple of Field
-        The table's fields, from `schemas.types.union_fields`.
+        The table's fields, from `union_fields`.
     formats : tuple of tuple of Field
         The format of each kind of tuple; a tuple's layout index is the index here.
     options : TypeOptions
@@ -75,12 +250,7 @@ class TableLayout:
             StructField(name, spark_type(self.storage_of(one), self.options))
             for name, one in zip(self.names, self.fields, strict=True)
         ]
-        own: dict[str, DataType] = {
-            EXTRA_COLUMN: VariantType(),
-            INEXACT_COLUMN: StringType(),
-            MISFITS_COLUMN: ArrayType(StringType()),
-        }
-        return StructType([*columns, *(StructField(name, kind) for name, kind in own.items())])
+        return StructType([*columns, *(StructField(name, kind) for name, kind, _ in _ADDED_COLUMNS)])
 
     def decoded_schema(self) -> StructType:
         """Return the schema of a decoded tuple: the table's columns and `_error`."""
@@ -92,13 +262,8 @@ class TableLayout:
             pa.field(name, arrow_type(self.storage_of(one), self.options))
             for name, one in zip(self.names, self.fields, strict=True)
         ]
-        own = {
-            EXTRA_COLUMN: VARIANT_ARROW,
-            INEXACT_COLUMN: pa.string(),
-            MISFITS_COLUMN: MISFITS_ARROW,
-            ERROR_COLUMN: pa.string(),
-        }
-        return [*columns, *(pa.field(name, kind) for name, kind in own.items())]
+        added = (pa.field(name, kind) for name, _, kind in _ADDED_COLUMNS)
+        return [*columns, *added, pa.field(ERROR_COLUMN, pa.string())]
 
 
 def table_layout(
@@ -123,7 +288,7 @@ def table_layout(
     Raises
     ------
     UnsupportedError
-        Two formats contradict each other, or a type is not known (`schemas.types`).
+        Two formats contradict each other, or a type is not known.
 
     """
     chosen = options or TypeOptions()

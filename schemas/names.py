@@ -58,7 +58,7 @@ _CUT = re.compile(r".*__h[0-9a-f]{32}", re.DOTALL)
 
 
 def table_name(space_name: str, local_to: int | None = None, replicaset: int | None = None) -> str:
-    """Return the name of the table that holds a space.
+    """Return the name of a space's table.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def is_space_table(table: str) -> bool:
 
 
 def exact_table(table: str) -> str:
-    """Return the name of the table that holds the exact tuples of a space whose own table is masked."""
+    """Return the name of the table with the exact tuples of a space whose own table is masked."""
     name = EXACT + table
     # `_exact__a__q` is also the table of a space `_exact__a`.
     if len(name) <= NAME_MAX_BYTES and not _MOVED.fullmatch(table):

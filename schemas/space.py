@@ -106,6 +106,9 @@ FIELDS_MAX = 10_000
 PARTS_MAX = 255
 """Greatest number of parts of an index (`BOX_INDEX_PART_MAX`)."""
 
+BYTE_COLLATIONS = (None, 0, 3)
+"""Ids in `_collation` that compare bytes: no collation, `none`, `binary` (`src/box/bootstrap.snap`)."""
+
 _OWNER_MAX = 2**32 - 1
 _SHOWN_CHARACTERS = 255
 """Greatest length of the name of a space with an invalid definition; the rest is cut off."""

@@ -36,7 +36,7 @@ HELD_PREFIX = "its rows are held, the table stays as it is"
 
 
 def is_held(reason: str) -> bool:
-    """Return whether a space that is refused for this reason keeps its table unchanged, and its rows wait."""
+    """Return whether the rows of a space that is refused for this reason wait, while its table stays as it is."""
     return reason.startswith(HELD_PREFIX)
 
 

@@ -1,6 +1,6 @@
 """The columns of the Delta tables that every warehouse has, and those that every space's table has.
 
-Spark types only; `warehouse` writes the tables. The typed columns of a space come from its format (`schemas.types`).
+Spark types only; `warehouse` writes the tables. The typed columns of a space come from its format (`schemas.layout`).
 """
 
 from __future__ import annotations

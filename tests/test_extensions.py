@@ -68,7 +68,7 @@ POLICY = Extension(
     import msgpack
     from config.policies import Policies
     from tests.pipeline.resolve.chosen import winner_of
-    from udfs.before_replace.candidate import Candidate
+    from udfs.before_replace.policy import Candidate
 
     def version(replicaset, note, at):
         return Candidate(msgpack.packb([1, 2, 3, note]), 0, replicaset, 1, at)
@@ -126,9 +126,8 @@ FIELD_TYPE = Extension(
     """
     import msgpack
     import pyarrow as pa
-    from schemas.layout import table_layout
+    from schemas.layout import table_layout, union_fields
     from schemas.space import Field, KeyPart, Space
-    from schemas.types import union_fields
     from udfs.keys.keys import key_plan
     from udfs.tuples.tuples import decode_tuples
 

@@ -1,15 +1,28 @@
-"""Converts Arrow arrays to the flat buffers that kernels take, and back."""
+"""Converts Arrow arrays to the flat buffers that kernels take, and the results of kernels to Arrow arrays."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pyspark.sql import Column
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import DataType
+
+from schemas.errors import UnsupportedError
 
 _PAGE = 4096
+
+OFFSET_MAX = 2**31 - 1
+"""Greatest size in bytes of the content of a binary array with offsets of 32 bits."""
+
+SMALLER_BATCHES = "lower spark.sql.execution.arrow.maxRecordsPerBatch"
+"""The advice if a column of one batch is larger than `OFFSET_MAX`."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +75,10 @@ def null_mask(array: pa.Array) -> NDArray[np.uint8]:
     return 1 - valid
 
 
-def indexes(which: pa.Array | int, rows: int) -> NDArray[np.int32]:
+def indexes(which: pa.Array | NDArray[np.int32] | int, rows: int) -> NDArray[np.int32]:
     """Return `which` as one index per row, -1 for null."""
+    if isinstance(which, np.ndarray):
+        return which
     if isinstance(which, int):
         return np.full(rows, which, np.int32)
     return np.array(which.cast(pa.int32()).fill_null(-1).to_numpy(zero_copy_only=False))
@@ -96,12 +111,6 @@ def bitmap(present: NDArray[np.bool_]) -> tuple[pa.Buffer | None, int]:
     return (pa.py_buffer(np.packbits(present, bitorder="little")) if missing else None), missing
 
 
-def fixed_array(kind: pa.DataType, values: NDArray[np.generic], present: NDArray[np.bool_]) -> pa.Array:
-    """Return an array of a fixed-width type over values in memory."""
-    validity, missing = bitmap(present)
-    return pa.Array.from_buffers(kind, len(present), [validity, pa.py_buffer(values)], missing)
-
-
 def variable_array(
     kind: pa.DataType, offsets: NDArray[np.int32], data: NDArray[np.uint8], present: NDArray[np.bool_]
 ) -> pa.Array:
@@ -111,6 +120,36 @@ def variable_array(
     return pa.Array.from_buffers(kind, len(present), buffers, missing)
 
 
+def offsets_of(ends: NDArray[np.int64], what: str, advice: str) -> NDArray[np.int32]:
+    """Return the offsets of a binary array of an Arrow batch.
+
+    Parameters
+    ----------
+    ends : int64 array, (rows + 1,)
+        Where each row starts, and where the last one ends.
+    what, advice : str
+        What the rows are, and what to do if they are too many, for the error.
+
+    Raises
+    ------
+    UnsupportedError
+        The rows take 2 GiB or more.
+
+    """
+    if ends[-1] > OFFSET_MAX:
+        raise UnsupportedError(f"{what} take {ends[-1]} bytes", advice=advice)
+    return ends.astype(np.int32)
+
+
+def arrow_column_function(function: Callable[..., pa.Array], returns: DataType) -> Callable[..., Column]:
+    """Return an Arrow UDF of a function that takes Arrow arrays and returns one."""
+    make: Any = arrow_udf
+    # Spark reads the annotations, which are texts in modules with postponed annotations.
+    function.__annotations__ = dict.fromkeys([*signature(function).parameters, "return"], pa.Array)
+    wrapped: Callable[..., Column] = make(function, returnType=returns)
+    return wrapped
+
+
 def as_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return a column as one array; a column of one chunk is not copied."""
     if isinstance(column, pa.Array):
@@ -118,3 +157,35 @@ def as_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def texts_of_rows(
+    keys: NDArray[np.uint8], rows: NDArray[np.int64], total: int, text: Callable[[bytes], str]
+) -> pa.Array:
+    """Return a string array of `total` rows with each key's text at its row, and null at all other rows.
+
+    Kernels report faults as numbers. A batch has few kinds of faults, so a bad row does not cost a Python object.
+
+    Parameters
+    ----------
+    keys : uint8 array, (len(rows), width)
+        What the text of each of these rows depends on.
+    rows : int64 array
+        Ascending.
+    total : int
+    text : callable
+        Returns the text of a key; called once per distinct key.
+
+    """
+    if len(rows) == 0:
+        return pa.nulls(total, pa.string())
+    width = keys.shape[1]
+    flat = np.ascontiguousarray(keys)
+    binary = pa.Array.from_buffers(pa.binary(width), len(rows), [None, pa.py_buffer(flat)])
+    coded = binary.dictionary_encode()
+    choices = pa.array([text(key.as_py()) for key in coded.dictionary], pa.string())
+    index = np.zeros(total, np.int32)
+    index[rows] = coded.indices.to_numpy()
+    absent = np.ones(total, np.bool_)
+    absent[rows] = False
+    return choices.take(pa.array(index, mask=absent))

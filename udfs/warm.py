@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from schemas.layout import table_layout
+from schemas.layout import TypeOptions, table_layout
 from schemas.space import Field, KeyPart, Space
-from schemas.types import TypeOptions
 from udfs.keys.keys import canonical_keys
 from udfs.tuples.tuples import decode_tuples
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ulid import ULID
 
-from udfs.rid.comparison import Comparison, compare, with_epochs
-from udfs.rid.drawing import Generation, rid_generations
+from udfs.rid.comparison import Comparison, Generation, compare, rid_generations, with_epochs
 from udfs.rid.operations import Node
 from udfs.rid.value import EMPTY
 from warehouse.newest_epoch import last_epoch

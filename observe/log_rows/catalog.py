@@ -1,7 +1,7 @@
 """Collects from the rows of a log the definitions of spaces, the instances, and the current tuples of keys.
 
 Definitions are rows of `_space` and `_index`, instances are rows of `_cluster`; UPDATEs of these rows are applied, as
-in `udfs.versions.fold_state`. Tuples of other spaces are stored only on request, since they take memory.
+in `udfs.versions.fold`. Tuples of other spaces are stored only on request, since they take memory.
 `observe.log_rows.read` decides which rows are read.
 """
 
@@ -21,8 +21,7 @@ from udfs.before_replace.row import decode
 from udfs.operations.msgpack_walk import split
 from udfs.operations.tuple_format import Step, format_of, steps
 from udfs.operations.update_rules import LATEST, Rules, rules_of
-from udfs.versions.fold_state import Fold
-from udfs.versions.version import RowChange, Version
+from udfs.versions.fold import Fold, RowChange, Version
 
 Key = tuple[Any, ...]
 

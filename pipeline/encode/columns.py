@@ -19,11 +19,16 @@ from numpy.typing import NDArray
 
 from pipeline.encode.masks import Mask
 from pipeline.plan.tables import TablePlan
-from schemas.layout import ERROR_COLUMN, EXTRA_COLUMN, INEXACT_COLUMN, MISFITS_COLUMN, TableLayout
-from schemas.types import VARIANT_ARROW
+from schemas.layout import (
+    ERROR_COLUMN,
+    EXTRA_COLUMN,
+    INEXACT_COLUMN,
+    MISFITS_COLUMN,
+    VARIANT_ARROW,
+    TableLayout,
+)
 from udfs.buffers import as_array
-from udfs.tuples.plan import Plan, plan_of
-from udfs.tuples.tuples import decode
+from udfs.tuples.tuples import Plan, decode, plan_of
 
 VARIANT_FILE = pa.struct(
     [pa.field("metadata", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)]

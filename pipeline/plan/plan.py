@@ -50,7 +50,7 @@ from schemas.states import SpaceEvent
 from sources.xlog.format.vclock import joined
 from udfs.operations.update_rules import release_of, release_text, rules_of
 from udfs.remap.cluster_replace import Cluster, Incoming, Member
-from udfs.versions.fold_state import TUPLE_LIMIT
+from udfs.versions.fold import TUPLE_LIMIT
 from warehouse.applier_map import MapRow
 
 log = logging.getLogger(__name__)

@@ -20,10 +20,9 @@ from pipeline.plan.policy_fields import warn_unknown_fields
 from pipeline.plan.summary import Summary
 from pipeline.state import State, TableWriters
 from schemas.errors import UnsupportedError
-from schemas.layout import TableLayout, table_layout
+from schemas.layout import TableLayout, TypeOptions, column_storage, table_layout, union_fields
 from schemas.names import column_name, exact_table
 from schemas.space import KeyParts, Space, key_parts
-from schemas.types import TypeOptions, column_storage, union_fields
 from udfs.keys.keys import key_plan
 
 log = logging.getLogger(__name__)
@@ -88,7 +87,7 @@ class TablePlan:
 
 
 def type_options(types: Types) -> TypeOptions:
-    """Convert the section `types` of the configuration for `schemas.types`."""
+    """Convert the section `types` of the configuration for `schemas.layout`."""
     decimal = types.decimal
     scale: int | Literal["string"] = "string"
     if decimal != "string":

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from pipeline.plan.tables import CHANGE_TYPES
 from pipeline.reduce.reduce_plan import ReducePlan
-from udfs.versions.fold_state import Fold
+from udfs.versions.fold import Fold, Version
 from udfs.versions.kernels.lives import DELETED, NONE, PRESENT, UNFIT
-from udfs.versions.version import Version
 
 _KINDS = [kind if kind != "DELETE_RANGE" else "DELETE" for kind in CHANGE_TYPES]
 """By `CHANGE_TYPES`: the type of a row as seen by one key; for a key in its range, a DELETE_RANGE is a DELETE."""
@@ -97,7 +96,7 @@ def fold_keys(
 
 
 def _changes(rows: pa.Table, layouts: list[int]) -> Iterator[tuple[Any, ...]]:
-    """Yield each row as `udfs.versions.version.RowChange`."""
+    """Yield each row as `udfs.versions.fold.RowChange`."""
     kinds = [_KINDS[kind] for kind in rows["type"].to_pylist()]
     columns = (rows[name].to_pylist() for name in ("tuple", "operations", "index_base", "global_id", "lsn"))
     times = rows["timestamp"].cast(pa.int64()).to_pylist()

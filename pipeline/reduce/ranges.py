@@ -21,8 +21,7 @@ from pipeline.changelog.rows import DELETED_RANGE
 from pipeline.reduce.reduce_plan import ReducePlan
 from udfs.buffers import as_array, flatten
 from udfs.kernels.values import OVERREAD
-from udfs.keys.kernels.key_ranges import range_rows
-from udfs.keys.kernels.ranges import build, find_hits
+from udfs.keys.kernels.range_search import build_range_tree, find_hits, range_rows
 from udfs.keys.key_order import Directions, KeyOrder, directions_of, key_order, ordered_keys
 
 Int8s = NDArray[np.int8]
@@ -57,7 +56,7 @@ class RangeSet:
     size : int
         Number of leaves of the tree, at least that of the intervals.
     nodes, items : int64 arrays
-        The tree (`udfs.keys.kernels.ranges`).
+        The tree (`udfs.keys.kernels.range_search`).
 
     """
 
@@ -242,9 +241,9 @@ def _range_set(
     last = firsts + np.diff(starts)
     highs = np.where(_is_open(ends), last[which], highs - 1).astype(np.int64)
     nodes, rows_ = np.zeros(2 * size + 1, np.int64), places.astype(np.int64)
-    items = np.empty(build(lows, highs, rows_, size, nodes, _EMPTY), np.int64)
+    items = np.empty(build_range_tree(lows, highs, rows_, size, nodes, _EMPTY), np.int64)
     if len(items):
-        build(lows, highs, rows_, size, nodes, items)
+        build_range_tree(lows, highs, rows_, size, nodes, items)
     return RangeSet(order, numbers, firsts, starts, bounds, size, nodes, items)
 
 

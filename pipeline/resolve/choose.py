@@ -14,9 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.resolve.resolve_plan import ResolvePlan, TablePolicy
-from udfs.before_replace.candidate import Candidate
-from udfs.before_replace.custom import Outcome
-from udfs.before_replace.policy import Versions
+from udfs.before_replace.policy import Candidate, Outcome, Versions
 from udfs.keys.keys import canonical_keys
 from udfs.keys.sequence import ranks_of, sequence_bytes
 from udfs.versions.kernels.lives import DELETED, NO_TIME, PRESENT, UNFIT

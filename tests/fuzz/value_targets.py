@@ -23,10 +23,9 @@ from pipeline.plan.tables import build_table_layout, check_space
 from schemas.errors import UnsupportedError
 from schemas.field_types import type_family
 from schemas.iproto import SystemSpace
-from schemas.layout import table_layout
+from schemas.layout import TypeOptions, table_layout
 from schemas.space import KeyPart, Space, space_of
 from schemas.system_tuples import unpacked
-from schemas.types import TypeOptions
 from sources.xlog.format.vylog import trees_at_checkpoint
 from sources.xlog.stream.origins import expelled, registration
 from tests.fuzz import draw as made

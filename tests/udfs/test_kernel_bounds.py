@@ -18,11 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import udfs.tuples.plan
+import udfs.tuples.tuples
 from schemas.errors import TupleError, UnsupportedError
-from schemas.layout import table_layout
+from schemas.layout import TypeOptions, table_layout, union_fields
 from schemas.space import Field, KeyPart, Space
-from schemas.types import TypeOptions, union_fields
 from tests.fuzz.guard import guards
 from udfs.keys.keys import canonical_keys, canonical_keys_by, key_plan
 from udfs.keys.sequence import sequence_bytes
@@ -145,7 +144,7 @@ def _crowded(kind: str, value: bytes) -> None:
     crowded = replace(layout, formats=(layout.formats[0] * 15,))
     with (
         guards(),
-        patch.object(udfs.tuples.plan, "check_names"),
+        patch.object(udfs.tuples.tuples, "check_names"),
         pytest.raises(TupleError, match="more room"),
     ):
         decode_tuples(pa.array([tuple_with(value, 15)] * 1000), crowded)

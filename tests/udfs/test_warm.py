@@ -13,14 +13,13 @@ from schemas.layout import table_layout
 from schemas.space import Field, KeyPart, Space
 from tests.udfs.messages import binaries, pack
 from udfs.keys.keys import canonical_keys, canonical_keys_by, key_plan
-from udfs.tuples.plan import plan_of
-from udfs.tuples.tuples import decode, decode_tuples
+from udfs.tuples.tuples import decode, decode_tuples, plan_of
 from udfs.warm import compile_all
 
 OURS = (
-    *(f"udfs.tuples.kernels.{name}" for name in ("walk", "field_writers", "fast_path")),
+    *(f"udfs.tuples.kernels.{name}" for name in ("walk", "field_writers")),
     *(f"udfs.tuples.kernels.{name}" for name in ("columns", "writers", "variant")),
-    *("udfs.kernels.texts", "udfs.keys.kernels.keys"),
+    *("udfs.kernels.values", "udfs.keys.kernels.keys"),
 )
 
 
@@ -45,7 +44,7 @@ def entries() -> dict[str, Any]:
 
 def test_warming_compiles_every_entry_once() -> None:
     compile_all()
-    assert {name.rpartition(".")[2] for name in entries()} == {"walk", "decimal_texts", "keys"}
+    assert {name.rpartition(".")[2] for name in entries()} == {"walk", "decimal_texts", "write_keys"}
     assert {name for name, kernel in entries().items() if len(kernel.signatures) != 1} == set()
 
 

@@ -32,7 +32,7 @@ from pyspark.sql.types import (
 
 from pipeline.encode.columns import file_column
 from schemas.errors import UnsupportedError, WarehouseError
-from schemas.types import VARIANT_ARROW
+from schemas.layout import VARIANT_ARROW
 from warehouse import write
 from warehouse.commits import OpenTables
 from warehouse.data_files import FileWriter, write_file

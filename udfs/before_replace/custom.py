@@ -12,10 +12,9 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import NamedTuple
 
 from schemas.errors import ConfigurationError, PolicyError
-from udfs.before_replace.candidate import Candidate
+from udfs.before_replace.policy import Candidate, Outcome
 from udfs.before_replace.row import Row, agree, in_format
 
 Function = Callable[[Row | None, Row | None, "Change"], object]
@@ -65,42 +64,6 @@ class Change:
     op: str
     old: Side
     new: Side
-
-
-class Outcome(NamedTuple):
-    """The result of a policy for one key.
-
-    Parameters
-    ----------
-    winner : int or None
-        Index of the version that wins unchanged; None if none does.
-    tuple : bytes or None
-        The tuple that the policy made instead; None if it made none.
-    layout : int
-        Index of its format.
-    fault : str or None
-        Why the policy failed; None if it did not.
-
-    """
-
-    winner: int | None = None
-    tuple: bytes | None = None
-    layout: int = 0
-    fault: str | None = None
-
-
-def outcome_of(candidates: Sequence[Candidate], data: bytes, names: Sequence[Sequence[str]]) -> Outcome:
-    """Return the outcome for a tuple of the last format: the last version that is the same, else a new tuple.
-
-    Equal bytes are the same tuple only where the formats agree (`names` of fields, by `Candidate.layout`).
-    """
-    layout = candidates[-1].layout
-    same = [
-        number
-        for number, candidate in enumerate(candidates)
-        if candidate.tuple == data and agree(names[candidate.layout], names[layout])
-    ]
-    return Outcome(same[-1]) if same else Outcome(None, data, layout)
 
 
 def load_function(name: str) -> Function:
@@ -161,7 +124,7 @@ def fold_custom(
 
     """
     rows = [_row(one, names) for one in candidates]
-    kept: int | None = 0
+    winner: int | None = 0
     row, side = rows[0], _side(candidates[0])
     for number in range(1, len(candidates)):
         new, new_side = rows[number], _side(candidates[number])
@@ -181,10 +144,10 @@ def fold_custom(
             )
         if _is_same(made, row):
             continue
-        kept = number if _is_same(made, new) else None
-        row, side = (new if kept is not None else made), new_side
-    if kept is not None and candidates[kept].tuple is not None:
-        return Outcome(kept)
+        winner = number if _is_same(made, new) else None
+        row, side = (new if winner is not None else made), new_side
+    if winner is not None and candidates[winner].tuple is not None:
+        return Outcome(winner)
     layout = candidates[-1].layout
     return Outcome(None, None if row is None else in_format(row, names[layout]), layout)
 

@@ -8,11 +8,9 @@ All other fields keep their exact bytes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from schemas.errors import TupleError
-from schemas.space import Space
-from udfs.before_replace.candidate import Candidate
+from udfs.before_replace.policy import Candidate, Formats
 from udfs.operations import arithmetic
 from udfs.operations.arithmetic import AS_INTEGER, Number
 from udfs.operations.msgpack_walk import KIND, NIL, join, split
@@ -22,51 +20,26 @@ from udfs.operations.update_rules import LATEST
 _NIL = b"\xc0"
 
 
-@dataclass(frozen=True)
-class Fields:
-    """Where the fields of one format are.
-
-    Parameters
-    ----------
-    numbers : mapping of str to int
-        Field name to 0-based field number.
-    doubles : frozenset of str
-        Names of fields of type double; a sum in such a field is never written as a float.
-
-    """
-
-    numbers: Mapping[str, int] = field(default_factory=dict)
-    doubles: frozenset[str] = frozenset()
-
-
-def fields_of(spaces: Sequence[Space]) -> list[Fields]:
-    """Return the field positions of each definition."""
-    return [
-        Fields(
-            {one.name: i for i, one in enumerate(space.fields)},
-            frozenset(one.name for one in space.fields if one.type == "double"),
-        )
-        for space in spaces
-    ]
-
-
-def field_bytes(candidate: Candidate, formats: Sequence[Fields], name: str) -> bytes | None:
+def field_bytes(candidate: Candidate, formats: Formats, name: str) -> bytes | None:
     """Return a field's MessagePack; None if the version has no such field or it is nil."""
-    number = formats[candidate.layout].numbers.get(name)
+    number = formats.field_number(candidate.layout, name)
     parts = split(candidate.tuple) if candidate.tuple is not None else []
-    if number is None or number >= len(parts) or KIND[parts[number][0]] == NIL:
+    if number < 0 or number >= len(parts) or KIND[parts[number][0]] == NIL:
         return None
     return parts[number]
 
 
-def with_fields(last: Candidate, formats: Sequence[Fields], values: Mapping[str, bytes | None]) -> bytes:
-    """Return the tuple of `last` with `values` in the fields of these names; None, and a gap before a field, is nil."""
+def with_fields(last: Candidate, formats: Formats, values: Mapping[str, bytes | None]) -> bytes:
+    """Return the tuple of `last` with some fields replaced, by name.
+
+    None becomes nil, and so does each missing field before a replaced one.
+    """
     if last.tuple is None:
         raise TupleError("a deleted version has no fields")
     parts = split(last.tuple)
     for name, value in values.items():
-        number = formats[last.layout].numbers.get(name)
-        if number is None or (value is None and number >= len(parts)):
+        number = formats.field_number(last.layout, name)
+        if number < 0 or (value is None and number >= len(parts)):
             continue
         parts += [_NIL] * (number + 1 - len(parts))
         parts[number] = value if value is not None else _NIL
@@ -75,7 +48,7 @@ def with_fields(last: Candidate, formats: Sequence[Fields], values: Mapping[str,
 
 def merge_fields(
     candidates: Sequence[Candidate],
-    formats: Sequence[Fields],
+    formats: Formats,
     groups: Mapping[str, Sequence[str]],
     sequences: Mapping[str, Sequence[bytes | None]],
 ) -> bytes:
@@ -85,8 +58,7 @@ def merge_fields(
     ----------
     candidates : sequence of Candidate
         Without deleted ones; the last writer's is the last.
-    formats : sequence of Fields
-        By `Candidate.layout`.
+    formats : Formats
     groups : mapping of str to sequence of str
         Field to the fields of its sequence, which are copied with it.
     sequences : mapping of str to sequence of bytes
@@ -102,7 +74,7 @@ def merge_fields(
     return with_fields(candidates[-1], formats, values)
 
 
-def sum_fields(candidates: Sequence[Candidate], formats: Sequence[Fields], columns: Sequence[str]) -> bytes:
+def sum_fields(candidates: Sequence[Candidate], formats: Formats, columns: Sequence[str]) -> bytes:
     """Return the last writer's tuple with the sum of some fields over all versions.
 
     Numbers are added as Tarantool's UPDATE adds them, in the order of the versions; nil is skipped.
@@ -132,6 +104,6 @@ def sum_fields(candidates: Sequence[Candidate], formats: Sequence[Fields], colum
                 raise arithmetic.argument_type_error("+", f"'{name}'", "a number")
             start = Number(AS_INTEGER, 0) if total is None else total
             total = add("+", f"'{name}'", start, number, LATEST)
-        as_double = name in formats[candidates[-1].layout].doubles
+        as_double = formats.is_double(candidates[-1].layout, name)
         values[name] = None if total is None else arithmetic.encode(total, as_double)
     return with_fields(candidates[-1], formats, values)

@@ -1,20 +1,93 @@
-"""Describes a conflict policy: how it ranks versions, or how it makes a tuple of them. Plain data.
+"""A conflict policy: the versions that it gets, its options, and its outcome.
 
-`schemas.policies` is the table of all policies; `pipeline.resolve` chooses and orders the versions.
+A policy ranks versions or makes a tuple of them (`PolicyKind`). `schemas.policies` is the table of all policies;
+`pipeline.resolve` orders the versions of each key and calls the policy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from schemas.space import Space
-from udfs.before_replace.candidate import Candidate
-from udfs.before_replace.custom import Outcome
+from udfs.before_replace.row import agree
+
+
+class Candidate(NamedTuple):
+    """One replicaset's version of a key.
+
+    Versions are ordered by (sequence, replicaset uuid, instance uuid, lsn); if none is configured, the sequence is the
+    timestamp. Unknown values come first. The order depends on the versions alone, never on when they arrived.
+
+    Parameters
+    ----------
+    tuple : bytes or None
+        Exact MessagePack; None for a deleted version.
+    replicaset, instance : str
+        Uuids of the replicaset that has the version and of the instance that wrote it ("" for a snapshot's row).
+    lsn : int
+    timestamp : int or None
+        Microseconds since 1970; None for a snapshot's row.
+    created : int or None
+        When the tuple was inserted; same unit.
+    global_id : int
+        Global id of `instance`; 0 if not known.
+    layout : int
+        Index of the tuple's format among the table's formats.
+
+    """
+
+    tuple: bytes | None
+    replicaset: str
+    instance: str
+    lsn: int
+    timestamp: int | None = None
+    created: int | None = None
+    global_id: int = 0
+    layout: int = 0
+
+
+class Outcome(NamedTuple):
+    """The result of a policy for one key.
+
+    Parameters
+    ----------
+    winner : int or None
+        Index of the version that wins unchanged; None if none does.
+    tuple : bytes or None
+        The tuple that the policy made instead; None if it made none.
+    layout : int
+        Index of its format.
+    fault : str or None
+        Why the policy failed; None if it did not.
+
+    """
+
+    winner: int | None = None
+    tuple: bytes | None = None
+    layout: int = 0
+    fault: str | None = None
+
+
+def outcome_of(candidates: Sequence[Candidate], data: bytes, names: Sequence[Sequence[str]]) -> Outcome:
+    """Return the outcome for a tuple that a policy made in the format of the last version.
+
+    If some versions are the same tuple, the last of them wins. Equal bytes are the same tuple only if the formats agree
+    (`names` of fields, by `Candidate.layout`).
+    """
+    layout = candidates[-1].layout
+    same = [
+        number
+        for number, candidate in enumerate(candidates)
+        if candidate.tuple == data and agree(names[candidate.layout], names[layout])
+    ]
+    return Outcome(same[-1]) if same else Outcome(None, data, layout)
 
 
 @dataclass(frozen=True)
@@ -58,12 +131,22 @@ class Formats:
         """The names of each format's fields."""
         return [[one.name for one in space.fields] for space in self.spaces]
 
+    @cached_property
+    def _numbers(self) -> list[dict[str, int]]:
+        return [{one.name: i for i, one in enumerate(space.fields)} for space in self.spaces]
+
+    def field_number(self, layout: int, name: str) -> int:
+        """Return the 0-based number of a field in a format, -1 if the format lacks it."""
+        return self._numbers[layout].get(name, -1)
+
     def field_numbers(self, names: Sequence[str]) -> list[list[int]]:
         """Return the 0-based numbers of some fields in each format, -1 for a field that a format lacks."""
-        return [
-            [next((i for i, one in enumerate(space.fields) if one.name == name), -1) for name in names]
-            for space in self.spaces
-        ]
+        return [[numbers.get(name, -1) for name in names] for numbers in self._numbers]
+
+    def is_double(self, layout: int, name: str) -> bool:
+        """Return whether a field has the type double in a format: then a sum in it is never written as a float."""
+        number = self.field_number(layout, name)
+        return number >= 0 and self.spaces[layout].fields[number].type == "double"
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Row(Sequence[Any]):
-    """One tuple; it never changes.
+    """One immutable tuple.
 
     Parameters
     ----------
@@ -110,14 +110,17 @@ class Row(Sequence[Any]):
 
 
 def agree(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Whether one of two formats, as names of fields, only continues the other one: places mean the same in both."""
+    """Return whether two formats, as names of fields, are equal, or one begins with the other.
+
+    Then a position means the same field in both.
+    """
     return all(map(operator.eq, one, other))
 
 
 def in_format(row: Row, names: Sequence[str]) -> bytes:
-    """Return a tuple with its fields where another format has them; one that the format lacks is left out.
+    """Return the MessagePack of a row in another format: each field at its position there.
 
-    Where the two formats agree, the tuple stays as it is.
+    A field that the other format lacks is left out. If the two formats agree, the tuple does not change.
     """
     if agree(row.names, names):
         return row.data
@@ -126,8 +129,8 @@ def in_format(row: Row, names: Sequence[str]) -> bytes:
     return join([named.get(name, b"\xc0") for name in names[:count]])
 
 
-def _is_same_value(held: Any, value: Any) -> bool:
-    return type(held) is type(value) and bool(held == value)
+def _is_same_value(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and bool(one == other)
 
 
 def decode(data: bytes) -> Any:

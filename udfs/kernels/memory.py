@@ -15,7 +15,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from schemas.compiled import inner
+from schemas.compiled import inlined, inner
 
 LONG = 64
 """From this many bytes on, memcpy is faster than a loop over words."""
@@ -64,56 +64,49 @@ load64_big = _loader(64, swap=True)
 """Load eight bytes, big-endian; a pattern above 2^63 - 1 reads negative."""
 
 
-@intrinsic
-def copy(typing_context: Any, target: Any, source: Any, size: Any) -> Any:  # noqa: ARG001
-    """Copy `size` bytes from address `source` to address `target`; they do not overlap."""
+def _storer(bits: int) -> Any:
+    @intrinsic
+    def store(typing_context: Any, pos: Any, value: Any) -> Any:  # noqa: ARG001
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+            whole = ir.IntType(bits)
+            value = arguments[1] if bits == 64 else builder.trunc(arguments[1], whole)
+            builder.store(value, builder.inttoptr(arguments[0], whole.as_pointer())).align = 1
+            return context.get_dummy_value()
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-        to, origin, count = arguments
-        byte = ir.IntType(8).as_pointer()
-        cgutils.raw_memcpy(builder, builder.inttoptr(to, byte), builder.inttoptr(origin, byte), count, 1)
-        return context.get_dummy_value()
+        return types.void(types.int64, types.int64), generate
 
-    return types.void(types.int64, types.int64, types.int64), generate
-
-
-@intrinsic
-def move(typing_context: Any, target: Any, source: Any, size: Any) -> Any:  # noqa: ARG001
-    """Copy `size` bytes from address `source` to address `target`; they may overlap."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-        to, origin, count = arguments
-        byte = ir.IntType(8).as_pointer()
-        cgutils.raw_memmove(builder, builder.inttoptr(to, byte), builder.inttoptr(origin, byte), count, 1)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), generate
+    return store
 
 
-@intrinsic
-def store64(typing_context: Any, pos: Any, value: Any) -> Any:  # noqa: ARG001
-    """Store eight bytes, little-endian."""
+store8 = _storer(8)
+"""Store the low byte of `value` at `pos`."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-        stored = builder.store(arguments[1], builder.inttoptr(arguments[0], ir.IntType(64).as_pointer()))
-        stored.align = 1
-        return context.get_dummy_value()
+store32 = _storer(32)
+"""Store the low four bytes of `value`, little-endian."""
 
-    return types.void(types.int64, types.int64), generate
+store64 = _storer(64)
+"""Store eight bytes, little-endian."""
 
 
-@intrinsic
-def store32(typing_context: Any, pos: Any, value: Any) -> Any:  # noqa: ARG001
-    """Store the low four bytes of `value`, little-endian."""
+def _copier(write: Any) -> Any:
+    @intrinsic
+    def copier(typing_context: Any, target: Any, source: Any, size: Any) -> Any:  # noqa: ARG001
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+            to, origin, count = arguments
+            byte = ir.IntType(8).as_pointer()
+            write(builder, builder.inttoptr(to, byte), builder.inttoptr(origin, byte), count, 1)
+            return context.get_dummy_value()
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-        half = ir.IntType(32)
-        low = builder.trunc(arguments[1], half)
-        stored = builder.store(low, builder.inttoptr(arguments[0], half.as_pointer()))
-        stored.align = 1
-        return context.get_dummy_value()
+        return types.void(types.int64, types.int64, types.int64), generate
 
-    return types.void(types.int64, types.int64), generate
+    return copier
+
+
+copy = _copier(cgutils.raw_memcpy)
+"""Copy `size` bytes from address `source` to address `target`; they do not overlap."""
+
+move = _copier(cgutils.raw_memmove)
+"""Copy `size` bytes from address `source` to address `target`; they may overlap."""
 
 
 @intrinsic
@@ -133,16 +126,12 @@ def copy_chunk(typing_context: Any, target: Any, source: Any) -> Any:  # noqa: A
     return types.int64(types.int64, types.int64), generate
 
 
-@intrinsic
-def store8(typing_context: Any, pos: Any, value: Any) -> Any:  # noqa: ARG001
-    """Store the low byte of `value` at `pos`."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-        byte = ir.IntType(8)
-        builder.store(builder.trunc(arguments[1], byte), builder.inttoptr(arguments[0], byte.as_pointer()))
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), generate
+@inlined
+def store_big(target: Any, value: Any, size: int) -> Any:
+    """Store the low `size` bytes of a value, big-endian; return where they end."""
+    for k in range(size):
+        store8(target + k, value >> (8 * (size - 1 - k)))
+    return target + size
 
 
 @inner

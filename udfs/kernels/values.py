@@ -1,4 +1,4 @@
-"""Reads one MessagePack value in memory: its class, its content, its end.
+"""Reads one MessagePack value in memory: its class, its content, its end, and the content of strings and datetimes.
 
 A value's class is finer than MessagePack's type and follows what Tarantool's field types distinguish
 (`src/box/field_def.c`); an extension is classed by its type (`src/lib/core/mp_extension_types.h`).
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.compiled import inner
-from udfs.kernels.memory import load8, load64_big
+from udfs.kernels.memory import load8, load32, load64, load64_big
 
 Int: TypeAlias = Any
 """A 64-bit integer: `int` for the type checker, `np.int64` in compiled code."""
@@ -145,3 +145,60 @@ def skip(pos: Int, end: Int) -> Int:
         elif kind >= STRING:
             pos += argument
     return pos
+
+
+MIN_SECONDS = -62135596800
+MAX_SECONDS = 253402300799
+"""The first and the last second of the years 1 to 9999, which a Spark timestamp can have, since 1970 UTC."""
+
+
+@inner
+def read_datetime(pos: Int, size: Int) -> tuple[Int, Int, bool]:
+    """Read the content of an MP_DATETIME; return seconds, nanoseconds, and whether it is valid.
+
+    Format (`src/lib/core/mp_datetime.c`): seconds since 1970 UTC as int64, then, unless all are 0, nanoseconds
+    as int32, offset in minutes and index of the time zone as int16; all little-endian. An instant has no zone.
+    """
+    if size not in (8, 16):
+        return 0, 0, False
+    nanoseconds = load32(pos + 8) if size == 16 else np.int64(0)
+    return load64(pos), nanoseconds, bool(nanoseconds < 1000000000)
+
+
+_HIGH_BITS = np.int64(-9187201950435737472)  # 0x80 in each of eight bytes
+
+
+@inner
+def is_utf8(pos: Int, size: Int) -> bool:
+    """Return whether bytes are UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF.
+
+    Up to 7 bytes past the end are loaded.
+    """
+    end = pos + size
+    while pos < end:
+        word = load64(pos) & _HIGH_BITS
+        if end - pos < 8:
+            word &= (1 << 8 * (end - pos)) - 1
+        if word == 0:
+            pos += 8
+            continue
+        byte = load8(pos)
+        if byte < 0x80:
+            pos += 1
+            continue
+        more = 1 if 0xC2 <= byte < 0xE0 else (2 if 0xE0 <= byte < 0xF0 else (3 if 0xF0 <= byte < 0xF5 else 0))
+        if more == 0 or pos + more >= end:
+            return False
+        low, high = 0x80, 0xBF
+        if byte in (0xE0, 0xF0):
+            low = 0xA0 if byte == 0xE0 else 0x90
+        elif byte in (0xED, 0xF4):
+            high = 0x9F if byte == 0xED else 0x8F
+        second = load8(pos + 1)
+        if second < low or second > high:
+            return False
+        for k in range(2, more + 1):
+            if load8(pos + k) >> 6 != 2:
+                return False
+        pos += more + 1
+    return True

@@ -1,5 +1,5 @@
 """Primary keys: `keys` writes them in canonical form, `key_order` and `sequence` in bytes that sort as an index sorts.
 
-`grouping` brings rows of equal keys together, `row_hash` compares rows of the log, `range_columns` serves
-DELETE_RANGE, and `key_patterns` finds a key in MessagePack.
+`grouping` brings rows of equal keys together, `row_hash` compares rows of the log, and `key_patterns` finds a key in
+MessagePack.
 """

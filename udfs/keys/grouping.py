@@ -109,8 +109,8 @@ def find_rows(
     firsts: Any,
     ids: Any,
     seeds: Any,
-) -> int:
-    """Write the group of each row to `ids`, among those of `group_rows`; -1 if it has none.
+) -> None:
+    """Find the group of each row among those that `group_rows` has made, and write it to `ids`; -1 if there is none.
 
     Parameters
     ----------
@@ -123,13 +123,8 @@ def find_rows(
     seeds : int64[SEEDS]
         As passed to `group_rows`.
 
-    Returns
-    -------
-    int
-        Number of rows that have a group.
-
     """
-    base, known_base, mask, found = address(data), address(known_data), np.int64(table.size - 1), 0
+    base, known_base, mask = address(data), address(known_data), np.int64(table.size - 1)
     keys = address(seeds)
     for row in range(partitions.size):
         ids[row] = NOWHERE
@@ -149,10 +144,8 @@ def find_rows(
                 same = known_partitions[first] == partition and size == end - begin
                 if same and _equal(begin, known_base + known_offsets[first], size):
                     ids[row] = group
-                    found += 1
                     break
             place = (place + 1) & mask
-    return found
 
 
 Int32s = NDArray[np.int32]
@@ -182,7 +175,7 @@ class Groups:
         return len(self.firsts)
 
     def find(self, partitions: Int32s, keys: pa.Array) -> Int32s:
-        """Return the group of each of some other rows, -1 if no group has its partition and key."""
+        """Return the group of each row of other arrays; -1 if no group has its partition and key."""
         flat, ids = flatten(keys, OVERREAD), np.empty(len(keys), np.int32)
         known = self._keys
         find_rows(

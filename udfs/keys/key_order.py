@@ -4,29 +4,36 @@ The bytes serve only for comparing. A part's declared type does not matter: all 
 ordered like those of a `scalar` part. `udfs.keys.kernels.sort_key` writes each part; the bytes of a descending part are
 complemented. No part's bytes are a prefix of another's; so a key begins with the bytes of its first parts and sorts at
 or after them, like Tarantool's lower bound.
+
+`ordered_keys` converts Arrow arrays. `bound_columns` and `place_column` are the same as Spark columns, for queries on
+one space.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pyspark.sql import Column
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from schemas.compiled import entry
-from schemas.errors import TupleError, UnsupportedError
+from schemas.errors import TupleError
 from schemas.space import Space
-from udfs.buffers import flatten, variable_array
+from udfs.buffers import arrow_column_function, flatten, offsets_of, variable_array
 from udfs.kernels.memory import address, load8, store8
 from udfs.kernels.values import ARRAY, BAD, BINARY, OVERREAD, STRING, head, skip
 from udfs.keys.kernels.sort_key import FIXED_MAX, put_sort_key
+from udfs.keys.keys import canonical_prefixes, key_plan
+from udfs.tuples.row_body import ranges_of
 
 
 @entry
-def order(
+def write_ordered_keys(
     data: Any, offsets: Any, nulls: Any, which: Any, starts: Any, descending: Any, out: Any, ends: Any
 ) -> bool:
     """Write the bytes of each key; a null key has none.
@@ -77,8 +84,6 @@ def order(
 
 
 Int32s = NDArray[np.int32]
-
-_OFFSET_MAX = 2**31 - 1
 
 Directions = tuple[bool, ...]
 """Per part of a primary key: whether its order is descending."""
@@ -134,13 +139,44 @@ def ordered_keys(keys: pa.Array, order_: KeyOrder, which: Int32s) -> pa.Array:
     room = 2 * int(flat.offsets[-1] - flat.offsets[0]) + int(widths.sum()) * (FIXED_MAX + 2)
     out, ends = np.empty(room, np.uint8), np.zeros(rows + 1, np.int64)
     which = np.ascontiguousarray(which, np.int32)
-    if not order(flat.data, flat.offsets, flat.nulls, which, order_.starts, order_.descending, out, ends):
+    if not write_ordered_keys(
+        flat.data, flat.offsets, flat.nulls, which, order_.starts, order_.descending, out, ends
+    ):
         raise TupleError(
             "a key does not match its index", advice="check that the aggregator wrote these tables"
         )
-    if ends[-1] > _OFFSET_MAX:
-        raise UnsupportedError(
-            f"the keys that may be in a DELETE_RANGE take {ends[-1]} bytes", advice="lower local_bytes"
-        )
-    present = (flat.nulls == 0) & (which >= 0)
-    return variable_array(pa.binary(), ends.astype(np.int32), out[: ends[-1]], present)
+    offsets = offsets_of(ends, "the keys that may be in a DELETE_RANGE", "lower local_bytes")
+    return variable_array(pa.binary(), offsets, out[: ends[-1]], (flat.nulls == 0) & (which >= 0))
+
+
+BOUNDS = StructType([StructField("begin", BinaryType()), StructField("end", BinaryType())])
+
+
+def bound_columns(spaces: Sequence[Space]) -> Callable[[Column, Column], Column]:
+    """Return an Arrow UDF `(body binary, space index int) → struct<begin, end>`: the bounds of a range.
+
+    An open bound is empty bytes; a range that cannot be read has nulls.
+    """
+    plan, order = key_plan(spaces), key_order([directions_of(space) for space in spaces])
+
+    def bounds(body: pa.Array, which: pa.Array) -> pa.Array:
+        ranges = ranges_of(body)
+        index = which.fill_null(-1).cast(pa.int32())
+        numbers = index.to_numpy(zero_copy_only=False)
+        ends = [
+            ordered_keys(canonical_prefixes(ranges.field(name), plan, index).field("key"), order, numbers)
+            for name in ("begin", "end")
+        ]
+        return pa.StructArray.from_arrays(ends, names=["begin", "end"])
+
+    return arrow_column_function(bounds, BOUNDS)
+
+
+def place_column(directions: Directions) -> Callable[[Column], Column]:
+    """Return an Arrow UDF `(canonical key binary) → binary`: the key as bytes that compare as in its index."""
+    order = key_order([directions])
+
+    def place(key: pa.Array) -> pa.Array:
+        return ordered_keys(key, order, np.zeros(len(key), np.int32))
+
+    return arrow_column_function(place, BinaryType())

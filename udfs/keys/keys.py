@@ -8,21 +8,28 @@ tuple. `udfs.keys.key_order` orders keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import Column
-from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from schemas.errors import TupleError, UnsupportedError
 from schemas.field_types import FIELD_TYPES, type_family
-from schemas.space import PARTS_MAX, KeyPart, Space
-from udfs.buffers import flatten, indexes, variable_array
+from schemas.space import BYTE_COLLATIONS, PARTS_MAX, KeyPart, Space
+from udfs.buffers import (
+    SMALLER_BATCHES,
+    arrow_column_function,
+    flatten,
+    indexes,
+    offsets_of,
+    texts_of_rows,
+    variable_array,
+)
 from udfs.kernels.values import CLASS_NAMES, OVERREAD
 from udfs.keys.kernels import canonical
 from udfs.keys.kernels.keys import (
@@ -35,11 +42,10 @@ from udfs.keys.kernels.keys import (
     WRONG_COUNT,
     WRONG_TYPE,
     Parts,
-    keys,
+    write_keys,
 )
 from udfs.operations.json_path import ANY, NUMBER, Lexer
-from udfs.tuples.faults import texts_of_rows
-from udfs.tuples.plan import accepted
+from udfs.tuples.tuples import accepted
 
 
 def parse_path(path: str, space: str) -> tuple[int | bytes, ...]:
@@ -78,11 +84,6 @@ ERROR_FIELD = "error"
 KEY_ARROW = pa.struct([pa.field(KEY_FIELD, pa.binary()), pa.field(ERROR_FIELD, pa.string())])
 KEY_SPARK = StructType([StructField(KEY_FIELD, BinaryType()), StructField(ERROR_FIELD, StringType())])
 
-BYTE_COLLATIONS = (None, 0, 3)
-"""Ids in `_collation` that compare bytes: no collation, `none`, `binary` (`src/box/bootstrap.snap`)."""
-
-_OFFSET_MAX = 2**31 - 1
-
 FIELD_MAX = 2**31 - 1
 """The highest number of a field in an index, from 1 (`BOX_INDEX_FIELD_MAX`)."""
 
@@ -91,7 +92,10 @@ _COMPARES = {"unsigned": canonical.BY_ENCODING, "double": canonical.AS_DOUBLE}
 
 @dataclass(frozen=True)
 class KeyPlan:
-    """The primary keys of several spaces, as arguments of `udfs.keys.kernels.keys.keys`; `longest` counts parts."""
+    """The primary keys of several spaces, as arguments of `udfs.keys.kernels.keys.write_keys`.
+
+    `longest` is the greatest number of parts of a key.
+    """
 
     spaces: tuple[Space, ...]
     parts: Parts
@@ -112,6 +116,23 @@ def _check_part(space: Space, part: KeyPart) -> None:
         raise UnsupportedError(f"a primary key part of type {part.type} is not known", space=space.name)
 
 
+def _checked_paths(space: Space) -> Iterator[tuple[int | bytes, ...]]:
+    """Yield the path of each part of a space's primary key; raise for a key that has no canonical form."""
+    if len(space.primary_key) > PARTS_MAX:
+        reason = f"the primary key has {len(space.primary_key)} parts, the most are {PARTS_MAX}"
+        raise UnsupportedError(reason, space=space.name)
+    seen: set[tuple[int, tuple[int | bytes, ...]]] = set()
+    for part in space.primary_key:
+        _check_part(space, part)
+        path = parse_path(part.path, space.name)
+        # No server makes such an index, and the result could need more room than the tuple has.
+        if (part.field, path) in seen:
+            reason = f"field {part.field + 1}{part.path} appears twice in the primary key"
+            raise UnsupportedError(reason, space=space.name)
+        seen.add((part.field, path))
+        yield path
+
+
 def key_plan(spaces: Sequence[Space]) -> KeyPlan:
     """Return the plan for the primary keys of spaces; callers name a space by its index as `which`.
 
@@ -121,25 +142,11 @@ def key_plan(spaces: Sequence[Space]) -> KeyPlan:
         A key has a collation, a type or a path that has no canonical form; the error names the space.
 
     """
-    for space in spaces:
-        if len(space.primary_key) > PARTS_MAX:
-            reason = f"the primary key has {len(space.primary_key)} parts, the most are {PARTS_MAX}"
-            raise UnsupportedError(reason, space=space.name)
-    owned = [(number, part) for number, space in enumerate(spaces) for part in space.primary_key]
-    parts = [part for _, part in owned]
+    parts = [part for space in spaces for part in space.primary_key]
     names = bytearray()
     steps: list[tuple[int, int]] = []
     step_starts = [0]
-    seen: set[tuple[int, int, tuple[int | bytes, ...]]] = set()
-    for number, part in owned:
-        space = spaces[number]
-        _check_part(space, part)
-        path = parse_path(part.path, space.name)
-        # No server makes such an index, and the result could need more room than the tuple has.
-        if (number, part.field, path) in seen:
-            reason = f"field {part.field + 1}{part.path} appears twice in the primary key"
-            raise UnsupportedError(reason, space=space.name)
-        seen.add((number, part.field, path))
+    for path in chain.from_iterable(map(_checked_paths, spaces)):
         for step in path:
             if isinstance(step, int):
                 steps.append((step, -1))
@@ -208,22 +215,18 @@ def _canonical(
     )
     out, ends = np.empty(room, np.uint8), np.zeros(rows + 1, np.int64)
     errors = np.zeros((3, rows), np.int32)
-    keys(flat.data, flat.offsets, flat.nulls, sources, index, plan.parts, out, ends, errors)
+    write_keys(flat.data, flat.offsets, flat.nulls, sources, index, plan.parts, out, ends, errors)
     if (errors[0] == NO_ROOM).any():
         raise TupleError(
             "a key takes more bytes than its tuple has", advice="check for a field that is in the key twice"
         )
-    if ends[-1] > _OFFSET_MAX:
-        raise UnsupportedError(
-            f"the keys of one batch take {ends[-1]} bytes",
-            advice="lower spark.sql.execution.arrow.maxRecordsPerBatch",
-        )
+    offsets = offsets_of(ends, "the keys of one batch", SMALLER_BATCHES)
     bad = np.flatnonzero(errors[0])
     faults = np.stack([*errors[:, bad], index[bad]], axis=1).astype(np.int32).view(np.uint8)
     present = (errors[0] == 0) & (flat.nulls == 0)
     return pa.StructArray.from_arrays(
         [
-            variable_array(pa.binary(), ends.astype(np.int32), out[: ends[-1]], present),
+            variable_array(pa.binary(), offsets, out[: ends[-1]], present),
             texts_of_rows(faults, bad, rows, lambda key: _fault_text(plan, key)),
         ],
         fields=list(KEY_ARROW),
@@ -270,12 +273,4 @@ def key_columns(spaces: Sequence[Space]) -> Callable[[Column, Column, Column], C
     def keys_of_batch(data: pa.Array, which: pa.Array, from_tuple: pa.Array) -> pa.Array:
         return canonical_keys_by(data, plan, which, from_tuple)
 
-    keys_of_batch.__annotations__ = {
-        "data": pa.Array,
-        "which": pa.Array,
-        "from_tuple": pa.Array,
-        "return": pa.Array,
-    }
-    make: Any = arrow_udf
-    wrapped: Callable[[Column, Column, Column], Column] = make(keys_of_batch, returnType=KEY_SPARK)
-    return wrapped
+    return arrow_column_function(keys_of_batch, KEY_SPARK)

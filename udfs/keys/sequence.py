@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from schemas.compiled import entry, inner
-from schemas.errors import TupleError, UnsupportedError
-from udfs.buffers import flatten, variable_array
+from schemas.errors import TupleError
+from udfs.buffers import SMALLER_BATCHES, flatten, indexes, offsets_of, variable_array
 from udfs.kernels.memory import address
 from udfs.kernels.values import ARRAY, BINARY, OVERREAD, STRING, Int, head, skip
 from udfs.keys.kernels.sort_key import FIXED_MAX, put_sort_key
@@ -54,10 +54,10 @@ def _locate_row(pos: Int, end: Int, base: Int, fields: Any, classes: Any, argume
 
 
 @entry
-def locate(
+def locate_sequence_fields(
     data: Any, offsets: Any, nulls: Any, which: Any, formats: Any, classes: Any, arguments: Any
 ) -> Int:
-    """Find the fields of all tuples; return the greatest number of bytes that `write` may need.
+    """Find the fields of all tuples; return the greatest number of bytes that `write_sequences` may need.
 
     Parameters
     ----------
@@ -86,15 +86,15 @@ def locate(
 
 
 @entry
-def write(data: Any, nulls: Any, classes: Any, arguments: Any, out: Any, ends: Any) -> bool:
-    """Write the fields that `locate` has found, one row after another; a null row is empty.
+def write_sequences(data: Any, nulls: Any, classes: Any, arguments: Any, out: Any, ends: Any) -> bool:
+    """Write the fields that `locate_sequence_fields` has found, one row after another; a null row is empty.
 
     Returns whether all had room in `out`.
 
     Parameters
     ----------
     out : uint8 array
-        As large as `locate` returned.
+        As large as `locate_sequence_fields` returned.
     ends : int64 array, (rows + 1,), zeroed
         Where each row starts in `out`, and where the last one ends.
 
@@ -116,8 +116,6 @@ def write(data: Any, nulls: Any, classes: Any, arguments: Any, out: Any, ends: A
     return True
 
 
-_OFFSET_MAX = 2**31 - 1
-
 NO_VALUE = b"\x00"
 """First byte of a field's part of the sequence if it is missing, nil or of a type without an order."""
 
@@ -128,36 +126,6 @@ def _field_table(formats: Sequence[Sequence[int]]) -> NDArray[np.int32]:
     if len(widths) > 1:
         raise ValueError(f"formats with {sorted(widths)} sequence columns: all must have the same number")
     return np.array(formats, np.int32).reshape(len(formats), widths.pop() if widths else 0)
-
-
-def _offsets(ends: NDArray[np.int64]) -> NDArray[np.int32]:
-    if ends[-1] > _OFFSET_MAX:
-        raise UnsupportedError(
-            f"the sequences of one batch take {ends[-1]} bytes",
-            advice="lower spark.sql.execution.arrow.maxRecordsPerBatch",
-        )
-    return ends.astype(np.int32)
-
-
-def _sequences(
-    tuples: pa.Array, which: pa.Array | NDArray[np.int32] | int, table: NDArray[np.int32]
-) -> pa.Array:
-    rows = len(tuples)
-    flat = flatten(tuples, OVERREAD)
-    if isinstance(which, np.ndarray):
-        index = which
-    elif isinstance(which, int):
-        index = np.full(rows, which, np.int32)
-    else:
-        index = which.fill_null(-1).cast(pa.int32()).to_numpy()
-    classes = np.zeros((rows, table.shape[1]), np.int8)
-    arguments = np.zeros((rows, table.shape[1]), np.int64)
-    room = locate(flat.data, flat.offsets, flat.nulls, index, table, classes, arguments)
-    out, ends = np.empty(room, np.uint8), np.zeros(rows + 1, np.int64)
-    if not write(flat.data, flat.nulls, classes, arguments, out, ends):
-        raise TupleError("a sequence takes more bytes than its fields can have")
-    offsets = _offsets(ends)
-    return variable_array(pa.binary(), offsets, out[: ends[-1]], flat.nulls == 0)
 
 
 def sequence_bytes(
@@ -189,7 +157,17 @@ def sequence_bytes(
         The sequences of one batch take 2 GiB or more.
 
     """
-    return _sequences(tuples, which, _field_table(formats))
+    flat, rows, table = flatten(tuples, OVERREAD), len(tuples), _field_table(formats)
+    classes = np.zeros((rows, table.shape[1]), np.int8)
+    arguments = np.zeros((rows, table.shape[1]), np.int64)
+    room = locate_sequence_fields(
+        flat.data, flat.offsets, flat.nulls, indexes(which, rows), table, classes, arguments
+    )
+    out, ends = np.empty(room, np.uint8), np.zeros(rows + 1, np.int64)
+    if not write_sequences(flat.data, flat.nulls, classes, arguments, out, ends):
+        raise TupleError("a sequence takes more bytes than its fields can have")
+    offsets = offsets_of(ends, "the sequences of one batch", SMALLER_BATCHES)
+    return variable_array(pa.binary(), offsets, out[: ends[-1]], flat.nulls == 0)
 
 
 def ranks_of(values: pa.Array) -> NDArray[np.int64]:

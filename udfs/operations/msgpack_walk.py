@@ -1,8 +1,11 @@
-"""Walks over MessagePack without decoding it (kinds, ends of values, headers), and writes shortest encodings.
+"""Walks over MessagePack without decoding it (kinds, ends of values, headers, elements), and writes shortest encodings.
 
 Works on bytes and positions: a value that an operation does not touch must keep its exact encoding, so containers are
 never decoded to Python objects. Kinds and limits are those of Tarantool's msgpuck (`mp_typeof`, `mp_next`,
 `mp_encode_*`), which writes every integer, string and container header in its shortest form.
+
+Large containers are searched by compiled loops (`udfs.operations.kernels.elements`), which are imported with the first
+large container: a command such as `cat`, which rarely needs them, prints its first row without waiting for them.
 """
 
 from __future__ import annotations
@@ -155,6 +158,60 @@ def split(data: bytes) -> list[bytes]:
 def join(fields: list[bytes]) -> bytes:
     """Return the tuple of encoded fields, with the shortest header."""
     return encode_array(len(fields)) + b"".join(fields)
+
+
+MANY_BYTES, MANY_ELEMENTS = 1024, 64
+"""Sizes from which compiled loops are used: calling one costs as much as a loop over about ten elements."""
+
+
+def skip_many(data: bytes, pos: int, count: int) -> int:
+    """Return the position after `count` values from `pos` on."""
+    if count >= MANY_ELEMENTS:
+        import numpy as np
+
+        from udfs.operations.kernels.elements import skip_elements
+
+        found = skip_elements(np.frombuffer(data, np.uint8), pos, count)
+        if found >= 0:
+            return found
+    for _ in range(count):
+        pos = skip(data, pos)
+    return pos
+
+
+def find_text(data: bytes, pos: int, end: int, count: int, key: bytes) -> tuple[int, int] | None:
+    """Return where the key and the value of the pair with a string key begin; None if there is no such pair.
+
+    Parameters
+    ----------
+    data : bytes
+    pos, end, count : int
+        Start of the first pair; the search ends at `end` or after `count` pairs.
+    key : bytes
+
+    Raises
+    ------
+    TupleError
+        The bytes are not MessagePack.
+
+    """
+    if count >= MANY_ELEMENTS and end - pos >= MANY_BYTES:
+        import numpy as np
+
+        from udfs.operations.kernels.elements import find_text_key
+
+        found = find_text_key(np.frombuffer(data, np.uint8), pos, end, count, np.frombuffer(key, np.uint8))
+        if found[0] != -1:
+            return found if found[0] >= 0 else None
+    while count > 0 and pos < end:
+        value = skip(data, pos)
+        if KIND[data[pos]] == STR:
+            begin, stop = string(data, pos)
+            if data[begin:stop] == key:
+                return pos, value
+        pos = skip(data, value)
+        count -= 1
+    return None
 
 
 def encode_integer(value: int) -> bytes:

@@ -1,4 +1,4 @@
-"""MessagePack tuples to typed columns: `tuples` has the functions, `plan` and `columns` prepare memory for kernels.
+"""MessagePack tuples to typed columns: `tuples` has the functions, `columns` allocates the memory for kernels.
 
-`faults` writes the error texts, `masking` hides values, and `row_body` reads the other parts of a row's body.
+`masking` hides values, and `row_body` reads the parts of a row's body that have no column.
 """

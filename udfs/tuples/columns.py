@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from schemas.errors import UnsupportedError
 from schemas.field_types import ColumnStorage
-from schemas.types import VARIANT_ARROW
+from schemas.layout import VARIANT_ARROW
+from udfs.buffers import OFFSET_MAX, SMALLER_BATCHES
 from udfs.kernels.keyed_hash import hash_seeds
 from udfs.kernels.memory import OVERWRITE
 from udfs.tuples.kernels import columns as words
 from udfs.tuples.kernels.variant import FRAMES_WORDS, GROWTH
 from udfs.tuples.kernels.variant_keys import (
-    BOOK_WORDS,
+    DICTIONARY_WORDS,
     ENTRIES,
     FRAMES,
     HASH_SEEDS,
@@ -36,7 +37,6 @@ _ALIGN = 64
 _HUGE = 64 << 20
 """A row that needs more bytes than this gets exactly that room, not twice as much."""
 
-_OFFSET_MAX = 2**31 - 1
 _TEXT_WIDTHS = {
     ColumnStorage.DECIMAL_TEXT: DECIMAL_TEXT_MAX,
     ColumnStorage.UUID: UUID_TEXT,
@@ -71,7 +71,7 @@ class Columns:
     table : int64 array, (columns, WORDS)
         The words that describe each column (`udfs.tuples.kernels.columns`).
     statuses : uint8 array, (columns, rows)
-        The status of each field (`udfs.kernels.scalars`).
+        The status of each field (`udfs.tuples.kernels.columns`).
     block : uint8 array
         Values, offsets, validity.
     contents : dict
@@ -114,7 +114,7 @@ class Columns:
         """Return the address of the working memory of the variant encoder, shared by all columns."""
         if not self.scratch:
             slots = 1 << max(self.largest, 4).bit_length()
-            book = np.zeros(BOOK_WORDS, np.int64)
+            dictionary = np.zeros(DICTIONARY_WORDS, np.int64)
             parts = {
                 KEYS: 2 * self.largest + 2,
                 SLOTS: slots,
@@ -122,12 +122,12 @@ class Columns:
                 FRAMES: FRAMES_WORDS,
                 ENTRIES: 2 * self.largest + 2,
             }
-            book[SLOT_MASK] = slots - 1
-            book[HASH_SEEDS] = hash_seeds().ctypes.data
-            self.scratch.append(book)
+            dictionary[SLOT_MASK] = slots - 1
+            dictionary[HASH_SEEDS] = hash_seeds().ctypes.data
+            self.scratch.append(dictionary)
             for word, size in parts.items():
                 self.scratch.append(np.zeros(size, np.int64))
-                book[word] = self.scratch[-1].ctypes.data
+                dictionary[word] = self.scratch[-1].ctypes.data
         return self.scratch[0].ctypes.data
 
     def grow(self, row: int) -> None:
@@ -146,7 +146,7 @@ class Columns:
             if is_huge and not wants[column]:
                 continue
             line, wanted = self.table[column], max(usual, int(wants[column]))
-            line[words.BOOK] = self._dictionary()
+            line[words.DICTIONARY] = self._dictionary()
             if not line[words.SHAPE]:
                 self.scratch.append(np.zeros(SHAPE_WORDS, np.int64))
                 line[words.SHAPE] = self.scratch[-1].ctypes.data
@@ -211,11 +211,8 @@ class Columns:
     def _content(self, column: int, line: list[int], is_metadata: bool) -> pa.Buffer:
         start, end = (words.META_START, words.META_END) if is_metadata else (words.START, words.END)
         size = line[end] - line[start]
-        if size > _OFFSET_MAX:
-            raise UnsupportedError(
-                f"a column of one batch takes {size} bytes",
-                advice="lower spark.sql.execution.arrow.maxRecordsPerBatch",
-            )
+        if size > OFFSET_MAX:
+            raise UnsupportedError(f"a column of one batch takes {size} bytes", advice=SMALLER_BATCHES)
         return pa.py_buffer(self.contents[column, is_metadata]).slice(0, size) if size else pa.py_buffer(b"")
 
     def _variant(self, column: int, block: pa.Buffer) -> pa.Array:

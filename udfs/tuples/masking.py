@@ -18,17 +18,17 @@ _EXPONENT_FROM, _EXPONENT_BELOW = 1e7, 1e-3
 
 
 def hash_text(text: str, key: bytes) -> str:
-    """Return the hash_text hash of a text."""
+    """Return the HMAC-SHA-256 of a text as 64 hex digits."""
     return hmac.new(key, text.encode("utf-8", "surrogatepass"), "sha256").hexdigest()
 
 
 def keyed_hashes(column: pa.Array, key: bytes) -> pa.Array:
-    """Return the hash_text hash of each value of a column; null for null.
+    """Return the hash of each value of a column, by `hash_text`; null for null.
 
     Parameters
     ----------
     column : pyarrow.Array
-        Of a type that a table's typed column can have (`schemas.types`), here or in its files.
+        Of a type that a table's typed column can have (`schemas.layout`), here or in its files.
     key : bytes
 
     Returns

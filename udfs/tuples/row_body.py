@@ -26,7 +26,9 @@ FOUND, DAMAGED = 0, 1
 
 
 @entry
-def find(data: Any, offsets: Any, nulls: Any, keys: Any, begins: Any, ends: Any, codes: Any) -> None:
+def find_body_values(
+    data: Any, offsets: Any, nulls: Any, keys: Any, begins: Any, ends: Any, codes: Any
+) -> None:
     """Find the values of some keys in each body.
 
     Parameters
@@ -82,7 +84,7 @@ def values_of(bodies: pa.Array, keys: Sequence[int]) -> tuple[list[pa.Array], pa
     flat, rows = flatten(bodies, OVERREAD), len(bodies)
     begins, ends = np.empty((len(keys), rows), np.int64), np.empty((len(keys), rows), np.int64)
     codes = np.empty(rows, np.int8)
-    find(flat.data, flat.offsets, flat.nulls, np.array(keys, np.int64), begins, ends, codes)
+    find_body_values(flat.data, flat.offsets, flat.nulls, np.array(keys, np.int64), begins, ends, codes)
     found = []
     for own_begins, own_ends in zip(begins, ends, strict=True):
         sizes = np.where(own_begins >= 0, own_ends - own_begins, 0)

@@ -12,135 +12,104 @@ from __future__ import annotations
 import decimal
 import math
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import Column
-from pyspark.sql.pandas.functions import arrow_udf
 
 from schemas.errors import TupleError
-from schemas.field_types import ColumnStorage
-from schemas.layout import EXTRA_COLUMN, MISFITS_ARROW, TableLayout
-from udfs.buffers import BinaryBuffers, flatten, indexes
-from udfs.kernels import scalars
+from schemas.field_types import FIELD_TYPES, ColumnStorage, type_family
+from schemas.layout import EXTRA_COLUMN, MISFITS_ARROW, TableLayout, check_names
+from udfs.buffers import BinaryBuffers, arrow_column_function, flatten, indexes, texts_of_rows
 from udfs.kernels.memory import OVERWRITE
-from udfs.kernels.values import OVERREAD
+from udfs.kernels.values import ABSENT, CLASS_NAMES, NIL, OVERREAD
 from udfs.tuples.columns import Columns, prepare
-from udfs.tuples.faults import column_fault, texts_of_rows, walk_fault
-from udfs.tuples.kernels.walk import BAD_ROWS, COUNTERS, INEXACT_ROWS, UNDECIDED_ROWS, walk
+from udfs.tuples.kernels.columns import (
+    COLUMN_BYTES,
+    FITS,
+    INEXACT,
+    INVALID,
+    NOT_UTF8,
+    OUT_OF_RANGE,
+    TOO_LARGE,
+    TOO_MANY_DIGITS,
+    UNDECIDED,
+    WRONG_CLASS,
+)
+from udfs.tuples.kernels.field_writers import COLUMN_SHIFT, STORAGE_SHIFT
+from udfs.tuples.kernels.walk import (
+    BAD_ROWS,
+    COUNTERS,
+    INEXACT_ROWS,
+    NO_LAYOUT,
+    NOT_ARRAY,
+    TRAILING,
+    UNDECIDED_ROWS,
+    walk,
+)
 from udfs.tuples.kernels.writers import DECIMAL_TEXT_MAX, decimal_texts
-from udfs.tuples.plan import Plan, plan_of
 
 Statuses = NDArray[np.uint8]
 
 
-def _errors(plan: Plan, which: NDArray[np.int32], errors: NDArray[np.int32], faults: Statuses) -> pa.Array:
-    """Return `_error`: the error of the walk, else those of all columns that do not fit."""
-    bad = (errors[0] != 0) | faults.any(axis=0)
-    rows = np.flatnonzero(bad)
-    numbers = np.stack([*errors[:, rows], which[rows]], axis=1).astype(np.int32)
-    keys = np.hstack([numbers.view(np.uint8), faults[:, rows].T])
-
-    def text(key: bytes) -> str:
-        code, position, kind, index = np.frombuffer(key, np.int32, 4).tolist()
-        if code != 0:
-            return walk_fault(code, position, kind, index)
-        found = enumerate(key[numbers.itemsize * 4 :])
-        return "; ".join(column_fault(plan.layout, place, one, index) for place, one in found if one)
-
-    return texts_of_rows(keys, rows, len(bad), text)
+def accepted(field_type: str, is_nullable: bool) -> int:
+    """Return the value classes that a field accepts, as bits; a nullable field also accepts nil and may be absent."""
+    bits = sum(1 << kind for kind in FIELD_TYPES[type_family(field_type)].values)
+    return bits | (1 << NIL | 1 << ABSENT if is_nullable else 0)
 
 
-def _misfits(plan: Plan, faults: Statuses) -> pa.Array:
-    """Return `_misfits`: the names of the columns that do not fit, in order; null if all fit."""
-    misfit = faults.T != 0
-    counts = misfit.sum(axis=1)
-    offsets = np.append(0, np.cumsum(counts)).astype(np.int32)
-    names = pa.array([*plan.layout.names, EXTRA_COLUMN], pa.string())
-    return pa.ListArray.from_arrays(
-        pa.array(offsets),
-        names.take(pa.array(np.nonzero(misfit)[1])),
-        type=MISFITS_ARROW,
-        mask=pa.array(counts == 0),
+@dataclass(frozen=True)
+class Plan:
+    """The arguments of `udfs.tuples.kernels.walk.walk` for a layout.
+
+    Parameters
+    ----------
+    layout : TableLayout
+    storages : tuple of ColumnStorage
+        How each column is stored.
+    starts, fields : int32 and int64 arrays
+        Arguments of the walk.
+    arrow_fields : tuple of pyarrow.Field
+        The result of `layout.arrow_fields()`.
+
+    """
+
+    layout: TableLayout
+    storages: tuple[ColumnStorage, ...]
+    starts: NDArray[np.int32]
+    fields: NDArray[np.int64]
+    arrow_fields: tuple[pa.Field, ...]
+
+
+def plan_of(layout: TableLayout) -> Plan:
+    """Return the plan of a layout; raises like `schemas.layout.union_fields` and `schemas.layout.column_storage`."""
+    for form in layout.formats:
+        check_names(layout.space, (field.name for field in form))
+    columns = {field.name: index for index, field in enumerate(layout.fields)}
+    storages = tuple(layout.storage_of(field) for field in layout.fields)
+    words: list[int] = []
+    starts = [0]
+    for form in layout.formats:
+        for field in form:
+            column = columns[field.name]
+            words.append(
+                column * COLUMN_BYTES << COLUMN_SHIFT
+                | storages[column] << STORAGE_SHIFT
+                | accepted(field.type, field.is_nullable)
+            )
+        starts.append(len(words))
+        lacking = sorted(set(columns) - {field.name for field in form})
+        words += [columns[name] * COLUMN_BYTES << COLUMN_SHIFT for name in lacking]
+        starts.append(len(words))
+    return Plan(
+        layout=layout,
+        storages=storages,
+        starts=np.array(starts, np.int32),
+        fields=np.array(words, np.int64),
+        arrow_fields=tuple(layout.arrow_fields()),
     )
-
-
-def _inexact(plan: Plan, statuses: Statuses, good: NDArray[np.bool_]) -> pa.Array:
-    """Return the column `_inexact`: for each row, the columns whose value is less exact than the tuple's field."""
-    loses = (statuses == scalars.INEXACT) & good
-    rows = np.flatnonzero(loses.any(axis=0))
-    keys = np.packbits(loses[:, rows], axis=0).T
-    names = (*plan.layout.names, EXTRA_COLUMN)
-
-    def text(key: bytes) -> str:
-        flags = np.unpackbits(np.frombuffer(key, np.uint8))
-        return ",".join(name for name, lost in zip(names, flags, strict=False) if lost)
-
-    return texts_of_rows(keys, rows, len(good), text)
-
-
-def _round_undecided(columns: Columns, flat: BinaryBuffers, walked: NDArray[np.bool_]) -> None:
-    """Write the nearest double of each decimal that kernels leave undecided; Python rounds correctly."""
-    statuses = columns.statuses
-    undecided = (statuses == scalars.UNDECIDED) & walked
-    for column in np.flatnonzero(undecided.any(axis=1)):
-        rows, doubles = np.flatnonzero(undecided[column]), columns.doubles(int(column))
-        content = np.empty(DECIMAL_TEXT_MAX * len(rows) + OVERWRITE, np.uint8)
-        ends = np.zeros(len(rows) + 1, np.int32)
-        decimal_texts(flat.data, doubles[rows].view(np.int64), content, ends)
-        for row, first, last in zip(rows, ends, ends[1:], strict=False):
-            exact = decimal.Decimal(content[first:last].tobytes().decode())
-            doubles[row] = float(exact)
-            if math.isinf(doubles[row]):
-                statuses[column, row] = scalars.OUT_OF_RANGE
-            else:
-                same = decimal.Decimal(doubles[row]) == exact
-                statuses[column, row] = scalars.FITS if same else scalars.INEXACT
-        columns.set_null(int(column), rows[statuses[column, rows] == scalars.OUT_OF_RANGE])
-
-
-def decode(tuples: pa.Array, plan: Plan, which: pa.Array | int = 0) -> pa.StructArray:
-    """Decode tuples as `decode_tuples` does, with a ready plan."""
-    flat = flatten(tuples, OVERREAD)
-    rows, formats = len(tuples), indexes(which, len(tuples))
-    scale = plan.layout.options.decimal_scale
-    columns = prepare(
-        (*plan.storages, ColumnStorage.VARIANT),
-        scale if isinstance(scale, int) else 0,
-        flat.data,
-        flat.offsets,
-    )
-    errors, counters = np.zeros((3, rows), np.int32), np.zeros(COUNTERS, np.int64)
-    row, before, again = 0, -1, 0
-    while row < rows:
-        row = walk(
-            *(flat.data, flat.offsets, flat.nulls, formats, plan.starts, plan.fields),
-            *(columns.table, errors, counters, row),
-        )
-        again = again + 1 if row == before else 0
-        if again > len(columns.storages):
-            # Each field alone had room, so several fields of the tuple must share a column.
-            raise TupleError("a tuple takes more room than its columns have", space=plan.layout.space)
-        if row < rows:
-            columns.grow(row)
-            before = row
-    statuses = columns.statuses
-    if counters[UNDECIDED_ROWS]:
-        _round_undecided(columns, flat, errors[0] == 0)
-        counters[:] = rows
-    arrays = columns.arrays([field.type for field in plan.arrow_fields[: len(columns.storages)]])
-    if counters[INEXACT_ROWS]:
-        arrays.append(_inexact(plan, statuses, errors[0] == 0))
-    else:
-        arrays.append(pa.nulls(rows, pa.string()))
-    if counters[BAD_ROWS]:
-        faults = np.where((statuses > scalars.INEXACT) & (errors[0] == 0), statuses, np.uint8(0))
-        arrays += [_misfits(plan, faults), _errors(plan, formats, errors, faults)]
-    else:
-        arrays += [pa.nulls(rows, MISFITS_ARROW), pa.nulls(rows, pa.string())]
-    return pa.StructArray.from_arrays(arrays, fields=list(plan.arrow_fields))
 
 
 def decode_tuples(tuples: pa.Array, layout: TableLayout, which: pa.Array | int = 0) -> pa.StructArray:
@@ -174,7 +143,155 @@ def tuple_columns(layout: TableLayout) -> Callable[[Column, Column], Column]:
     def decode_batch(tuples: pa.Array, which: pa.Array) -> pa.Array:
         return decode(tuples, plan, which)
 
-    decode_batch.__annotations__ = {"tuples": pa.Array, "which": pa.Array, "return": pa.Array}
-    make: Any = arrow_udf
-    wrapped: Callable[[Column, Column], Column] = make(decode_batch, returnType=layout.decoded_schema())
-    return wrapped
+    return arrow_column_function(decode_batch, layout.decoded_schema())
+
+
+def decode(tuples: pa.Array, plan: Plan, which: pa.Array | int = 0) -> pa.StructArray:
+    """Decode tuples as `decode_tuples` does, with a ready plan."""
+    flat = flatten(tuples, OVERREAD)
+    rows, formats = len(tuples), indexes(which, len(tuples))
+    columns, errors, counters = _walk_batch(flat, formats, plan)
+    statuses = columns.statuses
+    if counters[UNDECIDED_ROWS]:
+        _round_undecided(columns, flat, errors[0] == 0)
+        counters[:] = rows
+    arrays = columns.arrays([field.type for field in plan.arrow_fields[: len(columns.storages)]])
+    if counters[INEXACT_ROWS]:
+        arrays.append(_inexact(plan, statuses, errors[0] == 0))
+    else:
+        arrays.append(pa.nulls(rows, pa.string()))
+    if counters[BAD_ROWS]:
+        faults = np.where((statuses > INEXACT) & (errors[0] == 0), statuses, np.uint8(0))
+        arrays += [_misfits(plan, faults), _errors(plan, formats, errors, faults)]
+    else:
+        arrays += [pa.nulls(rows, MISFITS_ARROW), pa.nulls(rows, pa.string())]
+    return pa.StructArray.from_arrays(arrays, fields=list(plan.arrow_fields))
+
+
+def _walk_batch(
+    flat: BinaryBuffers, formats: NDArray[np.int32], plan: Plan
+) -> tuple[Columns, NDArray[np.int32], NDArray[np.int64]]:
+    """Walk over all tuples of a batch; return the filled columns, the errors of the walk and its counters."""
+    scale, rows = plan.layout.options.decimal_scale, len(flat.nulls)
+    columns = prepare(
+        (*plan.storages, ColumnStorage.VARIANT),
+        scale if isinstance(scale, int) else 0,
+        flat.data,
+        flat.offsets,
+    )
+    errors, counters = np.zeros((3, rows), np.int32), np.zeros(COUNTERS, np.int64)
+    row, before, again = 0, -1, 0
+    while row < rows:
+        row = walk(
+            *(flat.data, flat.offsets, flat.nulls, formats, plan.starts, plan.fields),
+            *(columns.table, errors, counters, row),
+        )
+        again = again + 1 if row == before else 0
+        if again > len(columns.storages):
+            # Each field alone had room, so several fields of the tuple must share a column.
+            raise TupleError("a tuple takes more room than its columns have", space=plan.layout.space)
+        if row < rows:
+            columns.grow(row)
+            before = row
+    return columns, errors, counters
+
+
+def _round_undecided(columns: Columns, flat: BinaryBuffers, walked: NDArray[np.bool_]) -> None:
+    """Write the nearest double of each decimal that kernels leave undecided; Python rounds correctly."""
+    statuses = columns.statuses
+    undecided = (statuses == UNDECIDED) & walked
+    for column in np.flatnonzero(undecided.any(axis=1)):
+        rows, doubles = np.flatnonzero(undecided[column]), columns.doubles(int(column))
+        content = np.empty(DECIMAL_TEXT_MAX * len(rows) + OVERWRITE, np.uint8)
+        ends = np.zeros(len(rows) + 1, np.int32)
+        decimal_texts(flat.data, doubles[rows].view(np.int64), content, ends)
+        for row, first, last in zip(rows, ends, ends[1:], strict=False):
+            exact = decimal.Decimal(content[first:last].tobytes().decode())
+            doubles[row] = float(exact)
+            if math.isinf(doubles[row]):
+                statuses[column, row] = OUT_OF_RANGE
+            else:
+                same = decimal.Decimal(doubles[row]) == exact
+                statuses[column, row] = FITS if same else INEXACT
+        columns.set_null(int(column), rows[statuses[column, rows] == OUT_OF_RANGE])
+
+
+def _errors(plan: Plan, which: NDArray[np.int32], errors: NDArray[np.int32], faults: Statuses) -> pa.Array:
+    """Return `_error`: the error of the walk, else those of all columns that do not fit."""
+    bad = (errors[0] != 0) | faults.any(axis=0)
+    rows = np.flatnonzero(bad)
+    numbers = np.stack([*errors[:, rows], which[rows]], axis=1).astype(np.int32)
+    keys = np.hstack([numbers.view(np.uint8), faults[:, rows].T])
+
+    def text(key: bytes) -> str:
+        code, position, kind, index = np.frombuffer(key, np.int32, 4).tolist()
+        if code != 0:
+            return _walk_fault(code, position, kind, index)
+        found = enumerate(key[numbers.itemsize * 4 :])
+        return "; ".join(_column_fault(plan.layout, place, one, index) for place, one in found if one)
+
+    return texts_of_rows(keys, rows, len(bad), text)
+
+
+def _misfits(plan: Plan, faults: Statuses) -> pa.Array:
+    """Return `_misfits`: the names of the columns that do not fit, in order; null if all fit."""
+    misfit = faults.T != 0
+    counts = misfit.sum(axis=1)
+    offsets = np.append(0, np.cumsum(counts)).astype(np.int32)
+    names = pa.array([*plan.layout.names, EXTRA_COLUMN], pa.string())
+    return pa.ListArray.from_arrays(
+        pa.array(offsets),
+        names.take(pa.array(np.nonzero(misfit)[1])),
+        type=MISFITS_ARROW,
+        mask=pa.array(counts == 0),
+    )
+
+
+def _inexact(plan: Plan, statuses: Statuses, good: NDArray[np.bool_]) -> pa.Array:
+    """Return the column `_inexact`: for each row, the columns whose value is less exact than the tuple's field."""
+    loses = (statuses == INEXACT) & good
+    rows = np.flatnonzero(loses.any(axis=0))
+    keys = np.packbits(loses[:, rows], axis=0).T
+    names = (*plan.layout.names, EXTRA_COLUMN)
+
+    def text(key: bytes) -> str:
+        flags = np.unpackbits(np.frombuffer(key, np.uint8))
+        return ",".join(name for name, lost in zip(names, flags, strict=False) if lost)
+
+    return texts_of_rows(keys, rows, len(good), text)
+
+
+def _walk_fault(code: int, position: int, kind: int, format_index: int) -> str:
+    """Return why a tuple cannot be split into fields; fields are counted from 1, as in Tarantool's messages."""
+    if code == NO_LAYOUT:
+        return f"there is no format with index {format_index}"
+    if code == NOT_ARRAY:
+        return f"the tuple is not an array: {CLASS_NAMES[kind]} found"
+    if code == TRAILING:
+        return "bytes follow the end of the tuple"
+    return f"the tuple is not MessagePack at field {position + 1}"
+
+
+_STATUS_TEXTS = {
+    OUT_OF_RANGE: "the value is beyond the range of {type}",
+    TOO_MANY_DIGITS: "the value has more digits than {type}",
+    INVALID: "the content of the extension is not valid",
+    NOT_UTF8: "the string is not UTF-8",
+    TOO_LARGE: "the value is too large for a variant",
+}
+
+
+def _column_fault(layout: TableLayout, column: int, status: int, format_index: int) -> str:
+    """Return why the value of a column does not fit; the column after the last is `_extra`."""
+    if status >= WRONG_CLASS:
+        names = [field.name for field in layout.formats[format_index]]
+        position = names.index(layout.fields[column].name)
+        field, found = layout.formats[format_index][position], status - WRONG_CLASS
+        where = f"field {position + 1} ({field.name})"
+        if found == ABSENT:
+            return f"{where} is missing: {field.type} expected"
+        return f"{where}: {field.type} expected, {CLASS_NAMES[found]} found"
+    if column == len(layout.fields):
+        return f"fields past the format: {_STATUS_TEXTS[status].format(type='variant')}"
+    kind = layout.spark_schema().fields[column].dataType.simpleString()
+    return f"field {layout.fields[column].name}: {_STATUS_TEXTS[status].format(type=kind)}"

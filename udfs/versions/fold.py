@@ -1,66 +1,304 @@
-"""Applies the changes of one key in one replicaset, in the order of the log.
+"""Applies the rows of one key in one replicaset, in the order of the log: `Fold` is the key's state between two rows.
 
-A pure function of the previous version and the changes. It returns the tuple that the replicaset's servers have, or
-names the row that it cannot apply; it never returns a wrong tuple. `pipeline.reduce.fold` does the same for many keys.
+The result is the tuple that the replicaset's servers have, or the name of the row that cannot be applied; never a wrong
+tuple. `pipeline.reduce.fold` applies the rows of many keys.
+
+Effects (seen live, and in Tarantool's `memtx_space.c`): a DELETE or UPDATE of a missing tuple is in the log and changes
+nothing; an UPSERT of a missing tuple inserts; an UPSERT whose operations would change the key changes nothing. After a
+row that cannot be applied, the tuple is unknown until a row that does not need it (INSERT, REPLACE, DELETE).
+
+During consecutive operations the tuple is stored as a list of its fields, so that a chain of operations splits and
+joins it only once: the cost of an operation depends on its change, not on the size of the tuple.
+
+Limit: a tuple that operations make longer than `tuple_limit` is a fault, so neither the memory nor the time of a row
+grows with the number of earlier rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from schemas.errors import TupleError
+from schemas.errors import AggregatorError, TupleError, UnsupportedError
+from udfs.operations.msgpack_walk import INVALID_MSGPACK, join, split
+from udfs.operations.operations import apply_upsert, quick_update, updated_fields, upserted_fields
 from udfs.operations.tuple_format import TupleFormat
-from udfs.versions.fold_state import Fold
-from udfs.versions.version import RowChange, Version
-
-ADVICE = "the key stays in _quarantine until a row or a snapshot gives its whole tuple"
 
 
-def fold(
-    base: Version | None,
-    changes: Iterable[RowChange],
-    formats: Sequence[TupleFormat],
-    space: str | None = None,
-    key: bytes | None = None,
-) -> Version | None:
-    """Return a key's version after its changes.
+class RowChange(NamedTuple):
+    """One row of the log that changes one key.
 
     Parameters
     ----------
-    base : Version or None
-        The previous version; None if the replicaset has never had the key.
-    changes : iterable of RowChange
-        In the order of the log.
-    formats : sequence of TupleFormat
-        By `RowChange.layout`.
-    space, key
-        For errors.
-
-    Returns
-    -------
-    Version or None
-        `base` itself if no row has an effect.
-
-    Raises
-    ------
-    TupleError
-        A row in the log cannot be applied; with `space`, `key` (hex), `global_id`, `lsn` and, if Tarantool itself
-        refuses the row, `code`.
+    kind : str
+        INSERT, REPLACE, UPDATE, UPSERT or DELETE.
+    tuple : bytes or None
+        MessagePack of INSERT, REPLACE and UPSERT.
+    operations : bytes or None
+        MessagePack of UPDATE and UPSERT; an UPDATE's may be in `tuple`, as in the log.
+    index_base : int or None
+        Body key 0x15; None if it is absent, which means 0.
+    global_id, lsn : int
+        The instance that made the change, and the number of the change there.
+    timestamp : int or None
+        Microseconds since 1970; None for a row without a usable time.
+    layout : int
+        Index of the format that was valid at the row.
 
     """
-    state = Fold(formats)
-    state.start(base)
-    for row in changes:
-        state.apply(row)
-        if state.faults:
-            fault = state.faults[0]
+
+    kind: str
+    tuple: bytes | None
+    operations: bytes | None
+    index_base: int | None
+    global_id: int
+    lsn: int
+    timestamp: int | None
+    layout: int = 0
+
+
+RowValues = tuple[str, bytes | None, bytes | None, int | None, int, int, int | None, int]
+"""A `RowChange`, or its values as a plain tuple, which takes less time to make."""
+
+
+class Version(NamedTuple):
+    """A version of a key: its tuple in one replicaset, or its deletion.
+
+    Parameters
+    ----------
+    tuple : bytes or None
+        None if it was deleted.
+    global_id, lsn : int
+        The last change that had an effect.
+    timestamp : int or None
+        Time of that change in microseconds. It never goes back within a life, which begins with the insertion of a
+        missing tuple and ends with its deletion.
+    created : int or None
+        Time of the life's insertion; None if deleted or unknown.
+    layout : int
+        Format of the tuple.
+
+    """
+
+    tuple: bytes | None
+    global_id: int
+    lsn: int
+    timestamp: int | None
+    created: int | None
+    layout: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A row that cannot be applied, and why; `code` is Tarantool's, or None if only the aggregator refuses it."""
+
+    global_id: int
+    lsn: int
+    code: int | None
+    reason: str
+
+
+TUPLE_LIMIT = 64 << 20
+"""Greatest size in bytes of a tuple after operations; servers allow 1 MiB by default (`memtx_max_tuple_size`)."""
+
+GROWTH = 16
+"""Greatest growth of a tuple in bytes per byte of operations (a decimal); nulls that fill gaps are counted apart."""
+
+
+class Fold:
+    """The state of one key between two rows.
+
+    Parameters
+    ----------
+    formats : sequence of TupleFormat
+        Indexed by a row's `layout`.
+    tuple_limit : int
+        Greatest size in bytes of a tuple after operations.
+
+    Attributes
+    ----------
+    is_present : bool
+        Whether there is a tuple.
+    is_unfit : bool
+        Whether the tuple is unknown, because an earlier row could not be applied.
+    is_changed : bool
+        Whether a row had an effect.
+    faults : list of Fault
+        Rows that could not be applied.
+
+    """
+
+    __slots__ = (
+        *("_fields", "_formats", "_keys", "_limit", "_size_bound", "_tuple", "created", "faults"),
+        *("global_id", "is_changed", "is_present", "is_unfit", "layout", "lsn", "timestamp"),
+    )
+
+    def __init__(self, formats: Sequence[TupleFormat], tuple_limit: int = TUPLE_LIMIT) -> None:
+        self._formats = formats
+        self._keys = [frozenset(part.field for part in fmt.key) for fmt in formats]
+        self._limit = self._size_bound = tuple_limit
+        self._fields: list[bytes] | None = None
+        self.start(None)
+
+    def start(self, base: Version | None, is_unfit: bool = False) -> None:
+        """Begin a key with its previous version; None if the replicaset has never had it."""
+        known = base or Version(None, 0, 0, None, None)
+        self._tuple, self.global_id, self.lsn, self.timestamp, self.created, self.layout = known
+        self._forget_fields()
+        self.is_present, self.is_unfit = self._tuple is not None or is_unfit, is_unfit
+        self.is_changed = False
+        self.faults: list[Fault] = []
+
+    @property
+    def version(self) -> Version:
+        """The version; its tuple is None if the key has none, and the last known one if the tuple is unknown."""
+        if self._fields is not None and self._tuple is None:
+            self._tuple = join(self._fields)
+        return Version(self._tuple, self.global_id, self.lsn, self.timestamp, self.created, self.layout)
+
+    def apply(
+        self,
+        row: RowValues,
+        new: bytes | None = None,
+    ) -> None:
+        """Apply one row; if it cannot be applied, add it to `faults`.
+
+        Parameters
+        ----------
+        row : RowChange
+        new : bytes, optional
+            The tuple that the row's server logged as the result of an UPDATE or UPSERT (`wal_ext`). It wins: if the
+            row gives another tuple here, `faults` names the difference.
+
+        """
+        self._apply(row)
+        if new is not None:
+            self._compare(row, new)
+
+    def _apply(self, row: RowValues) -> None:
+        kind, data, operations, index_base, global_id, lsn, timestamp, layout = row
+        if not self.is_present and kind in ("UPDATE", "DELETE"):
+            return
+        try:
+            if kind == "DELETE":
+                self._tuple = self.created = None
+                self._forget_fields()
+                self.is_present = self.is_unfit = False
+            elif kind in ("UPDATE", "UPSERT"):
+                if not self._operate(kind, data, operations, index_base or 0, layout):
+                    return
+            elif kind in ("INSERT", "REPLACE"):
+                self._tuple, self.is_unfit = _required(kind, data), False
+                self._forget_fields()
+            else:
+                raise UnsupportedError(f"a row of type {kind}, which does not change one key")
+        except (TupleError, UnsupportedError) as error:
+            self._fail(global_id, lsn, error)
+            return
+        self._record_effect(kind, global_id, lsn, timestamp, layout)
+
+    def _record_effect(self, kind: str, global_id: int, lsn: int, timestamp: int | None, layout: int) -> None:
+        """Record a row that has an effect."""
+        begins = not self.is_present and kind != "DELETE"
+        # The time of a new life ignores the deletion before it, which is not known if a batch begins between the two.
+        restarts = begins or self.timestamp is None
+        if restarts or (timestamp is not None and self.timestamp is not None and timestamp > self.timestamp):
+            self.timestamp = timestamp
+        if begins:
+            self.is_present, self.created = True, timestamp
+        self.global_id, self.lsn, self.layout, self.is_changed = global_id, lsn, layout, True
+
+    def _compare(
+        self,
+        row: RowValues,
+        new: bytes,
+    ) -> None:
+        """Use the tuple that the server logged if the row gives another one, and report the difference."""
+        kind, _, _, _, global_id, lsn, timestamp, layout = row
+        own = self.version.tuple if self.is_present and not self.is_unfit else None
+        if own == new:
+            return
+        reason = _difference(own, new)
+        if self.faults and (self.faults[-1].global_id, self.faults[-1].lsn) == (global_id, lsn):
+            reason = self.faults.pop().reason
+        text = f"{kind}: the result differs from the new tuple in the log, which is used instead: {reason}"
+        self.faults.append(Fault(global_id, lsn, None, text))
+        self._record_effect(kind, global_id, lsn, timestamp, layout)
+        self._tuple, self.is_unfit = new, False
+        self._forget_fields()
+
+    def _fail(self, global_id: int, lsn: int, error: AggregatorError) -> None:
+        self._tuple = self.version.tuple
+        self.faults.append(Fault(global_id, lsn, error.fields.get("code"), error.reason))
+        self.is_unfit = self.is_present = True
+
+    def _operate(
+        self, kind: str, data: bytes | None, operations: bytes | None, index_base: int, layout: int
+    ) -> bool:
+        """Apply operations to the tuple; return whether the row has an effect."""
+        if self.is_unfit:
+            raise UnsupportedError("the tuple is unknown, because an earlier row could not be applied")
+        if operations is None and kind == "UPDATE":
+            operations, data = data, None
+        fmt, operations = self._formats[layout], _required(kind, operations)
+        if not self.is_present:
+            self._tuple = apply_upsert(None, _required(kind, data), operations, index_base, fmt)
+            self._forget_fields()
+            return True
+        if self._fields is None:
+            self._fields = split(_required(kind, self._tuple))
+        fields = self._fields
+        if not (fmt.checked and kind == "UPSERT"):
+            quick = quick_update(fields, operations, index_base, fmt.names, self._keys[layout])
+            if quick is not None:
+                self._check_size(fields, sum(len(value) - len(fields[n]) for n, value in quick.items()))
+                for number, value in quick.items():
+                    fields[number] = value
+                self._tuple = None
+                return True
+        if kind == "UPDATE":
+            changed = updated_fields(fields, operations, index_base, fmt)
+        else:
+            _required(kind, data)
+            changed = upserted_fields(fields, operations, index_base, fmt)
+        if changed is fields:
+            return False
+        self._size_bound += len(operations) * GROWTH + max(len(changed) - len(fields), 0)
+        self._check_size(changed)
+        self._fields, self._tuple = changed, None
+        return True
+
+    def _forget_fields(self) -> None:
+        self._fields, self._size_bound = None, self._limit
+
+    def _check_size(self, fields: list[bytes], more: int = 0) -> None:
+        """Raise if the fields and `more` bytes exceed the limit; the fields are counted only if they may."""
+        self._size_bound += more
+        if self._size_bound <= self._limit:
+            return
+        self._size_bound = sum(map(len, fields)) + more
+        if self._size_bound > self._limit:
             raise TupleError(
-                fault.reason,
-                space=space,
-                key=key.hex() if key is not None else None,
-                global_id=fault.global_id,
-                lsn=fault.lsn,
-                code=fault.code,
-                advice=ADVICE,
+                f"operations make a tuple of {self._size_bound} bytes, where max_tuple_bytes is {self._limit}"
             )
-    return state.version if state.is_changed else base
+
+
+def _difference(own: bytes | None, new: bytes) -> str:
+    """Describe how a tuple differs from the server's."""
+    if own is None:
+        return "there is no tuple here"
+    try:
+        mine, theirs = split(own), split(new)
+    except TupleError as error:
+        return error.reason
+    place = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), None)
+    if place is None:
+        return f"{len(mine)} fields here, {len(theirs)} there"
+    return f"field {place + 1} is {mine[place].hex()} here, {theirs[place].hex()} there"
+
+
+def _required(kind: str, value: bytes | None) -> bytes:
+    if value is None:
+        raise TupleError(f"a row of type {kind} lacks its tuple or its operations", code=INVALID_MSGPACK)
+    return value

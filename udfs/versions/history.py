@@ -1,4 +1,4 @@
-"""Computes all versions of each key, for Spark's `mapInArrow` over rows sorted by key and position in the log.
+"""Computes all versions of each key, for Spark's `mapInArrow` over rows that are sorted by key and position in the log.
 
 Returns each row that has an effect, with the version after it. Runs Python per row, so it serves queries on one space
 and never a batch.
@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from schemas.states import VersionState
 from udfs.operations.tuple_format import TupleFormat
-from udfs.versions.fold_state import Fold
-from udfs.versions.version import RowChange
+from udfs.versions.fold import Fold, RowChange
 
 KEY = ("replicaset_id", "_key")
 """Columns that identify a key of one replicaset."""
@@ -25,7 +24,7 @@ POSITION = ("segment", "position", "row")
 """Columns with the position of a row in its replicaset's log."""
 
 ROW = ("type", "tuple", "operations", "index_base", "global_id", "lsn", "timestamp", "layout")
-"""Columns of a row of the log, in the order of `udfs.versions.version.RowChange`."""
+"""Columns of a row of the log, in the order of `udfs.versions.fold.RowChange`."""
 
 COLUMNS = (*KEY, *POSITION, "epoch", *ROW)
 """Columns of the input."""

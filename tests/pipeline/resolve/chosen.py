@@ -14,8 +14,7 @@ from pipeline.resolve.choose import MADE, NOBODY, Choices, KeyVersions, choose
 from pipeline.resolve.resolve_plan import ResolvePlan, TablePolicy, options_of
 from schemas.space import Space
 from tests.udfs.before_replace.versions import OTHER, SPACE
-from udfs.before_replace.candidate import Candidate
-from udfs.before_replace.policy import Formats
+from udfs.before_replace.policy import Candidate, Formats
 from udfs.versions.kernels.lives import DELETED, NO_TIME, PRESENT
 
 NO_ID = -1

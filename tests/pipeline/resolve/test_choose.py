@@ -14,12 +14,11 @@ from pipeline.resolve.choose import BY_RANK, BY_RESULT, BY_SEQUENCE, BY_TIME, BY
 from tests.oracle import mp
 from tests.pipeline.resolve.chosen import Chosen, choices, chosen
 from tests.udfs.before_replace import rules
-from tests.udfs.before_replace.orders import ORDERS, by_priority, last_write
+from tests.udfs.before_replace.orders import ORDERS, Compared, by_priority, last_write
 from tests.udfs.before_replace.orders import choose as choose_plainly
 from tests.udfs.before_replace.versions import OTHER, SPACE
-from udfs.before_replace.candidate import Candidate
 from udfs.before_replace.policies import POLICIES as KINDS
-from udfs.before_replace.policy import Formats, PolicyOptions
+from udfs.before_replace.policy import Candidate, Formats, PolicyOptions
 from udfs.keys.sequence import sequence_bytes
 
 RULES = "tests.udfs.before_replace.rules"
@@ -65,7 +64,7 @@ def drawn(policy: int) -> list[list[Candidate]]:
     ]
 
 
-def with_bytes(versions: Sequence[Candidate], policy: Policy) -> list[Candidate]:
+def with_bytes(versions: Sequence[Candidate], policy: Policy) -> list[Compared]:
     names = {"value": (1, 2), "value_at": (2, 1)}
 
     def of(columns: Sequence[str]) -> list[bytes | None]:
@@ -76,7 +75,7 @@ def with_bytes(versions: Sequence[Candidate], policy: Policy) -> list[Candidate]
         return found if columns else [None] * len(versions)
 
     sequences, values = of(policy.sequence), of([policy.column] if policy.column else [])
-    return [one._replace(sequence=s, value=v) for one, s, v in zip(versions, sequences, values, strict=True)]
+    return [Compared(*one) for one in zip(versions, sequences, values, strict=True)]
 
 
 @pytest.mark.parametrize("number", CHOOSING)

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.errors import ConfigurationError, GapError, IprotoError, ProtocolError, ServerBusyError
+from schemas.errors import (
+    AccessError,
+    ConfigurationError,
+    GapError,
+    IprotoError,
+    ProtocolError,
+    ServerBusyError,
+    ServerError,
+)
 from schemas.iproto import Command
 from sources.iproto import messages
 from sources.iproto.address import Address, PasswordSource, parse_address
@@ -139,21 +147,20 @@ def error_for(code: int, message: str) -> IprotoError:
     )
 
 
-def test_errors_are_marked_as_temporary_or_not() -> None:
-    assert error_for(116, "loading").retriable
+def test_an_answer_of_an_error_has_its_own_class() -> None:
     assert isinstance(error_for(116, "loading"), ServerBusyError)
-    assert not error_for(42, "denied").retriable
+    assert isinstance(error_for(42, "denied"), AccessError)
     assert "replication" in str(error_for(42, "denied"))
     assert isinstance(error_for(32, "Missing .xlog file between LSN 1 and 5"), GapError)
     assert isinstance(error_for(219, "anything"), GapError)
     assert not isinstance(error_for(32, "another error of Lua"), GapError)
-    assert not error_for(9999, "unknown").retriable
+    assert type(error_for(9999, "unknown")) is ServerError
 
 
 def test_errors_can_be_pickled() -> None:
     error = error_for(42, "denied")
     again = pickle.loads(pickle.dumps(error))
-    assert (type(again), str(again), again.retriable) == (type(error), str(error), error.retriable)
+    assert (type(again), str(again)) == (type(error), str(error))
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ Each is a sort key: the version that sorts last wins.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from udfs.before_replace.candidate import Candidate
+from udfs.before_replace.policy import Candidate
 
 NO_VALUE = b"\x00"
 """How the bytes of a field begin that is missing, nil or of a type without an order."""
@@ -23,33 +23,56 @@ def none_first(value: Any) -> SortKey:
     return (value is not None, value) if value is not None else (False,)
 
 
-def last_write(candidate: Candidate) -> SortKey:
+class Compared(NamedTuple):
+    """A version, and the bytes of its fields that a policy compares.
+
+    Parameters
+    ----------
+    version : Candidate
+    sequence : bytes or None
+        The configured sequence fields as comparable bytes (`udfs.keys.sequence`); None if none are configured.
+    value : bytes or None
+        The field that `max` or `min` compares, as comparable bytes.
+
+    """
+
+    version: Candidate
+    sequence: bytes | None = None
+    value: bytes | None = None
+
+
+def last_write(version: Candidate, sequence: bytes | None = None) -> SortKey:
     """Return the sort key of `last_write_wins`; the greatest one of a key is its last writer's.
 
     If a version has no user's sequence, either it is deleted or no version has one and the timestamps decide.
     """
-    timestamp = candidate.timestamp if candidate.sequence is None else None
-    when = none_first(candidate.sequence), none_first(timestamp)
-    return (*when, candidate.replicaset, candidate.instance, candidate.lsn)
+    timestamp = version.timestamp if sequence is None else None
+    when = none_first(sequence), none_first(timestamp)
+    return (*when, version.replicaset, version.instance, version.lsn)
 
 
-def first_write(candidate: Candidate) -> SortKey:
+def latest(one: Compared) -> SortKey:
+    """Return the sort key of `last_write_wins`."""
+    return last_write(one.version, one.sequence)
+
+
+def first_write(one: Compared) -> SortKey:
     """Return the sort key of `first_write_wins`: an unknown time of insertion is the earliest."""
-    created = candidate.created
-    return (created is None, 0 if created is None else -created, last_write(candidate))
+    created = one.version.created
+    return (created is None, 0 if created is None else -created, latest(one))
 
 
-def greatest(candidate: Candidate) -> SortKey:
+def greatest(one: Compared) -> SortKey:
     """Return the sort key of `max`; of equal values the last writer's sorts last."""
-    return (none_first(candidate.value), last_write(candidate))
+    return (none_first(one.value), latest(one))
 
 
-def least(candidate: Candidate) -> SortKey:
+def least(one: Compared) -> SortKey:
     """Return the sort key of `min`; a version without a value sorts first here too."""
-    return (none_first(complement(candidate.value)), last_write(candidate))
+    return (none_first(complement(one.value)), latest(one))
 
 
-def by_priority(priority: Sequence[str]) -> Callable[[Candidate], SortKey]:
+def by_priority(priority: Sequence[str]) -> Callable[[Compared], SortKey]:
     """Return the order of `source_priority`.
 
     Parameters
@@ -59,7 +82,7 @@ def by_priority(priority: Sequence[str]) -> Callable[[Candidate], SortKey]:
 
     """
     ranks = {uuid: len(priority) - i for i, uuid in reversed(list(enumerate(priority)))}
-    return lambda candidate: (ranks.get(candidate.replicaset, 0), last_write(candidate))
+    return lambda one: (ranks.get(one.version.replicaset, 0), latest(one))
 
 
 def complement(value: bytes | None) -> bytes | None:
@@ -73,8 +96,8 @@ def complement(value: bytes | None) -> bytes | None:
     return bytes(255 - byte for byte in value)
 
 
-ORDERS: Mapping[str, Callable[[Candidate], SortKey]] = {
-    "last_write_wins": last_write,
+ORDERS: Mapping[str, Callable[[Compared], SortKey]] = {
+    "last_write_wins": latest,
     "first_write_wins": first_write,
     "max": greatest,
     "min": least,
@@ -83,13 +106,13 @@ ORDERS: Mapping[str, Callable[[Candidate], SortKey]] = {
 
 
 def choose(
-    candidates: Sequence[Candidate], order: Callable[[Candidate], SortKey], *, deletes_all: bool = False
-) -> Candidate | None:
+    candidates: Sequence[Compared], order: Callable[[Compared], SortKey], *, deletes_all: bool = False
+) -> Compared | None:
     """Return the version that wins; None if none takes part.
 
     Parameters
     ----------
-    candidates : sequence of Candidate
+    candidates : sequence of Compared
         In any order, at most one per replicaset.
     order : callable
         Sort key of the policy.
@@ -97,5 +120,5 @@ def choose(
         Whether a deleted version takes part.
 
     """
-    taking = [one for one in candidates if deletes_all or one.tuple is not None]
+    taking = [one for one in candidates if deletes_all or one.version.tuple is not None]
     return max(taking, key=order, default=None)

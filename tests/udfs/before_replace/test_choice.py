@@ -12,7 +12,7 @@ from config.policies import Policy
 from tests.oracle import mp
 from tests.pipeline.resolve.chosen import winner_of
 from tests.udfs.before_replace.versions import OTHER, SPACE, candidates
-from udfs.before_replace.candidate import Candidate
+from udfs.before_replace.policy import Candidate
 
 CHOOSING: Mapping[str, Policy] = {
     "last_write_wins": Policy(),

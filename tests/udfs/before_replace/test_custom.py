@@ -19,8 +19,8 @@ from tests.pipeline.resolve.chosen import Chosen, chosen
 from tests.udfs.before_replace import rules
 from tests.udfs.before_replace.orders import last_write
 from tests.udfs.before_replace.versions import OTHER, SPACE, candidates
-from udfs.before_replace.candidate import Candidate
-from udfs.before_replace.custom import Change, Outcome, Side, fold_custom, load_function
+from udfs.before_replace.custom import Change, Side, fold_custom, load_function
+from udfs.before_replace.policy import Candidate, Outcome
 from udfs.before_replace.row import Row, decode, encode
 
 HERE = "tests.udfs.before_replace.rules"

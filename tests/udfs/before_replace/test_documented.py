@@ -8,7 +8,7 @@ from config.policies import Policy
 from schemas.space import Field, KeyPart, Space
 from tests.oracle import mp
 from tests.pipeline.resolve.chosen import chosen, winner_of
-from udfs.before_replace.candidate import Candidate
+from udfs.before_replace.policy import Candidate
 
 NAMES = ("id", "balance", "hits", "name", "name_at", "updated")
 SPACE = Space(

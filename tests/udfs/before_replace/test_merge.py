@@ -12,11 +12,9 @@ from schemas.errors import TupleError
 from tests.oracle import mp
 from tests.udfs.before_replace.orders import last_write
 from tests.udfs.before_replace.versions import OTHER, SPACE, candidates
-from udfs.before_replace.candidate import Candidate
-from udfs.before_replace.custom import Outcome
-from udfs.before_replace.merge import fields_of, sum_fields
+from udfs.before_replace.merge import sum_fields
 from udfs.before_replace.policies import POLICIES
-from udfs.before_replace.policy import Formats, PolicyOptions
+from udfs.before_replace.policy import Candidate, Formats, Outcome, PolicyOptions
 from udfs.operations.decimals import encode
 
 FORMATS = Formats("accounts", (SPACE, OTHER))
@@ -90,10 +88,9 @@ def versions_of(*values: bytes) -> list[Candidate]:
 
 def test_a_sum_is_exact_and_has_tarantools_types() -> None:
     big = mp.encode(2**64 - 2)
-    formats = fields_of(FORMATS.spaces)
-    total = sum_fields(versions_of(big, mp.encode(1)), formats, ["value"])
+    total = sum_fields(versions_of(big, mp.encode(1)), FORMATS, ["value"])
     assert list(mp.decode(total)) == [1, 2**64 - 1]
-    total = sum_fields(versions_of(encode(Decimal("0.1")), mp.encode(2)), formats, ["value"])
+    total = sum_fields(versions_of(encode(Decimal("0.1")), mp.encode(2)), FORMATS, ["value"])
     assert total == b"\x92\x01" + encode(Decimal("2.1"))
 
 
@@ -104,7 +101,7 @@ def test_a_sum_is_exact_and_has_tarantools_types() -> None:
 def test_values_that_cannot_be_added_are_a_fault(values: tuple[object, ...], what: str) -> None:
     versions = versions_of(*map(mp.encode, values))
     with pytest.raises(TupleError, match=what):
-        sum_fields(versions, fields_of(FORMATS.spaces), ["value"])
+        sum_fields(versions, FORMATS, ["value"])
     (outcome,) = outcomes(SUM, [versions])
     assert (outcome.winner, outcome.tuple) == (None, None)
     assert what in str(outcome.fault)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from schemas.space import Field, KeyPart, Space
 from tests.oracle import mp
-from udfs.before_replace.candidate import Candidate
+from udfs.before_replace.policy import Candidate
 
 SPACE = Space(
     512,

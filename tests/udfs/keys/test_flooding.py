@@ -17,8 +17,7 @@ import pytest
 from schemas.layout import table_layout
 from schemas.space import Field, Space
 from udfs.keys.grouping import group
-from udfs.tuples.plan import plan_of
-from udfs.tuples.tuples import decode
+from udfs.tuples.tuples import decode, plan_of
 
 RATIO = 8
 """An attack took more than fifty times as long as what it is compared with."""

@@ -13,8 +13,7 @@ from tests.udfs.cases import PRIMARY_KEY
 from tests.udfs.operations.test_operations import FORMAT, MODERN
 from tests.udfs.oracle import UPDATE, Answer
 from udfs.operations.msgpack_walk import join, split
-from udfs.operations.operations import apply_update, apply_upsert
-from udfs.operations.quick_update import quick_update
+from udfs.operations.operations import apply_update, apply_upsert, quick_update
 from udfs.operations.tuple_format import TupleFormat
 
 TUPLE_FOUND = 3

@@ -26,10 +26,10 @@ from tests.udfs.generated import Generated, requests, steady, sums
 from tests.udfs.operations.test_operations import SPACE as SPACE_OF
 from tests.udfs.operations.test_operations_answers import TUPLE_FOUND, UNSUPPORTED, made, said
 from tests.udfs.oracle import SPACE, TUPLE, UPDATE, UPSERT, Answer, Oracle, make_space
+from tests.udfs.versions.folded import fold
 from udfs.operations.tuple_format import TupleFormat, format_of
 from udfs.operations.update_rules import rules_of
-from udfs.versions.fold import fold
-from udfs.versions.version import RowChange
+from udfs.versions.fold import RowChange
 
 pytestmark = [
     pytest.mark.live,
@@ -147,7 +147,7 @@ def test_the_log_implies_what_the_server_holds(oracle: Oracle, fmt: TupleFormat)
     unknown = 0
     for key, changes in rows.items():
         try:
-            version = fold(None, changes, [fmt], "cases", pack([key]))
+            version = fold(None, changes, [fmt])
         except TupleError as error:
             if "code" in error.fields:
                 raise

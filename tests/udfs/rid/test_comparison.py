@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ulid import ULID
 
 from tests.udfs.rid.rids import of, rid, ulid
-from udfs.rid.comparison import Comparison, Side, Verdict, compare
+from udfs.rid.comparison import Comparison, Generation, Side, Verdict, compare, draw, rid_generations
 from udfs.rid.value import FLAGS, FileLock, Rid
 
 SAME, SYNC, SPLIT, UNRELATED = Verdict.SAME, Verdict.SYNC, Verdict.SPLIT_BRAIN, Verdict.UNRELATED
@@ -178,3 +178,32 @@ def test_as_json() -> None:
         "common": None,
         "younger": None,
     }
+
+
+def test_two_branches_and_what_they_have_in_common() -> None:
+    a = [Generation(ulid(5), "head"), Generation(ulid(2)), Generation(ulid(1))]
+    b = [Generation(ulid(4), "head"), Generation(ulid(3), "x"), Generation(ulid(1))]
+    rows = [line.split("  ") for line in draw({"a": a, "b": b}).splitlines()]
+    assert rows[0] == ["a b"]
+    drawn = [(row[0] if row[0] else "  " + row[1], row[-1]) for row in rows[1:]]
+    assert [mark.rstrip() for mark, _ in drawn] == ["*", "| *", "| *", "* |", "* *"]
+    assert [note for _, note in drawn][:3] == ["a: head", "b: head", "b: x"]
+    assert [
+        str(ulid(n)) in line
+        for n, line in zip((5, 4, 3, 2, 1), draw({"a": a, "b": b}).splitlines()[1:], strict=True)
+    ]
+
+
+def test_one_node_alone_needs_no_heading() -> None:
+    assert draw({"": [Generation(ulid(1 << 20), "head, epochs 0 to 3")]}).splitlines() == [
+        f"*  {ulid(1 << 20)}  1970-01-01 00:17:28  head, epochs 0 to 3"
+    ]
+
+
+def test_the_generations_that_a_rid_names() -> None:
+    found = rid_generations(rid("0004:0003:0002:0000:0001"))
+    assert found == [Generation(ulid(3)), Generation(ulid(2))]
+
+
+def test_nothing_to_draw() -> None:
+    assert draw({"a": rid_generations(Rid()), "b": []}) == "no generation yet"

@@ -12,12 +12,10 @@ import msgpack
 import pyarrow as pa
 import pytest
 
-from schemas.layout import TableLayout, table_layout
+from schemas.layout import TableLayout, TypeOptions, table_layout
 from schemas.space import Field, Space
-from schemas.types import TypeOptions
 from tests.udfs.messages import binaries, datetime_ext, decimal_ext, interval_ext, pack, uuid_ext
-from udfs.tuples.plan import plan_of
-from udfs.tuples.tuples import decode, decode_tuples
+from udfs.tuples.tuples import decode, decode_tuples, plan_of
 
 UUID = "64d22e4d-ac92-4a23-899a-e59f34af5479"
 RAW = {"_extra": None, "_inexact": None, "_misfits": None, "_error": None}

@@ -12,9 +12,8 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from schemas.layout import TableLayout, table_layout
+from schemas.layout import TableLayout, TypeOptions, table_layout
 from schemas.space import Field, KeyPart, Space
-from schemas.types import TypeOptions
 from tests.udfs.messages import datetime_ext, decimal_ext, interval_ext, pack, uuid_ext
 from udfs.keys.keys import key_columns
 from udfs.tuples.tuples import tuple_columns

@@ -13,9 +13,8 @@ import msgpack
 import pytest
 from pyspark.sql.types import VariantVal
 
-from schemas.layout import table_layout
+from schemas.layout import TypeOptions, table_layout
 from schemas.space import Space
-from schemas.types import TypeOptions
 from tests.truth import Recording, recordings
 from tests.udfs.messages import EXACT, INTERVAL_UNITS, Pairs, binaries, decimal_of, unpack
 from udfs.keys.keys import canonical_keys

@@ -9,9 +9,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.layout import TableLayout, table_layout
+from schemas.layout import TableLayout, TypeOptions, table_layout
 from schemas.space import Field, Space
-from schemas.types import TypeOptions
 from tests.udfs.generated import numbers, others, steady, strings, values
 from tests.udfs.messages import binaries, datetime_ext, decimal_ext, interval_ext, pack, uuid_ext
 from udfs.tuples.tuples import decode_tuples

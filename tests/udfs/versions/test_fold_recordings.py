@@ -15,11 +15,10 @@ from tests.oracle.fold import FoldedSpace, fold_directory
 from tests.oracle.fold import Version as OracleVersion
 from tests.oracle.keys import Part, key_of, searched
 from tests.truth import Recording
+from tests.udfs.versions.folded import fold
 from udfs.operations.tuple_format import TupleFormat, format_of
 from udfs.operations.update_rules import Rules, rules_of
-from udfs.versions.fold import fold
-from udfs.versions.fold_state import Fold
-from udfs.versions.version import RowChange, Version
+from udfs.versions.fold import Fold, RowChange, Version
 
 SPACE_ID, INDEX_BASE, KEY, TUPLE, OPERATIONS = 0x10, 0x15, 0x20, 0x21, 0x28
 CASES = [(recording, node) for recording in truth.recordings() for node in recording.nodes]
@@ -138,7 +137,7 @@ def test_the_fold_of_a_log_is_what_its_server_holds(recording: Recording, node: 
             continue  # Its tuples are in `.run` files: it joined when vinyl had dumped them.
         held = []
         for key, changes in replay.changes.get(space_id, {}).items():
-            version = fold(None, changes, replay.formats, space.name, repr(key).encode())
+            version = fold(None, changes, replay.formats)
             held += [version.tuple] if version is not None and version.tuple is not None else []
             assert _plain(version) == _second(_under(opinion[space.name], key, version))
             operated += sum(change.kind in ("UPDATE", "UPSERT") for change in changes)

@@ -10,10 +10,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.udfs.versions.folded import fold
 from udfs.operations.tuple_format import TupleFormat
-from udfs.versions.fold import fold
+from udfs.versions.fold import RowChange
 from udfs.versions.history import COLUMNS, KEY, POSITION, VERSIONS, EndOfAllVersions, key_versions
-from udfs.versions.version import RowChange
 
 FORMATS = (TupleFormat(),)
 SCHEMA = pa.schema(

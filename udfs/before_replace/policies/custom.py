@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from udfs.before_replace.candidate import Candidate
-from udfs.before_replace.custom import Outcome, fold_custom, load_function
-from udfs.before_replace.policy import Formats, PolicyKind, PolicyOptions
+from udfs.before_replace.custom import fold_custom, load_function
+from udfs.before_replace.policy import Candidate, Formats, Outcome, PolicyKind, PolicyOptions
 
 SAMPLE = 8
 """Number of keys for which the function is called twice and its answers are compared."""

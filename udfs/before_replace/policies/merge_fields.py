@@ -8,10 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.errors import TupleError
-from udfs.before_replace.candidate import Candidate
-from udfs.before_replace.custom import Outcome, outcome_of
-from udfs.before_replace.merge import fields_of, merge_fields
-from udfs.before_replace.policy import Formats, PolicyKind, PolicyOptions
+from udfs.before_replace.merge import merge_fields
+from udfs.before_replace.policy import Candidate, Formats, Outcome, PolicyKind, PolicyOptions, outcome_of
 from udfs.keys.sequence import sequence_bytes
 
 
@@ -24,13 +22,13 @@ def make(keys: Sequence[Sequence[Candidate]], options: PolicyOptions, formats: F
         name: sequence_bytes(tuples, which, formats.field_numbers(members)).to_pylist()
         for name, members in options.fields.items()
     }
-    known, names, found, start = fields_of(formats.spaces), formats.names, [], 0
+    names, found, start = formats.names, [], 0
     for one in keys:
         end = start + len(one)
         own = {name: column[start:end] for name, column in ages.items()}
         start = end
         try:
-            found.append(outcome_of(one, merge_fields(one, known, options.fields, own), names))
+            found.append(outcome_of(one, merge_fields(one, formats, options.fields, own), names))
         except TupleError as error:
             found.append(Outcome(fault=str(error)))
     return found

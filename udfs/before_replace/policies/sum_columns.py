@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from schemas.errors import TupleError
-from udfs.before_replace.candidate import Candidate
-from udfs.before_replace.custom import Outcome, outcome_of
-from udfs.before_replace.merge import fields_of, sum_fields
-from udfs.before_replace.policy import Formats, PolicyKind, PolicyOptions
+from udfs.before_replace.merge import sum_fields
+from udfs.before_replace.policy import Candidate, Formats, Outcome, PolicyKind, PolicyOptions, outcome_of
 
 
 def make(keys: Sequence[Sequence[Candidate]], options: PolicyOptions, formats: Formats) -> list[Outcome]:
     """Return the tuple with the sums of each key; a sum that does not fit is a fault."""
-    known, names, found = fields_of(formats.spaces), formats.names, []
+    names, found = formats.names, []
     for one in keys:
         try:
-            found.append(outcome_of(one, sum_fields(one, known, options.columns), names))
+            found.append(outcome_of(one, sum_fields(one, formats, options.columns), names))
         except TupleError as error:
             found.append(Outcome(fault=str(error)))
     return found

@@ -1,1 +1,1 @@
-"""Compiled loops over keys: canonical bytes, order, hashes, ranges."""
+"""Compiled loops over keys: canonical bytes, order, ranges."""

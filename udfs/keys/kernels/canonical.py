@@ -21,8 +21,7 @@ import numpy as np
 from schemas.compiled import inner
 from udfs.kernels.decimals import POWERS, TEN, TEN19, U64, count_digits, read_decimal, strip
 from udfs.kernels.doubles import DOUBLE_DIGITS, TENS, integer_to_double, rounds_to
-from udfs.kernels.memory import copy, store8, store64
-from udfs.kernels.scalars import read_datetime
+from udfs.kernels.memory import copy, store8, store64, store_big
 from udfs.kernels.values import (
     BINARY,
     BOOLEAN,
@@ -36,6 +35,7 @@ from udfs.kernels.values import (
     UUID,
     Int,
     head,
+    read_datetime,
 )
 
 GROWTH = 16
@@ -54,13 +54,6 @@ _QUIET_BIT = 1 << 51
 
 
 @inner
-def _put_big(target: Int, value: Int, size: Int) -> Int:
-    for k in range(size):
-        store8(target + k, value >> (8 * (size - 1 - k)))
-    return target + size
-
-
-@inner
 def put_unsigned(target: Int, value: Int) -> Int:
     """Write an integer 0 .. 2^63 - 1 as the shortest MessagePack unsigned."""
     if value < 0x80:
@@ -68,7 +61,7 @@ def put_unsigned(target: Int, value: Int) -> Int:
         return target + 1
     power = 0 if value < 1 << 8 else (1 if value < 1 << 16 else (2 if value < 1 << 32 else 3))
     store8(target, 0xCC + power)
-    return _put_big(target + 1, value, 1 << power)
+    return store_big(target + 1, value, 1 << power)
 
 
 @inner
@@ -78,7 +71,7 @@ def put_array(target: Int, count: Int) -> Int:
         store8(target, 0x90 | count)
         return target + 1
     store8(target, 0xDC)
-    return _put_big(target + 1, count, 2)
+    return store_big(target + 1, count, 2)
 
 
 @inner
@@ -89,13 +82,13 @@ def put_negative(target: Int, value: Int) -> Int:
         return target + 1
     power = 0 if value >= -(1 << 7) else (1 if value >= -(1 << 15) else (2 if value >= -(1 << 31) else 3))
     store8(target, 0xD0 + power)
-    return _put_big(target + 1, value, 1 << power)
+    return store_big(target + 1, value, 1 << power)
 
 
 @inner
 def _put_eight(target: Int, byte: Int, value: Int) -> Int:
     store8(target, byte)
-    return _put_big(target + 1, value, 8)
+    return store_big(target + 1, value, 8)
 
 
 @inner
@@ -231,7 +224,7 @@ def _put_text(target: Int, kind: Int, pos: Int, size: Int) -> Int:
     else:
         power = 0 if size < 1 << 8 else (1 if size < 1 << 16 else 2)
         store8(target, (0xD9 if kind == STRING else 0xC4) + power)
-        target = _put_big(target + 1, size, 1 << power)
+        target = store_big(target + 1, size, 1 << power)
     copy(target, pos, size)
     return target + size
 

@@ -151,7 +151,7 @@ def _one_key(
 
 
 @entry
-def keys(
+def write_keys(
     data: Any,
     offsets: Any,
     nulls: Any,

@@ -30,8 +30,7 @@ import numpy as np
 
 from schemas.compiled import inner
 from udfs.kernels.decimals import POWERS, U64, count_digits, integer_parts, read_decimal, to_binary
-from udfs.kernels.memory import copy, load8, store8, store64
-from udfs.kernels.scalars import read_datetime
+from udfs.kernels.memory import copy, load8, store8, store64, store_big
 from udfs.kernels.values import (
     BINARY,
     BOOLEAN,
@@ -45,6 +44,7 @@ from udfs.kernels.values import (
     UNSIGNED_BIG,
     UUID,
     Int,
+    read_datetime,
 )
 
 LARGEST = 0x7FEF_FFFF_FFFF_FFFF
@@ -197,18 +197,11 @@ _UUID_BYTES = 16
 
 
 @inner
-def _put_big(target: Int, value: Int, size: Int) -> Int:
-    for k in range(size):
-        store8(target + k, value >> (8 * (size - 1 - k)))
-    return target + size
-
-
-@inner
 def _put_digits(target: Int, number: Any, flip: Int) -> Int:
     """Write a decimal that is not zero: the power of ten of its first digit, then its digits."""
     high, low, power = number[0], number[1], number[2]
     digits = count_digits(high, low)
-    target = _put_big(target, (power + digits + _POWER_BIAS) ^ flip, 4)
+    target = store_big(target, (power + digits + _POWER_BIAS) ^ flip, 4)
     if high == np.uint64(0):
         high = low * POWERS[19 - digits]
         low = np.uint64(0)
@@ -216,14 +209,14 @@ def _put_digits(target: Int, number: Any, flip: Int) -> Int:
         moved, kept = POWERS[38 - digits], POWERS[digits - 19]
         high = high * moved + low // kept
         low = low % kept * moved
-    target = _put_big(target, np.int64(high) ^ flip, 8)
-    return _put_big(target, np.int64(low) ^ flip, 8)
+    target = store_big(target, np.int64(high) ^ flip, 8)
+    return store_big(target, np.int64(low) ^ flip, 8)
 
 
 @inner
 def _put_number(target: Int, bits: Int, exact: bool, negative: bool, number: Any) -> Int:
     flip = -1 if negative else 0
-    target = _put_big(target, bits ^ _SIGN ^ flip, 8)
+    target = store_big(target, bits ^ _SIGN ^ flip, 8)
     store8(target, flip if exact else 1 ^ flip)
     target += 1
     if not exact:
@@ -290,8 +283,8 @@ def _put_extension(target: Int, kind: Int, pos: Int, size: Int) -> Int:
         seconds, nanoseconds, valid = read_datetime(pos, size)
         store8(target, _DATETIMES)
         if valid:
-            end = _put_big(target + 1, seconds ^ _SIGN, 8)
-            end = _put_big(end, nanoseconds, 4)
+            end = store_big(target + 1, seconds ^ _SIGN, 8)
+            end = store_big(end, nanoseconds, 4)
     return end
 
 

@@ -1,6 +1,6 @@
 """The operations that compute a field's new value from its old one; each has a module, and lines in the table.
 
-`=`, `!` and `#` change the tree of a tuple instead (`udfs.operations.update_containers`, `udfs.operations.update_bar`).
+`=`, `!` and `#` change the tree of a tuple instead (`udfs.operations.update_tree`, `udfs.operations.update_path`).
 """
 
 from __future__ import annotations

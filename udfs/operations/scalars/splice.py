@@ -58,7 +58,10 @@ def _read(given: OperationArguments) -> Splice:
 
 
 def splice_value(code: str, field: str, old: Scalar | None, splice: Splice, rules: Rules) -> Scalar:
-    """Return the string or binary `old` after `:`; an offset past its end means its end; before its start, an error."""
+    """Return the string or binary `old` after `:`.
+
+    An offset past its end means its end; an offset before its start is an error.
+    """
     if isinstance(old, Binary) and rules.splices_binary:
         return Binary(_splice_bytes(field, old.value, splice))
     if not isinstance(old, bytes):

@@ -4,7 +4,9 @@ A column is described by `WORDS` int64 words. A column of fixed width has its va
 has a content that grows from `START` to `END`, at most to `LIMIT`, and four-byte offsets; a variant has both twice, for
 values and metadata. A row is null if its bit in `VALID` is clear. Columns start with all bits set; variants start with
 none, and their offsets are filled up to a row only when it has a value, so a variant without values costs nothing.
-`udfs.tuples.kernels.field_writers` and `udfs.tuples.kernels.fast_path` write the values.
+
+Each field of a row has a status: `FITS`, `INEXACT`, or why it does not fit. A field that does not fit leaves its column
+null; the other fields of its tuple are written (`udfs.tuples.kernels.field_writers`).
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ KIND, SCALE, START, END, LIMIT, OFFSETS, VALID, NULLS, STATUSES = 0, 1, 2, 3, 4,
 """Kind of column (below); scale of its decimals; addresses of its values or content, of the content's end, of the
 buffer's end, of the offsets and of the validity bits; number of null rows; address of the rows' statuses."""
 
-META_START, META_END, META_LIMIT, META_OFFSETS, FILLED, BOOK, SHAPE = 9, 10, 11, 12, 13, 14, 15
+META_START, META_END, META_LIMIT, META_OFFSETS, FILLED, DICTIONARY, SHAPE = 9, 10, 11, 12, 13, 14, 15
 """The same for a variant's metadata; the row up to which both offsets are filled; addresses of the dictionary and of
 the cached shape."""
 
@@ -31,6 +33,18 @@ DATA, WANTED = 16, 17
 
 IS_TEXT, IS_VARIANT, IS_BITS = 16, 32, 64
 """`KIND` is the width of a value in words of eight bytes, or one of these."""
+
+FITS, INEXACT, OUT_OF_RANGE, TOO_MANY_DIGITS, INVALID, NOT_UTF8, TOO_LARGE, UNDECIDED = range(8)
+"""Statuses of a field; `UNDECIDED`: Python computes the nearest double of the decimal."""
+
+NO_ROOM = 8
+"""Not a status of the field: the column's buffer must grow, and then the tuple is walked again."""
+
+WRONG_CLASS = 16
+"""The field does not accept values of this class; the status is this number plus the class (`udfs.kernels.values`)."""
+
+MISFITS = ~(1 << FITS | 1 << INEXACT | 1 << UNDECIDED | 1 << NO_ROOM)
+"""The statuses of a field that does not fit, as bits."""
 
 
 @inlined

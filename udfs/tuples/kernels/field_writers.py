@@ -1,6 +1,10 @@
 """Writes one field of a tuple to its column, in any class and encoding that the field's type accepts.
 
-`udfs.tuples.kernels.fast_path` is the fast path for the most frequent encoding of each type.
+`put_quickly` is the fast path: it writes a field that has the most frequent encoding of its type, and returns where the
+field ends, or 0 for anything else: another class, a rarer encoding, an invalid or inexact value. Then `put_any` handles
+the field; so the fast path affects only the speed. A value stored for a field that turns out to be cut short is
+overwritten. The position of the next field depends on as few loads as possible, because each load waits for the one
+before.
 """
 
 from __future__ import annotations
@@ -8,53 +12,66 @@ from __future__ import annotations
 import numpy as np
 
 from schemas.compiled import inlined, inner
-from udfs.kernels.decimals import read_decimal, rescale
+from udfs.kernels.decimals import POWERS, U64, multiply, read_decimal, rescale
 from udfs.kernels.doubles import decimal_to_double, integer_to_double
-from udfs.kernels.memory import copy, copy_over, set_word, store64, word
-from udfs.kernels.scalars import (
+from udfs.kernels.memory import (
+    CHUNK,
+    copy,
+    copy_chunk,
+    copy_over,
+    load8,
+    load16,
+    load32,
+    load64,
+    load64_big,
+    set_word,
+    store64,
+    word,
+)
+from udfs.kernels.values import (
+    DECIMAL,
+    DOUBLE,
+    FLOAT,
+    INTEGER,
+    MAX_SECONDS,
+    MIN_SECONDS,
+    NIL,
+    STRING,
+    UNSIGNED_BIG,
+    Int,
+    head,
+    is_utf8,
+    read_datetime,
+    skip,
+)
+from udfs.tuples.kernels.columns import (
+    DATA,
+    DICTIONARY,
+    END,
     FITS,
     INEXACT,
     INVALID,
-    MAX_SECONDS,
-    MIN_SECONDS,
-    NO_ROOM,
-    NOT_UTF8,
-    OUT_OF_RANGE,
-    TOO_LARGE,
-    TOO_MANY_DIGITS,
-    UNDECIDED,
-    WRONG_CLASS,
-    read_datetime,
-)
-from udfs.kernels.texts import is_utf8
-from udfs.kernels.values import DECIMAL, DOUBLE, FLOAT, INTEGER, NIL, STRING, UNSIGNED_BIG, Int, head, skip
-from udfs.tuples.kernels.columns import (
-    BOOK,
-    DATA,
-    END,
     LIMIT,
     META_END,
     META_LIMIT,
+    NO_ROOM,
+    NOT_UTF8,
+    OUT_OF_RANGE,
     SCALE,
     SHAPE,
     START,
+    TOO_LARGE,
+    TOO_MANY_DIGITS,
+    UNDECIDED,
     WANTED,
+    WRONG_CLASS,
     close_text,
     close_variant,
     put_null,
     set_bit,
 )
-from udfs.tuples.kernels.fast_path import (
-    quick_boolean,
-    quick_decimal,
-    quick_double,
-    quick_integer,
-    quick_string,
-    quick_timestamp,
-    quick_uuid,
-)
 from udfs.tuples.kernels.variant import GROWTH, SIZE_MAX, encode
-from udfs.tuples.kernels.variant_keys import FRAMES, put_metadata, start_book
+from udfs.tuples.kernels.variant_keys import FRAMES, clear_dictionary, put_metadata
 from udfs.tuples.kernels.variant_shape import (
     META,
     META_SIZE,
@@ -82,11 +99,9 @@ STORAGE_SHIFT = 24
 COLUMN_SHIFT = 32
 """Position of the column's offset in a field's word, in bytes from the first column."""
 
-LONG, WIDE, DOUBLES, DECIMALS, DECIMAL_TEXT, BOOLEANS, TEXT, BYTES, UUIDS, TIMESTAMPS, INTERVALS, VARIANTS = (
-    range(12)
-)
-RAW_TEXT = 12
-"""How a column is stored (`schemas.field_types.ColumnStorage`)."""
+LONG, WIDE, DOUBLES, DECIMALS, DECIMAL_TEXT, BOOLEANS, TEXT = range(7)
+BYTES, UUIDS, TIMESTAMPS, INTERVALS, VARIANTS, RAW_TEXT = range(7, 13)
+"""How a column is stored: the numbers of `schemas.field_types.ColumnStorage`."""
 
 
 @inlined
@@ -215,11 +230,11 @@ def put_variant(pos: Int, end: Int, extras: Int, column: Int, row: Int) -> tuple
     if target + most > word(column, LIMIT) or meta + most > word(column, META_LIMIT):
         set_word(column, WANTED, most)
         return pos, NO_ROOM
-    book, shape = word(column, BOOK), word(column, SHAPE)
+    dictionary, shape = word(column, DICTIONARY), word(column, SHAPE)
     misses = word(shape, MISSES)
     is_tried = extras == 0 and (misses < PATIENCE or row & PAUSE == 0)
     if is_tried and word(shape, TOKENS) > 0:
-        after, last = replay(pos, end, target, shape, word(book, FRAMES))
+        after, last = replay(pos, end, target, shape, word(dictionary, FRAMES))
         if after >= 0 and last - target <= SIZE_MAX:
             size = word(shape, META_SIZE)
             copy_over(meta, shape + 8 * META, size)
@@ -227,16 +242,16 @@ def put_variant(pos: Int, end: Int, extras: Int, column: Int, row: Int) -> tuple
             set_word(shape, MISSES, 0)
             return after, FITS
         set_word(shape, MISSES, misses + 1)
-    start_book(book)
-    after, last, status = encode(pos, end, extras, target, book)
+    clear_dictionary(dictionary)
+    after, last, status = encode(pos, end, extras, target, dictionary)
     if after < 0:
         return after, FITS
-    meta_end = put_metadata(meta, book)
+    meta_end = put_metadata(meta, dictionary)
     if max(last - target, meta_end - meta) > SIZE_MAX:
         return after, TOO_LARGE
     close_variant(column, row, last, meta_end)
     if is_tried and status == FITS:
-        record_shape(pos, after, target, meta, meta_end - meta, shape, word(book, FRAMES))
+        record_shape(pos, after, target, meta, meta_end - meta, shape, word(dictionary, FRAMES))
     return after, status
 
 
@@ -249,7 +264,7 @@ def put_any(pos: Int, end: Int, field: Int, column: Int, row: Int) -> tuple[Int,
     pos : int
         Where it ends; -1 if it is not MessagePack.
     status : int
-        Its status (`udfs.kernels.scalars`).
+        Its status (`udfs.tuples.kernels.columns`).
 
     """
     kind, argument, after = head(pos, end)
@@ -266,3 +281,162 @@ def put_any(pos: Int, end: Int, field: Int, column: Int, row: Int) -> tuple[Int,
     else:
         status = _put_fixed(storage, kind, argument, after, column, row)
     return after + (argument if kind >= STRING else 0), status
+
+
+_ZERO = np.uint64(0)
+_ONE = np.uint64(1)
+
+
+@inlined
+def quick_integer(pos: Int, field: Int, column: Int, row: Int, width: Int) -> Int:
+    """Put an integer of 64 bits into a column of `width` words per value."""
+    byte = load8(pos)
+    value, after = byte, pos + 1
+    if byte >= 0x80:
+        if 0xCC <= byte < 0xD4:
+            size = 1 << (byte & 3)
+            after += size
+            value = load64_big(pos + 1) >> (64 - 8 * size)
+            if byte < 0xD0:
+                if size == 8 and value < 0:
+                    return 0
+                value &= (1 << (8 * size & 63)) - 1 if size < 8 else -1
+        elif byte >= 0xE0:
+            value = byte - 256
+        else:
+            return 0
+        if byte >= 0xD0 and not field >> INTEGER & 1:
+            return 0
+    if width == 1:
+        store64(word(column, START) + 8 * row, value)
+    else:
+        store64(word(column, START) + 16 * row, value)
+        store64(word(column, START) + 16 * row + 8, value >> 63)
+    return after
+
+
+@inlined
+def quick_double(pos: Int, column: Int, row: Int) -> Int:
+    """Put a double of eight bytes."""
+    if load8(pos) != 0xCB:
+        return 0
+    store64(word(column, START) + 8 * row, load64_big(pos + 1))
+    return pos + 9
+
+
+@inlined
+def quick_boolean(pos: Int, column: Int, row: Int) -> Int:
+    """Put a boolean; rows start as false."""
+    byte = load8(pos)
+    if byte & 0xFE != 0xC2:
+        return 0
+    if byte == 0xC3:
+        set_bit(word(column, START), row)
+    return pos + 1
+
+
+@inlined
+def _copy_checked(target: Int, pos: Int, size: Int) -> Int:
+    """Copy bytes in chunks; return 0 if all are below 0x80."""
+    high = np.int64(0)
+    while size > CHUNK:
+        high |= copy_chunk(target, pos)
+        target += CHUNK
+        pos += CHUNK
+        size -= CHUNK
+    return high | copy_chunk(target, pos) & ((1 << size) - 1)
+
+
+@inlined
+def quick_string(pos: Int, end: Int, column: Int, row: Int, is_text: bool, checked: bool) -> Int:
+    """Put a string (if `is_text`) or varbinary of up to 255 bytes; if `checked`, it must be UTF-8."""
+    byte = load8(pos)
+    if is_text and byte & 0xE0 == 0xA0:
+        size = byte & 0x1F
+        pos += 1
+    elif byte == (0xD9 if is_text else 0xC4):
+        size = load8(pos + 1)
+        pos += 2
+    else:
+        return 0
+    if pos + size > end:
+        return 0
+    target = word(column, END)
+    if target + size > word(column, LIMIT):
+        return 0
+    if _copy_checked(target, pos, size) != 0 and checked and not is_utf8(pos, size):
+        return 0
+    close_text(column, row, target + size)
+    return pos + size
+
+
+@inlined
+def quick_uuid(pos: Int, end: Int, column: Int, row: Int) -> Int:
+    """Put the text of a uuid."""
+    target = word(column, END)
+    if load16(pos) != 0x02D8 or pos + 18 > end or target + UUID_TEXT > word(column, LIMIT):
+        return 0
+    close_text(column, row, write_uuid(target, pos + 2))
+    return pos + 18
+
+
+@inlined
+def quick_timestamp(pos: Int, column: Int, row: Int) -> Int:
+    """Put a datetime of the years 1 to 9999 without a part of a microsecond."""
+    form = load16(pos)
+    nanoseconds, after = np.int64(0), pos + 10
+    if form == 0x04D8:
+        nanoseconds, after = load32(pos + 10), pos + 18
+    elif form != 0x04D7:
+        return 0
+    seconds = load64(pos + 2)
+    microseconds = nanoseconds // 1000
+    if microseconds * 1000 != nanoseconds or nanoseconds >= 1000000000:
+        return 0
+    if seconds < MIN_SECONDS or seconds > MAX_SECONDS:
+        return 0
+    store64(word(column, START) + 8 * row, seconds * 1000000 + microseconds)
+    return after
+
+
+@inlined
+def _packed_digits(digits: U64) -> U64:
+    """Return the number of up to 15 packed digits of four bits."""
+    pairs = (digits & np.uint64(0x0F0F0F0F0F0F0F0F)) + (
+        digits >> np.uint64(4) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    ) * np.uint64(10)
+    fours = (pairs & np.uint64(0x00FF00FF00FF00FF)) + (
+        pairs >> np.uint64(8) & np.uint64(0x00FF00FF00FF00FF)
+    ) * np.uint64(100)
+    eights = (fours & np.uint64(0x0000FFFF0000FFFF)) + (
+        fours >> np.uint64(16) & np.uint64(0x0000FFFF0000FFFF)
+    ) * np.uint64(10000)
+    return (eights & np.uint64(0xFFFFFFFF)) + (eights >> np.uint64(32)) * np.uint64(100000000)
+
+
+@inlined
+def quick_decimal(pos: Int, column: Int, row: Int) -> Int:
+    """Put a decimal of up to 15 digits whose scale is 0 to 127, and 0 to 19 below the column's."""
+    form = load16(pos)
+    if 0x01D5 <= form <= 0x01D7:
+        size, pos = 1 << (form - 0x01D4), pos + 2
+    elif form & 0xFF == 0xC7 and load8(pos + 2) == 1:
+        size, pos = form >> 8, pos + 3
+    else:
+        return 0
+    power = word(column, SCALE) - load8(pos)
+    if size < 2 or size > 9 or power < 0 or power > 19 or load8(pos) >= 0x80:
+        return 0
+    packed = np.uint64(load64_big(pos + 1)) >> np.uint64(8 * (9 - size))
+    sign, digits = np.int64(packed & np.uint64(15)), packed >> np.uint64(4)
+    sixes = np.uint64(0x0666666666666666)
+    carries = (digits + sixes ^ digits ^ sixes) & np.uint64(0x1111111111111110)
+    if sign <= 9 or carries != _ZERO:
+        return 0
+    upper, lower = multiply(_ZERO, _packed_digits(digits), POWERS[power])
+    if sign in (0x0B, 0x0D):
+        lower = ~lower + _ONE
+        upper = ~upper + (_ONE if lower == _ZERO else _ZERO)
+    store64(word(column, START) + 16 * row, np.int64(lower))
+    store64(word(column, START) + 16 * row + 8, np.int64(upper))
+    return pos + size

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from schemas.compiled import inner
 from udfs.kernels.memory import move, set_word, store8, word
-from udfs.kernels.scalars import FITS, INEXACT
 from udfs.kernels.values import ARRAY, BAD, ERROR, MAP, STRING, Int, head, skip
+from udfs.tuples.kernels.columns import FITS, INEXACT
 from udfs.tuples.kernels.variant_keys import (
     ENTRIES,
     FRAMES,
@@ -153,12 +153,12 @@ def _put_header(target: Int, is_map: bool, start: Int, entries: Int, first: Int,
 
 
 @inner
-def _close(target: Int, frame: Int, entries: Int, last: Int, book: Int) -> tuple[Int, Int]:
+def _close(target: Int, frame: Int, entries: Int, last: Int, dictionary: Int) -> tuple[Int, Int]:
     """Finish the object or array of a frame; return where it ends, and whether keys were repeated."""
     first, status = word(frame, _FIRST), FITS
     is_map = word(frame, _KIND) == MAP
     if is_map and last - first > 1:
-        _sort_fields(entries, first, last, word(book, KEYS))
+        _sort_fields(entries, first, last, word(dictionary, KEYS))
         kept = _drop_repeated(entries, first, last)
         status = INEXACT if kept < last else FITS
         last = kept
@@ -175,13 +175,13 @@ def _open(frame: Int, kind: Int, count: Int, target: Int, entry: Int, source: In
 
 
 @inner
-def _take_key(pos: Int, end: Int, entry: Int, book: Int) -> tuple[Int, bool]:
+def _take_key(pos: Int, end: Int, entry: Int, dictionary: Int) -> tuple[Int, bool]:
     """Read the key at `pos` into an entry; return where its value starts (NO_KEY: no key), and whether it is exact."""
     kind, argument, pos = head(pos, end)
-    place, size, exact = key_text(kind, argument, pos, book)
+    place, size, exact = key_text(kind, argument, pos, dictionary)
     if size == NO_KEY:
         return NO_KEY, True
-    set_word(entry, 0, key_id(place, size, book))
+    set_word(entry, 0, key_id(place, size, dictionary))
     return pos + (argument if kind >= STRING else 0), exact
 
 
@@ -216,7 +216,7 @@ def _give_up_map(frame: Int, end: Int) -> tuple[Int, Int]:
 
 
 @inner
-def encode(pos: Int, end: Int, extras: Int, target: Int, book: Int) -> tuple[Int, Int, Int]:
+def encode(pos: Int, end: Int, extras: Int, target: Int, dictionary: Int) -> tuple[Int, Int, Int]:
     """Write the value at `pos`, or an array of the `extras` values from there on.
 
     Parameters
@@ -227,7 +227,7 @@ def encode(pos: Int, end: Int, extras: Int, target: Int, book: Int) -> tuple[Int
         Number of values to write as one array; 0 for a single value.
     target : int
         Address of the result; `GROWTH` says how much room it needs.
-    book : int
+    dictionary : int
         Address of the words of the dictionary.
 
     Returns
@@ -236,7 +236,7 @@ def encode(pos: Int, end: Int, extras: Int, target: Int, book: Int) -> tuple[Int
         Where the value and the result end, FITS or INEXACT; `pos` is BROKEN if it is not MessagePack.
 
     """
-    frames, entries = word(book, FRAMES), word(book, ENTRIES)
+    frames, entries = word(dictionary, FRAMES), word(dictionary, ENTRIES)
     depth, count, status = 0, 0, FITS
     if extras > 0:
         _open(frames, ARRAY, extras, target, 0, pos)
@@ -244,7 +244,7 @@ def encode(pos: Int, end: Int, extras: Int, target: Int, book: Int) -> tuple[Int
     while True:
         frame = frames + 8 * _FRAME * (depth - 1)
         if depth > 0 and word(frame, _LEFT) == 0:
-            target, loss = _close(target, frame, entries, count, book)
+            target, loss = _close(target, frame, entries, count, dictionary)
             status = max(status, loss)
             count = word(frame, _FIRST)
             depth -= 1
@@ -258,7 +258,7 @@ def encode(pos: Int, end: Int, extras: Int, target: Int, book: Int) -> tuple[Int
                 count += 1
             exact = True
             if depth > 0 and word(frame, _KIND) == MAP:
-                pos, exact = _take_key(pos, end, entry, book)
+                pos, exact = _take_key(pos, end, entry, dictionary)
                 status = status if exact else INEXACT
             if pos == NO_KEY:
                 pos, target = _give_up_map(frame, end)

@@ -12,15 +12,14 @@ import numpy as np
 from schemas.compiled import inner
 from udfs.kernels.keyed_hash import keyed_hash
 from udfs.kernels.memory import copy_over, load8, load64, set_word, store8, word
-from udfs.kernels.texts import is_utf8
-from udfs.kernels.values import INTEGER, STRING, UNSIGNED, UNSIGNED_BIG, Int
+from udfs.kernels.values import INTEGER, STRING, UNSIGNED, UNSIGNED_BIG, Int, is_utf8
 from udfs.tuples.kernels.variant_scalars import store
 from udfs.tuples.kernels.writers import write_digits, write_hex, write_integer
 
 NO_KEY = -1
 KEY_COUNT, TEXT_END, STAMP, SLOT_MASK = 0, 1, 2, 3
 KEYS, SLOTS, TEXTS, FRAMES, ENTRIES, HASH_SEEDS = 4, 5, 6, 7, 8, 9
-BOOK_WORDS = 10
+DICTIONARY_WORDS = 10
 """Words of a dictionary: number of keys; address of the next text; number of the variant, which marks live slots;
 number of slots minus one; addresses of the keys (position and size each), the slots and the first text; addresses of
 the open frames and their children (`udfs.tuples.kernels.variant`), and of the hash's seeds."""
@@ -41,34 +40,35 @@ def _same(one: Int, other: Int, size: Int) -> bool:
 
 
 @inner
-def key_id(pos: Int, size: Int, book: Int) -> Int:
+def key_id(pos: Int, size: Int, dictionary: Int) -> Int:
     """Return the id of a key in a dictionary; a key that is new in this row gets a new id."""
-    code = keyed_hash(pos, size, 0, word(book, HASH_SEEDS))
-    keys, slots, stamp, mask = word(book, KEYS), word(book, SLOTS), word(book, STAMP), word(book, SLOT_MASK)
+    code = keyed_hash(pos, size, 0, word(dictionary, HASH_SEEDS))
+    keys, slots = word(dictionary, KEYS), word(dictionary, SLOTS)
+    stamp, mask = word(dictionary, STAMP), word(dictionary, SLOT_MASK)
     slot = code & mask
     while word(slots, slot) >> 32 == stamp:
         known = word(slots, slot) & 0xFFFFFFFF
         if word(keys, 2 * known + 1) == size and _same(word(keys, 2 * known), pos, size):
             return known
         slot = slot + 1 & mask
-    known = word(book, KEY_COUNT)
+    known = word(dictionary, KEY_COUNT)
     set_word(slots, slot, stamp << 32 | known)
     set_word(keys, 2 * known, pos)
     set_word(keys, 2 * known + 1, size)
-    set_word(book, KEY_COUNT, known + 1)
+    set_word(dictionary, KEY_COUNT, known + 1)
     return known
 
 
 @inner
-def start_book(book: Int) -> None:
-    """Empty the book of the map keys that were already seen, before the next value."""
-    set_word(book, KEY_COUNT, 0)
-    set_word(book, TEXT_END, word(book, TEXTS))
-    set_word(book, STAMP, word(book, STAMP) + 1)
+def clear_dictionary(dictionary: Int) -> None:
+    """Remove all keys from the dictionary, before the next value."""
+    set_word(dictionary, KEY_COUNT, 0)
+    set_word(dictionary, TEXT_END, word(dictionary, TEXTS))
+    set_word(dictionary, STAMP, word(dictionary, STAMP) + 1)
 
 
 @inner
-def key_text(kind: Int, argument: Int, pos: Int, book: Int) -> tuple[Int, Int, bool]:
+def key_text(kind: Int, argument: Int, pos: Int, dictionary: Int) -> tuple[Int, Int, bool]:
     """Return a map's key as text: its position, its size (NO_KEY if it has none), whether it is exact.
 
     A string is its own text; if it is not UTF-8, each byte above 0x7f becomes a backslash, `x` and two digits.
@@ -76,7 +76,7 @@ def key_text(kind: Int, argument: Int, pos: Int, book: Int) -> tuple[Int, Int, b
     """
     if kind == STRING and is_utf8(pos, argument):
         return pos, argument, True
-    start = word(book, TEXT_END)
+    start = word(dictionary, TEXT_END)
     end = start
     if kind == STRING:
         for k in range(argument):
@@ -94,7 +94,7 @@ def key_text(kind: Int, argument: Int, pos: Int, book: Int) -> tuple[Int, Int, b
         end = write_digits(start, np.uint64(argument), 20 if np.uint64(argument) >= np.uint64(10**19) else 19)
     else:
         return pos, NO_KEY, False
-    set_word(book, TEXT_END, end)
+    set_word(dictionary, TEXT_END, end)
     return start, end - start, kind != STRING
 
 
@@ -122,9 +122,9 @@ def width_of(value: Int) -> Int:
 
 
 @inner
-def put_metadata(target: Int, book: Int) -> Int:
+def put_metadata(target: Int, dictionary: Int) -> Int:
     """Write a variant's metadata: version 1, the keys in the order of their ids."""
-    keys, count = word(book, KEYS), word(book, KEY_COUNT)
+    keys, count = word(dictionary, KEYS), word(dictionary, KEY_COUNT)
     total = np.int64(0)
     for k in range(count):
         total += word(keys, 2 * k + 1)

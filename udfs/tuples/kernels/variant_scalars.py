@@ -15,8 +15,6 @@ import numpy as np
 from schemas.compiled import inner
 from udfs.kernels.decimals import count_digits, integer_parts, read_decimal, to_binary
 from udfs.kernels.memory import copy, copy_over, store8, store64
-from udfs.kernels.scalars import FITS, INEXACT, MAX_SECONDS, MIN_SECONDS, read_datetime
-from udfs.kernels.texts import is_utf8
 from udfs.kernels.values import (
     BINARY,
     BOOLEAN,
@@ -26,13 +24,18 @@ from udfs.kernels.values import (
     FLOAT,
     INTEGER,
     INTERVAL,
+    MAX_SECONDS,
+    MIN_SECONDS,
     NIL,
     STRING,
     UNSIGNED,
     UNSIGNED_BIG,
     UUID,
     Int,
+    is_utf8,
+    read_datetime,
 )
+from udfs.tuples.kernels.columns import FITS, INEXACT
 from udfs.tuples.kernels.writers import read_interval, write_interval, write_uuid
 
 V_NULL, V_TRUE, V_FALSE = 0, 1 << 2, 2 << 2
@@ -80,16 +83,19 @@ def put_string(target: Int, pos: Int, size: Int) -> Int:
         store8(target, size << 2 | V_SHORT_STRING)
         copy_over(target + 1, pos, size)
         return target + 1 + size
-    store8(target, V_LONG_STRING)
-    store(target + 1, size, 4)
-    copy(target + 5, pos, size)
-    return target + 5 + size
+    return _put_long(target, V_LONG_STRING, pos, size)
 
 
 @inner
 def put_binary(target: Int, pos: Int, size: Int) -> Int:
     """Write bytes as a binary value."""
-    store8(target, V_BINARY)
+    return _put_long(target, V_BINARY, pos, size)
+
+
+@inner
+def _put_long(target: Int, form: Int, pos: Int, size: Int) -> Int:
+    """Write a string or bytes with a size of four bytes; `form` is the first byte."""
+    store8(target, form)
     store(target + 1, size, 4)
     copy(target + 5, pos, size)
     return target + 5 + size

@@ -21,9 +21,8 @@ from udfs.kernels.memory import (
     store64,
     word,
 )
-from udfs.kernels.scalars import FITS
-from udfs.kernels.texts import is_utf8
-from udfs.kernels.values import ARRAY, BAD, ERROR, MAP, STRING, Int, head
+from udfs.kernels.values import ARRAY, BAD, ERROR, MAP, STRING, Int, head, is_utf8
+from udfs.tuples.kernels.columns import FITS
 from udfs.tuples.kernels.variant_scalars import (
     V_DOUBLE,
     V_FALSE,

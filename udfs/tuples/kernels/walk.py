@@ -1,7 +1,7 @@
 """Walks over the fields of many tuples and writes each into its column, or reports why a tuple is bad.
 
 A field that does not fit is null in its column, and the column's statuses say why. A tuple that cannot be split into
-fields has no value in any column. `udfs.tuples.kernels.fast_path` and `udfs.tuples.kernels.field_writers` write fields.
+fields has no value in any column. `udfs.tuples.kernels.field_writers` writes each field.
 """
 
 from __future__ import annotations
@@ -12,9 +12,19 @@ import numpy as np
 
 from schemas.compiled import entry, inlined, inner
 from udfs.kernels.memory import address, load8, store8, word
-from udfs.kernels.scalars import FITS, INEXACT, MISFITS, NO_ROOM, UNDECIDED, WRONG_CLASS
 from udfs.kernels.values import ABSENT, ARRAY, BAD, Int, head, skip
-from udfs.tuples.kernels.columns import COLUMN_BYTES, STATUSES, discard_row, put_null
+from udfs.tuples.kernels.columns import (
+    COLUMN_BYTES,
+    FITS,
+    INEXACT,
+    MISFITS,
+    NO_ROOM,
+    STATUSES,
+    UNDECIDED,
+    WRONG_CLASS,
+    discard_row,
+    put_null,
+)
 from udfs.tuples.kernels.field_writers import COLUMN_SHIFT, put_any, put_quickly, put_variant
 
 OK = 0
@@ -170,25 +180,25 @@ def walk(
         The row where it stopped; the number of rows if it is done.
 
     """
-    base, table, book = address(data), address(fields), address(columns)
-    rows, extra = len(nulls), book + COLUMN_BYTES * (len(columns) - 1)
+    base, table, begin = address(data), address(fields), address(columns)
+    rows, extra = len(nulls), begin + COLUMN_BYTES * (len(columns) - 1)
     for row in range(first, rows):
         if nulls[row]:
-            _put_nulls(book, extra, row)
+            _put_nulls(begin, extra, row)
             continue
         which = np.int64(formats[row])
         if which < 0 or 2 * which >= len(starts) - 1:
             errors[0, row], errors[1, row] = NO_LAYOUT, which
-            _put_nulls(book, extra, row)
+            _put_nulls(begin, extra, row)
             counters[BAD_ROWS] += 1
             continue
         start, lacking = np.int64(starts[2 * which]), np.int64(starts[2 * which + 1])
         pos, end = base + offsets[row], base + offsets[row + 1]
-        stop = _walk_tuple(pos, end, lacking - start, table + 8 * start, book, extra, row)
+        stop = _walk_tuple(pos, end, lacking - start, table + 8 * start, begin, extra, row)
         for k in range(lacking, starts[2 * which + 2]):
-            put_null(book + (fields[k] >> COLUMN_SHIFT), row)
+            put_null(begin + (fields[k] >> COLUMN_SHIFT), row)
         if stop[4] >> NO_ROOM & 1:
-            for column in range(book, extra + 1, COLUMN_BYTES):
+            for column in range(begin, extra + 1, COLUMN_BYTES):
                 discard_row(column, row)
             return row
         if stop[2] != OK or stop[4] >> INEXACT != 0:
@@ -197,6 +207,6 @@ def walk(
             if stop[2] != OK or stop[4] & MISFITS != 0:
                 counters[BAD_ROWS] += 1
             if stop[2] != OK:
-                _put_nulls(book, extra + 1, row)
+                _put_nulls(begin, extra + 1, row)
                 errors[0, row], errors[1, row], errors[2, row] = stop[2], stop[1], stop[3]
     return rows

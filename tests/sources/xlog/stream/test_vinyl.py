@@ -20,11 +20,11 @@ from sources.xlog.stream.follow import Follower
 from sources.xlog.stream.read import read_range
 from sources.xlog.stream.segment import Segment
 from tests.truth import Recording, own, recordings
+from tests.udfs.versions.folded import fold
 from udfs.keys.keys import canonical_keys
 from udfs.operations.tuple_format import format_of
 from udfs.operations.update_rules import rules_of
-from udfs.versions.fold import fold
-from udfs.versions.version import RowChange
+from udfs.versions.fold import RowChange
 
 NODES = [(one, node) for one in recordings() for node in one.nodes if one.snapshots(node)]
 IDS = [f"{one.name}-{node}" for one, node in NODES]

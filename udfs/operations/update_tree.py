@@ -1,28 +1,132 @@
-"""Arrays and maps in which several elements are updated, or whose size changes.
+"""The tree of updated fields: a field's old bytes and its change, and the arrays and maps that are rewritten.
 
-Source: `src/box/xrow_update_array.c` and `src/box/xrow_update_map.c`. Such a container is rewritten: its header in the
-shortest form and, in a map, the updated keys first (the last touched one in front), then the unchanged others.
+The server applies the operations of a request to a tree over the old tuple and writes the tree at the end
+(`src/box/xrow_update_field.h`). This tree has the same shape as the server's, because the shape decides bytes: which
+headers and keys are rewritten, and the order of a map's keys. `udfs.operations.update_path` has the nodes of operations
+by a path.
 
-Each `apply` performs the operation if its path ends in the container, else it returns the element of the next step.
-`udfs.operations.update_bar` handles a container with a single operation by a path.
+An array or a map in which several elements are updated, or whose size changes, is rewritten
+(`src/box/xrow_update_array.c`, `src/box/xrow_update_map.c`): its header in the shortest form and, in a map, the updated
+keys first (the last touched one in front), then the unchanged others. `apply` of a container performs the operation if
+its path ends there, else it returns the element in which the operation continues.
 """
 
 from __future__ import annotations
 
-from schemas.errors import TupleError
-from udfs.operations.element_search import find_text
+from dataclasses import dataclass
+from typing import Protocol
+
+from schemas.errors import TupleError, UnsupportedError
+from udfs.operations.arithmetic import AS_INTEGER, Number, Scalar, encode, read_scalar
 from udfs.operations.json_path import NUMBER, STRING, Token
 from udfs.operations.msgpack_walk import (
     encode_array,
     encode_map,
     encode_string,
+    find_text,
     header,
     skip,
 )
 from udfs.operations.operation import Operation
-from udfs.operations.tuple_format import FormatNode
-from udfs.operations.update_field import UpdatedField, assign, change_scalar
+from udfs.operations.scalars import SCALAR_OPERATIONS
+from udfs.operations.scalars.addition import SumOverflowError
+from udfs.operations.tuple_format import FormatNode, Step
 from udfs.operations.update_rules import Rules
+
+
+class Update(Protocol):
+    """A change of a field, and how to write the field after it."""
+
+    def render(self, field: UpdatedField, node: FormatNode | None) -> bytes:
+        """Return the field's new encoding; `node` is its node in the format."""
+        ...
+
+
+class UpdatedField:
+    """A field: the bytes `data[start:end]`, and their change (None if there is none)."""
+
+    __slots__ = ("data", "end", "start", "update")
+
+    def __init__(self, data: bytes, start: int, end: int, update: Update | None = None) -> None:
+        self.data, self.start, self.end, self.update = data, start, end, update
+
+    def render(self, node: FormatNode | None) -> bytes:
+        """Return the new encoding."""
+        return self.data[self.start : self.end] if self.update is None else self.update.render(self, node)
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """The result of a scalar operation, encoded at the end, when the field's final position is known."""
+
+    value: Scalar
+
+    def render(self, _: UpdatedField, node: FormatNode | None) -> bytes:
+        """Return the encoding of the result."""
+        return encode_at(self.value, node)
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """The value of `=`, for servers that accept only another `=` or `#` after it."""
+
+    value: bytes
+
+    def render(self, _field: UpdatedField, _node: FormatNode | None) -> bytes:
+        """Return the value in the encoding of the log."""
+        return self.value
+
+
+def encode_at(value: Scalar, node: FormatNode | None) -> bytes:
+    """Return the encoding of a result; `node` is its node in the format."""
+    if node is not None and node.is_single:
+        raise UnsupportedError(
+            "arithmetic on a float32 field", advice="follow the space from a snapshot, or with `=` alone"
+        )
+    return encode(value, node is not None and node.is_double)
+
+
+def _node_in(node: FormatNode | None, step: Step) -> FormatNode | None:
+    """Return the format node of an element of a container; None if the format has none."""
+    return None if node is None else node.children.get(step)
+
+
+def compute(op: Operation, old: Scalar | None, rules: Rules) -> Scalar:
+    """Return the result of a scalar operation on a value."""
+    return SCALAR_OPERATIONS[op.code].compute(op.code, op.field, old, op.argument, rules)
+
+
+def change_scalar(op: Operation, field: UpdatedField, rules: Rules) -> None:
+    """Apply a scalar operation to an element of an updated container."""
+    before = field.update
+    if before is None:
+        field.update = Computed(compute(op, read_scalar(field.data, field.start), rules))
+        return
+    if not rules.can_repeat:
+        raise double_update(op)
+    try:
+        field.update = Computed(compute(op, before.value if isinstance(before, Computed) else None, rules))
+    except SumOverflowError as error:
+        if error.total is None:
+            raise UnsupportedError(
+                f"a decimal overflow on {op.field}, which the request has changed before"
+            ) from None
+        field.update = Computed(Number(AS_INTEGER, error.total))
+        raise
+
+
+def assign(op: Operation, field: UpdatedField, rules: Rules) -> None:
+    """Apply `=` to an element of an updated container; earlier changes of the element are lost."""
+    if rules.can_repeat:
+        field.data, field.start, field.end, field.update = op.data, op.start, op.end, None
+    else:
+        field.update = Assigned(op.value)
+
+
+def double_update(op: Operation) -> TupleError:
+    """Return the error of a second operation on a field that may have only one."""
+    return op.update_error("double update of the same field")
+
 
 NULL = b"\xc0"
 
@@ -45,9 +149,7 @@ class Array:
 
     def render(self, _: UpdatedField, node: FormatNode | None) -> bytes:
         """Return the updated array as MessagePack; each element is checked by the format of its final position."""
-        if node is None:
-            return encode_array(len(self.items)) + b"".join(item.render(None) for item in self.items)
-        encoded = (item.render(node.children.get(number)) for number, item in enumerate(self.items))
+        encoded = (item.render(_node_in(node, number)) for number, item in enumerate(self.items))
         return encode_array(len(self.items)) + b"".join(encoded)
 
     def __len__(self) -> int:
@@ -147,8 +249,7 @@ class TupleFields(Array):
     def rendered(self, node: FormatNode | None) -> list[bytes]:
         """Return the encoded fields after the operations; `node` is the root of the format."""
         for number, field in self.touched.items():
-            inner = None if node is None else node.children.get(number)
-            self.encoded[number] = field.render(inner)
+            self.encoded[number] = field.render(_node_in(node, number))
         return self.encoded
 
 
@@ -176,8 +277,7 @@ class Map:
         parts = [encode_map(self.count)]
         for item in self.items:
             if item.key is not None and item.field is not None:
-                inner = node.children.get(item.key) if node is not None else None
-                parts += (encode_string(item.key), item.field.render(inner))
+                parts += (encode_string(item.key), item.field.render(_node_in(node, item.key)))
         parts += (self.data[item.tail : item.tail_end] for item in self.items)
         return b"".join(parts)
 

@@ -1,23 +1,29 @@
-"""Finds the next DELETE_RANGE that contains a key, with a segment tree over the slots between the ranges' bounds.
+"""Finds ranges of keys: the bucket's range that a key is in, and the next DELETE_RANGE that contains a key.
 
-The sorted bounds of all ranges divide the keys into places, numbered from 0. A range covers consecutive places and has
-a position (row) in the log. The children of the tree's node n are 2 n and 2 n + 1; the leaves start at `size`. A range
-is stored at the few nodes that together cover it, in the order of the log. So the next range after a row that contains
-a key is found in log² steps, however many ranges there are.
+Ranges that do not overlap (`range_rows`) are found by a binary search among their bounds.
+
+DELETE_RANGEs may overlap, so `find_hits` uses a segment tree, which `build_range_tree` makes. The sorted bounds of all
+ranges divide the keys into places, numbered from 0. A range covers consecutive places and has a position (row) in the
+log. The children of the tree's node n are 2 n and 2 n + 1; the leaves start at `size`. A range is stored at the few
+nodes that together cover it, in the order of the log. So the next range after a row that contains a key is found in
+log² steps, however many ranges there are.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from schemas.compiled import entry, inner
+from udfs.kernels.memory import address, load8
 from udfs.kernels.values import Int
 
 NOTHING = -1
 
 
 @entry
-def build(lows: Any, highs: Any, rows: Any, size: Int, starts: Any, items: Any) -> Int:
+def build_range_tree(lows: Any, highs: Any, rows: Any, size: Int, starts: Any, items: Any) -> Int:
     """Store ranges at the nodes that cover them; return the number of items.
 
     Call it twice: first without room for `items`, to fill `starts`.
@@ -110,7 +116,7 @@ def find_hits(
     lives : uint8 array, (keys,)
         Whether a key has a version before the first row.
     size, starts, items
-        As in `build`.
+        As in `build_range_tree`.
     last : int64 array, (keys,)
         Working memory.
     hit_rows, hit_keys : int64 and int32 array, (rows + keys,)
@@ -139,3 +145,64 @@ def find_hits(
             hit_rows[count], hit_keys[count], last[key] = hit, key, hit
             count += 1
     return count
+
+
+NOWHERE = -1
+
+
+@inner
+def _is_less(one: Int, one_size: Int, other: Int, other_size: Int) -> Any:
+    for at in range(min(one_size, other_size)):
+        left, right = load8(one + at), load8(other + at)
+        if left != right:
+            return left < right
+    return one_size < other_size
+
+
+@entry
+def range_rows(
+    groups: Any,
+    data: Any,
+    offsets: Any,
+    nulls: Any,
+    firsts: Any,
+    starts: Any,
+    bound_data: Any,
+    bound_offsets: Any,
+    numbers: Any,
+) -> None:
+    """Write the number of each row's range to `numbers`.
+
+    Parameters
+    ----------
+    groups : int32[n]
+        Group of each row; -1 for a row in no range.
+    data, offsets, nulls
+        The keys, as in `udfs.buffers.BinaryBuffers`. A row without a key is in no range.
+    firsts : int32[groups]
+        Number of the first range of each group.
+    starts : int32[groups + 1]
+        First bound of each group.
+    bound_data, bound_offsets
+        The least key of each range of a group but its first, ascending within the group.
+    numbers : int32[n]
+        Receives the range of each row; -1 if it is in no range.
+
+    """
+    base, bounds = address(data), address(bound_data)
+    for row in range(groups.size):
+        group = groups[row]
+        if group < 0 or nulls[row] != 0:
+            numbers[row] = NOWHERE
+            continue
+        begin, size = base + offsets[row], np.int64(offsets[row + 1] - offsets[row])
+        low, high = np.int64(starts[group]), np.int64(starts[group + 1])
+        first = low
+        while low < high:
+            middle = (low + high) >> 1
+            bound = bounds + bound_offsets[middle]
+            if _is_less(begin, size, bound, np.int64(bound_offsets[middle + 1] - bound_offsets[middle])):
+                high = middle
+            else:
+                low = middle + 1
+        numbers[row] = np.int32(firsts[group] + low - first)

@@ -21,9 +21,19 @@ from pyspark.sql.types import (
 )
 
 from schemas.errors import UnsupportedError
-from schemas.layout import ERROR_COLUMN, EXTRA_COLUMN, INEXACT_COLUMN, MISFITS_COLUMN, table_layout
+from schemas.layout import (
+    ERROR_COLUMN,
+    EXTRA_COLUMN,
+    INEXACT_COLUMN,
+    MISFITS_COLUMN,
+    TypeOptions,
+    arrow_type,
+    column_storage,
+    spark_type,
+    table_layout,
+    union_fields,
+)
 from schemas.space import Field, Space
-from schemas.types import TypeOptions, arrow_type, column_storage, spark_type, union_fields
 
 DEFAULT = TypeOptions()
 CHOICES = [

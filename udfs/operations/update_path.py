@@ -1,0 +1,419 @@
+"""Applies one operation to the tree of a tuple's fields, also inside a field by a JSON path.
+
+The first operation of a request in a field becomes a `Bar` (`src/box/xrow_update_bar.c`): only the changed value is
+rewritten, and the header of its container if that one grows or shrinks; everything else keeps its bytes. A new key of a
+map comes first.
+
+A second operation in the same field (`src/box/xrow_update_route.c`) makes a `Route` of the common part of the two
+paths, whose bytes stay; where the paths diverge, the container becomes an updated array or map
+(`udfs.operations.update_tree`) with the first operation as its child.
+"""
+
+from __future__ import annotations
+
+from schemas.errors import TupleError, UnsupportedError
+from udfs.operations.arithmetic import Scalar, read_scalar
+from udfs.operations.json_path import ANY, END, NUMBER, STRING, Lexer, Token, invalid_path
+from udfs.operations.msgpack_walk import (
+    ARRAY,
+    INT,
+    KIND,
+    MAP,
+    STR,
+    UINT,
+    encode_array,
+    encode_map,
+    encode_string,
+    find_text,
+    header,
+    integer,
+    skip,
+    skip_many,
+    string,
+)
+from udfs.operations.operation import Operation
+from udfs.operations.tuple_format import FormatNode
+from udfs.operations.update_rules import Rules
+from udfs.operations.update_tree import (
+    Array,
+    Computed,
+    Map,
+    TupleFields,
+    Update,
+    UpdatedField,
+    compute,
+    double_update,
+    encode_at,
+)
+
+
+def element_at(data: bytes, pos: int, token: Token) -> int | None:
+    """Return where the element of a container starts that a token names; None if there is none.
+
+    A number finds an element of an array, or an integer key of a map, counted from 1
+    (`tuple_field_go_to_index`).
+    """
+    kind = KIND[data[pos]]
+    if kind not in (ARRAY, MAP):
+        return None
+    count, pos = header(data, pos)
+    if kind == ARRAY:
+        if token.kind != NUMBER or token.index >= count:
+            return None
+        return skip_many(data, pos, token.index)
+    if token.kind != NUMBER:
+        found = find_text(data, pos, len(data), count, token.key)
+        return None if found is None else found[1]
+    for _ in range(count):
+        value = skip(data, pos)
+        if KIND[data[pos]] in (UINT, INT) and integer(data, pos)[0] == token.index + 1:
+            return value
+        pos = skip(data, value)
+    return None
+
+
+class Bar:
+    """A single operation inside a field, at `point` (`XUPDATE_BAR` in the server).
+
+    Parameters
+    ----------
+    op : Operation
+        The operation.
+    path : bytes
+        The part of its path inside the field.
+
+    Attributes
+    ----------
+    parent : int
+        Where the container of the point starts; an offset like the next two.
+    point, point_end : int
+        Start and end of the replaced or removed bytes; equal for an insertion.
+    code : str
+        `!` adds, `#` removes, `=` replaces; any other code computes.
+    value : number or bytes
+        The result, for a scalar operation.
+
+    """
+
+    __slots__ = ("code", "key", "op", "parent", "path", "point", "point_end", "value")
+
+    def __init__(self, op: Operation, path: bytes) -> None:
+        self.op, self.path, self.code = op, path, op.code
+        self.parent = self.point = self.point_end = 0
+        self.key: bytes | None = None
+        self.value: Scalar | None = None
+
+    def render(self, field: UpdatedField, node: FormatNode | None) -> bytes:
+        """Return the field after the operation."""
+        data = field.data
+        if self.code == "!":
+            head, first = self._resized(data, 1)
+            if self.key is not None:
+                new = encode_string(self.key) + self.op.value
+                return data[field.start : self.parent] + head + new + data[first : field.end]
+            new = data[first : self.point] + self.op.value
+            return data[field.start : self.parent] + head + new + data[self.point : field.end]
+        if self.code == "#":
+            head, first = self._resized(data, -self.op.count)
+            kept = data[first : self.point] + data[self.point_end : field.end]
+            return data[field.start : self.parent] + head + kept
+        new = self.op.value if self.value is None else encode_at(self.value, node_at(node, self.path))
+        return data[field.start : self.point] + new + data[self.point_end : field.end]
+
+    def _resized(self, data: bytes, by: int) -> tuple[bytes, int]:
+        """Return the header of the container with `by` more elements, and where its first element starts."""
+        count, first = header(data, self.parent)
+        is_array = KIND[data[self.parent]] == ARRAY
+        return (encode_array if is_array else encode_map)(count + by), first
+
+
+def node_at(node: FormatNode | None, path: bytes) -> FormatNode | None:
+    """Return the format node at the end of a path from `node`.
+
+    The server reads the indexes of this path as 0-based (`json_tree_lookup_path`), although paths are 1-based.
+    """
+    lexer = Lexer(path, base=0)
+    while node is not None and (token := lexer.next()).kind != END:
+        node = node.children.get(token.index if token.kind == NUMBER else token.key)
+    return node
+
+
+def apply_bar(op: Operation, field: UpdatedField, rules: Rules) -> None:
+    """Apply an operation whose path continues inside an unchanged field.
+
+    Raises
+    ------
+    TupleError
+        The tuple lacks the path, or the operation does not fit the value there; the field does not change.
+
+    """
+    lexer = op.lexer
+    if lexer is None:
+        raise op.no_such_field()
+    bar = Bar(op, lexer.path[lexer.offset :])
+    token = _walk(bar, field, lexer)
+    data = field.data
+    if op.code in "=!":
+        if token is not None:
+            bar.code = "!"
+            _find_insertion(bar, field, token)
+        elif op.code == "!" and KIND[data[bar.parent]] == MAP:
+            raise op.update_error("the key exists already")
+    elif token is not None:
+        raise op.no_such_field()
+    elif op.code == "#":
+        _find_deletion(bar, field)
+    else:
+        bar.value = compute(op, read_scalar(data, bar.point), rules)
+    field.update = bar
+
+
+def _walk(bar: Bar, field: UpdatedField, lexer: Lexer) -> Token | None:
+    """Follow the path to its end; return the last token if only that one was not found."""
+    pos: int | None = field.start
+    last: Token | None = None
+    while (token := lexer.next()).kind != END:
+        if last is not None:
+            raise bar.op.no_such_field()
+        if token.kind == ANY:
+            raise invalid_path(lexer.path, lexer.symbols - 1)
+        bar.parent = bar.parent if pos is None else pos
+        pos = element_at(field.data, bar.parent, token)
+        if pos is None:
+            if bar.op.code not in "=!":
+                raise bar.op.no_such_field()
+            last = token
+    if pos is not None:
+        bar.point, bar.point_end = pos, skip(field.data, pos)
+    return last
+
+
+def _find_insertion(bar: Bar, field: UpdatedField, token: Token) -> None:
+    kind = KIND[field.data[bar.parent]]
+    if token.kind == STRING:
+        if kind != MAP:
+            raise bar.op.update_error("can not access by key a non-map field")
+        bar.key = token.key
+        return
+    if kind != ARRAY:
+        raise bar.op.update_error("can not access by index a non-array field")
+    if token.index > header(field.data, bar.parent)[0]:
+        raise bar.op.no_such_field()
+    bar.point = bar.point_end = skip(field.data, bar.parent)
+
+
+def _find_deletion(bar: Bar, field: UpdatedField) -> None:
+    data, op = field.data, bar.op
+    count, pos = header(data, bar.parent)
+    if KIND[data[bar.parent]] == ARRAY:
+        before = 0
+        while pos < bar.point:
+            pos, before = skip(data, pos), before + 1
+        op.count = min(op.count, count - before)
+        for _ in range(op.count - 1):
+            bar.point_end = skip(data, bar.point_end)
+        return
+    if op.count != 1:
+        raise op.update_error("can delete only 1 field from a map in a row")
+    while (value := skip(data, pos)) != bar.point:
+        pos = skip(data, value)
+    _check_key(op, data[pos : bar.point])
+    bar.point = pos
+
+
+def _check_key(op: Operation, key: bytes) -> None:
+    # Servers before gh-13027 use the size of the path's key: a key in another encoding gives a broken tuple.
+    if KIND[key[0]] != STR:
+        is_plain = len(key) == 1 and key[0] == 1
+    else:
+        start, end = string(key, 0)
+        is_plain = key == encode_string(key[start:end])
+    if not is_plain:
+        raise UnsupportedError(
+            f"'#' of the key {key.hex()} by the path {op.field}: servers before 3.9 write a broken tuple",
+            advice="take the space from a snapshot",
+        )
+
+
+class Route:
+    """The common path of all operations inside a field, and the container where they diverge."""
+
+    __slots__ = ("hop", "path")
+
+    def __init__(self, path: bytes, hop: UpdatedField) -> None:
+        self.path, self.hop = path, hop
+
+    def render(self, field: UpdatedField, node: FormatNode | None) -> bytes:
+        """Return the field: the bytes before the container, the container, the bytes after it."""
+        data = field.data
+        inner = self.hop.render(node_at(node, self.path))
+        return data[field.start : self.hop.start] + inner + data[self.hop.end : field.end]
+
+
+def follow_route(op: Operation, field: UpdatedField, route: Route, rules: Rules) -> UpdatedField:
+    """Return the field in which an operation continues: the end of the route, or where its path leaves the route.
+
+    Paths are compared as bytes, as in the server: a path `.abc` follows a route `.ab` too, and then continues as `c`.
+    """
+    lexer = op.lexer
+    if lexer is None:
+        raise op.no_such_field()
+    if lexer.path.startswith(route.path, lexer.offset):
+        lexer.offset += len(route.path)
+        return route.hop
+    return split_path(op, field, rules)
+
+
+def split_path(op: Operation, field: UpdatedField, rules: Rules) -> UpdatedField:
+    """Split the path of a field's bar or route where the path of a new operation leaves it; return the container there.
+
+    Raises
+    ------
+    TupleError
+        The two paths do not diverge, or the container does not accept the token of the new one.
+    UnsupportedError
+        The server's own result is undefined or not known.
+
+    """
+    update = field.update
+    if not isinstance(update, Bar | Route) or op.lexer is None:
+        raise op.no_such_field()
+    old = Lexer(update.path)
+    shared, parent, mine, theirs = _divergence(op, op.lexer, old, field, rules)
+    container = _new_container(op, field.data, parent, mine)
+    _add_child(container, theirs, _update_below(update, old.offset, field, rules), rules)
+    op.token, op.is_consumed = mine, False
+    if not shared:
+        field.update = container
+        return field
+    hop = UpdatedField(field.data, parent, skip(field.data, parent), container)
+    field.update = Route(update.path[:shared], hop)
+    return hop
+
+
+def _divergence(
+    op: Operation, lexer: Lexer, old: Lexer, field: UpdatedField, rules: Rules
+) -> tuple[int, int, Token, Token]:
+    """Return where the path of an operation leaves the path of an earlier one.
+
+    Parameters
+    ----------
+    op : Operation
+    lexer, old : Lexer
+        The rest of its path, and the path of the earlier operation.
+    field : UpdatedField
+    rules : Rules
+
+    Returns
+    -------
+    shared, parent : int
+        Length of the common part of the paths, and start of the container at its end.
+    mine, theirs : Token
+        The next token of either path.
+
+    """
+    parent = field.start
+    last: tuple[int, int, Token] | None = None
+    while True:
+        shared, offset = old.offset, lexer.offset
+        mine, theirs = lexer.next(), old.next()
+        if theirs.kind == END:
+            if not rules.can_repeat or last is None:
+                raise _same_path_error(op, mine, rules)
+            # The first path is a prefix of the second or equal to it, so they diverge at its last token.
+            lexer.offset = offset
+            return *last, last[2]
+        if mine != theirs:
+            return shared, parent, mine, theirs
+        found = element_at(field.data, parent, mine)
+        if found is None:
+            # Only a key or element that the first operation added is not in the old bytes.
+            if not rules.can_repeat:
+                raise UnsupportedError(
+                    f"an operation on {op.field}, which another operation of the request has added"
+                )
+            return shared, parent, mine, theirs
+        last, parent = (shared, parent, mine), found
+
+
+def _same_path_error(op: Operation, mine: Token, rules: Rules) -> TupleError | UnsupportedError:
+    """Return the error for an operation whose path equals that of an earlier one, or begins with it."""
+    if rules.can_repeat:
+        return UnsupportedError(f"several operations on {op.field} or inside it, under one path")
+    if mine.kind != END:
+        return UnsupportedError(
+            f"an operation inside {op.field}, which another operation of the request has changed"
+        )
+    return double_update(op)
+
+
+def _update_below(update: Bar | Route, offset: int, field: UpdatedField, rules: Rules) -> UpdatedField:
+    """Return the field with its update as the child of a container: the path is cut at `offset`."""
+    rest = update.path[offset:]
+    if isinstance(update, Route):
+        if rest:
+            return UpdatedField(field.data, field.start, field.end, Route(rest, update.hop))
+        return update.hop
+    bar = Bar(update.op, rest)
+    bar.code, bar.parent, bar.key, bar.value = update.code, update.parent, update.key, update.value
+    bar.point, bar.point_end = update.point, update.point_end
+    result: Update = bar
+    if rules.can_repeat and not rest and bar.value is not None:
+        result = Computed(bar.value)
+    return UpdatedField(field.data, field.start, field.end, result)
+
+
+def _new_container(op: Operation, data: bytes, pos: int, mine: Token) -> Array | Map:
+    kind = KIND[data[pos]]
+    if kind == ARRAY:
+        if mine.kind != NUMBER:
+            raise op.update_error("can not update array by non-integer index")
+        return Array(data, pos)
+    if kind == MAP:
+        if mine.kind != STRING:
+            raise op.update_error("can not update map by non-string key")
+        return Map(data, pos, skip(data, pos))
+    raise op.no_such_field()
+
+
+def _add_child(container: Array | Map, token: Token, child: UpdatedField, rules: Rules) -> None:
+    """Put the update of the earlier operation at its token in the new container."""
+    update = child.update
+    if isinstance(container, Map) and token.kind != STRING:
+        raise UnsupportedError("two operations in a map, one of them by an integer key")
+    if isinstance(update, Bar) and not update.path and update.code in ("!#=" if rules.can_repeat else "!#"):
+        # It changes the container itself, so it is applied there again, as if the request had named it by number.
+        update.op.token, update.op.is_consumed = token, False
+        container.apply(update.op, rules)
+        return
+    found = container.items[token.index] if isinstance(container, Array) else container.find(token.key)
+    if found is None:
+        raise UnsupportedError("an operation below a key that is not in the tuple")
+    found.update = update
+
+
+def apply_operation(op: Operation, tree: TupleFields, rules: Rules) -> None:
+    """Apply one operation to the fields of a tuple, after the operations before it.
+
+    Raises
+    ------
+    TupleError
+        The operation does not fit the tuple.
+    UnsupportedError
+        The server's result is undefined or not known.
+
+    """
+    field = tree.apply(op, rules)
+    while field is not None:
+        update = field.update
+        if isinstance(update, Array | Map):
+            field = update.apply(op, rules)
+        elif update is None:
+            apply_bar(op, field, rules)
+            return
+        elif isinstance(update, Bar):
+            field = split_path(op, field, rules)
+        elif isinstance(update, Route):
+            field = follow_route(op, field, update, rules)
+        else:
+            raise op.no_such_field() if rules.can_repeat else double_update(op)
