@@ -1,1 +1,1 @@
-"""Replica ids to global ids: `replica_ids` maps rows, `cluster_replace` assigns global ids."""
+"""Replica ids to global ids: `replica_ids` maps columns and vclocks, `cluster_replace` assigns global ids."""

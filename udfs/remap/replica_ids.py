@@ -1,19 +1,23 @@
-"""Maps the replica ids of a log's rows to global ids, by the source's applier map.
+"""Maps replica ids to global ids and back, by a source's applier map, in Arrow columns and in vclocks.
 
 A replica id is unique only in its replicaset. A source's applier map says which instance a replica id means from which
-lsn on; `_cluster` gives each instance one global id. Rows are mapped without a join and without a Python object per
-row. `warehouse.applier_map` stores the maps.
+lsn on; `_cluster` gives each instance one global id. Rows are remapped without a join and without a Python object per
+row. `global_id_udf` does the same in a user's queries over `format("xlog")`. `warehouse.applier_map` stores the maps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
+from pyspark.sql import Column
+from pyspark.sql.types import LongType
 
 from schemas.iproto import VCLOCK_MAX
+from udfs.buffers import arrow_column_function
 
 UNKNOWN = -1
 """The global id of a row whose replica id is in no map."""
@@ -65,6 +69,61 @@ def remap_rows(
         ids = np.array([entry.global_id for entry in found] + [UNKNOWN], np.int64)
         result[own] = ids[places]
     return result
+
+
+def global_id_udf(entries: Sequence[IdEntry]) -> Callable[[Column, Column], Column]:
+    """Return an Arrow UDF `(replica_id int, lsn bigint) → bigint`, the global id, for rows of one source.
+
+    A row without a replica id (of a local space, of a snapshot), or whose id is in no map, gets null.
+    """
+
+    def global_ids(replica_id: pa.Array, lsn: pa.Array) -> pa.Array:
+        ids = replica_id.cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False)
+        found = remap_rows(ids, lsn.fill_null(0).to_numpy(zero_copy_only=False), entries)
+        return pa.array(found, pa.int64(), mask=found == UNKNOWN)
+
+    return arrow_column_function(global_ids, LongType())
+
+
+def as_bijection(ids: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """Return the applier map after all its entries, with only the newest replica id of each global id.
+
+    The old vclock component of an instance that was registered again never moves again.
+    Component 0 counts one instance's local changes and is in no map.
+
+    Parameters
+    ----------
+    ids : iterable of (int, int)
+        Pairs (replica id, global id), oldest first.
+
+    """
+    known: dict[int, int] = {}
+    for replica_id, global_id in ids:
+        if replica_id:
+            known = {old: one for old, one in known.items() if one != global_id and old != replica_id}
+            known[replica_id] = global_id
+    return known
+
+
+def remap(vclock: Mapping[int, int], ids: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """Return a vclock with global ids.
+
+    Parameters
+    ----------
+    vclock : mapping of int to int
+        Replica id to lsn.
+    ids : iterable of (int, int)
+        The applier map as pairs (replica id, global id), oldest first.
+
+    """
+    known = as_bijection(ids)
+    return {known[replica_id]: lsn for replica_id, lsn in vclock.items() if replica_id in known}
+
+
+def unmap(vclock: Mapping[int, int], ids: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """Return a vclock of global ids with a source's replica ids: the inverse of `remap` (document 000, step 3; 001)."""
+    known = {global_id: replica_id for replica_id, global_id in as_bijection(ids).items()}
+    return {known[global_id]: lsn for global_id, lsn in vclock.items() if global_id in known}
 
 
 def ids_in_source(ids: Mapping[int, int], replica_id: int) -> list[int]:

@@ -21,6 +21,7 @@ from udfs.remap.cluster_replace import (
     before_replace,
     replace_all,
 )
+from udfs.remap.replica_ids import as_bijection, remap, unmap
 
 A, B = "aaaaaaaa-0000-4000-8000-000000000000", "bbbbbbbb-0000-4000-8000-000000000000"
 OWN = "00000000-0000-4000-8000-0000000000ff"
@@ -263,17 +264,28 @@ def test_64_replicasets_of_31_instances(allocation: Allocation, random: Random) 
     seen: set[int] = set()
     for replicaset in sets:
         members = [m for m in cluster.members.values() if m.replicaset_uuid == replicaset]
-        ids = {member.local_id: member.global_id or 0 for member in members}
-        assert ids.keys() == set(range(1, 32))
-        assert len(set(ids.values())) == 31, "two instances share a global id"
-        assert seen.isdisjoint(ids.values()), "two replicasets share a component"
-        seen |= set(ids.values())
+        ids = [(m.local_id or 0, m.global_id or 0) for m in members]
+        vclock = {local_id: 1000 + local_id for local_id, _ in ids}
+        there = remap(vclock, ids)
+        assert len(there) == 31
+        assert seen.isdisjoint(there), "two replicasets share a component"
+        assert unmap(there, ids) == vclock
+        seen |= set(there)
 
 
 def test_preserve_keeps_the_ids_of_a_lone_replicaset() -> None:
     rows = [Incoming(uuid(number), number, A) for number in range(31, 0, -1)]
     cluster, _ = replace_all(Cluster("preserve"), rows, OWN)
     assert cluster.global_ids == {OWN: 32} | {uuid(number): number for number in range(1, 32)}
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 6)), max_size=20))
+def test_a_map_stays_injective_over_time(entries: list[tuple[int, int]]) -> None:
+    ids = as_bijection(entries)
+    assert len(set(ids.values())) == len(ids)
+    assert 0 not in ids, "component 0 is one instance's own"
+    rows = [entry for entry in entries if entry[0]]
+    assert not rows or ids[rows[-1][0]] == rows[-1][1]
 
 
 def test_the_aggregators_own_row_belongs_to_no_replicaset() -> None:
