@@ -45,6 +45,8 @@ class SpaceProof:
         Number of keys without a result, since they changed during each comparison.
     error : str or None
         Why the space was compared only in part or not at all.
+    skipped : str or None
+        What cannot be compared in such a space, and why; unlike an error, the proof holds without it.
     seconds : float
         Duration of the comparison.
 
@@ -60,6 +62,7 @@ class SpaceProof:
     moving: int = 0
     error: str | None = None
     seconds: float = 0.0
+    skipped: str | None = None
 
     @property
     def holds(self) -> bool:
@@ -74,6 +77,8 @@ class SpaceProof:
             text += f"{self.rows} tuples {'were read, no key differs' if self.moving else 'are equal'}"
         if self.error is not None:
             text += f"{', and then ' if self.differences else ''}not compared: {self.error}"
+        if self.skipped is not None:
+            text += f"; skipped: {self.skipped}"
         if self.moving:
             text += f"; {self.moving} keys changed during each comparison and have no result"
         return "\n  ".join([text, *map(str, self.differences[:EXAMPLES])])

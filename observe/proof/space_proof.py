@@ -1,5 +1,8 @@
 """Compares one space of one replicaset with a live server: first page by page, then each differing key again.
 
+If the primary index is a hash, pages have no order. Such a space is read as one page if it is small; else each key of
+the tables is read from the server, and keys that only the server has are not found.
+
 Pages are read while the server and the stream run, so at the first comparison a key that has just changed may differ.
 A differing key is compared again as follows:
 
@@ -42,6 +45,11 @@ DIFFERENCES = 1000
 POLL_SECONDS = 0.3
 """Seconds between two requests for a vclock that is waited for."""
 
+WITHOUT_ORDER = (
+    "keys that only the server has, since its primary index is a hash: tuples have no order to read pages in"
+)
+"""What is skipped in a large space whose primary index is a hash."""
+
 PAUSE_SECONDS = 1.0
 """Seconds between two comparisons of a key, enough for the server to write to its log a change that it shows."""
 
@@ -60,6 +68,8 @@ class ComparedSpace:
         The replicaset's uuid.
     peer : str
         Name of the server.
+    is_ordered : bool
+        Whether the primary index has an order, by which the server can be read page by page.
 
     """
 
@@ -68,6 +78,7 @@ class ComparedSpace:
     replicaset: int
     uuid: str
     peer: str
+    is_ordered: bool = True
 
 
 @dataclass(frozen=True)
@@ -156,7 +167,14 @@ class SpaceComparison:
         result = SpaceProof(space.table, space.uuid, space.peer, tables.epoch)
         try:
             batches = tables.versions_of_replicaset(space.replicaset, space.table)
-            suspects = await self._compare_pages(sorted_versions(batches, self._keys))
+            versions = sorted_versions(batches, self._keys)
+            if space.is_ordered:
+                suspects = await self._compare_pages(versions)
+            elif (whole := await self._whole_space()) is not None:
+                suspects = versions.differing(0, len(versions), server_page(whole, self._keys))
+            else:
+                suspects = await self._compare_known_keys(versions)
+                result = replace(result, skipped=WITHOUT_ORDER)
             result = replace(result, looked_again=len(suspects))
             for begin in range(0, len(suspects), KEYS_AT_ONCE):
                 differences, moving = await self._compare_again(suspects[begin : begin + KEYS_AT_ONCE])
@@ -185,6 +203,31 @@ class SpaceComparison:
             if page.rows < limit or page.last is None:
                 return list(suspects)
             after, limit = page.last, next_page_limit(page.rows, page.size)
+
+    async def _whole_space(self) -> list[bytes] | None:
+        """Return all tuples of the space if they fit one page, which needs no order; else None."""
+        limit, wider = 0, FIRST_ROWS
+        while wider > limit:
+            limit = wider
+            tuples = await self._pages.page(None, limit)
+            await self._rate_limit.wait(len(tuples))
+            if len(tuples) < limit:
+                self._rows = len(tuples)
+                return tuples
+            wider = next_page_limit(len(tuples), sum(map(len, tuples)))
+        return None
+
+    async def _compare_known_keys(self, versions: SortedVersions) -> list[bytes]:
+        """Compare each key of the tables with the server once, and return the keys that differ."""
+        suspects: list[bytes] = []
+        for begin in range(0, len(versions), KEYS_AT_ONCE):
+            end = min(begin + KEYS_AT_ONCE, len(versions))
+            answers = await self._pages.tuples_by_key(versions.keys[begin:end].to_pylist())
+            tuples = [one for one in answers if one is not None]
+            suspects += versions.differing(begin, end, server_page(tuples, self._keys))
+            self._rows += len(tuples)
+            await self._rate_limit.wait(end - begin)
+        return suspects
 
     async def _compare_page(self, versions: SortedVersions, after: bytes | None, limit: int) -> _ComparedPage:
         """Compare the page of at most `limit` tuples after a key."""
