@@ -150,7 +150,7 @@ def _serve(spark: SparkSession, config: Config, warehouse: Warehouse, lock: Prim
         writer = writer_on(spark, config, warehouse, lock)
         for request in requests.open_requests(warehouse):
             log_step(f"doing what was asked: {request.kind}")
-        Service(spark, warehouse, config, writer, bar).serve()
+        Service(spark, warehouse, config, writer, bar, log_step).serve()
     finally:
         bar.close()
 

@@ -10,6 +10,7 @@ from typing import Any
 from observe.key_changes.reader import KeyChange, KeyHistory
 from observe.log_rows.catalog import LoggedSpace
 from observe.log_rows.row_format import to_json_value, with_field_names
+from schemas.names import replicaset_label
 from schemas.states import RowState
 from udfs.before_replace.row import decode
 
@@ -124,12 +125,16 @@ def _iso_time(moment: datetime | None) -> str | None:
 
 def lines(found: Mapping[str, Any]) -> list[str]:
     """Return the story of a key as lines of text."""
-    result = [f"maintenance has removed older rows of replicaset {one}" for one in found["incomplete"]]
+    sources: dict[str, list[str]] = {}
+    for change in found["changes"]:
+        sources.setdefault(change["replicaset"], []).append(change["source"])
+    incomplete = [_label(one, sources) for one in found["incomplete"]]
+    result = [f"maintenance has removed older rows of replicaset {one}" for one in incomplete]
     replicaset = None
     for change in found["changes"]:
         if change["replicaset"] != replicaset:
             replicaset = change["replicaset"]
-            result.append(f"replicaset {replicaset}")
+            result.append(f"replicaset {_label(replicaset, sources)}")
         after = _json_line(change["after"]) if "after" in change else "not known"
         state = "" if change["state"] == RowState.COMMITTED else f" ({change['state']})"
         when, who_ = change["timestamp"] or "from a snapshot", change["origin"] or "origin not known"
@@ -139,15 +144,19 @@ def lines(found: Mapping[str, Any]) -> list[str]:
         result.append(f"decision in epoch {one['epoch']}, {one['decided_at']}: {one['why']}")
         for name, verb in (("winner", "won"), ("loser", "lost")):
             side = one[name]
-            result.append(
-                f"  {verb}: {_json_line(side['tuple'])} of replicaset {side['replicaset']} lsn {side['lsn']}"
-            )
+            owner = _label(side["replicaset"], sources)
+            result.append(f"  {verb}: {_json_line(side['tuple'])} of replicaset {owner} lsn {side['lsn']}")
     current = found["current"]
     if current is None:
         result.append("now: no row in the table")
     else:
-        result.append(f"now: {_json_line(current['tuple'])} of {current['replicaset']} lsn {current['lsn']}")
+        owner = _label(current["replicaset"], sources)
+        result.append(f"now: {_json_line(current['tuple'])} of {owner} lsn {current['lsn']}")
     return result
+
+
+def _label(uuid: str | None, sources: Mapping[str, list[str]]) -> str:
+    return "unknown" if uuid is None else replicaset_label(uuid, *sources.get(uuid, ()))
 
 
 def _transaction_line(one: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from enum import StrEnum
@@ -17,6 +17,7 @@ from pipeline.plan.settle import Settlement
 from pipeline.preview import Preview
 from pipeline.state import ReplicasetState
 from pipeline.write.table_change import TableChange
+from schemas.names import replicaset_label
 
 
 class Sign(StrEnum):
@@ -88,10 +89,24 @@ def planned_changes(config: Config, preview: Preview) -> list[PlannedChange]:
     if preview.plan is not None:
         changes += _instances(preview)
         changes += _unused_settings(config, preview)
-        changes += _spaces(preview)
+        changes += _spaces(config, preview)
         changes += _tables(preview)
         changes += _pending_rows(preview)
     return changes
+
+
+def replicaset_labels(config: Config, preview: Preview) -> dict[str, str]:
+    """Return the label of each replicaset, by uuid."""
+    states = dict(preview.before.replicasets)
+    if preview.plan is not None:
+        states |= preview.plan.after.replicasets
+    sources: dict[str, list[str | None]] = {uuid: [one.last_source] for uuid, one in states.items()}
+    for uuid, entry in preview.start_offsets.items():
+        sources[uuid] = [entry.leader]
+    for source in config.sources:
+        if source.replicaset is not None:
+            sources.setdefault(source.replicaset, []).append(source.name)
+    return {uuid: replicaset_label(uuid, *names) for uuid, names in sources.items()}
 
 
 def _refusals(config: Config, preview: Preview) -> Iterator[PlannedChange]:
@@ -183,13 +198,14 @@ def _instances(preview: Preview) -> Iterator[PlannedChange]:
             yield PlannedChange(Sign.NEW, "instance_new", uuid, f"gets the global id {number}")
 
 
-def _spaces(preview: Preview) -> Iterator[PlannedChange]:
+def _spaces(config: Config, preview: Preview) -> Iterator[PlannedChange]:
     if preview.plan is None:
         return
+    labels = replicaset_labels(config, preview)
     for uuid, after in sorted(preview.plan.after.replicasets.items()):
         before = preview.before.replicasets.get(uuid) or ReplicasetState(0, uuid)
         for number in sorted({*before.spaces, *after.spaces}):
-            yield from _space(uuid, number, before, after)
+            yield from _space(labels[uuid], number, before, after)
 
 
 def _unused_settings(config: Config, preview: Preview) -> Iterator[PlannedChange]:
@@ -212,10 +228,10 @@ def _unused_settings(config: Config, preview: Preview) -> Iterator[PlannedChange
 
 
 def _space(
-    uuid: str, number: int, before: ReplicasetState, after: ReplicasetState
+    label: str, number: int, before: ReplicasetState, after: ReplicasetState
 ) -> Iterator[PlannedChange]:
     name = (after.spaces.get(number) or before.spaces[number]).decoded().name
-    where = f"space {name} ({number}) of {uuid}"
+    where = f"space {name} ({number}) of {label}"
     old, new = before.tables.get(number), after.tables.get(number)
     refused = after.refused.get(number)
     if number not in after.spaces:
@@ -267,10 +283,11 @@ def _gaps_and_pending(uuid: str, settlement: Settlement) -> Iterator[PlannedChan
         yield PlannedChange(Sign.REFUSED, "rows_wait", uuid, f"rows wait in _pending: {settlement.reason}")
 
 
-def format_changes(changes: Iterable[PlannedChange]) -> Iterator[tuple[Sign, str]]:
-    """Yield (sign, line of text) for each change."""
+def format_changes(changes: Iterable[PlannedChange], labels: Mapping[str, str]) -> Iterator[tuple[Sign, str]]:
+    """Yield (sign, line of text) for each change; `labels` are those of replicasets by uuid."""
     for change in changes:
-        yield change.sign, f"{change.sign} {change.subject}  {change.text} [{change.name}]"
+        subject = labels.get(change.subject, change.subject)
+        yield change.sign, f"{change.sign} {subject}  {change.text} [{change.name}]"
 
 
 def as_json(changes: Iterable[PlannedChange]) -> dict[str, Any]:

@@ -50,7 +50,21 @@ def gather_store(config: Config) -> StoreFacts:
         return _remote_store(place.root, checkpoint_error)
     errors = _probe_folder(folder)
     holder = _lock_holder(folder / LOCK_NAME)
-    return StoreFacts(place.root, None, *errors, checkpoint_error, holder)
+    above, within = _nested_sources(config)
+    return StoreFacts(place.root, None, *errors, checkpoint_error, holder, above, within)
+
+
+def _nested_sources(config: Config) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the local sources whose folder contains the warehouse's folder, and those whose folder is within it."""
+    own = local_folder(config.warehouse)
+    folders = {source.name: local_folder(source.path) for source in config.sources}
+    if own is None:
+        return (), ()
+    whole = own.resolve()
+    resolved = {name: folder.resolve() for name, folder in folders.items() if folder is not None}
+    above = tuple(name for name, folder in resolved.items() if whole.is_relative_to(folder))
+    within = (name for name, folder in resolved.items() if folder.is_relative_to(whole))
+    return above, tuple(name for name in within if name not in above)
 
 
 class _ProbeErrors(NamedTuple):
