@@ -32,7 +32,7 @@ from jobs.aggregate import check_functions, peers_of, writer_on
 from jobs.commands.main import main
 from jobs.runtime.progress import log_step
 from jobs.runtime.session import log_reading_session
-from observe.tuple_text import tuple_text
+from observe.log_rows.row_format import tuple_text
 from pipeline.commit.load import load_state
 from pipeline.requests.rebuild import plan_rebuild
 from pipeline.requests.service import Service

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.errors import ConfigurationError, WarehouseError
-from warehouse.kept_epochs import kept
 from warehouse.newest_epoch import EPOCHS
 from warehouse.place import Place
 from warehouse.read import rows_of
+from warehouse.removed import kept
 from warehouse.version_files import RANGE_ROWS, files_at, ranges_of
 
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = "insert", "update_preimage", "update_postimage", "delete"

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
 from observe.proof.epoch_tables import EpochTables
-from observe.proof.result import SpaceProof
-from observe.proof.space_proof import ComparedSpace, ProofLimits, ReadRateLimit, SpaceComparison
+from observe.proof.space_proof import ComparedSpace, ProofLimits, ReadRateLimit, SpaceComparison, SpaceProof
 from pipeline.plan.control import SpaceDefinition
 from pipeline.state import ReplicasetState, State
 from schemas.errors import AggregatorError, IprotoError, PeerError, TupleError

@@ -53,9 +53,8 @@ from udfs.keys.grouping import group
 from udfs.versions.kernels.lives import DELETED, NO_TIME, NONE, PRESENT, UNFIT
 from warehouse.commits import OpenTables, TableFile
 from warehouse.data_files import opened, read_groups
-from warehouse.kept_epochs import first_kept
 from warehouse.newest_epoch import EPOCHS
-from warehouse.removed_changes import TABLE as RETENTION
+from warehouse.removed import RETENTION, first_kept
 
 KEYS_AT_ONCE = 200_000
 """The number of keys that are looked up at a time."""

@@ -21,7 +21,6 @@ from pipeline.commit.load import check_format
 from schemas.errors import AggregatorError, UnsupportedError, WarehouseError
 from schemas.tables import SYSTEM_TABLES
 from warehouse import cluster, epochs
-from warehouse.as_of_epoch import EpochWarehouse
 from warehouse.commits import columns_of, files_of
 from warehouse.gaps import open_gaps
 from warehouse.lease import LEASE_SECONDS, holder_of
@@ -31,6 +30,7 @@ from warehouse.newest_epoch import EPOCHS, NEVER_ROLLED_BACK, RID
 from warehouse.place import place_of
 from warehouse.read import answer, rows_of
 from warehouse.rid import RidTable
+from warehouse.warehouse import EpochWarehouse
 
 _FAILURES = (AggregatorError, OSError, DeltaError, pa.ArrowException)
 LOCKS = Path("/proc/locks")

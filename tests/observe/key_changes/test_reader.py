@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from jobs.who import who
+from jobs.who import described, lines, who
 from observe.key_changes.reader import KeyChangesReader, KeyHistory
-from observe.key_changes.text import described, lines
 from observe.log_rows.catalog import LoggedSpace
 from schemas.errors import ConfigurationError, WarehouseError
 from schemas.names import table_name

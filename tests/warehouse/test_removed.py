@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from warehouse.kept_epochs import NEVER, first_kept, horizon_of
 from warehouse.maintenance import FILES, LOG, retention_days
+from warehouse.removed import NEVER, first_kept, horizon_of
 
 DAY = datetime(2026, 11, 20, tzinfo=UTC)
 

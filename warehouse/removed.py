@@ -1,7 +1,8 @@
-"""The epochs that can still be read, because maintenance has not removed their files.
+"""What maintenance has removed: files of old epochs, and rows of `_changelog`.
 
 Maintenance with `--keep-days n` removes the files and log entries that no version of the last n days needs. So the
-epochs committed in these days stay readable, and also the one before them: it was the newest when they began.
+epochs committed in these days stay readable, and also the one before them: it was the newest when they began. Rows that
+were removed from `_changelog` are recorded in `_retention`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from warehouse.newest_epoch import EPOCHS
 from warehouse.place import Place
 from warehouse.read import rows_of
 
-REQUESTS = "_requests"
+REQUESTS, RETENTION, CHANGELOG = "_requests", "_retention", "_changelog"
 NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -69,3 +70,33 @@ def kept(place: Place) -> tuple[datetime, int]:
         [] if asked is None else rows_of(asked, ["kind", "state", "changed_at", "arguments"])
     )
     return horizon, first_kept({int(row["epoch"]): row["committed_at"] for row in rows}, horizon)
+
+
+def last_removed(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], int]:
+    """Return the lsn up to which rows were removed from `_changelog`, by (replicaset id, global id).
+
+    Parameters
+    ----------
+    rows : iterable of mapping
+        Rows of `_retention`.
+
+    """
+    found: dict[tuple[int, int], int] = {}
+    for row in rows:
+        if row["table"] == CHANGELOG and row["lsn"] is not None and row["global_id"] is not None:
+            origin = (int(row["replicaset_id"]), int(row["global_id"]))
+            found[origin] = max(found.get(origin, 0), int(row["lsn"]))
+    return found
+
+
+def cleaned_replicasets(place: Place) -> set[int]:
+    """Return the ids of replicasets with rows removed from `_changelog`, whether they came from logs or snapshots."""
+    table = place.open(RETENTION)
+    rows = [] if table is None else rows_of(table)
+    return {int(row["replicaset_id"]) for row in rows if row["table"] == CHANGELOG}
+
+
+def gone_lsns(place: Place) -> dict[tuple[int, int], int]:
+    """Return `last_removed` of a warehouse; empty for one of an earlier release, which has no `_retention`."""
+    table = place.open(RETENTION)
+    return {} if table is None else last_removed(rows_of(table))
