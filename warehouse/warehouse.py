@@ -156,7 +156,7 @@ class Warehouse:
     def version(self, table: str) -> int:
         """Return the table's newest version.
 
-        It is listed anew: cleaning may have removed the commits right after a version that is known.
+        It is listed again: cleaning may have removed the commits right after a version that is known.
         """
         return int(self.opened(table).version())
 

@@ -22,10 +22,10 @@ from udfs.operations.tuple_format import format_of
 from udfs.operations.update_rules import LATEST, rules_of
 from udfs.versions.fold_state import Fold
 from udfs.versions.version import RowChange
+from warehouse.maintenance import cleaned_replicasets
 from warehouse.newest_epoch import newest_epoch_row
 from warehouse.place import Place
 from warehouse.read import answer
-from warehouse.removed import cleaned_replicasets
 
 Row = Mapping[str, Any]
 

@@ -12,6 +12,7 @@ from glob import escape
 from typing import Any
 
 from config.deployment import Config
+from pipeline.plan.plan import BatchPlan
 from pipeline.plan.settings import settings_json
 from pipeline.plan.settle import Settlement
 from pipeline.preview import Preview
@@ -87,11 +88,13 @@ def planned_changes(config: Config, preview: Preview) -> list[PlannedChange]:
         changes.append(PlannedChange(Sign.NEW, "own_tables_made", "tables", text))
     changes += _start_positions(preview)
     if preview.plan is not None:
-        changes += _instances(preview)
-        changes += _unused_settings(config, preview)
-        changes += _spaces(config, preview)
-        changes += _tables(preview)
-        changes += _pending_rows(preview)
+        plan = preview.plan
+        changes += _instances(preview, plan)
+        changes += _unused_settings(config, plan)
+        changes += _spaces(config, preview, plan)
+        changes += _tables(preview, plan)
+        for uuid, settlement in sorted(plan.settlements.items()):
+            changes += _gaps_and_pending(uuid, settlement)
     return changes
 
 
@@ -189,30 +192,24 @@ def _start_positions(preview: Preview) -> Iterator[PlannedChange]:
         )
 
 
-def _instances(preview: Preview) -> Iterator[PlannedChange]:
-    if preview.plan is None:
-        return
-    own_id = preview.plan.after.own_id
-    for uuid, number in sorted(preview.plan.after.global_ids.items(), key=lambda item: item[1]):
+def _instances(preview: Preview, plan: BatchPlan) -> Iterator[PlannedChange]:
+    own_id = plan.after.own_id
+    for uuid, number in sorted(plan.after.global_ids.items(), key=lambda item: item[1]):
         if uuid not in preview.before.global_ids and number != own_id:
             yield PlannedChange(Sign.NEW, "instance_new", uuid, f"gets the global id {number}")
 
 
-def _spaces(config: Config, preview: Preview) -> Iterator[PlannedChange]:
-    if preview.plan is None:
-        return
+def _spaces(config: Config, preview: Preview, plan: BatchPlan) -> Iterator[PlannedChange]:
     labels = replicaset_labels(config, preview)
-    for uuid, after in sorted(preview.plan.after.replicasets.items()):
+    for uuid, after in sorted(plan.after.replicasets.items()):
         before = preview.before.replicasets.get(uuid) or ReplicasetState(0, uuid)
         for number in sorted({*before.spaces, *after.spaces}):
             yield from _space(labels[uuid], number, before, after)
 
 
-def _unused_settings(config: Config, preview: Preview) -> Iterator[PlannedChange]:
+def _unused_settings(config: Config, plan: BatchPlan) -> Iterator[PlannedChange]:
     """Yield the names and patterns of spaces in the configuration that no space matches, such as misspelt ones."""
-    if preview.plan is None:
-        return
-    states = preview.plan.after.replicasets.values()
+    states = plan.after.replicasets.values()
     names = sorted({rows.decoded().name for one in states for rows in one.spaces.values()})
     given = [(f"policies.spaces.{name}", escape(name)) for name in config.policies.spaces]
     spaces = config.spaces
@@ -249,26 +246,17 @@ def _space(
         )
 
 
-def _tables(preview: Preview) -> Iterator[PlannedChange]:
-    if preview.plan is None:
-        return
+def _tables(preview: Preview, plan: BatchPlan) -> Iterator[PlannedChange]:
     for table, change in preview.tables.items():
         if change in _TABLES:
             sign, name, text = _TABLES[change]
             yield PlannedChange(sign, name, table, text)
-    possible = {version.table for version in preview.plan.history.versions}
+    possible = {version.table for version in plan.history.versions}
     for table in sorted(possible - preview.tables.keys() - preview.before.versions.keys()):
         text = "is made, and stays empty, if a batch ends while a space has this name"
         yield PlannedChange(Sign.SAME, "table_possible", table, text)
-    for table, reason in preview.plan.refused_tables.items():
+    for table, reason in plan.refused_tables.items():
         yield PlannedChange(Sign.REFUSED, "table_refused", table, f"cannot be written: {reason}")
-
-
-def _pending_rows(preview: Preview) -> Iterator[PlannedChange]:
-    if preview.plan is None:
-        return
-    for uuid, settlement in sorted(preview.plan.settlements.items()):
-        yield from _gaps_and_pending(uuid, settlement)
 
 
 def _gaps_and_pending(uuid: str, settlement: Settlement) -> Iterator[PlannedChange]:

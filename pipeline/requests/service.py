@@ -176,7 +176,7 @@ class Service:
         found = [table for table in state.versions if table not in NEVER_ROLLED_BACK]
         self._log_step(f"setting for how long Delta keeps the files of {len(found)} tables")
         # This comes first: Delta must not forget files that kept epochs need.
-        longer = {table for table in found if maintenance.keep(self._warehouse, table, days)}
+        longer = {table for table in found if maintenance.set_retention(self._warehouse, table, days)}
         tables = self._warehouse.open_tables
         self._log_step("joining small files")
         joined = {table: compact(tables, table) for table in found}
@@ -191,7 +191,7 @@ class Service:
             name = (f"maintenance {request.id}", 0)
             self._writer.state = commit_epoch(tables, state, versions, name)
         if cleaning.epochs.files:
-            maintenance.keep(self._warehouse, EPOCHS, days)
+            maintenance.set_retention(self._warehouse, EPOCHS, days)
             tables.forget(EPOCHS)
             clean_epochs(tables, cleaning)
             found.append(EPOCHS)

@@ -53,8 +53,8 @@ from udfs.keys.grouping import group
 from udfs.versions.kernels.lives import DELETED, NO_TIME, NONE, PRESENT, UNFIT
 from warehouse.commits import OpenTables, TableFile
 from warehouse.data_files import opened, read_groups
+from warehouse.maintenance import RETENTION, first_kept
 from warehouse.newest_epoch import EPOCHS
-from warehouse.removed import RETENTION, first_kept
 
 KEYS_AT_ONCE = 200_000
 """The number of keys that are looked up at a time."""
