@@ -173,8 +173,8 @@ def statistics(
 ) -> str:
     """Return the statistics of a Parquet file as the JSON of Delta's log.
 
-    Each column should have both bounds in every file: by way of `DeltaTable.to_pyarrow_dataset`, a filter on a column
-    finds no row of a file that lacks them, if another file has them.
+    Each column should have both bounds in every file. In the Arrow dataset that delta-rs makes of a table, a filter on
+    a column finds no row of a file that lacks them, if another file has them.
 
     Parameters
     ----------
