@@ -31,7 +31,7 @@ INDEXED = 32
 """The number of columns, from the first on, that have statistics (`delta.dataSkippingNumIndexedCols`)."""
 
 TEXT_LONGEST = 32
-"""The longest text in statistics, in characters; longer ones are cut, as Delta does."""
+"""The longest text in statistics, in characters; longer ones are truncated, as Delta does."""
 
 FOOTER_LONGEST = 4096
 """The longest value, in bytes, that Arrow writes as a bound into a Parquet footer."""

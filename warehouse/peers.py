@@ -137,8 +137,8 @@ class ConnectedPeer:
     def extend(self) -> None:
         """Copy new epochs to the connected peer; raises one of `FAILURES` if it is lost."""
         done = extend(self.source, self.place, self._check, self._copied_versions)
-        self._copied_versions = done.cut.versions
-        self.state = PeerState(self.place.root, True, done.cut.epoch)
+        self._copied_versions = done.tables.versions
+        self.state = PeerState(self.place.root, True, done.tables.epoch)
 
     def check(self) -> None:
         """Raise LockError if the peer's lock is lost."""

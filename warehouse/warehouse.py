@@ -24,7 +24,7 @@ from schemas.errors import WarehouseError
 from schemas.tables import SYSTEM_TABLES
 from warehouse import write
 from warehouse.commits import OpenTables, columns_of
-from warehouse.newest_epoch import TableVersions, newest_versions
+from warehouse.newest_epoch import newest_versions
 from warehouse.place import Place, place_of
 from warehouse.read import arrow_of, size_of
 
@@ -220,14 +220,9 @@ class EpochWarehouse(Warehouse):
     """One database as of its newest epoch."""
 
     @cached_property
-    def cut(self) -> TableVersions:
-        """The versions of its tables in the newest epoch."""
-        return newest_versions(self.place)
-
-    @cached_property
     def open_tables(self) -> OpenTables:
-        """The tables at these versions."""
-        return ReadTables(self.place, versions=self.cut.versions)
+        """The tables at their versions in the newest epoch."""
+        return ReadTables(self.place, versions=newest_versions(self.place).versions)
 
     def opened(self, table: str, version: int | None = None) -> OpenTable:
         """Open a table at a version, by default that of the newest epoch; raise WarehouseError if there is none."""
