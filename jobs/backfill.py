@@ -36,7 +36,7 @@ from observe.log_rows.row_format import tuple_text
 from pipeline.commit.load import load_state
 from pipeline.requests.rebuild import plan_rebuild
 from pipeline.requests.service import Service
-from schemas.errors import ConfigurationError, LockError, WarehouseError
+from schemas.errors import ConfigurationError, LockError
 from schemas.states import RequestKind, RequestState
 from warehouse import requests
 from warehouse.primary import PrimaryLock, require_primary
@@ -233,8 +233,7 @@ def backfill(config: Config, options: BackfillOptions) -> int:
     kind, arguments = asked(config, options)
     warehouse = Warehouse(None, config.warehouse, config.database)
     if options.rebuild is not None and options.dry_run:
-        if not warehouse.exists("_epochs"):
-            raise WarehouseError("there are no tables yet", warehouse=warehouse.root)
+        warehouse.require_tables()
         policy = policy_of(config, options.rebuild, options.policy)
         show_rebuild(warehouse, config, options.rebuild, policy)
         return 0

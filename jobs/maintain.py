@@ -23,7 +23,7 @@ from pipeline.requests.arguments import KEEP_DAYS
 from pipeline.retention.cleaning import plan_cleaning
 from pipeline.retention.sources import source_progress
 from pipeline.source_options import stream_options
-from schemas.errors import ConfigurationError, WarehouseError
+from schemas.errors import ConfigurationError
 from schemas.states import RequestKind, RequestState
 from sources.xlog.options import parse_options
 from sources.xlog.stream.follow import Follower
@@ -38,8 +38,7 @@ def maintain(config: Config, keep_days: int = KEEP_DAYS, *, dry_run: bool = Fals
             advice=f"keep {KEEP_DAYS} days or more",
         )
     warehouse = Warehouse(None, config.warehouse, config.database)
-    if not warehouse.exists("_epochs"):
-        raise WarehouseError("there are no tables yet", warehouse=warehouse.root)
+    warehouse.require_tables()
     if dry_run:
         show(warehouse, config, keep_days)
         return 0

@@ -26,15 +26,15 @@ from config.deployment import load
 from live_demo.display import EpochDisplay, page_server
 from live_demo.processes import Child, Servers
 
+STREAM, DAEMON = "stream", "daemon"
+"""Names of the two commands' log files, and of their metrics."""
+
 VICTIM = "a1"
 KEYS = f"k kills the master {VICTIM}, or starts it again; Ctrl-C ends everything"
 
 
-STREAM, DAEMON = "stream", "daemon"
-
-
 def deployment_yaml(socket: Callable[[str], Path], stream_port: int, daemon_port: int) -> str:
-    """Return the text of the file; its paths are relative to its folder.
+    """Return the text of the configuration for the daemon and the stream; its paths are relative to its folder.
 
     Parameters
     ----------

@@ -32,6 +32,9 @@ PAGE_WITHOUT_REPORT = b"<!doctype html><title>aggregator</title><p>The first rep
 REFRESH_WITHOUT_REPORT_SECONDS = 2
 METRICS_TIMEOUT_SECONDS = 5.0
 
+SPACE = "accounts"
+QUERIED_TABLES = ("_cluster", "_changelog", "_conflicts", SPACE)
+
 
 class Response(NamedTuple):
     """An HTTP response."""
@@ -107,10 +110,6 @@ def page_server(port: int, page: Path, metrics: Mapping[str, str], refresh: int)
     finally:
         server.shutdown()
         server.server_close()
-
-
-SPACE = "accounts"
-QUERIED_TABLES = ("_cluster", "_changelog", "_conflicts", SPACE)
 
 
 def questions(database: str) -> tuple[Question, ...]:

@@ -16,7 +16,7 @@ from sources.xlog.directory.offset import from_text
 from udfs.remap.cluster_replace import AGGREGATOR, Cluster
 from udfs.remap.replica_ids import ids_in_source
 from warehouse import applier_map, cluster, vclock
-from warehouse.newest_epoch import EPOCHS
+from warehouse.newest_epoch import EPOCHS, no_tables_error
 from warehouse.place import Place, place_of
 from warehouse.read import rows_of
 
@@ -41,8 +41,7 @@ class IdTables:
         except DeltaError as error:
             raise WarehouseError(f"the table cannot be read: {error}", table=table) from error
         if opened is None:
-            advice = "start `aggregator run` first"
-            raise WarehouseError("there are no tables yet", warehouse=self.place.root, advice=advice)
+            raise no_tables_error(self.place.root)
         return opened
 
     def _rows(self, table: str, columns: Sequence[str]) -> list[dict[str, Any]]:

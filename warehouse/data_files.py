@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -168,9 +167,7 @@ class FileWriter:
         return DataFile(self._table, self._path, size, self.rows, stats)
 
 
-def statistics(
-    metadata: pq.FileMetaData, long_texts: Mapping[str, tuple[str, str]] = MappingProxyType({})
-) -> str:
+def statistics(metadata: pq.FileMetaData, long_texts: Mapping[str, tuple[str, str]]) -> str:
     """Return the statistics of a Parquet file as the JSON of Delta's log.
 
     Each column should have both bounds in every file. In the Arrow dataset that delta-rs makes of a table, a filter on

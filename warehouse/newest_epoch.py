@@ -48,6 +48,11 @@ def no_batch_error(root: str) -> WarehouseError:
     return WarehouseError("no batch is done yet", warehouse=root, advice="start `aggregator run` first")
 
 
+def no_tables_error(root: str) -> WarehouseError:
+    """Return the error for a warehouse, at `root`, that does not exist yet."""
+    return WarehouseError("there are no tables yet", warehouse=root, advice="start `aggregator run` first")
+
+
 def _newest_row(place: Place) -> dict[str, Any] | None:
     table = place.open(EPOCHS)
     return None if table is None else newest(table, "epoch")

@@ -24,7 +24,7 @@ from schemas.errors import WarehouseError
 from schemas.tables import SYSTEM_TABLES
 from warehouse import write
 from warehouse.commits import OpenTables, columns_of
-from warehouse.newest_epoch import newest_versions
+from warehouse.newest_epoch import EPOCHS, newest_versions, no_tables_error
 from warehouse.place import Place, place_of
 from warehouse.read import arrow_of, size_of
 
@@ -96,6 +96,11 @@ class Warehouse:
     def exists(self, table: str) -> bool:
         """Whether the table exists."""
         return self.place.has(table)
+
+    def require_tables(self) -> None:
+        """Raise WarehouseError if no run has created the tables yet."""
+        if not self.exists(EPOCHS):
+            raise no_tables_error(self.root)
 
     def delta(self, table: str) -> DeltaTable:
         """Return Spark's `DeltaTable` of a table."""

@@ -43,11 +43,14 @@ KEYS_AT_ONCE = 5000
 DIFFERENCES = 1000
 """Number of differences after which a comparison ends."""
 
+EXAMPLES = 5
+"""Maximum number of differing keys that a result shows; it counts all of them."""
+
 POLL_SECONDS = 0.3
 """Seconds between two requests for a vclock that is waited for."""
 
 WITHOUT_ORDER = (
-    "keys that only the server has, since its primary index is a hash: tuples have no order to read pages in"
+    "keys that only the server has: its primary index is a hash, without an order in which to read pages"
 )
 """What is skipped in a large space whose primary index is a hash."""
 
@@ -101,10 +104,6 @@ class ProofLimits:
     rate: float | None = None
     patience: float = 60.0
     by_checksums: bool = False
-
-
-EXAMPLES = 5
-"""Maximum number of differing keys that a result shows; it counts all of them."""
 
 
 @dataclass(frozen=True)

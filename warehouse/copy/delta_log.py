@@ -1,4 +1,4 @@
-"""Plans by the names of its files how a target's log of a table becomes the source's log up to one version. Pure.
+"""Plans how a target's log of a table becomes the source's log up to one version, by the names of its files. Pure.
 
 From Delta's protocol, "Delta Log Entries", "Checkpoints", "Log Compaction Files", "Version Checksum File":
 
