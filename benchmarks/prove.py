@@ -25,8 +25,7 @@ from config.deployment import Config, load
 from jobs.prove import peers_of
 from observe.proof.epoch_tables import EpochTables, newest_tables
 from observe.proof.replicaset_proof import prove_spaces
-from observe.proof.result import SpaceProof
-from observe.proof.space_proof import ProofLimits
+from observe.proof.space_proof import ProofLimits, SpaceProof
 from pipeline.commit.load import load_state
 from sources.iproto.address import Peer
 from tests.jobs.test_prove import CHANGE_A_BYTE

@@ -32,11 +32,11 @@ from jobs.aggregate import check_functions, peers_of, writer_on
 from jobs.commands.main import main
 from jobs.runtime.progress import log_step
 from jobs.runtime.session import log_reading_session
-from observe.tuple_text import tuple_text
+from observe.log_rows.row_format import tuple_text
 from pipeline.commit.load import load_state
 from pipeline.requests.rebuild import plan_rebuild
 from pipeline.requests.service import Service
-from schemas.errors import ConfigurationError, LockError, WarehouseError
+from schemas.errors import ConfigurationError, LockError
 from schemas.states import RequestKind, RequestState
 from warehouse import requests
 from warehouse.primary import PrimaryLock, require_primary
@@ -150,7 +150,7 @@ def _serve(spark: SparkSession, config: Config, warehouse: Warehouse, lock: Prim
         writer = writer_on(spark, config, warehouse, lock)
         for request in requests.open_requests(warehouse):
             log_step(f"doing what was asked: {request.kind}")
-        Service(spark, warehouse, config, writer, bar).serve()
+        Service(spark, warehouse, config, writer, bar, log_step).serve()
     finally:
         bar.close()
 
@@ -233,8 +233,7 @@ def backfill(config: Config, options: BackfillOptions) -> int:
     kind, arguments = asked(config, options)
     warehouse = Warehouse(None, config.warehouse, config.database)
     if options.rebuild is not None and options.dry_run:
-        if not warehouse.exists("_epochs"):
-            raise WarehouseError("there are no tables yet", warehouse=warehouse.root)
+        warehouse.require_tables()
         policy = policy_of(config, options.rebuild, options.policy)
         show_rebuild(warehouse, config, options.rebuild, policy)
         return 0

@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 from observe.log_rows.catalog import LogCatalog
-from observe.log_rows.read import read_rows
-from observe.log_rows.row_filter import RowFilter
+from observe.log_rows.read import RowFilter, read_rows
 from observe.log_rows.row_format import row_json, row_text
 
 

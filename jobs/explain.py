@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 from jobs.runtime.command_line import finished
 from observe.batch_explanation import BatchExplanation, ReadRange, WrittenFiles, explain
+from schemas.names import replicaset_label
 from warehouse.newest_epoch import last_epoch, no_batch_error
 from warehouse.place import Place
 
@@ -56,7 +57,7 @@ def lines(found: BatchExplanation) -> Iterator[str]:
     yield from _part(
         "spaces defined, changed or refused (_schema)",
         (
-            f"replicaset {row['replicaset_id']}  {row['space']}  {row['table_name'] or '-'}  {row['state']}"
+            f"replicaset {row['replicaset']}  {row['space']}  {row['table_name'] or '-'}  {row['state']}"
             for row in found.definitions
         ),
     )
@@ -100,7 +101,7 @@ def _part(title: str, texts: Iterator[str]) -> Iterator[str]:
 
 def _range(one: ReadRange) -> str:
     first = "the beginning" if not one.first[0] else f"{one.first[0]} byte {one.first[1]}"
-    text = f"{one.source}  from {first} to {one.last[0]} byte {one.last[1]}"
+    text = f"{replicaset_label(one.replicaset, one.source)}  from {first} to {one.last[0]} byte {one.last[1]}"
     return text if one.instant is None else f"{text}, the instant {one.instant}"
 
 

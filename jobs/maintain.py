@@ -16,19 +16,18 @@ from functools import partial
 from config.deployment import Config
 from jobs.backfill import answered_request
 from jobs.commands.main import main
+from jobs.runtime.progress import log_step
 from jobs.runtime.session import log_reading_session
 from pipeline.commit.load import load_state
 from pipeline.requests.arguments import KEEP_DAYS
 from pipeline.retention.cleaning import plan_cleaning
 from pipeline.retention.sources import source_progress
 from pipeline.source_options import stream_options
-from schemas.errors import ConfigurationError, WarehouseError
+from schemas.errors import ConfigurationError
 from schemas.states import RequestKind, RequestState
 from sources.xlog.options import parse_options
 from sources.xlog.stream.follow import Follower
 from warehouse.warehouse import Warehouse
-
-"""Delta's own default: a reader of an older version fails."""
 
 
 def maintain(config: Config, keep_days: int = KEEP_DAYS, *, dry_run: bool = False) -> int:
@@ -39,8 +38,7 @@ def maintain(config: Config, keep_days: int = KEEP_DAYS, *, dry_run: bool = Fals
             advice=f"keep {KEEP_DAYS} days or more",
         )
     warehouse = Warehouse(None, config.warehouse, config.database)
-    if not warehouse.exists("_epochs"):
-        raise WarehouseError("there are no tables yet", warehouse=warehouse.root)
+    warehouse.require_tables()
     if dry_run:
         show(warehouse, config, keep_days)
         return 0
@@ -57,8 +55,10 @@ def maintain(config: Config, keep_days: int = KEEP_DAYS, *, dry_run: bool = Fals
 
 def show(warehouse: Warehouse, config: Config, keep_days: int) -> None:
     """Print the rows that would be removed, and those that would stay although they are old enough."""
+    log_step(f"reading {len(warehouse.tables())} tables, and the newest snapshots of the sources")
     state = load_state(warehouse)
     sources = source_progress(Follower(parse_options(stream_options(config, state, 1))), state)
+    log_step("looking for rows that are older than their retention")
     cleaning = plan_cleaning(warehouse.open_tables, state, config, config.retention, sources, keep_days)
     for count in cleaning.counts() or ["nothing"]:
         print(f"{count} would be removed")

@@ -1,7 +1,7 @@
 """Say what the next run of a configuration will do: `aggregator plan`.
 
 Reads the tables, the checkpoint and all new rows of the logs; writes nothing and starts no Spark. `pipeline.preview`
-plans, `observe.preview` describes the plan.
+plans, `observe.planned_changes` describes the plan.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import click
 
 from config.deployment import Config
 from jobs.runtime.command_line import DONE, FAILED, finished
-from observe.preview.changes import Sign, as_json, format_changes, planned_changes
+from observe.planned_changes import Sign, as_json, format_changes, planned_changes, replicaset_labels
 from pipeline.preview import preview_next_run
 
 RUN_STOPS = {"not_primary", "source_not_followed"}
@@ -32,11 +32,12 @@ def show(config: Config, file: str, *, is_json: bool) -> int:
     is_json : bool
 
     """
-    changes = planned_changes(config, preview_next_run(config))
+    preview = preview_next_run(config)
+    changes = planned_changes(config, preview)
     if is_json:
         print(json.dumps(as_json(changes)))
     else:
-        for sign, line in format_changes(changes):
+        for sign, line in format_changes(changes, replicaset_labels(config, preview)):
             click.echo(click.style(line, fg=COLOURS.get(sign)))
     count = {sign: sum(one.sign is sign for one in changes) for sign in Sign}
     done = f"{count[Sign.NEW]} new, {count[Sign.CHANGED]} changed, {count[Sign.GONE]} gone"

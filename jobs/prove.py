@@ -17,8 +17,7 @@ from datetime import UTC, datetime
 from config.deployment import Config
 from observe.proof.epoch_tables import EpochTables, newest_tables
 from observe.proof.replicaset_proof import prove_spaces
-from observe.proof.result import SpaceProof, value_text
-from observe.proof.space_proof import ProofLimits
+from observe.proof.space_proof import ProofLimits, SpaceProof, value_text
 from pipeline.commit.load import load_state
 from pipeline.state import State
 from schemas.errors import ConfigurationError, IprotoError

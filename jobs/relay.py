@@ -23,8 +23,7 @@ from config.live import Live
 from config.relay import RelayConfig
 from config.subscribe import seconds
 from jobs.commands.main import main
-from jobs.runtime.command_line import Stopped
-from jobs.runtime.daemon import keep_private, log_to_stderr, stopped
+from jobs.runtime.command_line import Stopped, keep_private, log_to_stderr, until_stopped
 from observe.status_page import status_page
 from pipeline.node.node import NodeMetrics, NodeOptions, NodeService
 from pipeline.node.node import status_of as node_status
@@ -63,7 +62,7 @@ def relay(config: Live, file: str, *, aggregated: bool = False, verbose: bool = 
     with status_page(
         listen_address(section.status), _All([RelayMetrics(relays), *map(NodeMetrics, nodes)]), status
     ):
-        asyncio.run(_until_stopped(relays, nodes))
+        asyncio.run(_run_until_stopped(relays, nodes))
     raise Stopped
 
 
@@ -95,10 +94,10 @@ def _node_options(section: RelayConfig, max_block_bytes: int) -> NodeOptions:
     )
 
 
-async def _until_stopped(relays: Sequence[Relay], nodes: Sequence[NodeService]) -> None:
+async def _run_until_stopped(relays: Sequence[Relay], nodes: Sequence[NodeService]) -> None:
     logging.getLogger(__name__).info("serving %s", ", ".join(str(each.options.listen) for each in relays))
     running = [*(each.run() for each in relays), *(each.run() for each in nodes)]
-    await stopped([asyncio.create_task(each) for each in running])
+    await until_stopped([asyncio.create_task(each) for each in running])
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from jobs.commands.main import main
 from jobs.runtime.session import log_reading_session
 from pipeline.commit.load import load_state
 from pipeline.source_options import stream_options
-from schemas.errors import AggregatorError, WarehouseError
+from schemas.errors import AggregatorError
 from schemas.states import GapKind, RequestKind, RequestState
 from sources.xlog.directory.identity import identity_of
 from sources.xlog.options import parse_options
@@ -125,8 +125,7 @@ def repair_warehouse(config: Config) -> int:
     """Repair what can be repaired, print what cannot, and return the exit code."""
     check_functions(config)
     warehouse = Warehouse(None, config.warehouse, config.database)
-    if not warehouse.exists("_epochs"):
-        raise WarehouseError("there are no tables yet", warehouse=warehouse.root)
+    warehouse.require_tables()
     require_primary(warehouse)
 
     def every() -> tuple[Gap, ...]:

@@ -18,7 +18,7 @@ from jobs.runtime.session import spark_session
 from observe.report.facts import collect_facts
 from observe.report.page import render_page
 from observe.report.questions import show_all
-from schemas.errors import ConfigurationError, WarehouseError
+from schemas.errors import ConfigurationError
 from warehouse.warehouse import Warehouse
 
 PAGE = "report.html"
@@ -48,10 +48,8 @@ def report(config: Config, file: str = PAGE) -> None:
     """Run the queries, write the page, and print its address."""
     spark = spark_session(config, "report")
     warehouse = Warehouse(spark, config.warehouse, config.database)
-    if "_epochs" not in (tables := warehouse.tables()):
-        raise WarehouseError(
-            "there are no tables yet", warehouse=warehouse.root, advice="start `aggregator run` first"
-        )
+    warehouse.require_tables()
+    tables = warehouse.tables()
     log_step(f"asking {len(tables)} tables")
     show_all(spark, warehouse, tables)
     page = Path(file).resolve()

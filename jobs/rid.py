@@ -219,7 +219,7 @@ def copy(
     print_losses(source, target)
     with SyncProgress() as progress:
         done = sync(source, target, progress.options(discard, check_all=check_all))
-    print(f"{target.root}: epoch {done.cut.epoch}, {len(done.cut.versions)} tables, {done.rows} rows")
+    print(f"{target.root}: epoch {done.tables.epoch}, {len(done.tables.versions)} tables, {done.rows} rows")
     print(done.node.rid)
 
 

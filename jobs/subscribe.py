@@ -21,8 +21,7 @@ from config.address import listen_address
 from config.live import Live
 from config.subscribe import Subscribe
 from jobs.commands.main import main
-from jobs.runtime.command_line import Stopped
-from jobs.runtime.daemon import keep_private, log_to_stderr, stopped
+from jobs.runtime.command_line import Stopped, keep_private, log_to_stderr, until_stopped
 from observe.instance_ids import IdTables, position
 from observe.status_page import status_page
 from schemas.errors import ConfigurationError
@@ -33,7 +32,7 @@ from sources.subscribe.options import SpoolStart
 from sources.subscribe.replicaset import FollowedReplicaset
 from sources.subscribe.status import DaemonMetrics, replicaset_status
 from warehouse.newest_epoch import EPOCHS
-from warehouse.read_only import ReadOnlyWarehouse
+from warehouse.place import place_of
 
 log = logging.getLogger(__name__)
 
@@ -68,8 +67,8 @@ def starts(section: Subscribe) -> list[SpoolStart | None]:
     """
     if section.warehouse is None:
         return [None] * len(section.replicasets)
-    warehouse = ReadOnlyWarehouse(section.warehouse, section.database)
-    tables = IdTables(warehouse) if warehouse.has(EPOCHS) else None
+    place = place_of(section.warehouse, section.database)
+    tables = IdTables(place) if place.has(EPOCHS) else None
     found = []
     for replicaset in section.replicasets:
         empty = tables is not None and is_empty(Path(replicaset.spool))
@@ -101,12 +100,12 @@ def subscribe(config: Live, file: str, *, accept_rewind: bool = False, verbose: 
         return {"replicasets": [replicaset_status(replicaset) for replicaset in replicasets]}
 
     with status_page(listen_address(section.status), DaemonMetrics(replicasets), status):
-        asyncio.run(_until_stopped(replicasets, section.keep.keep()))
+        asyncio.run(_run_until_stopped(replicasets, section.keep.keep()))
     raise Stopped
 
 
-async def _until_stopped(replicasets: list[FollowedReplicaset], keep: SpoolRetention) -> None:
-    await stopped([asyncio.create_task(each) for each in daemon_tasks(replicasets, keep)])
+async def _run_until_stopped(replicasets: list[FollowedReplicaset], keep: SpoolRetention) -> None:
+    await until_stopped([asyncio.create_task(each) for each in daemon_tasks(replicasets, keep)])
 
 
 if __name__ == "__main__":

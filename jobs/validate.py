@@ -33,7 +33,6 @@ from observe.validation.validator import Validator
 from pipeline.commit.load import load_state
 from pipeline.requests.service import conflict_to_json
 from pipeline.state import State
-from schemas.errors import WarehouseError
 from schemas.states import RequestKind
 from sources.xlog.datasource import register
 from warehouse import validations
@@ -87,10 +86,7 @@ def opened(spark: SparkSession, config: Config) -> tuple[Warehouse, State]:
 
     """
     warehouse = Warehouse(spark, config.warehouse, config.database)
-    if not warehouse.exists("_epochs"):
-        raise WarehouseError(
-            "there are no tables yet", warehouse=warehouse.root, advice="start `aggregator run` first"
-        )
+    warehouse.require_tables()
     return warehouse, load_state(warehouse)
 
 

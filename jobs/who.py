@@ -1,19 +1,177 @@
 """Show everything about one key: who changed it, when, in which transaction, and why the winner won.
 
-Reads the tables as of the newest epoch (`observe.key_changes`), without Spark, also while a stream runs.
+Reads the tables as of the newest epoch (`observe.key_changes.reader`), without Spark, also while a stream runs.
+`described` makes a JSON object of the history, `lines` its text.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
 
 from jobs.runtime.command_line import finished
-from observe.key_changes.reader import KeyChangesReader
-from observe.key_changes.text import described, lines
-from observe.log_rows.row_format import to_json_value
+from observe.key_changes.reader import KeyChange, KeyChangesReader, KeyHistory
+from observe.log_rows.catalog import LoggedSpace
+from observe.log_rows.row_format import to_json_value, with_field_names
+from schemas.names import replicaset_label
+from schemas.states import RowState
+from udfs.before_replace.row import decode
 from udfs.keys.key_patterns import Value
 from warehouse.place import Place
+
+
+def described(story: KeyHistory) -> dict[str, Any]:
+    """Return a story as a JSON object."""
+    newest = story.space.versions[-1][3]
+    winner = story.winner
+    return {
+        "changes": [_change(step, story) for step in story.changes],
+        "decisions": [_decision(row, story, newest) for row in story.decisions],
+        "versions": [
+            {
+                "replicaset": story.replicasets.get(row["replicaset_id"]),
+                "state": row["state"],
+                "lsn": row["lsn"],
+                "tuple": _readable_tuple(row["tuple"], newest),
+            }
+            for row in story.versions
+        ],
+        "current": None
+        if winner is None
+        else {
+            "tuple": _readable_tuple(winner["_tuple"], newest),
+            "replicaset": story.replicasets.get(abs(winner["_replicaset_id"])),
+            "origin": story.instances.get(winner["_global_id"]),
+            "lsn": winner["_lsn"],
+            "timestamp": _iso_time(winner["_timestamp"]),
+        },
+        "incomplete": sorted(story.replicasets.get(one, str(one)) for one in story.cleaned),
+    }
+
+
+def _change(step: KeyChange, story: KeyHistory) -> dict[str, Any]:
+    row = step.row
+    definition = story.space.definition_at(row["epoch"], row["replicaset_id"], row["space_id"])
+    is_snapshot = row["file"].endswith(".snap")
+    found = {
+        **{"timestamp": None if is_snapshot else _iso_time(row["timestamp"]), "type": row["type"]},
+        **{"replicaset": story.replicasets.get(row["replicaset_id"]), "source": row["source"]},
+        **{"origin": story.instances.get(row["global_id"]), "lsn": row["lsn"], "state": row["state"]},
+        **{"epoch": row["epoch"], "file": row["file"], "position": row["position"], "row": row["row"]},
+        "operations": None if row["operations"] is None else to_json_value(decode(row["operations"])),
+        "transaction": [
+            {
+                "space": one["space"] or one["space_id"],
+                "type": one["type"],
+                "lsn": one["lsn"],
+                "key": None if one["key"] is None else to_json_value(decode(one["key"])),
+                "tuple": None if one["tuple"] is None else to_json_value(decode(one["tuple"])),
+            }
+            for one in step.transaction_rows
+        ],
+    }
+    if step.is_known:
+        found["after"] = _readable_tuple(step.after, definition)
+    return found
+
+
+def _decision(row: Mapping[str, Any], story: KeyHistory, definition: LoggedSpace) -> dict[str, Any]:
+    def side(name: str) -> dict[str, Any]:
+        replicaset = row[f"{name}_replicaset_id"]
+        return {
+            "replicaset": None if replicaset is None else story.replicasets.get(abs(replicaset)),
+            "origin": story.instances.get(row[f"{name}_global_id"]),
+            "lsn": row[f"{name}_lsn"],
+            "timestamp": _iso_time(row[f"{name}_timestamp"]),
+            "tuple": _readable_tuple(row[f"{name}_tuple"], definition),
+        }
+
+    found = {
+        **{"decided_at": _iso_time(row["decided_at"]), "epoch": row["epoch"], "kind": row["kind"]},
+        **{
+            "policy": row["policy"],
+            "sequence": row["sequence"],
+            "changed": row["changed"],
+            "note": row["note"],
+        },
+        **{"winner": side("winner"), "loser": side("loser")},
+    }
+    return {**found, "why": why(found)}
+
+
+def why(decision: Mapping[str, Any]) -> str:
+    """Return in words why the winner won."""
+    winner, loser, sequence = decision["winner"], decision["loser"], decision["sequence"]
+    text = f"{decision['policy']} by {sequence}" if sequence else str(decision["policy"])
+    if sequence == "timestamp":
+        sides = [side["timestamp"] for side in (winner, loser)]
+    else:
+        columns = str(sequence or "").partition("(")[2].rstrip(")") or str(sequence or "")
+        sides = [_fields_text(side["tuple"], columns.split(", ")) for side in (winner, loser)]
+    if all(side is not None for side in sides):
+        text += f": {sides[0]} against {sides[1]}"
+    return f"{text} ({decision['note']})" if decision["note"] else text
+
+
+def _fields_text(values: Any, names: Sequence[str]) -> str | None:
+    """Return some fields of a tuple as text; None if it does not have them by name."""
+    if not isinstance(values, dict) or not all(name in values for name in names):
+        return None
+    return ", ".join(json.dumps(values[name], ensure_ascii=False) for name in names)
+
+
+def _readable_tuple(data: bytes | None, definition: LoggedSpace | None) -> Any:
+    return None if data is None else with_field_names(to_json_value(decode(data)), definition)
+
+
+def _iso_time(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()
+
+
+def lines(found: Mapping[str, Any]) -> list[str]:
+    """Return the story of a key as lines of text."""
+    sources: dict[str, list[str]] = {}
+    for change in found["changes"]:
+        sources.setdefault(change["replicaset"], []).append(change["source"])
+    incomplete = [_label(one, sources) for one in found["incomplete"]]
+    result = [f"maintenance has removed older rows of replicaset {one}" for one in incomplete]
+    replicaset = None
+    for change in found["changes"]:
+        if change["replicaset"] != replicaset:
+            replicaset = change["replicaset"]
+            result.append(f"replicaset {_label(replicaset, sources)}")
+        after = _json_line(change["after"]) if "after" in change else "not known"
+        state = "" if change["state"] == RowState.COMMITTED else f" ({change['state']})"
+        when, who_ = change["timestamp"] or "from a snapshot", change["origin"] or "origin not known"
+        result.append(f"  {when} {change['type']}{state} by {who_} lsn {change['lsn']} -> {after}")
+        result += [f"    with {_transaction_line(one)}" for one in change["transaction"]]
+    for one in found["decisions"]:
+        result.append(f"decision in epoch {one['epoch']}, {one['decided_at']}: {one['why']}")
+        for name, verb in (("winner", "won"), ("loser", "lost")):
+            side = one[name]
+            owner = _label(side["replicaset"], sources)
+            result.append(f"  {verb}: {_json_line(side['tuple'])} of replicaset {owner} lsn {side['lsn']}")
+    current = found["current"]
+    if current is None:
+        result.append("now: no row in the table")
+    else:
+        owner = _label(current["replicaset"], sources)
+        result.append(f"now: {_json_line(current['tuple'])} of {owner} lsn {current['lsn']}")
+    return result
+
+
+def _label(uuid: str | None, sources: Mapping[str, list[str]]) -> str:
+    return "unknown" if uuid is None else replicaset_label(uuid, *sources.get(uuid, ()))
+
+
+def _transaction_line(one: Mapping[str, Any]) -> str:
+    return f"{one['type']} {one['space']} lsn {one['lsn']} {_json_line(one['key'] or one['tuple'])}"
+
+
+def _json_line(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def who(place: Place, space: str, values: Sequence[Value], *, as_json: bool = False) -> int:

@@ -1,6 +1,6 @@
 """Runs the demonstration from start to end: servers, daemon, stream, page, SQL, a killed master, and a clean stop.
 
-The daemon is `aggregator subscribe` and the stream is `aggregator run`, as a user starts them.
+The daemon is `aggregator subscribe` and the stream is `aggregator run`, as a user starts them, with one configuration.
 """
 
 from __future__ import annotations
@@ -20,15 +20,50 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from config.deployment import load
-from live_demo.children import Child
-from live_demo.deployment import DAEMON, STREAM, deployment_yaml
-from live_demo.epoch_display import EpochDisplay
-from live_demo.page import page_server
-from live_demo.servers import Servers
+from live_demo.display import EpochDisplay, page_server
+from live_demo.processes import Child, Servers
+
+STREAM, DAEMON = "stream", "daemon"
+"""Names of the two commands' log files, and of their metrics."""
 
 VICTIM = "a1"
 KEYS = f"k kills the master {VICTIM}, or starts it again; Ctrl-C ends everything"
+
+
+def deployment_yaml(socket: Callable[[str], Path], stream_port: int, daemon_port: int) -> str:
+    """Return the text of the configuration for the daemon and the stream; its paths are relative to its folder.
+
+    Parameters
+    ----------
+    socket : callable
+        Returns the unix socket of a member by its name.
+    stream_port, daemon_port : int
+        Ports on which stream and daemon serve `/metrics` and `/status`.
+
+    """
+    config = {
+        "warehouse": "warehouse",
+        "checkpoint": "checkpoint",
+        "trigger": "3 seconds",
+        "sources": [{"name": name, "path": f"spool/{name}"} for name in ("a", "b")],
+        "policies": {"spaces": {"accounts": {"sequence": ["updated"]}}},
+        "metrics": {"status": f"127.0.0.1:{stream_port}", "log": "stream.jsonl"},
+        "subscribe": {
+            "status": f"127.0.0.1:{daemon_port}",
+            "replicasets": [
+                {
+                    "name": name,
+                    "spool": f"spool/{name}",
+                    "peers": [f"unix/:{socket(name + number)}" for number in ("1", "2")],
+                }
+                for name in ("a", "b")
+            ],
+        },
+    }
+    return yaml.safe_dump(config, sort_keys=False)
 
 
 @dataclass(frozen=True)

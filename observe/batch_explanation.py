@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
 from schemas.errors import ConfigurationError
+from schemas.names import replicaset_label
 from sources.xlog.directory.offset import OffsetEntry, from_text
 from warehouse.newest_epoch import EPOCHS
 from warehouse.place import Place
@@ -83,7 +84,8 @@ class BatchExplanation:
     changes : sequence of mapping
         New rows of `_changelog`, grouped by `source`, `space`, `type`, `state`: `rows`, `first_lsn`, `last_lsn`.
     definitions : sequence of mapping
-        Spaces that were defined, changed or refused: `replicaset_id`, `space`, `table_name`, `state`.
+        Spaces that were defined, changed or refused: `replicaset_id`, `space`, `table_name`, `state`, and `replicaset`,
+        its label for texts.
     waiting : sequence of mapping
         Number of rows in `_pending` `before` and `after` the batch, grouped by `source` and `reason`.
     gaps : sequence of mapping
@@ -142,7 +144,7 @@ def explain(place: Place, epoch: int) -> BatchExplanation:
         | {"instant": row.get("instant")},
         read=_read_ranges(row["start_offset"], row["end_offset"]),
         changes=_query(place, "_changelog", _CHANGES.format(epoch=epoch)),
-        definitions=_query(place, "_schema", _DEFINITIONS.format(epoch=epoch)),
+        definitions=_definitions(place, epoch, row["end_offset"]),
         waiting=_pending_counts(place, before.get("_pending"), versions.get("_pending")),
         gaps=_query(place, "_gaps", _GAPS.format(epoch=epoch)),
         decisions=_query(place, "_conflicts", _DECISIONS.format(epoch=epoch)),
@@ -159,6 +161,18 @@ def explain(place: Place, epoch: int) -> BatchExplanation:
 def _query(place: Place, table: str, query: str, version: int | None = None) -> list[dict[str, Any]]:
     opened = place.open(table, version)
     return [] if opened is None else answer(opened, query)
+
+
+def _definitions(place: Place, epoch: int, offset: str | None) -> list[dict[str, Any]]:
+    """Return the rows of `_schema` of an epoch, with the labels of their replicasets."""
+    rows = _query(place, "_schema", _DEFINITIONS.format(epoch=epoch))
+    leaders = {} if offset is None else {uuid: entry.leader for uuid, entry in from_text(offset).items()}
+    members = _query(place, "_cluster", "SELECT replicaset_id, replicaset_uuid FROM opened") if rows else []
+    uuids = {row["replicaset_id"]: row["replicaset_uuid"] for row in members}
+    labels = {number: replicaset_label(uuid, leaders.get(uuid)) for number, uuid in uuids.items()}
+    return [
+        {**row, "replicaset": labels.get(row["replicaset_id"], str(row["replicaset_id"]))} for row in rows
+    ]
 
 
 def _read_ranges(start: str | None, end: str | None) -> list[ReadRange]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.errors import ConfigurationError, WarehouseError
-from warehouse.kept_epochs import kept
+from warehouse.maintenance import kept_epochs
 from warehouse.newest_epoch import EPOCHS
 from warehouse.place import Place
 from warehouse.read import rows_of
@@ -67,7 +67,7 @@ def table_versions(
     epochs = place.open(EPOCHS)
     if epochs is None:
         raise ConfigurationError("no batch is done yet", warehouse=place.root)
-    _, first = kept(place)
+    _, first = kept_epochs(place)
     if after is None and first > 0:
         raise ConfigurationError(
             f"epochs before {first} are no longer available: a feed from the beginning would lack their rows",

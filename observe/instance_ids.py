@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
 from config.deployment import Config
-from schemas.errors import ConfigurationError
+from schemas.errors import ConfigurationError, WarehouseError
 from sources.xlog.directory.offset import from_text
 from udfs.remap.cluster_replace import AGGREGATOR, Cluster
 from udfs.remap.replica_ids import ids_in_source
 from warehouse import applier_map, cluster, vclock
-from warehouse.newest_epoch import EPOCHS
-from warehouse.read_only import ReadOnlyWarehouse
+from warehouse.newest_epoch import EPOCHS, no_tables_error
+from warehouse.place import Place, place_of
+from warehouse.read import rows_of
 
 
 @dataclass(frozen=True)
@@ -23,17 +27,37 @@ class IdTables:
 
     Parameters
     ----------
-    warehouse : ReadOnlyWarehouse
+    place : Place
+        The warehouse's.
 
     """
 
-    warehouse: ReadOnlyWarehouse
+    place: Place
+
+    def _opened(self, table: str) -> DeltaTable:
+        """Open a table; raise WarehouseError if it does not exist or cannot be opened."""
+        try:
+            opened = self.place.open(table)
+        except DeltaError as error:
+            raise WarehouseError(f"the table cannot be read: {error}", table=table) from error
+        if opened is None:
+            raise no_tables_error(self.place.root)
+        return opened
+
+    def _rows(self, table: str, columns: Sequence[str]) -> list[dict[str, Any]]:
+        """Return columns of all rows of a table at its newest version."""
+        opened = self._opened(table)
+        try:
+            return rows_of(opened, columns)
+        except DeltaError as error:
+            raise WarehouseError(f"the table cannot be read: {error}", table=table) from error
 
     @cached_property
     def cluster(self) -> Cluster:
         """`_cluster`."""
-        rows = self.warehouse.rows(cluster.TABLE, (*cluster.COLUMNS, "expelled_at"))
-        allocation = cluster.allocation_of(self.warehouse.property(cluster.TABLE, cluster.ALLOCATION))
+        rows = self._rows(cluster.TABLE, (*cluster.COLUMNS, "expelled_at"))
+        properties = self._opened(cluster.TABLE).metadata().configuration
+        allocation = cluster.allocation_of(properties.get(cluster.ALLOCATION))
         members = ({**row, "expelled": row["expelled_at"] is not None} for row in rows)
         return cluster.cluster_of(
             ({name: row[name] for name in (*cluster.COLUMNS, "expelled")} for row in members),
@@ -43,20 +67,20 @@ class IdTables:
     @cached_property
     def maps(self) -> Mapping[int, tuple[applier_map.MapRow, ...]]:
         """`_applier_map` by replicaset."""
-        rows = self.warehouse.rows(applier_map.TABLE, applier_map.COLUMNS)
+        rows = self._rows(applier_map.TABLE, applier_map.COLUMNS)
         return applier_map.by_replicaset(rows, self.cluster)
 
     @cached_property
     def epoch(self) -> Mapping[str, object]:
         """The newest row of `_epochs`; empty before the first batch."""
-        rows = self.warehouse.rows(EPOCHS, ("epoch", "end_offset"))
+        rows = self._rows(EPOCHS, ("epoch", "end_offset"))
         return max(rows, key=lambda row: int(row["epoch"]), default={})
 
     @cached_property
     def components(self) -> list[vclock.Component]:
         """`_vclock` as of the newest epoch; an unfinished batch is left out."""
         last = int(str(self.epoch.get("epoch", -1)))
-        rows = self.warehouse.rows(vclock.TABLE, ("replicaset_id", "global_id", "local_id", "lsn", "epoch"))
+        rows = self._rows(vclock.TABLE, ("replicaset_id", "global_id", "local_id", "lsn", "epoch"))
         return vclock.newest(row for row in rows if row["epoch"] <= last)
 
     @property
@@ -162,4 +186,4 @@ def shown(tables: IdTables) -> Iterator[str]:
 
 def tables_of(config: Config) -> IdTables:
     """Return the tables about ids of a deployment."""
-    return IdTables(ReadOnlyWarehouse(config.warehouse, config.database))
+    return IdTables(place_of(config.warehouse, config.database))

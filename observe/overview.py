@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from config.deployment import Config
-from schemas.names import is_space_table
+from schemas.names import is_space_table, replicaset_label
 from schemas.states import RequestState, refusal_reason
 from sources.spool.stopped import StoppedSpool
 from udfs.rid.comparison import Verdict
@@ -187,12 +187,20 @@ def overview_of(place: Place, now: datetime) -> Overview:
         set_aside=count("_quarantine", "misfits IS NULL"),
         misfits=count("_quarantine", "misfits IS NOT NULL"),
         conflicts=count("_conflicts", "true"),
-        refused=_refused_spaces(place),
+        refused=_refused_spaces(place, {uuid: str(one["leader"]) for uuid, one in leaders.items()}),
     )
 
 
-def _refused_spaces(place: Place) -> tuple[str, ...]:
-    """Return the spaces that are refused now, each with its replicasets and the reason."""
+def _refused_spaces(place: Place, leaders: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the spaces that are refused now, each with its replicasets and the reason.
+
+    Parameters
+    ----------
+    place : Place
+    leaders : mapping of str to str
+        The leader's source, by replicaset uuid.
+
+    """
     schema, cluster = place.open("_schema"), place.open("_cluster")
     if schema is None or cluster is None:
         return ()
@@ -201,8 +209,8 @@ def _refused_spaces(place: Place) -> tuple[str, ...]:
     for row in newest_of_each(schema, ["replicaset_id", "space_id"]):
         reason = refusal_reason(row["state"])
         if reason is not None:
-            uuid = uuids.get(row["replicaset_id"], row["replicaset_id"])
-            found.setdefault((row["name"], reason), []).append(str(uuid))
+            uuid = str(uuids.get(row["replicaset_id"], row["replicaset_id"]))
+            found.setdefault((row["name"], reason), []).append(replicaset_label(uuid, leaders.get(uuid)))
     return tuple(
         f"{name} of {', '.join(sorted(found[name, reason]))}: {reason}" for name, reason in sorted(found)
     )

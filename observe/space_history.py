@@ -54,8 +54,8 @@ from udfs.operations.update_rules import LATEST, Rules, rules_of
 from udfs.tuples.tuples import tuple_columns
 from udfs.versions.history import COLUMNS, KEY, POSITION, VERSIONS, EndOfAllVersions, key_versions
 from warehouse import epochs
+from warehouse.maintenance import cleaned_replicasets
 from warehouse.newest_epoch import no_batch_error
-from warehouse.removed_changes import cleaned_replicasets
 from warehouse.warehouse import Warehouse
 
 LOG = logging.getLogger(__name__)

@@ -36,10 +36,10 @@ from sources.xlog.stream.instants import follower_of
 from sources.xlog.stream.segment import Segment
 from udfs.remap.cluster_replace import Cluster, Incoming, replace_all
 from warehouse import cluster, requests
-from warehouse.as_of_epoch import EpochWarehouse
 from warehouse.newest_epoch import EPOCHS
 from warehouse.requests import Request
 from warehouse.rid import RidTable
+from warehouse.warehouse import EpochWarehouse
 
 MAX_INSTANTS = 1000
 """The maximum number of instants that a preview follows."""

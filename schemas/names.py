@@ -89,6 +89,15 @@ def column_name(field_name: str) -> str:
     return table_name(field_name)
 
 
+def replicaset_label(uuid: str, *sources: str | None) -> str:
+    """Return how texts name a replicaset: by its known sources and the beginning of its uuid, `a1, a2 (09e2d221)`.
+
+    Without a source, by its whole uuid.
+    """
+    names = ", ".join(dict.fromkeys(source for source in sources if source is not None))
+    return f"{names} ({uuid[:8]})" if names else uuid
+
+
 def is_space_table(table: str) -> bool:
     """Whether a name is that of a space's table, and not that of a system table or an `_exact_` table.
 

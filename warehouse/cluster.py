@@ -3,7 +3,7 @@
 `udfs.remap.cluster_replace` decides what a change does to the rows, in this process. A change is a compare-and-set: the
 table is read at one version and written as the next; if another writer has committed in between, both are repeated. So
 ids stay dense and unique even if somebody bypasses the writer lock. The table is small, and always written whole. It is
-not rolled back with an unfinished batch: an id is never taken back.
+not rolled back with an unfinished batch: an id, once assigned, stays assigned.
 
 The table's property `aggregator.allocation` records how ids are assigned; a start with another setting is refused.
 Not here: replica ids over time (`warehouse.applier_map`).

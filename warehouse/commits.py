@@ -190,7 +190,7 @@ class OpenTables:
         self._tables[table] = opened
 
     def forget(self, table: str | None = None) -> None:
-        """Close a table, by default all tables: the next use reads the log anew."""
+        """Close a table, by default all tables: the next use reads the log again."""
         if table is None:
             self._tables.clear()
             self._checked.clear()

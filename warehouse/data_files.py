@@ -11,7 +11,7 @@ import json
 import math
 import time
 import uuid as uuids
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -30,7 +30,10 @@ INDEXED = 32
 """The number of columns, from the first on, that have statistics (`delta.dataSkippingNumIndexedCols`)."""
 
 TEXT_LONGEST = 32
-"""The longest text in statistics, in characters; longer ones are cut, as Delta does."""
+"""The longest text in statistics, in characters; longer ones are truncated, as Delta does."""
+
+FOOTER_LONGEST = 4096
+"""The longest value, in bytes, that Arrow writes as a bound into a Parquet footer."""
 
 _LAST_CHARACTER = "\U0010ffff"
 
@@ -115,7 +118,8 @@ def write_file(
             metadata_collector=found,
         )
         size = stream.tell()
-    return DataFile(table, path, size, rows.num_rows, statistics(found[0]), is_new_data)
+    stats = statistics(found[0], long_text_bounds(rows))
+    return DataFile(table, path, size, rows.num_rows, stats, is_new_data)
 
 
 class FileWriter:
@@ -135,6 +139,7 @@ class FileWriter:
         self._table, self._path = table, f"part-{uuids.uuid4()}.parquet"
         self._stream = place.fs.open_output_stream(place.at(table, self._path))
         self._found: list[pq.FileMetaData] = []
+        self._long_texts: dict[str, tuple[str, str]] = {}
         self._writer = pq.ParquetWriter(
             self._stream,
             schema,
@@ -149,41 +154,76 @@ class FileWriter:
         """Write rows as one row group."""
         self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
         self.rows += rows.num_rows
+        for name, (low, high) in long_text_bounds(rows).items():
+            least, greatest = self._long_texts.get(name, (low, high))
+            self._long_texts[name] = (min(low, least), max(high, greatest))
 
     def close(self) -> DataFile:
         """Finish the file, and return it."""
         self._writer.close()
         size = self._stream.tell()
         self._stream.close()
-        return DataFile(self._table, self._path, size, self.rows, statistics(self._found[0]))
+        stats = statistics(self._found[0], self._long_texts)
+        return DataFile(self._table, self._path, size, self.rows, stats)
 
 
-def statistics(metadata: pq.FileMetaData) -> str:
-    """Return the statistics of a Parquet file as the JSON of Delta's log."""
+def statistics(metadata: pq.FileMetaData, long_texts: Mapping[str, tuple[str, str]]) -> str:
+    """Return the statistics of a Parquet file as the JSON of Delta's log.
+
+    Each column should have both bounds in every file. In the Arrow dataset that delta-rs makes of a table, a filter on
+    a column finds no row of a file that lacks them, if another file has them.
+
+    Parameters
+    ----------
+    metadata : pyarrow.parquet.FileMetaData
+    long_texts : mapping of str to (str, str)
+        From `long_text_bounds`.
+
+    """
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
-    for number in range(min(metadata.num_columns, INDEXED)):
-        column = metadata.schema.column(number)
+    columns = [metadata.schema.column(number) for number in range(metadata.num_columns)]
+    # As delta-rs counts: a variant, or another column with parts, is one column.
+    indexed = list(dict.fromkeys(one.path.removesuffix(f".{one.name}") for one in columns))[:INDEXED]
+    for number, column in enumerate(columns):
         name = column.path
-        if "." in name:  # inside a variant
+        if column.name != name or name not in indexed:
             continue
         parts = [metadata.row_group(i).column(number).statistics for i in range(metadata.num_row_groups)]
         if any(one is None for one in parts):
             continue
         nulls[name] = sum(one.null_count for one in parts)
-        known = [one for one in parts if one.has_min_max]
-        if not known or len(known) < sum(one.num_values > 0 for one in parts):
+        known = [(one.min, one.max) for one in parts if one.has_min_max]
+        if len(known) < sum(one.num_values > 0 for one in parts):
+            if name not in long_texts:
+                continue
+            known.append(long_texts[name])
+        if not known:
             continue
         try:
-            low = _bound(min(one.min for one in known), is_least=True)
-            high = _bound(max(one.max for one in known), is_least=False)
+            low = _bound(min(one for one, _ in known), column, is_least=True)
+            high = _bound(max(one for _, one in known), column, is_least=False)
         except (OverflowError, ValueError):  # a time outside of Python's years 1 to 9999
             continue
         if low is not None and high is not None:
             least[name], greatest[name] = low, high
     whole = {"numRecords": metadata.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls}
     return json.dumps(whole, ensure_ascii=False, allow_nan=False)
+
+
+def long_text_bounds(rows: pa.Table) -> dict[str, tuple[str, str]]:
+    """Return the least and the greatest text of each column with a text for whose length a footer has no bounds."""
+    found = {}
+    for name in rows.column_names:
+        column = rows[name]
+        if (
+            pa.types.is_string(column.type)
+            and (pc.max(pc.binary_length(column)).as_py() or 0) > FOOTER_LONGEST
+        ):
+            bounds = pc.min_max(column)
+            found[name] = (bounds["min"].as_py(), bounds["max"].as_py())
+    return found
 
 
 def _with_statistics(schema: pa.Schema, floating: Collection[str]) -> list[str]:
@@ -210,12 +250,14 @@ def _without_nan(rows: pa.Table) -> set[str]:
     return {name for name in floating if not pc.any(pc.is_nan(rows[name])).as_py()}
 
 
-def _bound(value: Any, *, is_least: bool) -> int | float | str | None:
+def _bound(value: Any, column: pq.ColumnSchema, *, is_least: bool) -> int | float | str | None:
     """Return the least or the greatest value of a column as the log has it; None where it has none of the type."""
     if isinstance(value, int | float):
-        return value if math.isfinite(value) else None
+        # JSON has no infinity; Spark writes this text, too.
+        return value if math.isfinite(value) else str(value).replace("inf", "Infinity")
     if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() else None
+        whole_number = math.floor(value) if is_least else math.ceil(value)
+        return whole_number if abs(whole_number) < 10 ** (column.precision - column.scale) else None
     if isinstance(value, str):
         return _text_bound(value, is_least=is_least)
     if isinstance(value, datetime):

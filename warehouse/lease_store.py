@@ -52,12 +52,12 @@ class ObjectLease:
         """
         name = f"{self._name}.{uuids.uuid4()}"
         with _as_os_error():
-            first = self._create(name, "1")
+            first = self._put(name, "1", "create")
             try:
                 moment: float = obstore.head(self._store, name)["last_modified"].timestamp()
-                if first is None or self._create(name, "2") is not None:
+                if first is None or self._put(name, "2", "create") is not None:
                     raise self._unsupported("If-None-Match: *")
-                if self._replace(name, "3", first) is None or self._replace(name, "4", first) is not None:
+                if self._put(name, "3", first) is None or self._put(name, "4", first) is not None:
                     raise self._unsupported("If-Match")
             finally:
                 obstore.delete(self._store, name)
@@ -77,20 +77,15 @@ class ObjectLease:
     def create(self, text: str) -> object | None:
         """Write the lease if there is none, and return its tag; return None if there is one."""
         with _as_os_error():
-            return self._create(self._name, text)
+            return self._put(self._name, text, "create")
 
     def replace(self, text: str, tag: object) -> object | None:
         """Replace the lease if it has this tag, and return the new tag; return None if it has another tag."""
         with _as_os_error():
-            return self._replace(self._name, text, tag)
-
-    def _create(self, name: str, text: str) -> object | None:
-        return self._put(name, text, "create")
-
-    def _replace(self, name: str, text: str, tag: object) -> object | None:
-        return self._put(name, text, tag)
+            return self._put(self._name, text, tag)
 
     def _put(self, name: str, text: str, mode: Any) -> object | None:
+        """Write an object, with `mode` "create" or the tag to replace; return its tag, None if the store refuses."""
         try:
             return _tag(obstore.put(self._store, name, text.encode(), mode=mode))
         except _REFUSED:

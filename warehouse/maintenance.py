@@ -1,18 +1,34 @@
-"""VACUUM of the warehouse's tables, and Delta's retention properties; for the holder of the writer lock.
+"""Maintenance of tables: how long Delta keeps files and log entries, VACUUM, and what maintenance has removed so far.
 
-VACUUM removes files that no version within the retention needs, and never those of the newest version.
+VACUUM removes files that no version within the retention needs, and never those of the newest version. An epoch is read
+at the table versions that it names, so their files and log entries must exist as long as the epoch is kept. Delta
+forgets removed files after `delta.deletedFileRetentionDuration` (7 days by default), and VACUUM removes a forgotten
+file by its age alone; log entries are removed after `delta.logRetentionDuration` (30 days). So both durations must be
+at least as long as epochs are kept.
 
-An epoch is read at the table versions that it names, so their files and log entries must exist as long as the epoch is
-kept. Delta forgets removed files after `delta.deletedFileRetentionDuration` (7 days by default), and VACUUM removes a
-forgotten file by its age alone; log entries are removed after `delta.logRetentionDuration` (30 days). So both durations
-must be at least as long as epochs are kept.
+Maintenance with `--keep-days n` removes the files and log entries that no version of the last n days needs. So the
+epochs committed in these days stay readable, and also the one before them: it was the newest when they began. Rows that
+were removed from `_changelog` are recorded in `_retention`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
-from warehouse.warehouse import Warehouse
+from schemas.states import RequestKind, RequestState
+from warehouse.newest_epoch import EPOCHS
+from warehouse.place import Place
+from warehouse.read import rows_of
+
+if TYPE_CHECKING:
+    from warehouse.warehouse import Warehouse
+
+
+REQUESTS, RETENTION, CHANGELOG = "_requests", "_retention", "_changelog"
+NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 FILES, LOG = "delta.deletedFileRetentionDuration", "delta.logRetentionDuration"
 DEFAULTS: Mapping[str, int] = {FILES: 7, LOG: 30}
@@ -24,7 +40,7 @@ _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _SPARKS_DEFAULT = "10000"
 
 
-def keep(warehouse: Warehouse, table: str, days: int) -> bool:
+def set_retention(warehouse: Warehouse, table: str, days: int) -> bool:
     """Have Delta keep a table's removed files for a number of days, and its log as long, but at least 30 days.
 
     Retentions in other units than days and weeks were set by somebody else, and stay.
@@ -77,3 +93,84 @@ def vacuum(warehouse: Warehouse, table: str, hours: float) -> None:
         warehouse.delta(table).vacuum(hours)
     finally:
         settings.set(_LISTING_TASKS, before)
+
+
+def horizon_of(requests: Iterable[Mapping[str, Any]]) -> datetime:
+    """Return the horizon: maintenance may have removed what was replaced before it, and nothing newer.
+
+    Parameters
+    ----------
+    requests : iterable of mapping
+        Rows of `_requests`.
+
+    """
+    # Maintenance that failed counts, too: it may have removed files before it failed.
+    done = [
+        row
+        for row in requests
+        if row["kind"] == RequestKind.MAINTENANCE and row["state"] != RequestState.ASKED
+    ]
+    return max(map(_horizon_of_one, done), default=NEVER)
+
+
+def _horizon_of_one(request: Mapping[str, Any]) -> datetime:
+    """Return the horizon of one maintenance; `NEVER` if its arguments are invalid, so that it was refused."""
+    try:
+        days = int(json.loads(request["arguments"])["keep_days"])
+        return max(request["changed_at"] - timedelta(days=days), NEVER) if days > 0 else NEVER
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
+        return NEVER
+
+
+def first_kept(epochs: Mapping[int, datetime], horizon: datetime) -> int:
+    """Return the first epoch that can be read: the one that was the newest at the horizon.
+
+    Parameters
+    ----------
+    epochs : mapping of int to datetime
+        Epoch to the time of its commit; at least one.
+    horizon : datetime
+
+    """
+    before = [epoch for epoch, committed in epochs.items() if committed <= horizon]
+    return max(before, default=min(epochs))
+
+
+def kept_epochs(place: Place) -> tuple[datetime, int]:
+    """Return the horizon of a warehouse (`horizon_of`), and its first epoch that can be read."""
+    table, asked = place.open(EPOCHS), place.open(REQUESTS)
+    rows = [] if table is None else rows_of(table, ["epoch", "committed_at"])
+    horizon = horizon_of(
+        [] if asked is None else rows_of(asked, ["kind", "state", "changed_at", "arguments"])
+    )
+    return horizon, first_kept({int(row["epoch"]): row["committed_at"] for row in rows}, horizon)
+
+
+def last_removed(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], int]:
+    """Return the lsn up to which rows were removed from `_changelog`, by (replicaset id, global id).
+
+    Parameters
+    ----------
+    rows : iterable of mapping
+        Rows of `_retention`.
+
+    """
+    found: dict[tuple[int, int], int] = {}
+    for row in rows:
+        if row["table"] == CHANGELOG and row["lsn"] is not None and row["global_id"] is not None:
+            origin = (int(row["replicaset_id"]), int(row["global_id"]))
+            found[origin] = max(found.get(origin, 0), int(row["lsn"]))
+    return found
+
+
+def cleaned_replicasets(place: Place) -> set[int]:
+    """Return the ids of replicasets with rows removed from `_changelog`, whether they came from logs or snapshots."""
+    table = place.open(RETENTION)
+    rows = [] if table is None else rows_of(table)
+    return {int(row["replicaset_id"]) for row in rows if row["table"] == CHANGELOG}
+
+
+def gone_lsns(place: Place) -> dict[tuple[int, int], int]:
+    """Return `last_removed` of a warehouse; empty for one of an earlier release, which has no `_retention`."""
+    table = place.open(RETENTION)
+    return {} if table is None else last_removed(rows_of(table))

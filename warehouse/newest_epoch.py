@@ -1,7 +1,7 @@
-"""The newest cut of a warehouse, read without Spark.
+"""The newest epoch of a warehouse, read without Spark.
 
-A cut is a consistent snapshot: one version of each table, all of them after the same batch. Not here: how an epoch is
-written (`warehouse.epochs`).
+An epoch names a consistent snapshot: one version of each table, all of them after the same batch. Not here: how an
+epoch is written (`warehouse.epochs`).
 """
 
 from __future__ import annotations
@@ -48,6 +48,11 @@ def no_batch_error(root: str) -> WarehouseError:
     return WarehouseError("no batch is done yet", warehouse=root, advice="start `aggregator run` first")
 
 
+def no_tables_error(root: str) -> WarehouseError:
+    """Return the error for a warehouse, at `root`, that does not exist yet."""
+    return WarehouseError("there are no tables yet", warehouse=root, advice="start `aggregator run` first")
+
+
 def _newest_row(place: Place) -> dict[str, Any] | None:
     table = place.open(EPOCHS)
     return None if table is None else newest(table, "epoch")
@@ -75,11 +80,11 @@ def last_epoch(place: Place) -> int:
 
 
 def newest_versions(place: Place) -> TableVersions:
-    """Return the newest cut.
+    """Return the consistent snapshot of the newest epoch, with the tables that no epoch names.
 
     Tables of `NEVER_ROLLED_BACK` are in it at their newest version, system tables that no batch has written yet at
     version 0. A table of a space that the epoch does not name belongs to an unfinished batch or is not the
-    aggregator's, and is not in the cut.
+    aggregator's, and is not in it.
     """
     epochs = place.open(EPOCHS)
     if epochs is None:

@@ -137,8 +137,8 @@ class ConnectedPeer:
     def extend(self) -> None:
         """Copy new epochs to the connected peer; raises one of `FAILURES` if it is lost."""
         done = extend(self.source, self.place, self._check, self._copied_versions)
-        self._copied_versions = done.cut.versions
-        self.state = PeerState(self.place.root, True, done.cut.epoch)
+        self._copied_versions = done.tables.versions
+        self.state = PeerState(self.place.root, True, done.tables.epoch)
 
     def check(self) -> None:
         """Raise LockError if the peer's lock is lost."""
@@ -387,21 +387,11 @@ def _refuse_newer(ours: ComparedRid, theirs: ComparedRid) -> None:
         raise RidStateError(f"{state}; nothing was written", **where, advice=advice)
 
 
-def lose_peer(table: RidTable, lost: Sequence[str], event: str = LOSE_PEER) -> RidChange:
-    """Set the mark of a primary: its next data begin a new generation.
-
-    Parameters
-    ----------
-    table : RidTable
-    lost : sequence of str
-        The peers that are not connected any more.
-    event : str
-        `lose_peer`, or `disconnect` for an operator's command.
-
-    """
+def lose_peer(table: RidTable, lost: Sequence[str]) -> RidChange:
+    """Set the mark of a primary that has lost peers: its next data begin a new generation."""
     mark = new_ulid()
     return table.update(
-        event,
+        LOSE_PEER,
         last_epoch(table.place),
         lambda node: operations.lose_peer(node, mark, was_primary=False),
         peer=SEPARATOR.join(lost),

@@ -2,7 +2,7 @@
 
 Only text is made here, without Spark; `spark-sql -f`, beeline or a session runs it. The views are in databases of their
 own, since every name without a leading `_` may be a space's: `<database>_views`, and `<database>_epoch_<n>` or
-`<database>_at_<label>` per cut. Not here: which tables and epochs exist (`warehouse.newest_epoch`).
+`<database>_at_<label>` for each epoch. Not here: which tables and epochs exist (`warehouse.newest_epoch`).
 """
 
 from __future__ import annotations
@@ -86,20 +86,20 @@ def who_wrote_statements(database: str, spaces: Sequence[str]) -> Iterator[str]:
     )
 
 
-def epoch_statements(root: str, database: str, cut: str, versions: Mapping[str, int]) -> Iterator[str]:
+def epoch_statements(root: str, database: str, suffix: str, versions: Mapping[str, int]) -> Iterator[str]:
     """Yield the statements of a database of views: one view per table, at its version in one epoch.
 
     Parameters
     ----------
     root, database : str
         As in `table_statements`.
-    cut : str
-        The views' database is named `<database>_<cut>`.
+    suffix : str
+        The views' database is named `<database>_<suffix>`.
     versions : mapping of str to int
         Table to its version in the epoch. Spark takes only literals as versions, so each table needs a view.
 
     """
-    views = quoted(f"{database}_{cut}")
+    views = quoted(f"{database}_{suffix}")
     yield f"CREATE DATABASE IF NOT EXISTS {views}"
     for table, version in sorted(versions.items()):
         path = quoted(f"{root}/{table}")

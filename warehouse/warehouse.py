@@ -1,17 +1,20 @@
 """The warehouse: the paths of its Delta tables, and access to them with and without Spark.
 
 A table is found by its path (`<location>/<database>.db/<table>`), so writing needs no metastore; `warehouse.catalog`
-registers the tables for SQL. Not here: what is written, and when (`pipeline`, `jobs`).
+registers the tables for SQL. `EpochWarehouse` is the warehouse as of its newest epoch, read
+only: the state from which the next start continues, for commands that read the writer's state whether a stream runs or
+not. Not here: what is written, and when (`pipeline`, `jobs`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from delta.tables import DeltaTable
+from deltalake import CommitProperties
 from deltalake import DeltaTable as OpenTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -21,6 +24,7 @@ from schemas.errors import WarehouseError
 from schemas.tables import SYSTEM_TABLES
 from warehouse import write
 from warehouse.commits import OpenTables, columns_of
+from warehouse.newest_epoch import EPOCHS, newest_versions, no_tables_error
 from warehouse.place import Place, place_of
 from warehouse.read import arrow_of, size_of
 
@@ -93,6 +97,11 @@ class Warehouse:
         """Whether the table exists."""
         return self.place.has(table)
 
+    def require_tables(self) -> None:
+        """Raise WarehouseError if no run has created the tables yet."""
+        if not self.exists(EPOCHS):
+            raise no_tables_error(self.root)
+
     def delta(self, table: str) -> DeltaTable:
         """Return Spark's `DeltaTable` of a table."""
         return DeltaTable.forPath(self.session, self.path(table))
@@ -152,7 +161,7 @@ class Warehouse:
     def version(self, table: str) -> int:
         """Return the table's newest version.
 
-        It is listed anew: cleaning may have removed the commits right after a version that is known.
+        It is listed again: cleaning may have removed the commits right after a version that is known.
         """
         return int(self.opened(table).version())
 
@@ -182,3 +191,46 @@ class Warehouse:
         hadoop_path = jvm.org.apache.hadoop.fs.Path(path)
         conf = self.session.sparkContext._jsc.hadoopConfiguration()
         return hadoop_path.getFileSystem(conf), hadoop_path
+
+
+@dataclass
+class ReadTables(OpenTables):
+    """Tables at given versions, read only.
+
+    Parameters
+    ----------
+    versions : mapping of str to int
+        Table to version; other tables are opened at their newest one.
+
+    """
+
+    versions: Mapping[str, int] = field(default_factory=dict)
+
+    def open(self, table: str) -> OpenTable:
+        """Open a table at its version; raise WarehouseError if there is no table."""
+        if table not in self._tables:
+            found = self.place.open(table, self.versions.get(table))
+            if found is None:
+                raise WarehouseError("the table is not there", table=table, warehouse=self.place.root)
+            self._tables[table] = found
+        return self._tables[table]
+
+    def change(self, table: str, make: Callable[[OpenTable, CommitProperties], object]) -> int:  # noqa: ARG002
+        """Raise WarehouseError: a read-only warehouse commits nothing."""
+        raise WarehouseError("this warehouse is open for reading only", table=table)
+
+
+@dataclass(frozen=True)
+class EpochWarehouse(Warehouse):
+    """One database as of its newest epoch."""
+
+    @cached_property
+    def open_tables(self) -> OpenTables:
+        """The tables at their versions in the newest epoch."""
+        return ReadTables(self.place, versions=newest_versions(self.place).versions)
+
+    def opened(self, table: str, version: int | None = None) -> OpenTable:
+        """Open a table at a version, by default that of the newest epoch; raise WarehouseError if there is none."""
+        if version is None:
+            return self.open_tables.open(table)
+        return super().opened(table, version)

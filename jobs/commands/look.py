@@ -178,7 +178,7 @@ def cat(path: Path, **options: Any) -> None:
     `1/2050` is replica id 1, lsn 2050; `+` says that the transaction continues. Needs no Spark and no configuration.
     """
     from jobs.cat import cat as work
-    from observe.log_rows.row_filter import RowFilter
+    from observe.log_rows.read import RowFilter
 
     first, last = options["lsns"]
     since, until = (

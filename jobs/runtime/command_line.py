@@ -1,4 +1,4 @@
-"""Common parts of every command: `--config`, `--verbose`, Spark's options, errors, the exit code.
+"""Common parts of every command: `--config`, `--verbose`, Spark's options, errors, the exit code, running as a daemon.
 
 Messages go to stderr, which spark-submit merges into its stdout. Exit codes: 0 done, 1 failed, 2 wrong use or
 configuration, 130 and 143 stopped by Ctrl-C and SIGTERM. Imports neither Spark nor pyarrow, so that `--help` and shell
@@ -25,6 +25,8 @@ import click
 from schemas.errors import AggregatorError, ConfigurationError, RidError
 
 if TYPE_CHECKING:
+    import asyncio
+
     from config.deployment import Config
 
 DONE, FAILED, MISUSED = 0, 1, 2
@@ -236,3 +238,34 @@ def _stopped_by_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def keep_private() -> None:
+    """Make new files and folders readable by this user only: they contain whole rows."""
+    os.umask(0o077)
+
+
+def log_to_stderr(*, verbose: bool) -> None:
+    """Log messages with the time."""
+    level = logging.DEBUG if verbose else logging.INFO
+    logging.basicConfig(
+        level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+
+
+async def until_stopped(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Wait until a signal comes or a task ends; end the others cleanly, and raise the error of a task."""
+    import asyncio  # most commands do without
+
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    waiting = asyncio.create_task(stop.wait())
+    done, rest = await asyncio.wait([*tasks, waiting], return_when=asyncio.FIRST_COMPLETED)
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
+    for task in done:
+        error = task.exception()
+        if error is not None:
+            raise error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error

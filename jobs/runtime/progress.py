@@ -64,20 +64,20 @@ class StreamProgress:
         if self._rows:
             print(f"{self._rows} rows in {seconds:.1f} s, {self._rows / seconds:.0f} rows/s", file=sys.stderr)
 
-    def said_first(
+    def log_first_batch(
         self, around: Callable[[BatchName], AbstractContextManager[object]]
     ) -> Callable[[BatchName], AbstractContextManager[object]]:
         """Return `around` as a function that also logs the begin of the first batch."""
 
         @contextmanager
-        def said(name: BatchName) -> Iterator[None]:
+        def logged(name: BatchName) -> Iterator[None]:
             if not self._is_begun:
                 log_step(f"batch {name.batch_id}, the first one, is read and written")
                 self._is_begun = True
             with around(name):
                 yield
 
-        return said
+        return logged
 
     def batch_done(self, done: BatchResult) -> None:
         """Count a batch; batches without rows print nothing."""

@@ -25,6 +25,8 @@ class StoreFacts:
         Why the checkpoint's folder cannot be written.
     holder : str or None
         The current holder of the writer lock.
+    sources_above, sources_within : tuple of str
+        Names of the sources whose folder contains the warehouse's folder, and of those whose folder is within it.
 
     """
 
@@ -35,6 +37,8 @@ class StoreFacts:
     condition_error: str | None = None
     checkpoint_error: str | None = None
     holder: str | None = None
+    sources_above: tuple[str, ...] = ()
+    sources_within: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,15 @@ def check_store(facts: StoreFacts) -> Iterator[Finding]:
         yield warn("lock_held", "writer lock", f"held by {facts.holder}", advice)
     elif facts.write_error is None:
         yield ok("lock", "writer lock", "free")
+    apart = "give the warehouse and each source folders that do not contain each other"
+    if facts.sources_above:
+        names = ", ".join(facts.sources_above)
+        text = f"it is inside of the log folder of {names}: who cleans that folder removes tables"
+        yield warn("warehouse_in_logs", "warehouse", text, apart)
+    if facts.sources_within:
+        names = ", ".join(facts.sources_within)
+        text = f"the log folder of {names} is inside of it: who removes or copies the warehouse does so with the logs"
+        yield warn("logs_in_warehouse", "warehouse", text, apart)
 
 
 def check_tables(facts: TableFacts, allocation: str) -> Iterator[Finding]:

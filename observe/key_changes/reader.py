@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from observe.key_changes.definitions import SpaceDefinitions, definitions_of
-from observe.log_rows.row_filter import is_same_value
+from observe.log_rows.read import is_same_value
 from schemas.errors import ConfigurationError
 from schemas.iproto import SystemSpace
 from schemas.names import exact_table
@@ -21,10 +21,10 @@ from udfs.keys.key_patterns import Value, begins_with_key, key_pattern
 from udfs.operations.tuple_format import format_of
 from udfs.operations.update_rules import LATEST, rules_of
 from udfs.versions.fold import Fold, RowChange
+from warehouse.maintenance import cleaned_replicasets
 from warehouse.newest_epoch import newest_epoch_row
 from warehouse.place import Place
 from warehouse.read import answer
-from warehouse.removed_changes import cleaned_replicasets
 
 Row = Mapping[str, Any]
 

@@ -1,7 +1,9 @@
-"""Formats each row of a log as one line of text or JSON.
+"""Formats rows of logs, and MessagePack, for people and programs.
 
-JSON has the columns of Tarantool's `xlog.pairs`. Values without a JSON type become text: decimals, uuids and datetimes
-in their usual form, bytes that are not UTF-8 as {"base64": ...}, non-finite numbers by name.
+A row becomes one line of text or JSON. JSON has the columns of Tarantool's `xlog.pairs`. Values without a JSON type
+become text: decimals, uuids and datetimes in their usual form, bytes that are not UTF-8 as {"base64": ...}, non-finite
+numbers by name. `tuple_text` and `visible` never raise an error, whatever bytes a log has: they escape control
+characters and characters that change the writing direction, as Python's `repr` does.
 """
 
 from __future__ import annotations
@@ -150,3 +152,21 @@ def row_text(logged: LoggedRow, origin: str | None, *, with_result: bool) -> str
 
 def _line(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+def tuple_text(data: bytes) -> str:
+    """Return MessagePack as text, or as hexadecimal digits if the bytes are malformed or Python cannot show the value.
+
+    Python cannot show maps whose keys are containers, and values that are nested a thousand times.
+    """
+    try:
+        return str(msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogateescape"))
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
+        return data.hex()
+
+
+def visible(text: str) -> str:
+    """Return a text with its unprintable characters, except line breaks and tabs, escaped as in Python."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text)

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
 from observe.proof.epoch_tables import EpochTables
-from observe.proof.result import SpaceProof
-from observe.proof.space_proof import ComparedSpace, ProofLimits, ReadRateLimit, SpaceComparison
+from observe.proof.space_proof import ComparedSpace, ProofLimits, ReadRateLimit, SpaceComparison, SpaceProof
 from pipeline.plan.control import SpaceDefinition
 from pipeline.state import ReplicasetState, State
 from schemas.errors import AggregatorError, IprotoError, PeerError, TupleError
@@ -111,7 +110,8 @@ def _space_to_compare(
     space = rows.decoded()
     if names and not {space.name, table} & set(names):
         return None
-    return ComparedSpace(space, table, replicaset.id, replicaset.uuid, peer)
+    is_ordered = _primary_index_type(rows) != "hash"
+    return ComparedSpace(space, table, replicaset.id, replicaset.uuid, peer, is_ordered)
 
 
 def _not_comparable_reason(replicaset: ReplicasetState, space_id: int) -> str | None:
@@ -121,11 +121,7 @@ def _not_comparable_reason(replicaset: ReplicasetState, space_id: int) -> str | 
     index_type = _primary_index_type(replicaset.spaces[space_id])
     if index_type is None:
         return "the space has no primary index"
-    if index_type != "tree":
-        return (
-            f"the primary index is of type {index_type}, so its tuples have no order in which to read pages"
-        )
-    return None
+    return None if index_type in ("tree", "hash") else f"the primary index is of type {index_type}"
 
 
 def _primary_index_type(rows: SpaceDefinition) -> str | None:

@@ -1,5 +1,8 @@
 """Compares one space of one replicaset with a live server: first page by page, then each differing key again.
 
+If the primary index is a hash, pages have no order. Such a space is read as one page if it is small; else each key of
+the tables is read from the server, and keys that only the server has are not found.
+
 Pages are read while the server and the stream run, so at the first comparison a key that has just changed may differ.
 A differing key is compared again as follows:
 
@@ -15,15 +18,16 @@ tuples. `jobs.prove` opens the connection and stores the result.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from observe.log_rows.row_format import tuple_text
 from observe.proof.epoch_tables import EpochTables
-from observe.proof.result import Difference, SpaceProof
 from observe.proof.sorted_versions import SortedVersions, SpaceKeys, server_page, sorted_versions, space_keys
 from schemas.errors import AggregatorError, ConnectionLostError, WarehouseError
 from schemas.space import Space
@@ -39,8 +43,16 @@ KEYS_AT_ONCE = 5000
 DIFFERENCES = 1000
 """Number of differences after which a comparison ends."""
 
+EXAMPLES = 5
+"""Maximum number of differing keys that a result shows; it counts all of them."""
+
 POLL_SECONDS = 0.3
 """Seconds between two requests for a vclock that is waited for."""
+
+WITHOUT_ORDER = (
+    "keys that only the server has: its primary index is a hash, without an order in which to read pages"
+)
+"""What is skipped in a large space whose primary index is a hash."""
 
 PAUSE_SECONDS = 1.0
 """Seconds between two comparisons of a key, enough for the server to write to its log a change that it shows."""
@@ -60,6 +72,8 @@ class ComparedSpace:
         The replicaset's uuid.
     peer : str
         Name of the server.
+    is_ordered : bool
+        Whether the primary index has an order, by which the server can be read page by page.
 
     """
 
@@ -68,6 +82,7 @@ class ComparedSpace:
     replicaset: int
     uuid: str
     peer: str
+    is_ordered: bool = True
 
 
 @dataclass(frozen=True)
@@ -89,6 +104,98 @@ class ProofLimits:
     rate: float | None = None
     patience: float = 60.0
     by_checksums: bool = False
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A key with different tuples on the server and in the tables; None if the key has no tuple."""
+
+    key: bytes
+    server: bytes | None
+    tables: bytes | None
+
+    def __str__(self) -> str:
+        return (
+            f"key {value_text(self.key)}: server {value_text(self.server)}, tables {value_text(self.tables)}"
+        )
+
+
+@dataclass(frozen=True)
+class SpaceProof:
+    """The result of comparing one space of one replicaset.
+
+    Parameters
+    ----------
+    table, replicaset, peer : str
+        The space's table, the replicaset's uuid, and the server.
+    epoch : int
+        The newest epoch when the comparison began.
+    rows : int
+        Number of tuples that were read from the server.
+    looked_again : int
+        Number of keys that differed at the first comparison, and were compared again.
+    differences : tuple of Difference
+    moving : int
+        Number of keys without a result, since they changed during each comparison.
+    error : str or None
+        Why the space was compared only in part or not at all.
+    skipped : str or None
+        What cannot be compared in such a space, and why; unlike an error, the proof holds without it.
+    seconds : float
+        Duration of the comparison.
+
+    """
+
+    table: str
+    replicaset: str
+    peer: str
+    epoch: int
+    rows: int = 0
+    looked_again: int = 0
+    differences: tuple[Difference, ...] = ()
+    moving: int = 0
+    error: str | None = None
+    seconds: float = 0.0
+    skipped: str | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether no key differs and no error occurred."""
+        return not self.differences and self.error is None
+
+    def __str__(self) -> str:
+        text = f"{self.table} of replicaset {self.replicaset}, asked {self.peer}: "
+        if self.differences:
+            text += f"{len(self.differences)} of {self.rows} keys differ"
+        elif self.error is None:
+            text += f"{self.rows} tuples {'were read, no key differs' if self.moving else 'are equal'}"
+        if self.error is not None:
+            text += f"{', and then ' if self.differences else ''}not compared: {self.error}"
+        if self.skipped is not None:
+            text += f"; skipped: {self.skipped}"
+        if self.moving:
+            text += f"; {self.moving} keys changed during each comparison and have no result"
+        return "\n  ".join([text, *map(str, self.differences[:EXAMPLES])])
+
+    def row(self) -> dict[str, Any]:
+        """Return the result as a row of `_validations`."""
+        return {
+            "table": self.table,
+            "expectation": f"each key is as the servers of replicaset {self.replicaset} have it",
+            "holds": self.holds,
+            "rows": self.rows,
+            "unexpected": len(self.differences),
+            "examples": json.dumps([str(difference) for difference in self.differences[:EXAMPLES]])
+            if self.differences
+            else None,
+            "error": self.error,
+            "source": None,
+        }
+
+
+def value_text(data: bytes | None) -> str:
+    """Return a key or tuple as text (bytes that are not MessagePack in hex); "none" for None."""
+    return "none" if data is None else tuple_text(data)
 
 
 class ReadRateLimit:
@@ -156,7 +263,14 @@ class SpaceComparison:
         result = SpaceProof(space.table, space.uuid, space.peer, tables.epoch)
         try:
             batches = tables.versions_of_replicaset(space.replicaset, space.table)
-            suspects = await self._compare_pages(sorted_versions(batches, self._keys))
+            versions = sorted_versions(batches, self._keys)
+            if space.is_ordered:
+                suspects = await self._compare_pages(versions)
+            elif (whole := await self._whole_space()) is not None:
+                suspects = versions.differing(0, len(versions), server_page(whole, self._keys))
+            else:
+                suspects = await self._compare_known_keys(versions)
+                result = replace(result, skipped=WITHOUT_ORDER)
             result = replace(result, looked_again=len(suspects))
             for begin in range(0, len(suspects), KEYS_AT_ONCE):
                 differences, moving = await self._compare_again(suspects[begin : begin + KEYS_AT_ONCE])
@@ -185,6 +299,31 @@ class SpaceComparison:
             if page.rows < limit or page.last is None:
                 return list(suspects)
             after, limit = page.last, next_page_limit(page.rows, page.size)
+
+    async def _whole_space(self) -> list[bytes] | None:
+        """Return all tuples of the space if they fit one page, which needs no order; else None."""
+        limit, wider = 0, FIRST_ROWS
+        while wider > limit:
+            limit = wider
+            tuples = await self._pages.page(None, limit)
+            await self._rate_limit.wait(len(tuples))
+            if len(tuples) < limit:
+                self._rows = len(tuples)
+                return tuples
+            wider = next_page_limit(len(tuples), sum(map(len, tuples)))
+        return None
+
+    async def _compare_known_keys(self, versions: SortedVersions) -> list[bytes]:
+        """Compare each key of the tables with the server once, and return the keys that differ."""
+        suspects: list[bytes] = []
+        for begin in range(0, len(versions), KEYS_AT_ONCE):
+            end = min(begin + KEYS_AT_ONCE, len(versions))
+            answers = await self._pages.tuples_by_key(versions.keys[begin:end].to_pylist())
+            tuples = [one for one in answers if one is not None]
+            suspects += versions.differing(begin, end, server_page(tuples, self._keys))
+            self._rows += len(tuples)
+            await self._rate_limit.wait(end - begin)
+        return suspects
 
     async def _compare_page(self, versions: SortedVersions, after: bytes | None, limit: int) -> _ComparedPage:
         """Compare the page of at most `limit` tuples after a key."""

@@ -1,1 +1,1 @@
-"""The report of a warehouse: `queries` and `facts` read its tables, `charts` and `page` create the HTML page."""
+"""The report of a warehouse: `facts` reads its tables, `charts` and `page` create the HTML page."""

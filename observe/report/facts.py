@@ -1,7 +1,7 @@
 """Reads the content of the page from a warehouse at its newest epoch.
 
-Uses Spark SQL for tables that may be large, one query each (`observe.report.queries`), in parallel; sizes and the RID
-come from the tables' logs, without Spark.
+Uses Spark SQL for tables that may be large, one query each (`QUERIES`), in parallel; sizes and the RID come from the
+tables' logs, without Spark.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from deltalake.exceptions import DeltaError
 
-from observe.report import queries
+from schemas.states import GapState, RowState
 from warehouse import epochs
 from warehouse.generations import ComparedRid, side_of
 from warehouse.newest_epoch import NEVER_ROLLED_BACK
@@ -54,6 +54,103 @@ STEPS = (
 )
 """Possible durations of one point of a plot, in milliseconds."""
 
+LIMIT = 200
+"""Maximum rows of a table on the page, which also shows the total number."""
+
+EXAMPLES = 2
+"""Maximum number of shown conflicts per space and pair of replicasets."""
+
+QUERIES = {
+    "instances": """
+WITH moved AS (
+  SELECT replicaset_id, local_id, max_by(lsn, epoch) AS lsn FROM {vclock} WHERE local_id > 0 GROUP BY ALL
+)
+SELECT c.replicaset_id, c.replicaset_uuid, c.local_id, c.global_id, c.uuid, c.first_seen, c.expelled_at, m.lsn
+FROM {cluster} c LEFT JOIN moved m ON m.replicaset_id = c.replicaset_id AND m.local_id = c.local_id
+ORDER BY c.replicaset_id, c.local_id, c.global_id""",
+    "applier_map": """
+SELECT replicaset_id, source, local_id, global_id, since_lsn FROM {applier_map}
+ORDER BY replicaset_id, source, local_id, since_lsn""",
+    # Replicaset 0 is the aggregator itself, which has no source.
+    "sources": f"""
+SELECT source, replicaset_id, count(*) AS rows, count_if(state = '{RowState.ROLLED_BACK}') AS rolled_back,
+       min(timestamp) FILTER (WHERE file LIKE '%.xlog') AS oldest,
+       max(timestamp) FILTER (WHERE file LIKE '%.xlog') AS newest
+FROM {{changelog}} WHERE replicaset_id > 0 GROUP BY source, replicaset_id ORDER BY replicaset_id, source""",
+    # `{bucket}` is the duration of a point in milliseconds. Rows of snapshots have no time.
+    "rows_over_time": """
+SELECT source, timestamp_millis(unix_millis(timestamp) DIV {bucket} * {bucket}) AS at, count(*) AS rows
+FROM {changelog} WHERE replicaset_id > 0 AND file LIKE '%.xlog' AND timestamp IS NOT NULL
+GROUP BY ALL ORDER BY ALL""",
+    # The lag of a batch is the age of a source's newest row when the batch was committed.
+    "lag_over_time": """
+WITH held AS (
+  SELECT epoch, source, max(timestamp) AS newest FROM {changelog}
+  WHERE replicaset_id > 0 AND file LIKE '%.xlog' GROUP BY ALL
+)
+SELECT h.source, timestamp_millis(unix_millis(e.committed_at) DIV {bucket} * {bucket}) AS at,
+       max(timestampdiff(MILLISECOND, h.newest, e.committed_at)) / 1000 AS lag
+FROM held h JOIN {epochs} e ON e.epoch = h.epoch GROUP BY ALL ORDER BY ALL""",
+    "epochs": """
+SELECT count(*) AS epochs, min(committed_at) AS first, max(committed_at) AS last, sum(rows) AS rows FROM {epochs}""",
+    "conflicts": """
+SELECT space, kind, policy, sequence, winner_replicaset_id AS winner, loser_replicaset_id AS loser,
+       count(*) AS conflicts, count(*) OVER () AS whole,
+       min(coalesce(winner_timestamp, loser_timestamp, decided_at)) AS first,
+       max(coalesce(winner_timestamp, loser_timestamp, decided_at)) AS last
+FROM {conflicts} GROUP BY ALL ORDER BY conflicts DESC, space, winner, loser LIMIT """
+    + str(LIMIT),
+    "conflicts_over_time": """
+SELECT space, timestamp_millis(unix_millis(coalesce(winner_timestamp, loser_timestamp, decided_at)) DIV {bucket}
+       * {bucket}) AS at, count(*) AS conflicts
+FROM {conflicts} GROUP BY ALL ORDER BY ALL""",
+    "conflict_examples": f"""
+SELECT space, winner_replicaset_id AS winner, loser_replicaset_id AS loser, key, policy, sequence, note,
+       winner_tuple, winner_timestamp, winner_lsn, loser_tuple, loser_timestamp, loser_lsn
+FROM (SELECT *, row_number() OVER (PARTITION BY space, winner_replicaset_id, loser_replicaset_id
+                                   ORDER BY epoch DESC, key, loser_lsn) AS place FROM {{conflicts}})
+WHERE place <= {EXAMPLES} ORDER BY space, winner, loser, place LIMIT {LIMIT}""",
+    "gaps": f"""
+SELECT replicaset_id, source, local_id, first_lsn, last_lsn, kind, min(found_at) AS found_at,
+       max_by(state, epoch) AS state, max_by(file, epoch) AS file, count(*) OVER () AS whole
+FROM {{gaps}} GROUP BY replicaset_id, source, local_id, first_lsn, last_lsn, kind
+ORDER BY state = '{GapState.OPEN}' DESC, found_at DESC, replicaset_id, local_id, first_lsn LIMIT {LIMIT}""",
+    "quarantine": f"""
+SELECT replicaset_id, space, left(reason, 400) AS reason, count(*) AS rows, min(epoch) AS first_epoch,
+       max(epoch) AS last_epoch, max_by(lsn, epoch) AS lsn, max_by(file, epoch) AS file, count(*) OVER () AS whole
+FROM {{quarantine}} GROUP BY replicaset_id, space, left(reason, 400)
+ORDER BY rows DESC, replicaset_id, space, reason LIMIT {LIMIT}""",
+    "pending": f"""
+SELECT replicaset_id, source, reason, count(*) AS rows, min(timestamp) AS oldest, count(*) OVER () AS whole
+FROM {{pending}} GROUP BY replicaset_id, source, reason
+ORDER BY rows DESC, replicaset_id, source, reason LIMIT {LIMIT}""",
+    "spaces": """
+WITH versions AS (
+  SELECT *, row_number() OVER (PARTITION BY replicaset_id, space_id ORDER BY epoch DESC) = 1 AS newest FROM {schema}
+)
+SELECT name, table_name, engine, format, primary_key, state, min(epoch) AS since_epoch,
+       sort_array(collect_set(replicaset_id)) AS replicasets,
+       sort_array(collect_set(CASE WHEN newest THEN replicaset_id END)) AS now
+FROM versions GROUP BY name, table_name, engine, format, primary_key, state
+ORDER BY name, since_epoch, table_name, state LIMIT 2000""",
+    "requests": """
+SELECT kind, arguments, max_by(state, changed_at) AS state, min(asked_at) AS asked_at,
+       max_by(message, changed_at) AS message
+FROM {requests} GROUP BY request, kind, arguments ORDER BY asked_at DESC LIMIT 20""",
+    "validations": """
+WITH results AS (
+  SELECT *, row_number() OVER (PARTITION BY table, expectation ORDER BY validated_at DESC) = 1 AS newest
+  FROM {validations}
+)
+SELECT validated_at, table, expectation, holds, rows, unexpected, examples, error
+FROM results WHERE newest ORDER BY holds, validated_at DESC, table, expectation LIMIT 2000""",
+}
+"""The SQL queries of the page, by name. `{changelog}` represents the table `_changelog` at the epoch's version.
+
+Each result is small even for large tables: it is grouped, or limited to `LIMIT` rows with the total number in the
+column `whole`.
+"""
+
 
 @dataclass(frozen=True)
 class TableSize:
@@ -90,7 +187,7 @@ class PageFacts:
     made_at : datetime
         Time at which the tables were read, in UTC.
     answers : mapping of str to sequence of mapping
-        The rows of each query, by the name in `observe.report.queries` in lower case.
+        The rows of each query, by its name in `QUERIES`.
     buckets : mapping of str to int
         Duration of a point of the plots `rows_over_time`, `lag_over_time` and `conflicts_over_time`, in milliseconds.
     sizes : sequence of TableSize
@@ -197,7 +294,7 @@ class _Queries:
         return dict(_in_threads(lambda call: (call[0], self._rows(*call)), calls))
 
     def _rows(self, name: str, bucket: int | None) -> Sequence[Row]:
-        text: str = getattr(queries, name.upper()).replace("{bucket}", str(bucket))
+        text: str = QUERIES[name].replace("{bucket}", str(bucket))
         frames: dict[str, Any] = {
             table: frame for table, frame in self._frames.items() if f"{{{table}}}" in text
         }

@@ -19,9 +19,9 @@ import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from observe.log_rows.row_format import tuple_text, visible
 from observe.report.charts import charts, pair_of
 from observe.report.facts import PageFacts, Row
-from observe.tuple_text import tuple_text, visible
 from schemas.states import GapState
 from udfs.rid.value import describe
 

@@ -1,6 +1,6 @@
 """The printed report: SQL queries over the tables, as a user would type them, with the first rows of each result.
 
-The page has its own queries (`observe.report.queries`).
+The page has its own queries (`observe.report.facts`).
 """
 
 from __future__ import annotations

@@ -21,8 +21,7 @@ from observe.validation.check import EXAMPLES, Check, CheckFacts, OpenTable, fra
 from pipeline.state import State
 from schemas.iproto import GROUP_LOCAL
 from schemas.states import GapKind, GapState
-from warehouse.removed_changes import TABLE as RETENTION
-from warehouse.removed_changes import last_removed
+from warehouse.maintenance import RETENTION, last_removed
 
 TABLE = "_changelog"
 

@@ -88,14 +88,11 @@ def expect_known_ids(column: str, facts: CheckFacts) -> Any:
     )
 
 
-def expect_not_null(column: str, where: str | None = None) -> Any:
-    """Return the expectation that a column has no null, or none in the rows that fulfil an SQL condition."""
+def expect_not_null(column: str) -> Any:
+    """Return the expectation that a column has no null."""
     import great_expectations.expectations as gxe
 
-    condition = {} if where is None else {"row_condition": where, "condition_parser": "spark"}
-    return gxe.ExpectColumnValuesToNotBeNull(
-        column=column, description=f"{column} is never null", **condition
-    )
+    return gxe.ExpectColumnValuesToNotBeNull(column=column, description=f"{column} is never null")
 
 
 def expect_unique(column: str, description: str) -> Any:

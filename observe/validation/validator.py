@@ -1,6 +1,6 @@
 """Runs checks with Great Expectations, and returns their results.
 
-First all expectations of a check run together and only tell whether they hold, which the library computes in one
+First all expectations of a check run together and only say whether they hold, which the library computes in one
 aggregation. Failed expectations run again, for counts and examples. The results of all checks can be written as Data
 Docs. The library is imported on first use, since the import takes seconds.
 
@@ -19,8 +19,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-import msgpack
-
+from observe.log_rows.row_format import tuple_text
 from observe.validation.check import EXAMPLES, Check, CheckResult, TablesCheck
 from observe.validation.user_suites import FILE
 
@@ -223,10 +222,8 @@ def _value_text(name: str, value: Any) -> str:
     if name not in ("_key", "key") or not isinstance(value, str):
         return str(value)
     try:
-        return str(
-            msgpack.unpackb(bytes.fromhex(value), strict_map_key=False, unicode_errors="surrogateescape")
-        )
-    except (ValueError, msgpack.UnpackException):
+        return tuple_text(bytes.fromhex(value))
+    except ValueError:
         return value
 
 

@@ -46,6 +46,7 @@ from pipeline.plan.vshard import (
 )
 from pipeline.state import ReplicasetState, State
 from schemas.iproto import SYSTEM_ID_MAX, is_unknown_type
+from schemas.names import replicaset_label
 from schemas.states import SpaceEvent
 from sources.xlog.format.vclock import joined
 from udfs.operations.update_rules import release_of, release_text, rules_of
@@ -173,8 +174,8 @@ def plan_batch(
     }
     history = _space_history(after, decided, summaries, segments, router, unknown)
     _log_refusals(history, after, decided)
-    _log_unknown_types(summaries)
-    _log_upgrades(decided, parts, summaries)
+    _log_unknown_types(summaries, after)
+    _log_upgrades(decided, parts, summaries, after)
     after = {uuid: with_history(one, decided[uuid].before, history) for uuid, one in after.items()}
     aggregator = cluster.own
     buckets = {uuid: one.vshard_buckets for uuid, one in decided.items()}
@@ -245,7 +246,7 @@ def _decide_all(
             if awaited is not None:
                 delayed[uuid] = _decide(state, uuid, parts[uuid], summaries[uuid], on_gap, awaited)
         if not delayed:
-            _log_late_destinations({uuid: decided[uuid].vshard_buckets.departures for uuid in senders}, read)
+            _log_late_destinations({uuid: decided[uuid] for uuid in senders}, read)
             break
         # Waiting rows do not count as read, so further replicasets may have to wait for these.
         decided |= delayed
@@ -253,17 +254,17 @@ def _decide_all(
 
 
 def _log_late_destinations(
-    senders: Mapping[str, Sequence[Departure]], read: Mapping[str, BucketProgress]
+    senders: Mapping[str, ReplicasetDecision], read: Mapping[str, BucketProgress]
 ) -> None:
     """Log each bucket whose source no longer waits for the destination's log."""
-    for uuid, departures in senders.items():
+    for uuid, one in senders.items():
         others = {other: read[other] for other in read if other != uuid}
-        for departure in departures:
+        for departure in one.vshard_buckets.departures:
             if not has_arrived(departure, others):
                 log.warning(
                     "replicaset %s sent bucket %d of vshard to %s, whose log is read more than %d seconds behind: "
                     "keys of the bucket are missing until it catches up",
-                    *(uuid, departure.bucket, departure.peer, MOVE_WAIT.total_seconds()),
+                    *(_label(one.before), departure.bucket, departure.peer, MOVE_WAIT.total_seconds()),
                 )
 
 
@@ -441,11 +442,15 @@ def _log_refusals(
     uuids = {after[uuid].id: uuid for uuid in decided}
     for one in history.refusals:
         if known[one.replicaset_id].get(one.space_id) != one.reason:
-            uuid = uuids[one.replicaset_id]
-            log.error("replicaset %s: space %s is refused: %s", uuid, one.name, one.reason)
+            label = _label(after[uuids[one.replicaset_id]])
+            log.error("replicaset %s: space %s is refused: %s", label, one.name, one.reason)
 
 
-def _log_unknown_types(summaries: Mapping[str, Summary]) -> None:
+def _label(replicaset: ReplicasetState) -> str:
+    return replicaset_label(replicaset.uuid, replicaset.last_source)
+
+
+def _log_unknown_types(summaries: Mapping[str, Summary], after: Mapping[str, ReplicasetState]) -> None:
     """Log the unknown row types outside of user spaces."""
     for uuid, summary in summaries.items():
         kinds = {
@@ -455,13 +460,16 @@ def _log_unknown_types(summaries: Mapping[str, Summary]) -> None:
         }
         if kinds:
             names = ", ".join(sorted(kinds))
-            log.warning("replicaset %s: rows of unknown types go to _changelog only: %s", uuid, names)
+            log.warning(
+                "replicaset %s: rows of unknown types go to _changelog only: %s", _label(after[uuid]), names
+            )
 
 
 def _log_upgrades(
     decided: Mapping[str, ReplicasetDecision],
     segments: Mapping[str, Sequence[LogSegment]],
     summaries: Mapping[str, Summary],
+    after: Mapping[str, ReplicasetState],
 ) -> None:
     """Warn if a replicaset's log changes to a Tarantool version with other rules for operations."""
     for uuid, one in decided.items():
@@ -477,5 +485,5 @@ def _log_upgrades(
                     "work differently. Each row is applied by the rules of the server that wrote it; but when the new "
                     "server starts, it applies the rows since its last snapshot again, by its own rules. If there was "
                     "no snapshot just before the upgrade: aggregator snapshot SPACE",
-                    *(uuid, release_text(new), release_text(old)),
+                    *(_label(after[uuid]), release_text(new), release_text(old)),
                 )

@@ -63,6 +63,8 @@ class Service:
         Processes the batches; its state advances.
     watch : callable, optional
         Called with the progress of a backfill.
+    log_step : callable, optional
+        Called with a text when a long step of maintenance begins.
 
     """
 
@@ -73,9 +75,10 @@ class Service:
         config: Config,
         writer: BatchWriter,
         watch: Watch = _ignore_progress,
+        log_step: Callable[[str], None] = log.debug,
     ) -> None:
         self._warehouse, self._config = warehouse, config
-        self._writer, self._watch = writer, watch
+        self._writer, self._watch, self._log_step = writer, watch, log_step
         self._cores = spark.sparkContext.defaultParallelism
         self._seen, self._checked = -1, 0.0
         self._kinds: dict[str, Callable[[Request, Any], str]] = {
@@ -171,26 +174,33 @@ class Service:
         state, days = self._writer.state, asked.keep_days
         # Others append to these tables without the lock, or they are too small to need maintenance.
         found = [table for table in state.versions if table not in NEVER_ROLLED_BACK]
+        self._log_step(f"setting for how long Delta keeps the files of {len(found)} tables")
         # This comes first: Delta must not forget files that kept epochs need.
-        longer = {table for table in found if maintenance.keep(self._warehouse, table, days)}
+        longer = {table for table in found if maintenance.set_retention(self._warehouse, table, days)}
         tables = self._warehouse.open_tables
+        self._log_step("joining small files")
         joined = {table: compact(tables, table) for table in found}
+        self._log_step("looking for rows that are older than their retention")
         cleaning = self._cleaning(asked)
+        counts = cleaning.counts()
+        if counts:
+            self._log_step(f"removing {', '.join(counts)}")
         versions = clean(tables, cleaning, state.epoch + 1)
         versions |= {t: tables.version(t) for t, files in joined.items() if files or t in longer}
         if versions:
             name = (f"maintenance {request.id}", 0)
             self._writer.state = commit_epoch(tables, state, versions, name)
         if cleaning.epochs.files:
-            maintenance.keep(self._warehouse, EPOCHS, days)
+            maintenance.set_retention(self._warehouse, EPOCHS, days)
             tables.forget(EPOCHS)
             clean_epochs(tables, cleaning)
             found.append(EPOCHS)
+        self._log_step(f"removing files that no version of {days} days needs from {len(found)} tables")
         for table in found:
             maintenance.vacuum(self._warehouse, table, 24.0 * days)
         some = sum(1 for files in joined.values() if files)
         report = [f"{sum(joined.values())} files of {some} tables were joined"]
-        report += [f"{count} were removed" for count in cleaning.counts()]
+        report += [f"{count} were removed" for count in counts]
         return "; ".join([*report, *cleaning.held])
 
     def _cleaning(self, asked: MaintenanceArguments) -> Cleaning:

@@ -29,7 +29,7 @@ from pipeline.state import ReplicasetState, State
 from schemas.errors import UnsupportedError
 from schemas.iproto import GROUP_LOCAL
 from warehouse.commits import OpenTables
-from warehouse.removed_changes import CHANGELOG, gone_lsns
+from warehouse.maintenance import CHANGELOG, gone_lsns
 
 _COLUMNS = ("epoch", "replicaset_id", "space_id", "group_id", "global_id", "lsn", "file")
 

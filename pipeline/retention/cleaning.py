@@ -45,7 +45,7 @@ from pipeline.retention.sources import SourceProgress
 from pipeline.state import State
 from pipeline.write.lookup import VERSIONS, BaseFiles, FileCache, find_versions
 from schemas.errors import UnsupportedError
-from schemas.names import table_of_exact_tuples
+from schemas.names import replicaset_label, table_of_exact_tuples
 from schemas.policies import LAST_WRITE_WINS
 from schemas.states import ConflictKind
 from udfs.buffers import as_array
@@ -53,9 +53,8 @@ from udfs.keys.grouping import group
 from udfs.versions.kernels.lives import DELETED, NO_TIME, NONE, PRESENT, UNFIT
 from warehouse.commits import OpenTables, TableFile
 from warehouse.data_files import opened, read_groups
-from warehouse.kept_epochs import first_kept
+from warehouse.maintenance import RETENTION, first_kept
 from warehouse.newest_epoch import EPOCHS
-from warehouse.removed_changes import TABLE as RETENTION
 
 KEYS_AT_ONCE = 200_000
 """The number of keys that are looked up at a time."""
@@ -275,20 +274,20 @@ def _tombstone_limits(
     epoch = progress.old_epoch(days)
     if epoch is None:
         return None, []
-    uuids = {one.id: uuid for uuid, one in state.replicasets.items()}
+    labels = {one.id: replicaset_label(uuid, one.last_source) for uuid, one in state.replicasets.items()}
     reasons = [f"source {name}: {why}" for name, why in sources.unread.items()]
     reasons += [
-        f"replicaset {uuids[n]}: a divergence is open" for n in sorted(progress.diverged & uuids.keys())
+        f"replicaset {labels[n]}: a divergence is open" for n in sorted(progress.diverged & labels.keys())
     ]
     missing = sorted(progress.counted - progress.times.keys())
-    reasons += [f"replicaset {uuids[number]}: no row of its log was read" for number in missing]
+    reasons += [f"replicaset {labels[number]}: no row of its log was read" for number in missing]
     low = progress.read_until()
     if reasons or low is None:
         return None, [f"deleted keys stay: {reason}" for reason in reasons]
     limit = low - timedelta(days=days)
     slow = [n for n in sorted(progress.counted) if progress.times[n] < progress.now - timedelta(days=1)]
     held = [
-        f"deleted keys from {limit:%Y-%m-%d %H:%M} UTC on stay: replicaset {uuids[n]} was read up to "
+        f"deleted keys from {limit:%Y-%m-%d %H:%M} UTC on stay: replicaset {labels[n]} was read up to "
         f"{progress.times[n]:%Y-%m-%d %H:%M} UTC"
         for n in slow
         if progress.times[n] == low

@@ -14,7 +14,7 @@ import msgpack
 import numpy as np
 import pyarrow as pa
 
-from observe.tuple_text import tuple_text
+from observe.log_rows.row_format import tuple_text
 from pipeline.changelog.rows import KEYED
 from pipeline.plan.tables import CHANGE_TYPES
 from pipeline.reduce.ranges import ranges_in

@@ -20,7 +20,6 @@ from tests.jobs.deployment import Deployment
 from tests.sources.xlog.logs import Server, replicaset_of, uuid_of
 from tests.truth import own
 from udfs.remap.cluster_replace import AGGREGATOR
-from warehouse.read_only import ReadOnlyWarehouse
 
 SETTINGS: Mapping[str, Any] = {"spaces": {"include": ["accounts"]}}
 MAP = ("replicaset_id", "source", "local_id", "global_id", "since_lsn")
@@ -192,9 +191,9 @@ def test_another_allocation_than_the_warehouses_is_refused(both: Deployment, tmp
     file.write_text(config.model_dump_json(), encoding="utf-8")
 
     sys.argv = ["aggregate", "--once", "--config", str(file)]
-    epochs = len(ReadOnlyWarehouse(config.warehouse, other.database).rows("_epochs", ["epoch"]))
+    epochs = len(other.rows("_epochs", ["epoch"]))
     assert main("run") == 1
-    assert len(ReadOnlyWarehouse(config.warehouse, other.database).rows("_epochs", ["epoch"])) == epochs
+    assert len(other.rows("_epochs", ["epoch"])) == epochs
 
 
 def test_rows_of_an_id_in_no_map_wait_until_it_is_known(tmp_path: Path) -> None:

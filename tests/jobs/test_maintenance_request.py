@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,10 +42,15 @@ def deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Deployment:
 
 
 @contextmanager
-def serving(deployment: Deployment) -> Iterator[tuple[Warehouse, Service]]:
+def serving(
+    deployment: Deployment, log_step: Callable[[str], None] = lambda _: None
+) -> Iterator[tuple[Warehouse, Service]]:
     spark = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1))
     with deployment.writer() as (warehouse, writer):
-        yield warehouse, Service(cast(SparkSession, spark), warehouse, deployment.config(), writer)
+        service = Service(
+            cast(SparkSession, spark), warehouse, deployment.config(), writer, log_step=log_step
+        )
+        yield warehouse, service
 
 
 def asked(deployment: Deployment, **arguments: Any) -> Request:
@@ -53,6 +58,22 @@ def asked(deployment: Deployment, **arguments: Any) -> Request:
         request = requests.ask(warehouse, "maintenance", {"keep_days": 7, **arguments})
         service.serve()
         return requests.state_of(warehouse, request)
+
+
+def test_each_long_step_is_said_when_it_begins(deployment: Deployment) -> None:
+    steps: list[str] = []
+    with serving(deployment, steps.append) as (warehouse, service):
+        requests.ask(warehouse, "maintenance", {"keep_days": 7, "retention": MONTH, "sources": ["a1"]})
+        service.serve()
+    removed = "removing 3 rows of _changelog, 1 rows of _versions, 1 rows of _epochs"
+    assert [step.partition(" ")[0] for step in steps] == [
+        "setting",
+        "joining",
+        "looking",
+        "removing",
+        "removing",
+    ]
+    assert removed in steps
 
 
 def counts(deployment: Deployment) -> dict[str, int]:

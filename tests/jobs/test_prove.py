@@ -88,6 +88,29 @@ def test_equal_tables_are_proven(
         proven(deployment, tarantool, spaces=("nothing",))
 
 
+@pytest.mark.parametrize(("rows", "skipped"), [(100, False), (3000, True)], ids=["one page", "many pages"])
+def test_a_space_with_a_hash_index_is_compared_by_the_keys_of_the_tables(
+    tmp_path: Path, tarantool: Tarantool, capsys: pytest.CaptureFixture[str], rows: int, skipped: bool
+) -> None:
+    tarantool.eval(
+        f"""local s = box.schema.space.create('orders', {{format = {{{{'id', 'unsigned'}}, {{'state', 'string'}}}}}})
+        s:create_index('pk', {{type = 'hash'}})
+        for i = 1, {rows} do s:insert{{i, 'state ' .. i}} end"""
+    )
+    deployment = Deployment(tmp_path, {"a1": tarantool.directory})
+    deployment.write()
+    assert proven(deployment, tarantool) == 0
+    found = told(capsys)["orders"]
+    assert (found["rows"], found["error"], found["holds"]) == (rows, None, True)
+    assert (found["skipped"] is not None) == skipped
+    assert not skipped or "keys that only the server has" in found["skipped"]
+    stored = deployment.rows("_validations", ["holds", "rows", "error"])
+    assert stored == [{"holds": True, "rows": rows, "error": None}]
+    assert tarantool.eval(CHANGE_A_BYTE, 12, "state 1Z")
+    assert proven(deployment, tarantool) == 1
+    assert [one["key"] for one in told(capsys)["orders"]["differences"]] == ["[12]"]
+
+
 @pytest.mark.parametrize("by_checksums", [False, True])
 def test_one_changed_byte_is_named_with_both_tuples(
     tmp_path: Path,

@@ -28,7 +28,10 @@ def test_the_vclock_is_the_settled_one_not_that_of_a_files_header(
     (one,) = overview_of(place_of(config.warehouse, config.database), datetime.now(UTC)).replicasets.values()
     assert (one["leader"], one["vclock"]) == ("a1", {"1": 5})
     assert show(config, as_json=False) == 0
-    assert "vclock {1: 5}" in capsys.readouterr().out
+    uuid = replicasets_of("a1")["a1"]
+    printed = capsys.readouterr().out
+    assert f"replicaset a1 ({uuid[:8]}): 0" in printed
+    assert "vclock {1: 5}" in printed
 
 
 def test_a_refused_space_is_named_with_its_replicasets_and_the_reason(
@@ -41,5 +44,5 @@ def test_a_refused_space_is_named_with_its_replicasets_and_the_reason(
     deployment.run()
     assert show(deployment.config(), as_json=False) == 0
     told = capsys.readouterr().out
-    uuids = ", ".join(replicasets_of("a1", "b1").values())
-    assert f"refused: users of {uuids}: the field id is unsigned and string in different replicasets" in told
+    labels = ", ".join(f"{name} ({uuid[:8]})" for name, uuid in replicasets_of("a1", "b1").items())
+    assert f"refused: users of {labels}: the field id is unsigned and string in different replicasets" in told

@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from live_demo.page import page_server, response_to
-from live_demo.servers import MEMBERS
+from live_demo.display import page_server, response_to
+from live_demo.processes import MEMBERS
 from tests.live.server import find_servers
 
 ROOT = Path(__file__).resolve().parents[2]

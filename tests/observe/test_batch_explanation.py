@@ -88,6 +88,9 @@ def test_the_command_prints_a_batch_as_text_and_as_json(
     show(place, 1)
     printed = capsys.readouterr().out
     assert printed.splitlines() == list(lines(explain(place, 1)))
+    label = f"b1 ({replicasets_of('b1')['b1'][:8]})"
+    assert f"\n  {label}  from " in printed
+    assert f"\n  replicaset {label}  users  users  present" in printed
     assert "decided (_conflicts):\n  users  key  " in printed
 
 

@@ -85,7 +85,7 @@ def test_who_comes_first_waits(tmp_path: Path, first: str, capsys: pytest.Captur
     assert sums_by_instant(deployment) == {}
     show(deployment.config(), as_json=False)
     (waiting,) = (line for line in capsys.readouterr().out.splitlines() if "waits for the others" in line)
-    assert f": {first} " in waiting
+    assert waiting.startswith(f"replicaset {first} (")
     assert waiting.count("at the instant p,") == 1
     late._rows = rows[4:]
     late._begins[-1] = 4

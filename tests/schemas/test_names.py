@@ -15,6 +15,7 @@ from schemas.names import (
     exact_table,
     is_space_table,
     local_to,
+    replicaset_label,
     replicaset_of,
     table_name,
     table_of_exact_tuples,
@@ -219,3 +220,10 @@ def test_the_longest_name_that_stays_whole() -> None:
 def test_a_text_that_is_not_an_escape_is_refused(name: str) -> None:
     with pytest.raises(WarehouseError, match="not the escaped name"):
         unescape(name)
+
+
+def test_a_replicaset_is_named_by_its_sources_and_a_short_uuid() -> None:
+    uuid = "09e2d221-0000-4000-8000-000000000000"
+    assert replicaset_label(uuid, "a1") == "a1 (09e2d221)"
+    assert replicaset_label(uuid, "a1", None, "a2", "a1") == "a1, a2 (09e2d221)"
+    assert replicaset_label(uuid, None) == uuid

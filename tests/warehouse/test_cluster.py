@@ -18,7 +18,6 @@ from schemas.tables import SYSTEM_TABLES
 from udfs.remap.cluster_replace import AGGREGATOR, Allocation, Incoming, Member, replace_all
 from warehouse import cluster
 from warehouse.read import rows_of
-from warehouse.read_only import ReadOnlyWarehouse
 from warehouse.warehouse import Warehouse
 
 pytestmark = pytest.mark.spark
@@ -38,7 +37,7 @@ def empty(spark: SparkSession, location: Path) -> Warehouse:
 
 
 def rows(warehouse: Warehouse, *columns: str) -> list[tuple[Any, ...]]:
-    found = ReadOnlyWarehouse(warehouse.location, "ids").rows(cluster.TABLE, columns)
+    found = rows_of(warehouse.opened(cluster.TABLE), columns)
     return [tuple(row[name] for name in columns) for row in found]
 
 
@@ -68,7 +67,7 @@ def test_another_allocation_is_refused(spark: SparkSession, tmp_path: Path) -> N
     assert cluster.recorded_allocation(warehouse) is None
     started = cluster.record_allocation(warehouse, "preserve", NOW)
     assert (started.allocation, started.members) == ("preserve", {})
-    assert ReadOnlyWarehouse(str(tmp_path), "ids").property(cluster.TABLE, cluster.ALLOCATION) == "preserve"
+    assert warehouse.property(cluster.TABLE, cluster.ALLOCATION) == "preserve"
     with pytest.raises(
         WarehouseError, match=r"'preserve', the configuration says 'counter'.*allocation to preserve"
     ):

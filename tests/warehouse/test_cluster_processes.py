@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from warehouse import cluster
-from warehouse.read_only import ReadOnlyWarehouse
+from warehouse.read import rows_of
+from warehouse.warehouse import Warehouse
 
 PROCESSES, UUIDS = 8, 50
 REFUSED = "WarehouseError\n"
@@ -90,8 +91,8 @@ def test_each_uuid_gets_one_id_of_its_own(tmp_path: Path, allocation: str) -> No
     print(f"{allocation}: {PROCESSES} processes, {PROCESSES * UUIDS} uuids: {time.monotonic() - began:.1f} s")
     errors = [(tmp_path / f"stderr {n}").read_text()[-1500:] for n in range(PROCESSES) if told[n] != REFUSED]
     assert told == [REFUSED] * PROCESSES, "\n".join(errors)
-    warehouse = ReadOnlyWarehouse(str(tmp_path / "warehouse"))
-    found = warehouse.rows(cluster.TABLE, ("global_id", "uuid", "lsn", "replicaset_id"))
+    warehouse = Warehouse(None, str(tmp_path / "warehouse"))
+    found = rows_of(warehouse.opened(cluster.TABLE), ("global_id", "uuid", "lsn", "replicaset_id"))
     expected = list(range(1, PROCESSES * UUIDS + 2))
     assert sorted(row["global_id"] for row in found) == expected
     assert sorted(row["lsn"] for row in found) == expected

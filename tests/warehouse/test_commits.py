@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -111,20 +112,73 @@ def test_each_value_is_found_by_a_filter(spark: SparkSession, place: Place, name
     assert found == {i: sum(_same(one, values[i]) for one in held) for i in numbers}
 
 
-@pytest.mark.parametrize("name", ["flag", "time", "text"])
+@pytest.mark.parametrize("name", ["double", "flag", "decimal", "whole", "time", "text", "bytes"])
 def test_an_arrow_dataset_finds_each_value(place: Place, name: str) -> None:
     """delta-rs makes of a file's bounds an expression of Arrow, and one of a bound that is null is never true."""
     _, kind, arrow, values = next(one for one in VALUES if one[0] == name)
     write.create(place, "t", StructType([StructField("x", kind)]))
     tables = OpenTables(place)
-    known = (
-        values[:-1] if name == "time" else values
-    )  # no bound of whole milliseconds is behind the last time
+    # The log has no bound for NaN, and no bound of whole milliseconds is behind the last time.
+    known = values[:-1] if name in ("time", "double") else values
     for value in known:
         tables.commit("t", [write_file(place, "t", pa.table({"x": pa.array([value], arrow)}))])
     dataset = DeltaTable(place.uri("t")).to_pyarrow_dataset()
     for value in known:
-        assert dataset.to_table(filter=pc.field("x") == pa.scalar(value, arrow))["x"].to_pylist() == [value]
+        expected = [one for one in known if one == value]
+        assert dataset.to_table(filter=pc.field("x") == pa.scalar(value, arrow))["x"].to_pylist() == expected
+
+
+def test_an_arrow_dataset_finds_rows_of_files_with_long_texts(place: Place) -> None:
+    write.create(place, "t", StructType([StructField("x", StringType())]))
+    tables = OpenTables(place)
+    texts = [["a", "b"], ["c" * 5000, "d"], ["\U0010ffff" * 5000, None], ["e", "f" * 5000], [None]]
+    files = [write_file(place, "t", pa.table({"x": pa.array(one, pa.string())})) for one in texts]
+    writer = FileWriter(place, "t", pa.schema([("x", pa.string())]))
+    for row in ("g", "h" * 5000, "i" * 5000):
+        writer.write(pa.table({"x": [row]}))
+    tables.commit("t", [*files, writer.close()])
+    dataset = DeltaTable(place.uri("t")).to_pyarrow_dataset()
+    for text in ("a", "c" * 5000, "d", "\U0010ffff" * 5000, "e", "f" * 5000, "g", "h" * 5000, "i" * 5000):
+        assert dataset.to_table(filter=pc.field("x") == text)["x"].to_pylist() == [text]
+
+
+def test_bounds_of_an_overlong_decimal_are_left_out(place: Place) -> None:
+    """A rounded bound of 10^20 would have more digits than the type, and the log could not be read."""
+    write.create(place, "t", StructType([StructField("x", DecimalType(38, 18))]))
+    value = Decimal("9" * 20 + ".5")
+    file = write_file(place, "t", pa.table({"x": pa.array([value], pa.decimal128(38, 18))}))
+    assert json.loads(file.stats)["maxValues"] == {}
+    OpenTables(place).commit("t", [file])
+    assert pa.table(DeltaTable(place.uri("t")).get_add_actions(flatten=True)).num_rows == 1
+
+
+def test_an_arrow_dataset_finds_values_of_the_last_column_with_bounds(place: Place) -> None:
+    """A variant counts as one column, as in delta-rs; a file without it has the same columns' bounds."""
+    names = [f"c{number}" for number in range(40)]
+    variants = [StructField(f"v{number}", VariantType()) for number in range(4)]
+    write.create(place, "t", StructType([*variants, *(StructField(name, LongType()) for name in names)]))
+    tables = OpenTables(place)
+    numbers = {name: pa.array([7], pa.int64()) for name in names}
+    null = file_column(pa.array([None], VARIANT_ARROW))
+    both = ({**{one.name: null for one in variants}, **numbers}, numbers)
+    tables.commit("t", [write_file(place, "t", pa.table(columns)) for columns in both])
+    dataset = DeltaTable(place.uri("t")).to_pyarrow_dataset()
+    assert {name: dataset.to_table(filter=pc.field(name) == 7).num_rows for name in names} == dict.fromkeys(
+        names, 2
+    )
+
+
+@pytest.mark.spark
+def test_spark_writes_the_same_text_for_infinity(spark: SparkSession, place: Place) -> None:
+    spark.sql("SELECT 1.5D AS x UNION ALL SELECT double('Infinity')").coalesce(1).write.format("delta").save(
+        place.uri("t")
+    )
+    values = pa.table({"x": pa.array([1.5, math.inf])})
+    bounds = json.loads(write_file(place, "t", values).stats)["maxValues"]
+    assert bounds == {"x": "Infinity"}
+    log = (Path(place.at("t")) / "_delta_log" / f"{0:020}.json").read_text()
+    stats = [json.loads(line)["add"]["stats"] for line in log.splitlines() if '"add"' in line]
+    assert [json.loads(one)["maxValues"] for one in stats] == [bounds]
 
 
 def _same(one: Any, other: Any) -> bool:

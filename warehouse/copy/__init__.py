@@ -1,1 +1,1 @@
-"""Copying a warehouse onto another place, file by file and without Spark, so that it opens at one cut."""
+"""Copying a warehouse to another place, file by file and without Spark, so that it opens at one epoch."""

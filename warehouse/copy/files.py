@@ -14,7 +14,6 @@ import google_crc32c
 import pyarrow.fs as pafs
 
 from schemas.errors import SyncError
-from warehouse.copy.names import hadoop_sum
 from warehouse.place import Place
 
 log = logging.getLogger(__name__)
@@ -94,6 +93,15 @@ def remove(place: Place, *path: str) -> None:
         if info.type == pafs.FileType.File:
             place.fs.delete_file(info.path)
             reached(f"remove {'/'.join(path)}")
+
+
+def hadoop_sum(path: str) -> str:
+    """Return the path of the checksum that Hadoop keeps next to a local file.
+
+    It is not part of the table, and wrong once something other than Hadoop replaces the file.
+    """
+    folder, slash, name = path.rpartition("/")
+    return f"{folder}{slash}.{name}.crc"
 
 
 def clear_unfinished(place: Place) -> None:

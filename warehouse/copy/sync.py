@@ -112,7 +112,7 @@ class SyncResult:
 
     Parameters
     ----------
-    cut : TableVersions
+    tables : TableVersions
         The versions that the target has now.
     node : Node
         The target's RID.
@@ -123,7 +123,7 @@ class SyncResult:
 
     """
 
-    cut: TableVersions
+    tables: TableVersions
     node: Node
     bytes: int
     rows: int
@@ -194,17 +194,17 @@ def sync_locked(source: Place, target: Place, check_lock: Callable[[], None], ho
     require_syncable(found, ours, theirs, how.discard)
     known = common_epoch(ours, theirs, found.common) if found.verdict is Verdict.SPLIT_BRAIN else None
     source_rid, target_rid = RidTable(source), RidTable(target)
-    cut, source_node = _mark_source(source_rid, target)
+    tables, source_node = _mark_source(source_rid, target)
     _record_start(source_rid, target_rid, source_node, found, known)
     files.reached("start")
-    copied, rows = _copy(source, target, cut, how, check_lock)
+    copied, rows = _copy(source, target, tables, how, check_lock)
     check_lock()
     end = partial(_end_sync, mark=new_ulid())
-    done = target_rid.update(SYNC_END, cut.epoch, end, peer=source.root)
+    done = target_rid.update(SYNC_END, tables.epoch, end, peer=source.root)
     files.reached("end")
     if source_node.rid.crashed_primary:
         source_rid.update("settle_crash", last_epoch(source), operations.settle_crash)
-    return SyncResult(cut, done.node, copied, rows)
+    return SyncResult(tables, done.node, copied, rows)
 
 
 def extend(
@@ -235,10 +235,10 @@ def extend(
 
     """
     source_rid, target_rid = RidTable(source), RidTable(target)
-    cut = newest_versions(source)
-    source_node = source_rid.last().at(cut.epoch).node
+    tables = newest_versions(source)
+    source_node = source_rid.last().at(tables.epoch).node
     node, epoch = target_rid.last().node, last_epoch(target)
-    if not _is_connected(source_node.rid, node, epoch, cut.epoch):
+    if not _is_connected(source_node.rid, node, epoch, tables.epoch):
         raise RidStateError(
             "the peer is not connected", warehouse=target.root, rid=node.rid, advice="compare the two"
         )
@@ -253,13 +253,13 @@ def extend(
         )
         files.reached("start")
     copied, rows = _copy(
-        source, target, cut, SyncOptions(check_all=False, known_versions=known_versions or {}), check_lock
+        source, target, tables, SyncOptions(check_all=False, known_versions=known_versions or {}), check_lock
     )
     if is_new_generation:
         check_lock()
-        node = target_rid.update(SYNC_END, cut.epoch, _end_extension, peer=source.root).node
+        node = target_rid.update(SYNC_END, tables.epoch, _end_extension, peer=source.root).node
     files.reached("end")
-    return SyncResult(cut, node, copied, rows)
+    return SyncResult(tables, node, copied, rows)
 
 
 def copy_ahead(source: Place, target: Place, check_lock: Callable[[], None]) -> None:
@@ -332,10 +332,10 @@ def _mark_source(ours: RidTable, target: Place) -> tuple[TableVersions, Node]:
     """Set the mark on the source; return the table versions with which its generation ends, and its node."""
     mark = new_ulid()
     while True:
-        cut = newest_versions(ours.place)
-        change = ours.update("copy", cut.epoch, lambda n: operations.separate(n, mark), peer=target.root)
-        if change.epoch == cut.epoch:
-            return cut, change.node
+        tables = newest_versions(ours.place)
+        change = ours.update("copy", tables.epoch, lambda n: operations.separate(n, mark), peer=target.root)
+        if change.epoch == tables.epoch:
+            return tables, change.node
 
 
 def _record_start(
@@ -374,19 +374,21 @@ def _end_sync(node: Node, mark: ULID) -> Node:
 
 
 def _copy(
-    source: Place, target: Place, cut: TableVersions, how: SyncOptions, check_lock: Callable[[], None]
+    source: Place, target: Place, tables: TableVersions, how: SyncOptions, check_lock: Callable[[], None]
 ) -> tuple[int, int]:
-    """Copy tables at the versions of a cut, check them, and return the bytes copied and the rows checked."""
+    """Copy tables at given versions, check them, and return the bytes copied and the rows checked."""
     files.clear_unfinished(target)
     trusts = how.known_versions is not None
-    changed = {t: v for t, v in cut.versions.items() if not trusts or (how.known_versions or {}).get(t) != v}
+    changed = {
+        t: v for t, v in tables.versions.items() if not trusts or (how.known_versions or {}).get(t) != v
+    }
     order = sorted(changed, key=lambda name: (name == EPOCHS, name))
     plans = [
-        plan_table(source, target, t, cut.versions[t], check_all=how.check_all, trusts_target=trusts)
+        plan_table(source, target, t, tables.versions[t], check_all=how.check_all, trusts_target=trusts)
         for t in order
     ]
     how.planned(sum(plan.bytes for plan in plans))
-    discarded = sorted((named_tables(target) | files.discarded_tables(target)) - cut.versions.keys())
+    discarded = sorted((named_tables(target) | files.discarded_tables(target)) - tables.versions.keys())
     if discarded:
         # Once `_epochs` is truncated, only this note names the tables that a discarded branch has created.
         files.note_discarded(target, discarded)
@@ -394,9 +396,9 @@ def _copy(
     files.clear_unfinished(target)
     checked = [plan for plan in plans if plan.bytes or not trusts]
     rows = sum(check_copy(source, target, plan, only_copied=trusts) for plan in checked)
-    if last_epoch(target) != cut.epoch:
+    if last_epoch(target) != tables.epoch:
         raise SyncError(
-            f"the copy is at epoch {last_epoch(target)} instead of {cut.epoch}", advice="sync again"
+            f"the copy is at epoch {last_epoch(target)} instead of {tables.epoch}", advice="sync again"
         )
     files.remove(target, files.DISCARDED)
     files.reached("check")

@@ -19,8 +19,7 @@ from deltalake.exceptions import DeltaError
 
 from schemas.errors import SyncError
 from warehouse.copy import files
-from warehouse.copy.names import LAST_CHECKPOINT, LOG, SIDECARS
-from warehouse.copy.plan import LogPlan, is_readable, plan_log
+from warehouse.copy.delta_log import LAST_CHECKPOINT, LOG, SIDECARS, LogPlan, is_readable, plan_log
 from warehouse.place import Place
 
 

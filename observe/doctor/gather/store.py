@@ -21,7 +21,6 @@ from pipeline.commit.load import check_format
 from schemas.errors import AggregatorError, UnsupportedError, WarehouseError
 from schemas.tables import SYSTEM_TABLES
 from warehouse import cluster, epochs
-from warehouse.as_of_epoch import EpochWarehouse
 from warehouse.commits import columns_of, files_of
 from warehouse.gaps import open_gaps
 from warehouse.lease import LEASE_SECONDS, holder_of
@@ -31,6 +30,7 @@ from warehouse.newest_epoch import EPOCHS, NEVER_ROLLED_BACK, RID
 from warehouse.place import place_of
 from warehouse.read import answer, rows_of
 from warehouse.rid import RidTable
+from warehouse.warehouse import EpochWarehouse
 
 _FAILURES = (AggregatorError, OSError, DeltaError, pa.ArrowException)
 LOCKS = Path("/proc/locks")
@@ -50,7 +50,21 @@ def gather_store(config: Config) -> StoreFacts:
         return _remote_store(place.root, checkpoint_error)
     errors = _probe_folder(folder)
     holder = _lock_holder(folder / LOCK_NAME)
-    return StoreFacts(place.root, None, *errors, checkpoint_error, holder)
+    above, within = _nested_sources(config)
+    return StoreFacts(place.root, None, *errors, checkpoint_error, holder, above, within)
+
+
+def _nested_sources(config: Config) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the local sources whose folder contains the warehouse's folder, and those whose folder is within it."""
+    own = local_folder(config.warehouse)
+    folders = {source.name: local_folder(source.path) for source in config.sources}
+    if own is None:
+        return (), ()
+    whole = own.resolve()
+    resolved = {name: folder.resolve() for name, folder in folders.items() if folder is not None}
+    above = tuple(name for name, folder in resolved.items() if whole.is_relative_to(folder))
+    within = (name for name, folder in resolved.items() if folder.is_relative_to(whole))
+    return above, tuple(name for name in within if name not in above)
 
 
 class _ProbeErrors(NamedTuple):

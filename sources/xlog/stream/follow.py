@@ -14,6 +14,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 import pyarrow as pa
 
 from schemas.errors import AggregatorError, SourceError, XlogMissingError, XlogTruncatedError
+from schemas.names import replicaset_label
 from sources.xlog.directory import paths
 from sources.xlog.directory.directory import Directory
 from sources.xlog.directory.identity import identity_of
@@ -237,7 +238,8 @@ class Follower:
         if not successors:
             self._give_up(entry.leader, reason)
             return None
-        logger.warning("replicaset %s: %s takes over: %s", uuid, successors[0].leader, reason)
+        label = replicaset_label(uuid, entry.leader)
+        logger.warning("replicaset %s: %s takes over: %s", label, successors[0].leader, reason)
         return successors[0]
 
     def _restart(
@@ -254,7 +256,8 @@ class Follower:
             found = failover.start_of_shortened_log(entry, members)
             if found is not None:
                 logger.warning(
-                    "replicaset %s reads %s of %s again: %s", uuid, found.file, found.leader, error
+                    "replicaset %s reads %s again: %s",
+                    *(replicaset_label(uuid, found.leader), found.file, error),
                 )
             return found
         if not isinstance(error, XlogMissingError):
@@ -264,7 +267,8 @@ class Follower:
         if found is None and not failover.successors(entry, members, self.options.held_vclock.get(uuid)):
             found = failover.generation_entry(entry, members, settled)
         if found is not None:
-            logger.warning("replicaset %s continues in %s of %s: %s", uuid, found.file, found.leader, error)
+            label = replicaset_label(uuid, found.leader)
+            logger.warning("replicaset %s continues in %s: %s", label, found.file, error)
         return found
 
     def _begin(self, uuid: str, members: Sequence[MemberFiles]) -> OffsetEntry | None:

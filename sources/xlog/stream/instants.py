@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from schemas.names import replicaset_label
 from sources.xlog.directory.listing import files_from, files_up_to
 from sources.xlog.directory.offset import Instant, InstantState, Offset, OffsetEntry
 from sources.xlog.format.vclock import Vclock
@@ -98,20 +99,21 @@ class InstantFollower(Follower):
         reached |= {uuid: ReadState(None, None) for uuid in free if uuid not in start}
         vain = hopeless_waits(reached, self.options.instant_wait, now, self._unidentified_source())
         for uuid, reason in sorted(vain.items()):
-            self._log_once(
-                logging.WARNING, uuid, waiting[uuid], f"is no instant of all replicasets: {reason}"
-            )
+            text = f"is no instant of all replicasets: {reason}"
+            self._log_once(logging.WARNING, uuid, start[uuid].leader, waiting[uuid], text)
         stay = {uuid for uuid in waiting if uuid in followed and uuid not in vain}
         for uuid in sorted(stay):
-            self._log_once(logging.INFO, uuid, waiting[uuid], "waits for the other replicasets")
+            text = "waits for the other replicasets"
+            self._log_once(logging.INFO, uuid, start[uuid].leader, waiting[uuid], text)
         return stay
 
-    def _log_once(self, level: int, uuid: str, instant: Instant, what: str) -> None:
-        """Log a change of an instant's state, once."""
+    def _log_once(self, level: int, uuid: str, leader: str, instant: Instant, what: str) -> None:
+        """Log a change of an instant's state in a replicaset, once."""
         key = (f"{uuid} {level}", instant.label)
         if key not in self._logged:
             self._logged.add(key)
-            logger.log(level, "replicaset %s at the point %r: %s", uuid, instant.label, what)
+            label = replicaset_label(uuid, leader)
+            logger.log(level, "replicaset %s at the point %r: %s", label, instant.label, what)
 
     def _next_row_time(self, start: Offset, free: Offset, uuid: str, now: int) -> int | None:
         """Return the timestamp of the next row of a replicaset, or the current time if there is no row."""

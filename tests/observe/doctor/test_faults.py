@@ -210,6 +210,17 @@ def unwritable_checkpoint(one: Healthy) -> None:
     one.settings["checkpoint"] = str(one.folder / "file" / "checkpoint")
 
 
+def warehouse_among_logs(one: Healthy) -> None:
+    one.settings["warehouse"] = str(one.logs / "warehouse")
+
+
+def logs_in_the_warehouse(one: Healthy) -> None:
+    """Move the logs there; a link leads to them."""
+    (one.folder / "warehouse").mkdir()
+    one.logs.rename(one.folder / "warehouse" / "logs")
+    one.logs.symlink_to(one.folder / "warehouse" / "logs")
+
+
 def held_lock(one: Healthy) -> None:
     one.aggregate()
     lock = WriterLock(place_of(str(one.folder / "warehouse")), "a test")
@@ -299,6 +310,8 @@ FAULTS: list[tuple[Fault, str, Level]] = [
     (servers_own_folder, "spool_damaged", FAIL),
     (unwritable, "warehouse_unwritable", FAIL),
     (unwritable_checkpoint, "checkpoint_unwritable", FAIL),
+    (warehouse_among_logs, "warehouse_in_logs", WARN),
+    (logs_in_the_warehouse, "logs_in_warehouse", WARN),
     (held_lock, "lock_held", WARN),
     (secondary, "not_primary", FAIL),
     (newer_release, "tables_newer", FAIL),

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from jobs.who import who
+from jobs.who import described, lines, who
 from observe.key_changes.reader import KeyChangesReader, KeyHistory
-from observe.key_changes.text import described, lines
 from observe.log_rows.catalog import LoggedSpace
 from schemas.errors import ConfigurationError, WarehouseError
 from schemas.names import table_name
@@ -111,6 +110,8 @@ def test_a_decision_names_both_sides_and_why(deployment: Deployment, place: Plac
     printed = lines(found)
     assert any(line.startswith("  won: ") for line in printed)
     assert printed[-1].startswith("now: {")
+    uuid = own().info("a1").replicaset_uuid
+    assert f"replicaset a1 ({uuid[:8]})" in printed
 
 
 def test_a_change_has_the_other_rows_of_its_transaction(deployment: Deployment, place: Place) -> None:

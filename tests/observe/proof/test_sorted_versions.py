@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from observe.proof.result import Difference, SpaceProof
 from observe.proof.sorted_versions import SortedVersions, SpaceKeys, server_page, sorted_versions, space_keys
+from observe.proof.space_proof import Difference, SpaceProof
 from schemas.errors import TupleError
 from schemas.space import KeyPart, Space
 

@@ -12,8 +12,7 @@ import pytest
 
 from observe.proof import space_proof
 from observe.proof.epoch_tables import EpochTables
-from observe.proof.result import SpaceProof
-from observe.proof.space_proof import ComparedSpace, ProofLimits, ReadRateLimit, SpaceComparison
+from observe.proof.space_proof import ComparedSpace, ProofLimits, ReadRateLimit, SpaceComparison, SpaceProof
 from schemas.space import KeyPart, Space
 from sources.iproto.address import Address, Peer
 from sources.iproto.client import connect

@@ -21,7 +21,7 @@ from tests.pipeline.retention.cleaned import ALL, DAY, S, cleaned, gone, planned
 from warehouse import epochs
 from warehouse.commits import OpenTables
 from warehouse.data_files import write_file
-from warehouse.kept_epochs import first_kept
+from warehouse.maintenance import first_kept
 
 ALL_OF_IT = {"tombstones": 30, "changelog": 30, "conflicts": 30, "epochs": 30}
 

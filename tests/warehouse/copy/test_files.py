@@ -75,3 +75,8 @@ def test_notes_are_kept_until_they_are_removed(places: tuple[Place, Place]) -> N
     assert files.discarded_tables(target) == {"three"}
     files.remove(target, files.DISCARDED)
     assert files.discarded_tables(target) == set()
+
+
+def test_hadoops_checksum_is_next_to_the_file() -> None:
+    assert files.hadoop_sum("/w/t/part-0.parquet") == "/w/t/.part-0.parquet.crc"
+    assert files.hadoop_sum("part-0.parquet") == ".part-0.parquet.crc"

@@ -1,4 +1,4 @@
-"""A sync of real Delta tables: incremental, at one cut, refused where it would lose something, and healed from."""
+"""A sync of real Delta tables: it is incremental and consistent, and refused where it would lose something."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def verdict(pair: Pair) -> Verdict:
 def test_an_empty_place_becomes_a_standby(pair: Pair) -> None:
     done = pair.sync()
     assert pair.b.read_cut() == pair.a.read_cut()
-    assert (done.cut.epoch, done.rows) == (2, 3 + 2 + 1 + 3)
+    assert (done.tables.epoch, done.rows) == (2, 3 + 2 + 1 + 3)
     a, b = node(pair, "a").rid, node(pair, "b").rid
     assert (b.head, b.base, b.incoming) == (a.head, a.base, EMPTY)
     assert (b.consistency, b.primary, b.outdated, b.file_lock) == (True, False, False, FileLock.UNLOCKED)
@@ -94,7 +94,7 @@ def test_what_the_source_writes_while_it_is_copied_is_the_next_generation(
             written.append(pair.batch_a("meanwhile", "accounts"))
 
     monkeypatch.setattr(files, "reached", reached)
-    assert pair.sync().cut.epoch == 2
+    assert pair.sync().tables.epoch == 2
     assert written == [3]
     assert pair.b.read_cut() == expected
     assert verdict(pair) is Verdict.SYNC
@@ -300,5 +300,5 @@ def test_the_result_says_what_was_done(pair: Pair) -> None:
     done = pair.sync(planned=planned.append)
     assert isinstance(done, SyncResult)
     assert planned == [done.bytes]
-    assert done.cut.versions == newest_versions(pair.b.place).versions
+    assert done.tables.versions == newest_versions(pair.b.place).versions
     assert done.node.rid != Rid()

@@ -1,7 +1,9 @@
-"""`aggregator plan` predicts what the next run does, and writes nothing."""
+"""`aggregator plan` predicts what the next run does, and writes nothing; docs/operation.md lists its names."""
 
 from __future__ import annotations
 
+import ast
+import re
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +12,8 @@ from typing import Any
 import pytest
 
 from config.deployment import Config
-from observe.preview.changes import PlannedChange, Sign, differences, planned_changes
+from observe import planned_changes as planned_changes_module
+from observe.planned_changes import PlannedChange, Sign, differences, planned_changes
 from pipeline.commit.load import load_state
 from pipeline.preview import preview_next_run
 from pipeline.start.remask import apply_masks
@@ -209,3 +212,26 @@ def test_names_that_no_space_matches_are_shown_with_the_closest_one(tmp_path: Pa
         "policies.spaces.acounts": "is of no space that is known; did you mean accounts?",
         "spaces.masks: people_*": "is of no space that is known",
     }
+
+
+DOCS = Path(__file__).parents[2] / "docs" / "operation.md"
+SETTINGS = {"policy_changed", "mask_changed", "setting_changed"}
+"""Names that are passed in a variable."""
+
+
+def names_in_code() -> set[str]:
+    """Return the names that are passed to `PlannedChange`."""
+    found = {name for _, name, _ in planned_changes_module._TABLES.values()} | SETTINGS
+    for node in ast.walk(ast.parse(Path(planned_changes_module.__file__).read_text())):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "PlannedChange":
+            name = node.args[1]
+            if isinstance(name, ast.Constant):
+                found.add(str(name.value))
+    return found
+
+
+def test_the_docs_list_each_name() -> None:
+    whole = DOCS.read_text().partition("\n    aggregator plan --config FILE [--json]\n")[2]
+    section = whole.partition("\nA run may divide")[0]
+    rows = (line.split("|")[2] for line in section.splitlines() if line.startswith("| "))
+    assert {name for row in rows for name in re.findall(r"`([a-z_]+)`", row)} == names_in_code()

@@ -7,7 +7,7 @@ import random
 import msgpack
 import pytest
 
-from observe.tuple_text import tuple_text, visible
+from observe.log_rows.row_format import tuple_text, visible
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from warehouse.kept_epochs import NEVER, first_kept, horizon_of
-from warehouse.maintenance import FILES, LOG, retention_days
+from warehouse.maintenance import FILES, LOG, NEVER, first_kept, horizon_of, retention_days
 
 DAY = datetime(2026, 11, 20, tzinfo=UTC)
 

@@ -1,4 +1,16 @@
-"""Plans how a target's log of a table becomes the source's log up to one version. Pure.
+"""Plans how a target's log of a table becomes the source's log up to one version, by the names of its files. Pure.
+
+From Delta's protocol, "Delta Log Entries", "Checkpoints", "Log Compaction Files", "Version Checksum File":
+
+    _delta_log/
+      00000000000000000042.json                                    the commit of version 42
+      00000000000000000042.checkpoint.parquet                      all state at 42, in one file
+      00000000000000000042.checkpoint.0000000001.0000000003.parquet   or part 1 of 3
+      00000000000000000042.checkpoint.<uuid>.parquet|json          or with sidecars
+      _sidecars/<uuid>.parquet
+      00000000000000000040.00000000000000000042.compacted.json     the commits of 40 to 42 in one
+      00000000000000000042.crc                                     counts and sums at 42
+      _last_checkpoint                                             a hint: where the newest checkpoint is
 
 Commits are compared by content, since after a split both sides have different commits with the same number. If both
 sides have the same commit, all commits before it are the same, too: each is made on top of the one before, and reaches
@@ -7,10 +19,64 @@ another place only by a copy, together with those before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from warehouse.copy.names import DeltaLogFile, log_files
+LOG = "_delta_log"
+SIDECARS = "_sidecars"
+LAST_CHECKPOINT = "_last_checkpoint"
+
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(
+    r"(\d{20})\.checkpoint\.(?:parquet|\d{10}\.\d{10}\.parquet|[0-9a-fA-F-]{36}\.(?:parquet|json))"
+)
+_COMPACTED = re.compile(r"\d{20}\.(\d{20})\.compacted\.json")
+_SUM = re.compile(r"(\d{20})\.crc")
+
+
+@dataclass(frozen=True, order=True)
+class DeltaLogFile:
+    """One file of a table's log.
+
+    Parameters
+    ----------
+    version : int
+        The last version that the file describes.
+    rank : int
+        Order within a version: 0 the commit, then the files made from it.
+    name : str
+
+    """
+
+    version: int
+    rank: int
+    name: str
+
+    @property
+    def is_commit(self) -> bool:
+        """Whether the file is a commit."""
+        return self.rank == 0
+
+    @property
+    def is_checkpoint(self) -> bool:
+        """Whether the file is a checkpoint, or a part of one."""
+        return self.rank == 1
+
+
+def log_file(name: str) -> DeltaLogFile | None:
+    """Return the kind and version of a file of `_delta_log`; None if its name has no version."""
+    for rank, pattern in enumerate((_COMMIT, _CHECKPOINT, _COMPACTED, _SUM)):
+        match = pattern.fullmatch(name)
+        if match:
+            return DeltaLogFile(int(match[1]), rank, name)
+    return None
+
+
+def log_files(names: Iterable[str]) -> list[DeltaLogFile]:
+    """Return the files of a table's log among these names, in order of their versions."""
+    return sorted(found for found in map(log_file, names) if found is not None)
+
 
 Same = Callable[[str], bool]
 """Whether the file with this name has the same bytes on both sides."""

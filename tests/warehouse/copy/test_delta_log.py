@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warehouse.copy.names import DeltaLogFile, hadoop_sum, log_file, log_files
-from warehouse.copy.plan import LogPlan, is_readable, plan_log
+from warehouse.copy.delta_log import (
+    DeltaLogFile,
+    LogPlan,
+    is_readable,
+    log_file,
+    log_files,
+    plan_log,
+)
 
 UUID = "0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f"
 
@@ -43,11 +49,6 @@ def test_the_files_of_a_log(name: str, version: int, rank: int) -> None:
 def test_what_belongs_to_no_version(name: str) -> None:
     assert log_file(name) is None
     assert log_files([name]) == []
-
-
-def test_hadoops_checksum_lies_beside_the_file() -> None:
-    assert hadoop_sum("/w/t/part-0.parquet") == "/w/t/.part-0.parquet.crc"
-    assert hadoop_sum("part-0.parquet") == ".part-0.parquet.crc"
 
 
 def name(file: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from enum import StrEnum
@@ -12,11 +12,13 @@ from glob import escape
 from typing import Any
 
 from config.deployment import Config
+from pipeline.plan.plan import BatchPlan
 from pipeline.plan.settings import settings_json
 from pipeline.plan.settle import Settlement
 from pipeline.preview import Preview
 from pipeline.state import ReplicasetState
 from pipeline.write.table_change import TableChange
+from schemas.names import replicaset_label
 
 
 class Sign(StrEnum):
@@ -86,12 +88,28 @@ def planned_changes(config: Config, preview: Preview) -> list[PlannedChange]:
         changes.append(PlannedChange(Sign.NEW, "own_tables_made", "tables", text))
     changes += _start_positions(preview)
     if preview.plan is not None:
-        changes += _instances(preview)
-        changes += _unused_settings(config, preview)
-        changes += _spaces(preview)
-        changes += _tables(preview)
-        changes += _pending_rows(preview)
+        plan = preview.plan
+        changes += _instances(preview, plan)
+        changes += _unused_settings(config, plan)
+        changes += _spaces(config, preview, plan)
+        changes += _tables(preview, plan)
+        for uuid, settlement in sorted(plan.settlements.items()):
+            changes += _gaps_and_pending(uuid, settlement)
     return changes
+
+
+def replicaset_labels(config: Config, preview: Preview) -> dict[str, str]:
+    """Return the label of each replicaset, by uuid."""
+    states = dict(preview.before.replicasets)
+    if preview.plan is not None:
+        states |= preview.plan.after.replicasets
+    sources: dict[str, list[str | None]] = {uuid: [one.last_source] for uuid, one in states.items()}
+    for uuid, entry in preview.start_offsets.items():
+        sources[uuid] = [entry.leader]
+    for source in config.sources:
+        if source.replicaset is not None:
+            sources.setdefault(source.replicaset, []).append(source.name)
+    return {uuid: replicaset_label(uuid, *names) for uuid, names in sources.items()}
 
 
 def _refusals(config: Config, preview: Preview) -> Iterator[PlannedChange]:
@@ -174,29 +192,24 @@ def _start_positions(preview: Preview) -> Iterator[PlannedChange]:
         )
 
 
-def _instances(preview: Preview) -> Iterator[PlannedChange]:
-    if preview.plan is None:
-        return
-    own_id = preview.plan.after.own_id
-    for uuid, number in sorted(preview.plan.after.global_ids.items(), key=lambda item: item[1]):
+def _instances(preview: Preview, plan: BatchPlan) -> Iterator[PlannedChange]:
+    own_id = plan.after.own_id
+    for uuid, number in sorted(plan.after.global_ids.items(), key=lambda item: item[1]):
         if uuid not in preview.before.global_ids and number != own_id:
             yield PlannedChange(Sign.NEW, "instance_new", uuid, f"gets the global id {number}")
 
 
-def _spaces(preview: Preview) -> Iterator[PlannedChange]:
-    if preview.plan is None:
-        return
-    for uuid, after in sorted(preview.plan.after.replicasets.items()):
+def _spaces(config: Config, preview: Preview, plan: BatchPlan) -> Iterator[PlannedChange]:
+    labels = replicaset_labels(config, preview)
+    for uuid, after in sorted(plan.after.replicasets.items()):
         before = preview.before.replicasets.get(uuid) or ReplicasetState(0, uuid)
         for number in sorted({*before.spaces, *after.spaces}):
-            yield from _space(uuid, number, before, after)
+            yield from _space(labels[uuid], number, before, after)
 
 
-def _unused_settings(config: Config, preview: Preview) -> Iterator[PlannedChange]:
+def _unused_settings(config: Config, plan: BatchPlan) -> Iterator[PlannedChange]:
     """Yield the names and patterns of spaces in the configuration that no space matches, such as misspelt ones."""
-    if preview.plan is None:
-        return
-    states = preview.plan.after.replicasets.values()
+    states = plan.after.replicasets.values()
     names = sorted({rows.decoded().name for one in states for rows in one.spaces.values()})
     given = [(f"policies.spaces.{name}", escape(name)) for name in config.policies.spaces]
     spaces = config.spaces
@@ -212,10 +225,10 @@ def _unused_settings(config: Config, preview: Preview) -> Iterator[PlannedChange
 
 
 def _space(
-    uuid: str, number: int, before: ReplicasetState, after: ReplicasetState
+    label: str, number: int, before: ReplicasetState, after: ReplicasetState
 ) -> Iterator[PlannedChange]:
     name = (after.spaces.get(number) or before.spaces[number]).decoded().name
-    where = f"space {name} ({number}) of {uuid}"
+    where = f"space {name} ({number}) of {label}"
     old, new = before.tables.get(number), after.tables.get(number)
     refused = after.refused.get(number)
     if number not in after.spaces:
@@ -233,26 +246,17 @@ def _space(
         )
 
 
-def _tables(preview: Preview) -> Iterator[PlannedChange]:
-    if preview.plan is None:
-        return
+def _tables(preview: Preview, plan: BatchPlan) -> Iterator[PlannedChange]:
     for table, change in preview.tables.items():
         if change in _TABLES:
             sign, name, text = _TABLES[change]
             yield PlannedChange(sign, name, table, text)
-    possible = {version.table for version in preview.plan.history.versions}
+    possible = {version.table for version in plan.history.versions}
     for table in sorted(possible - preview.tables.keys() - preview.before.versions.keys()):
         text = "is made, and stays empty, if a batch ends while a space has this name"
         yield PlannedChange(Sign.SAME, "table_possible", table, text)
-    for table, reason in preview.plan.refused_tables.items():
+    for table, reason in plan.refused_tables.items():
         yield PlannedChange(Sign.REFUSED, "table_refused", table, f"cannot be written: {reason}")
-
-
-def _pending_rows(preview: Preview) -> Iterator[PlannedChange]:
-    if preview.plan is None:
-        return
-    for uuid, settlement in sorted(preview.plan.settlements.items()):
-        yield from _gaps_and_pending(uuid, settlement)
 
 
 def _gaps_and_pending(uuid: str, settlement: Settlement) -> Iterator[PlannedChange]:
@@ -267,10 +271,11 @@ def _gaps_and_pending(uuid: str, settlement: Settlement) -> Iterator[PlannedChan
         yield PlannedChange(Sign.REFUSED, "rows_wait", uuid, f"rows wait in _pending: {settlement.reason}")
 
 
-def format_changes(changes: Iterable[PlannedChange]) -> Iterator[tuple[Sign, str]]:
-    """Yield (sign, line of text) for each change."""
+def format_changes(changes: Iterable[PlannedChange], labels: Mapping[str, str]) -> Iterator[tuple[Sign, str]]:
+    """Yield (sign, line of text) for each change; `labels` are those of replicasets by uuid."""
     for change in changes:
-        yield change.sign, f"{change.sign} {change.subject}  {change.text} [{change.name}]"
+        subject = labels.get(change.subject, change.subject)
+        yield change.sign, f"{change.sign} {subject}  {change.text} [{change.name}]"
 
 
 def as_json(changes: Iterable[PlannedChange]) -> dict[str, Any]:
