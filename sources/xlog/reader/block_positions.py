@@ -26,7 +26,8 @@ from sources.xlog.reader.scan import Scanner
 SMALL_WINDOW, LARGE_WINDOW = 4 * 1024, 1 << 20
 HEADERS_AT_ONCE = 16 * 1024
 TAIL_BYTES = 1 << 18
-"""Twice the bytes at which a server ends a block: the last block of a file is searched for in so many bytes."""
+"""Twice the bytes at which a server ends a block: the last block of a file is searched for in so many bytes. Only a
+transaction of more bytes makes a longer block."""
 
 
 class WholeEnd(NamedTuple):
@@ -95,7 +96,8 @@ def end_of_whole_blocks(
 def ends_with_marker(fs: pa.fs.FileSystem, path: str, begin: int, end: int, limit: int = BLOCK_LIMIT) -> bool:
     """Return whether a file of `end` bytes is closed: its last bytes are the end marker, not those of a tuple.
 
-    Blocks are walked only if the header of one says that it ends at `end`. Damage counts as closed: reading finds it.
+    The file's blocks are walked only if its last bytes leave this open: no header in them says that a block ends before
+    the marker, or one says that a block ends behind it. Damage counts as closed: reading finds it.
 
     Parameters
     ----------
@@ -117,7 +119,10 @@ def ends_with_marker(fs: pa.fs.FileSystem, path: str, begin: int, end: int, limi
         if buffer.bytes[at : at + MAGIC_SIZE].tobytes() != EOF_MARKER:
             return False
         at = buffer.load(first, end - first)
-        if not claims_end(buffer.bytes, at, at + end - first, limit):
+        behind = at + end - first
+        before = behind - MAGIC_SIZE
+        is_before = begin == end - MAGIC_SIZE or claims_end(buffer.bytes, at, before, limit)
+        if is_before and not claims_end(buffer.bytes, at, behind, limit):
             return True
     try:
         return end_of_whole_blocks(fs, path, begin, limit) == (end - MAGIC_SIZE, True)

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
+import numpy as np
 
 from schemas.errors import TupleError
 from schemas.iproto import SystemSpace
@@ -125,7 +125,7 @@ class Markers:
     def _fields_at(self, directory: Directory, listing: Listing, segment: Segment) -> dict[int, int]:
         """Return the label fields of the named spaces, by their definitions before a segment."""
         self._fields = {}
-        file = next(log for log in listing.logs if log.name == segment.file)
+        file = listing.log(segment.file)
         parts = [
             (one, directory.ends.of(one, closed=True).position)
             for one in files_before(directory, listing, file)
@@ -232,33 +232,20 @@ def _marker(label: str, row: Mapping[str, Any], segment: Segment) -> Marker:
     )
 
 
-def block_rows(directory: Directory, segment: Segment, position: int) -> pa.Table:
-    """Return all rows of the block that begins at a position."""
-    filesystem, path = directory.locate(segment.file)
-    end = reader.block_boundary(filesystem, path, position + 1, begin=position, end=segment.end)
-    batches = reader.read_rows(
-        filesystem,
-        path,
-        position,
-        end,
-        None,
-        directory.mode,
-        exact=True,
-        closed=True,
-        limits=directory.limits,
-    )
-    return pa.Table.from_batches(list(batches))
-
-
 def end_of_transaction(directory: Directory, marker: Marker) -> tuple[int, int]:
     """Return the end of a marker's transaction: the number of rows of its block up to there, and the block's end.
 
     The number is 0 if the block ends there too.
     """
-    rows = block_rows(directory, marker.segment, marker.position)
-    commits = rows["is_commit"].fill_null(True).to_pylist()
-    last = next((i for i in range(marker.row, len(commits)) if commits[i]), len(commits) - 1)
     filesystem, path = directory.locate(marker.segment.file)
-    begin = marker.position
-    end = reader.block_boundary(filesystem, path, begin + 1, begin=begin, end=marker.segment.end)
-    return (0 if last + 1 >= len(commits) else last + 1), end
+    begin, limits = marker.position, directory.limits
+    end = reader.block_boundary(filesystem, path, begin + 1, begin, marker.segment.end, limits.block)
+    parts = reader.read_headers(
+        filesystem, path, begin, end, mode=directory.mode, exact=True, closed=True, limits=limits
+    )
+    rows, commits = (
+        np.concatenate(columns) for columns in zip(*((p.row, p.is_commit) for p in parts), strict=True)
+    )
+    ends = rows[commits & (rows >= marker.row)]
+    last = int(ends[0] if ends.size else rows[-1])
+    return (0 if last == rows[-1] else last + 1), end

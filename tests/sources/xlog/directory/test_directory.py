@@ -146,7 +146,9 @@ def test_a_closed_file_is_not_walked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("closed", [False, True])
-@pytest.mark.parametrize(("size", "compress"), [(0, False), (3000, False), (3000, True), (200_000, True)])
+@pytest.mark.parametrize(
+    ("size", "compress"), [(0, False), (3000, False), (3000, True), (200_000, True), (300_000, False)]
+)
 def test_a_tuple_that_ends_like_the_end_marker_closes_no_log(
     tmp_path: Path, size: int, compress: bool, closed: bool
 ) -> None:
