@@ -22,7 +22,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from schemas.errors import SourceError, XlogError, XlogMetaError, XlogMetaIncompleteError, XlogMissingError
+from schemas.errors import (
+    SourceError,
+    XlogError,
+    XlogMetaError,
+    XlogMetaIncompleteError,
+    XlogMissingError,
+    XlogTruncatedError,
+)
 from schemas.iproto import GROUP_LOCAL, VCLOCK_MAX
 from sources.xlog.directory.listing import FileEnd, Listing, LogFile, generations_of, newest_not_beyond
 from sources.xlog.format.block import BLOCK_LIMIT, EOF_MARKER
@@ -36,6 +43,9 @@ SEARCH_AHEAD = 1 << 20
 """Bytes that are searched first for a block start after a given position; then the rest of the file is walked."""
 
 PROBE_BYTES = 1 << 16
+COMPARED_BYTES = 64
+"""Bytes before a position that are compared: the end of a row, which differs from another row's."""
+
 LARGE_BLOCK = 1 << 12
 """A file whose blocks have at least this many bytes is split by walking its headers."""
 
@@ -67,10 +77,11 @@ class FileEnds:
     _ends: dict[str, tuple[int, FileEnd]] = field(default_factory=dict)
     _reached: dict[str, tuple[int, dict[int, int]]] = field(default_factory=dict)
     _complete: dict[str, tuple[int, bool]] = field(default_factory=dict)
+    _before: dict[str, tuple[int, bytes]] = field(default_factory=dict)
 
     def forget_all_but(self, names: Collection[str]) -> None:
         """Drop the cached ends of removed files, so that memory does not grow with the log."""
-        for known in (self._ends, self._reached, self._complete):
+        for known in (self._ends, self._reached, self._complete, self._before):
             for name in [name for name in known if name not in names]:
                 del known[name]
 
@@ -136,10 +147,32 @@ class FileEnds:
                     return FileEnd(damaged if begin else size, has_marker=False)
                 begin = following
 
-    def check_block(self, file: LogFile, position: int) -> None:
-        """Raise an error if no block starts at a position: a spool's log became shorter, and was written again."""
-        if self.mode is Mode.FAILFAST:
+    def remember_position(self, name: str, position: int) -> None:
+        """Remember the bytes of a spool's log before the end of a batch, for `refuse_rewritten`."""
+        self._before[name] = position, self._bytes_before(name, position)
+
+    def refuse_rewritten(self, file: LogFile, position: int) -> None:
+        """Raise an error if a spool's log became shorter than a position, and was written again since.
+
+        That is certain if no block starts there, or if the bytes before it are not those at the last call of
+        `remember_position`. Otherwise a log that another process saw before may have other rows before the position:
+        then lsns are missing.
+        """
+        if self.mode is Mode.FAILFAST and position < file.size:
             reader.block_starts(*self.locate(file.name), position, position + 1, 1, self.block)
+        remembered, content = self._before.get(file.name, (-1, b""))
+        if remembered == position and self._bytes_before(file.name, position) != content:
+            raise XlogTruncatedError(
+                "the log became shorter, and was written again", file=file.name, offset=position
+            )
+
+    def _bytes_before(self, name: str, position: int) -> bytes:
+        filesystem, path = self.locate(name)
+        try:
+            with filesystem.open_input_file(path) as source:
+                return bytes(source.read_at(min(position, COMPARED_BYTES), max(0, position - COMPARED_BYTES)))
+        except FileNotFoundError:
+            return b""  # whoever reads it reports that it is gone
 
     def is_complete(self, file: LogFile) -> bool:
         """Return whether a file ends with the EOF marker."""

@@ -147,7 +147,9 @@ class Follower:
 
     def _advance(self, read_ahead: ReadAhead, budget: int | None) -> OffsetEntry:
         try:
-            return self._marked_done(read_ahead, read_ahead.advance(budget))
+            end = read_ahead.advance(budget)
+            read_ahead.remember(end)
+            return self._marked_done(read_ahead, end)
         except FAILURES as error:
             self._give_up(read_ahead.entry.leader, error)
             return read_ahead.entry
