@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from config.deployment import Config
 from jobs.runtime.command_line import DONE, FAILED, finished
 from observe.overview import Overview, overview_of, peers_overview
-from sources.spool.stopped import stopped_spools
+from sources.spool.state import stopped_spools
 from sources.xlog.directory.offset import InstantState
 from warehouse.lock import local_folder
 from warehouse.place import place_of

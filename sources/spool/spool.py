@@ -7,7 +7,7 @@ daemon stops reading. After any other write error, the log is truncated to its d
 begins at that vclock, and rows above it must be fetched again: so no row follows a lost one.
 
 One process writes a spool: it locks the file `lock` in it. The directory is local. `state` reads the files after a
-kill, `removal` removes them.
+kill, `disk_space` removes them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Decides which peers should send which rows, from the peers' last ballots and the spool's vclock.
 
 `FeedChooser` remembers since when a condition is true, if it acts only after some time. It sends nothing and starts no
-stream (`replicaset` does). The rules themselves are in `assignment` and `start`.
+stream (`replicaset` does). The rules themselves are in `assignment`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sources.iproto.messages import REPLICA_IDS, Ballot
-from sources.subscribe.assignment import assign, choose_leader
+from sources.subscribe.assignment import assign, choose_leader, is_rewound, peer_fitness
 from sources.subscribe.link import PeerLink
 from sources.subscribe.options import FeedMode, ReplicasetOptions
-from sources.subscribe.start import is_rewound, peer_fitness
 from sources.xlog.format.vclock import Vclock
 
 IdsByPeer = Mapping[str, frozenset[int] | None]

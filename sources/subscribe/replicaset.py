@@ -1,7 +1,7 @@
 """Follows one replicaset: runs a stream from the right peers, merges their rows, and writes them to the spool.
 
 `_step` runs repeatedly and makes all decisions, from the peers' last answers and the spool's vclock; so a step that
-failed is simply repeated. The decisions are pure functions (`choice`, `assignment`, `start`, `merge`). `daemon` runs
+failed is simply repeated. The decisions are pure functions (`choice`, `assignment`, `merge`). `daemon` runs
 several replicasets.
 """
 
@@ -30,16 +30,14 @@ from schemas.errors import (
 )
 from schemas.iproto import VCLOCK_MAX
 from sources.iproto.inflow import TransactionChunk
-from sources.spool.room import DiskSpace
+from sources.spool.disk_space import DiskSpace
 from sources.spool.spool import ServerVersions, Spool
 from sources.spool.state import SET_ASIDE
 from sources.subscribe import choice
-from sources.subscribe.backoff import Backoff
-from sources.subscribe.bootstrap import fetch_snapshot
 from sources.subscribe.choice import FeedChooser, FeedDecision
-from sources.subscribe.feed import PeerFeed, start_feed
+from sources.subscribe.feed import PeerFeed, fetch_snapshot, start_feed
 from sources.subscribe.history import PeerHistory
-from sources.subscribe.link import PeerLink
+from sources.subscribe.link import Backoff, PeerLink
 from sources.subscribe.merge import merge_by_time, split_by_size
 from sources.subscribe.options import ReplicasetOptions, SpoolStart
 from sources.subscribe.whitelist import OriginWhitelist

@@ -20,15 +20,14 @@ from schemas.errors import AggregatorError, SpoolError, XlogError
 from schemas.iproto import GROUP_LOCAL, VCLOCK_MAX
 from sources.spool.state import read_state
 from sources.xlog.directory.directory import Directory
-from sources.xlog.directory.identity import identity_of
 from sources.xlog.directory.listing import Listing, LogFile, may_miss_rows, newest_not_beyond
 from sources.xlog.directory.offset import Offset
 from sources.xlog.format.vclock import joined, not_beyond, shared
 from sources.xlog.options import Source, parse_options
 from sources.xlog.reader import reader
 from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.identity import Strangers, identity_of
 from sources.xlog.stream.origins import Origins
-from sources.xlog.stream.strangers import Strangers
 from warehouse.lock import local_folder
 
 FAILURES = (AggregatorError, OSError, pa.ArrowException, ValueError)

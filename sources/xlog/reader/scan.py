@@ -6,7 +6,7 @@ damaged block cannot be verified; it is reported by the range that reaches it al
 after the range's own end. So nothing is reported twice, and nothing is missed.
 
 If a tuple's bytes are a whole sound block, a range that begins inside the block around it would take it for a block:
-if that is possible, ranges begin at known blocks (`block_positions.block_starts`).
+if that is possible, ranges begin at known blocks (`reader.block_starts`).
 """
 
 from __future__ import annotations

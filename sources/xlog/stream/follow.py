@@ -16,17 +16,16 @@ import pyarrow as pa
 from schemas.errors import AggregatorError, SourceError, XlogMissingError, XlogTruncatedError
 from sources.xlog.directory import paths
 from sources.xlog.directory.directory import Directory
-from sources.xlog.directory.identity import identity_of
 from sources.xlog.directory.listing import Listing, LogFile
 from sources.xlog.directory.offset import Offset, OffsetEntry
 from sources.xlog.format.vclock import distance, joined, not_beyond, shared
 from sources.xlog.options import Source, XlogOptions
 from sources.xlog.stream import failover
 from sources.xlog.stream.failover import MemberFiles
+from sources.xlog.stream.identity import Strangers, identity_of
 from sources.xlog.stream.origins import Origins
 from sources.xlog.stream.plan import shares
 from sources.xlog.stream.read_ahead import ReadAhead, newest_entry, read_ahead_of
-from sources.xlog.stream.strangers import Strangers
 
 logger = logging.getLogger(__name__)
 

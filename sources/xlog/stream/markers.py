@@ -9,8 +9,7 @@ kinds:
   between (seen with 3.9).
 - Rows of a user's space: an INSERT or REPLACE whose tuple has the label in a field.
 
-A marker without a label, or one that cannot be read, is skipped. `sources.xlog.stream.alignment` acts on
-markers.
+A marker without a label, or one that cannot be read, is skipped. `sources.xlog.stream.instants` acts on markers.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def _updated_uuid(operations: Sequence[Any], index_base: int) -> str | None:
 
 def registration(row: Mapping[str, Any]) -> IdAssignment | None:
     """Return the registration in a row of `_cluster`; None for a DELETE and for a row that no server writes."""
-    place = (row["position"], row["replica_id"] or 0)
+    place = (row["position"], row.get("replica_id") or 0)
     try:
         if row["type"] in ("INSERT", "REPLACE"):
             fields = fields_of(row["tuple"], "a row of _cluster")

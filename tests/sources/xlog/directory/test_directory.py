@@ -16,11 +16,11 @@ from schemas.errors import (
     XlogMetaIncompleteError,
 )
 from sources.xlog.directory.directory import Directory, child_path
-from sources.xlog.directory.identity import identity_of
 from sources.xlog.directory.listing import FileEnd
 from sources.xlog.format.block import EOF_MARKER, encode_block
 from sources.xlog.format.damage import Mode
 from sources.xlog.options import Source
+from sources.xlog.stream.identity import identity_of
 from tests.sources.xlog.logs import A, B, Server, uuid_of
 from tests.truth import recordings
 
