@@ -25,8 +25,7 @@ from config.values import (
 )
 from sources.iproto.address import PasswordSource, Peer, parse_address
 from sources.spool.options import SpoolOptions, SpoolRetention
-from sources.subscribe.assignment import OrphanPolicy
-from sources.subscribe.options import FeedMode, ReplicasetOptions, Timing
+from sources.subscribe.options import FeedMode, OrphanPolicy, ReplicasetOptions, Timing
 from sources.xlog.format.block import BLOCK_LIMIT
 from sources.xlog.format.writer import Fsync
 

@@ -291,10 +291,6 @@ class Spool:
         self.vclock, self.durable, self._tail, self._has_gap = None, None, None, False
         return folder
 
-    def drop_unwritten(self) -> None:
-        """Drop the rows that wait in memory; they will be fetched again."""
-        self._unwritten.clear()
-
     def close(self) -> None:
         """Close the open log with its end marker."""
         writer = self._writer

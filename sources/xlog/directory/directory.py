@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -35,6 +35,7 @@ from sources.xlog.directory.listing import FileEnd, Listing, LogFile, generation
 from sources.xlog.format.block import BLOCK_LIMIT, EOF_MARKER
 from sources.xlog.format.damage import Mode
 from sources.xlog.format.meta import DAMAGED_META, REPLICASET_KEY, Meta
+from sources.xlog.format.selection import Selection
 from sources.xlog.format.vclock import joined
 from sources.xlog.options import Source
 from sources.xlog.reader import reader
@@ -194,16 +195,9 @@ class FileEnds:
     def _last_lsns(self, file: LogFile, end: int) -> dict[int, int]:
         """Return the highest lsn per vclock component among the rows of a log."""
         highest = np.zeros(VCLOCK_MAX, np.int64)
-        filesystem, path = self.locate(file.name)
-        for rows in reader.read_headers(
-            filesystem,
-            path,
-            file.header,
-            end,
-            mode=self.mode,
-            exact=True,
-            limits=reader.Limits(block=self.block),
-        ):
+        limits = reader.Limits(block=self.block)
+        where = (*self.locate(file.name), file.header, end, self.mode)
+        for rows in reader.read_headers(*where, exact=True, limits=limits):
             ids = np.where(rows.group_id == GROUP_LOCAL, 0, np.maximum(rows.replica_id, 0))
             np.maximum.at(highest, ids, rows.lsn)
         return {id_: int(lsn) for id_, lsn in enumerate(highest) if lsn > 0}
@@ -357,6 +351,24 @@ class Directory:
         """Return the location of a file; a source of one file has one location for every name."""
         filesystem, path = self._locate_root()
         return filesystem, path if self.is_file else f"{path.rstrip('/')}/{name}"
+
+    def read_rows(
+        self, name: str, begin: int, end: int, selection: Selection | None = None, *, closed: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file between two block starts (`reader.read_rows`), by the source's mode and limits."""
+        return reader.read_rows(
+            *(*self.locate(name), begin, end, selection, self.mode),
+            exact=True,
+            closed=closed,
+            limits=self.limits,
+        )
+
+    def read_headers(
+        self, name: str, begin: int, end: int, *, closed: bool = False
+    ) -> Iterator[reader.Headers]:
+        """Yield the header columns of the rows of a file between two block starts."""
+        where = (*self.locate(name), begin, end, self.mode)
+        return reader.read_headers(*where, exact=True, closed=closed, limits=self.limits)
 
     def oldest_snapshot_before_logs(self, listing: Listing) -> LogFile | None:
         """Return the oldest complete snapshot from which the logs continue."""

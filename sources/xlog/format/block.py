@@ -50,6 +50,9 @@ COMPRESS_THRESHOLD = 2 * 1024
 FLUSH_THRESHOLD = 128 * 1024
 """A writer ends a block that has reached this size (`XLOG_TX_AUTOCOMMIT_THRESHOLD`)."""
 
+ZSTD_LEVEL = 3
+"""The level at which Tarantool compresses (`xlog_opts_default`)."""
+
 BLOCK_LIMIT = 1 << 30
 """The longest block that is read or written, in bytes, both in the file and decompressed: the default of the
 option `max_block_bytes` of the job, the daemon and the relay."""
@@ -142,7 +145,7 @@ def checksum(data: bytes | memoryview) -> int:
     return int(google_crc32c.extend(CHECKSUM_MASK, bytes(data))) ^ CHECKSUM_MASK
 
 
-def encode_block(rows: bytes, compress: bool | None = None, level: int = 3) -> bytes:
+def encode_block(rows: bytes, compress: bool | None = None) -> bytes:
     """Return a block of encoded rows.
 
     Parameters
@@ -151,8 +154,6 @@ def encode_block(rows: bytes, compress: bool | None = None, level: int = 3) -> b
         Whole transactions: the rows of `rows.encode_row`, one after another.
     compress : bool, optional
         By default as Tarantool does, above `COMPRESS_THRESHOLD`, but only if it makes the block shorter.
-    level : int
-        The level of zstd; Tarantool's is 3 (`xlog_opts_default`).
 
     """
     is_free = compress is None
@@ -161,7 +162,7 @@ def encode_block(rows: bytes, compress: bool | None = None, level: int = 3) -> b
     data, magic = rows, MAGIC_PLAIN
     if compress:
         # Tarantool's frames carry neither their content's size nor a checksum of it.
-        frame = zstandard.ZstdCompressor(level=level, write_content_size=False, write_checksum=False)
+        frame = zstandard.ZstdCompressor(level=ZSTD_LEVEL, write_content_size=False, write_checksum=False)
         data, magic = frame.compress(rows), MAGIC_ZSTD
         if is_free and len(data) > len(rows):
             # No block is longer in the file than its rows are, so one limit applies to both.

@@ -122,18 +122,15 @@ def read_headers(
     path: str,
     begin: int = 0,
     end: int | None = None,
-    selection: Selection | None = None,
     mode: Mode = Mode.FAILFAST,
     *,
     exact: bool = False,
     closed: bool = False,
-    meta: Meta | None = None,
-    skipped: Skipped | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Iterator[Headers]:
-    """Yield the header columns of the rows that `read_rows` would yield, without their tuples."""
-    how, counted = Decoding(selection, mode, limits), Skipped() if skipped is None else skipped
-    known = meta if meta is not None else _meta_or_damage(fs, path, begin, how, counted)[0]
+    """Yield the header columns of all rows that `read_rows` would yield, without their tuples."""
+    how, counted = Decoding(mode=mode, limits=limits), Skipped()
+    known, _ = _meta_or_damage(fs, path, begin, how, counted)
     decoder = Decoder(base_name(path), how, counted, headers_of, binary=False)
     with FileBuffer(fs, path, limits.window) as buffer:
         yield from _read(buffer, _range(known, begin, end, buffer.size, exact, closed), decoder, how, counted)

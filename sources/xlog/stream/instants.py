@@ -26,7 +26,6 @@ from sources.xlog.directory.listing import files_from, files_up_to
 from sources.xlog.directory.offset import Instant, InstantState, Offset, OffsetEntry
 from sources.xlog.format.vclock import Vclock
 from sources.xlog.options import XlogOptions
-from sources.xlog.reader import reader
 from sources.xlog.stream.batch import segments_between
 from sources.xlog.stream.failover import entry_at
 from sources.xlog.stream.follow import FAILURES, Follower
@@ -242,14 +241,7 @@ class InstantFollower(Follower):
 
     def _first_row_time(self, segment: Segment) -> int | None:
         directory = self.directory(segment.source)
-        for headers in reader.read_headers(
-            *directory.locate(segment.file),
-            segment.begin,
-            segment.end,
-            mode=directory.mode,
-            exact=True,
-            limits=directory.limits,
-        ):
+        for headers in directory.read_headers(segment.file, segment.begin, segment.end):
             rows = headers.timestamp[
                 (headers.position > segment.begin) | (headers.row >= segment.skipped_rows)
             ]

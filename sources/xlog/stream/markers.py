@@ -133,10 +133,7 @@ class Markers:
         for one, end in [*parts, (file, segment.begin)]:
             if end <= one.header:
                 continue
-            filesystem, path = directory.locate(one.name)
-            for batch in reader.read_rows(
-                filesystem, path, one.header, end, wanted, directory.mode, exact=True, limits=directory.limits
-            ):
+            for batch in directory.read_rows(one.name, one.header, end, wanted):
                 for row in batch.to_pylist():
                     self._define(row)
         return self._fields
@@ -170,14 +167,8 @@ class Markers:
 
 def _rows(directory: Directory, segment: Segment, spaces: Iterable[int]) -> Iterator[dict[str, Any]]:
     """Yield the rows of some spaces of a segment that have an lsn."""
-    filesystem, path = directory.locate(segment.file)
     wanted = Selection(spaces=frozenset(spaces), from_vclock=segment.since)
-    for batch in reader.read_rows(
-        *(filesystem, path, segment.begin, segment.end, wanted, directory.mode),
-        exact=True,
-        closed=True,
-        limits=directory.limits,
-    ):
+    for batch in directory.read_rows(segment.file, segment.begin, segment.end, wanted, closed=True):
         yield from (row for row in batch.to_pylist() if row["lsn"] is not None)
 
 
@@ -236,12 +227,11 @@ def end_of_transaction(directory: Directory, marker: Marker) -> tuple[int, int]:
 
     The number is 0 if the block ends there too.
     """
-    filesystem, path = directory.locate(marker.segment.file)
-    begin, limits = marker.position, directory.limits
-    end = reader.block_boundary(filesystem, path, begin + 1, begin, marker.segment.end, limits.block)
-    parts = reader.read_headers(
-        filesystem, path, begin, end, mode=directory.mode, exact=True, closed=True, limits=limits
+    file, begin = marker.segment.file, marker.position
+    end = reader.block_boundary(
+        *directory.locate(file), begin + 1, begin, marker.segment.end, directory.block
     )
+    parts = directory.read_headers(file, begin, end, closed=True)
     rows, commits = (
         np.concatenate(columns) for columns in zip(*((p.row, p.is_commit) for p in parts), strict=True)
     )

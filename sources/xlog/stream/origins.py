@@ -31,7 +31,6 @@ from sources.xlog.directory.directory import Directory
 from sources.xlog.directory.listing import Listing, LogFile
 from sources.xlog.format.selection import Selection
 from sources.xlog.format.vclock import not_beyond
-from sources.xlog.reader import reader
 from sources.xlog.stream.segment import OriginSpan, Segment
 
 _ID_FIELD, _UUID_FIELD = 0, 1
@@ -92,10 +91,7 @@ def _replica_id(fields: Sequence[Any]) -> int:
 
 def registrations(directory: Directory, file: LogFile, begin: int, end: int) -> Iterator[IdAssignment]:
     """Yield the registrations of a byte range, in order."""
-    filesystem, path = directory.locate(file.name)
-    for batch in reader.read_rows(
-        filesystem, path, begin, end, _CLUSTER, directory.mode, exact=True, limits=directory.limits
-    ):
+    for batch in directory.read_rows(file.name, begin, end, _CLUSTER):
         for row in batch.to_pylist():
             found = registration(row) if row["type"] is not None else None
             if found is not None:
@@ -255,10 +251,7 @@ def _update_members(members: dict[int, str], directory: Directory, file: LogFile
     """Apply the `_cluster` rows of a file up to `end`."""
     if end <= file.header:
         return
-    filesystem, path = directory.locate(file.name)
-    for batch in reader.read_rows(
-        filesystem, path, file.header, end, _CLUSTER, directory.mode, exact=True, limits=directory.limits
-    ):
+    for batch in directory.read_rows(file.name, file.header, end, _CLUSTER):
         for row in batch.to_pylist():
             if row["type"] == "DELETE":
                 members.pop(expelled(row) or 0, None)
