@@ -26,7 +26,7 @@ from sources.xlog.format.vclock import joined, not_beyond, shared
 from sources.xlog.options import Source, parse_options
 from sources.xlog.reader import reader
 from sources.xlog.stream.follow import Follower
-from sources.xlog.stream.identity import Strangers, identity_of
+from sources.xlog.stream.identity import ForeignFiles, identity_of
 from sources.xlog.stream.origins import Origins
 from warehouse.lock import local_folder
 
@@ -127,7 +127,7 @@ def _strangers(directory: Directory, listing: Listing, replicaset: str | None) -
     """Return which files are of different replicasets; None if none is known to be, or the source's is not known."""
     if replicaset is None:
         return None
-    return Strangers(directory, Origins(directory)).find(listing, replicaset)
+    return ForeignFiles(directory, Origins(directory)).find(listing, replicaset)
 
 
 def _server_version(directory: Directory, file: LogFile) -> str | None:

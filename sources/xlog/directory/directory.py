@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from schemas.errors import (
+    AggregatorError,
     SourceError,
     XlogError,
     XlogMetaError,
@@ -49,6 +50,9 @@ COMPARED_BYTES = 64
 
 LARGE_BLOCK = 1 << 12
 """A file whose blocks have at least this many bytes is split by walking its headers."""
+
+FAILURES = (AggregatorError, OSError, pa.ArrowException)
+"""Exceptions that mean that a source cannot be read."""
 
 FileLocation = tuple[pafs.FileSystem, str]
 """A file system, and a path in it."""

@@ -18,12 +18,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
-import pyarrow as pa
-
-from schemas.errors import AggregatorError, SourceError, TupleError
+from schemas.errors import SourceError, TupleError
 from schemas.iproto import SystemSpace
 from schemas.system_tuples import fields_of, uuid_of
-from sources.xlog.directory.directory import Directory
+from sources.xlog.directory.directory import FAILURES, Directory
 from sources.xlog.directory.listing import Listing, LogFile
 from sources.xlog.format.selection import Selection
 from sources.xlog.reader import reader
@@ -90,11 +88,8 @@ def identity_of(directory: Directory, listing: Listing, path_uuid: str | None = 
     return uuid
 
 
-_UNREADABLE = (AggregatorError, OSError, pa.ArrowException)
-
-
 @dataclass
-class Strangers:
+class ForeignFiles:
     """Looks for files of other replicasets in one source; remembers what it has read.
 
     Parameters
@@ -196,7 +191,7 @@ class Strangers:
         try:
             end = self.directory.ends.of(file, closed=closed).position
             return self.origins.registered(file, end)
-        except _UNREADABLE:
+        except FAILURES:
             return frozenset()  # whoever reads its rows reports the damage
 
     def _may_name_replicaset(self, listing: Listing, file: LogFile) -> bool:
@@ -208,7 +203,7 @@ class Strangers:
         if file.name not in self._replicasets:
             try:
                 self._replicasets[file.name] = next(uuids_in(self.directory, file), None)
-            except _UNREADABLE:
+            except FAILURES:
                 return None
         return self._replicasets[file.name]
 
@@ -219,7 +214,7 @@ class Strangers:
     def _is_complete(self, file: LogFile) -> bool:
         try:
             return self.directory.ends.is_complete(file)
-        except _UNREADABLE:
+        except FAILURES:
             return False
 
 

@@ -22,13 +22,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from sources.xlog.directory.directory import FAILURES
 from sources.xlog.directory.listing import files_from, files_up_to
 from sources.xlog.directory.offset import Instant, InstantState, Offset, OffsetEntry
 from sources.xlog.format.vclock import Vclock
 from sources.xlog.options import XlogOptions
 from sources.xlog.stream.batch import segments_between
 from sources.xlog.stream.failover import entry_at
-from sources.xlog.stream.follow import FAILURES, Follower
+from sources.xlog.stream.follow import Follower
 from sources.xlog.stream.markers import Marker, Markers, end_of_transaction
 from sources.xlog.stream.read_ahead import ReadAhead
 from sources.xlog.stream.segment import Segment

@@ -41,11 +41,12 @@ _CLUSTER = Selection(spaces=frozenset({int(SystemSpace.CLUSTER)}))
 class IdAssignment:
     """A row of `_cluster` that assigns a replica id to an instance, valid from the block at `position` on.
 
-    `origin` is the replica id of the instance that wrote the row; 0 in a snapshot.
+    `origin` and `lsn` are those of the row itself; `origin` is 0 in a snapshot.
     """
 
     position: int
     origin: int
+    lsn: int
     replica_id: int
     instance_uuid: str
 
@@ -61,7 +62,7 @@ def _updated_uuid(operations: Sequence[Any], index_base: int) -> str | None:
 
 def registration(row: Mapping[str, Any]) -> IdAssignment | None:
     """Return the registration in a row of `_cluster`; None for a DELETE and for a row that no server writes."""
-    place = (row["position"], row.get("replica_id") or 0)
+    place = (row["position"], row.get("replica_id") or 0, row.get("lsn") or 0)
     try:
         if row["type"] in ("INSERT", "REPLACE"):
             fields = fields_of(row["tuple"], "a row of _cluster")
