@@ -23,7 +23,8 @@ from sources.relay.catalog import SpoolCatalog
 from sources.spool.spool import ServerVersions
 from sources.spool.state import SpoolFile
 from sources.xlog.format.arrays import Bytes, Ints
-from sources.xlog.format.block import BLOCK_LIMIT, MAGIC_SIZE, Status, damage, decompress
+from sources.xlog.format.block import BLOCK_LIMIT, MAGIC_SIZE, decompress
+from sources.xlog.format.damage import Status, damage
 from sources.xlog.format.kernels.chain import BLOCK_BEGIN, BLOCK_END, BLOCK_ZSTD, frame_bound, walk_blocks
 from sources.xlog.format.meta import META_LIMIT, Meta, parse_meta
 from sources.xlog.format.vclock import Vclock, not_beyond, shared

@@ -27,7 +27,8 @@ from sources.spool.acks import LOCK
 from sources.spool.options import SpoolOptions
 from sources.spool.state import LogTail, SpoolState, file_name
 from sources.xlog.format.arrays import Bytes
-from sources.xlog.format.block import EOF_MARKER, beyond_limit
+from sources.xlog.format.block import EOF_MARKER
+from sources.xlog.format.damage import beyond_limit
 from sources.xlog.format.meta import (
     PEER_VERSIONS_KEY,
     REPLICASET_KEY,
@@ -36,7 +37,7 @@ from sources.xlog.format.meta import (
     peer_versions,
 )
 from sources.xlog.format.vclock import distance, joined, not_beyond, shared
-from sources.xlog.format.writer import NO_ROOM, Fsync, XlogWriter, force_directory
+from sources.xlog.format.writer import NO_ROOM, Fsync, XlogWriter, force_directory, write_all
 
 logger = logging.getLogger(__name__)
 
@@ -428,9 +429,7 @@ def _truncate_log(path: Path, position: int) -> None:
     try:
         os.ftruncate(file, position)
         os.lseek(file, position, os.SEEK_SET)
-        rest = memoryview(EOF_MARKER)
-        while rest:
-            rest = rest[os.write(file, rest) :]
+        write_all(file, EOF_MARKER)
         os.fsync(file)
     finally:
         os.close(file)

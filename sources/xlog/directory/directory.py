@@ -177,7 +177,7 @@ class FileEnds:
             with filesystem.open_input_file(path) as source:
                 return bytes(source.read_at(min(position, COMPARED_BYTES), max(0, position - COMPARED_BYTES)))
         except FileNotFoundError:
-            return b""  # whoever reads it reports that it is gone
+            return b""  # reading its rows reports that it is gone
 
     def is_complete(self, file: LogFile) -> bool:
         """Return whether a file ends with the EOF marker."""

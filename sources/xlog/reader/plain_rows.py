@@ -22,10 +22,9 @@ from sources.xlog.format.block import (
     MAGIC_PLAIN,
     MAGIC_SIZE,
     MAGIC_ZSTD,
-    Status,
     checksum,
-    damage,
 )
+from sources.xlog.format.damage import Status, damage
 from sources.xlog.format.meta import META_LIMIT, Meta, parse_meta
 
 _ZEROS = bytes(MAGIC_SIZE)

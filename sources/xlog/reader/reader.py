@@ -18,8 +18,8 @@ import pyarrow.fs
 
 from schemas.errors import XlogError, XlogMetaError, XlogMissingError
 from sources.xlog.format.arrays import Blocks
-from sources.xlog.format.block import BLOCK_LIMIT, EOF_MARKER, MAGIC_SIZE, Status, damage
-from sources.xlog.format.damage import Mode, Skipped, raise_or_count
+from sources.xlog.format.block import BLOCK_LIMIT, EOF_MARKER, MAGIC_SIZE
+from sources.xlog.format.damage import Mode, Skipped, Status, damage, raise_or_count
 from sources.xlog.format.decoder import DEFAULT_LIMITS, Batch, BlockGroup, Decoder, Decoding, Limits
 from sources.xlog.format.kernels.chain import BLOCK_START, claims_end, walk_blocks
 from sources.xlog.format.kernels.row import RowColumns

@@ -18,8 +18,8 @@ import numpy as np
 
 from schemas.errors import XlogError
 from sources.xlog.format.arrays import Blocks
-from sources.xlog.format.block import FIXED_HEADER_SIZE, MAGIC_SIZE, Status, damage
-from sources.xlog.format.damage import Skipped, raise_or_count
+from sources.xlog.format.block import FIXED_HEADER_SIZE, MAGIC_SIZE
+from sources.xlog.format.damage import Skipped, Status, damage, raise_or_count
 from sources.xlog.format.decoder import BlockGroup, Decoding
 from sources.xlog.format.kernels.chain import BLOCK_END, BLOCK_START, find_magic, walk_blocks
 from sources.xlog.reader.file_buffer import FileBuffer

@@ -192,7 +192,7 @@ class ForeignFiles:
             end = self.directory.ends.of(file, closed=closed).position
             return self.origins.registered(file, end)
         except FAILURES:
-            return frozenset()  # whoever reads its rows reports the damage
+            return frozenset()  # reading its rows reports the damage
 
     def _may_name_replicaset(self, listing: Listing, file: LogFile) -> bool:
         """Return whether a file may have the uuid of its replicaset: a snapshot, or the first log."""

@@ -37,7 +37,7 @@ class OriginSpan:
     position : int
         Bytes: the span applies to blocks from here to the next span.
     wanted : frozenset of int
-        Replica ids of whitelisted instances; 0 stands for rows of local spaces of the file's own instance.
+        Replica ids of whitelisted instances; 0 means rows of local spaces of the file's own instance.
     unknown : frozenset of int
         Replica ids without a `_cluster` row so far: whether their rows are wanted is unknown, so they are an error.
 

@@ -14,14 +14,8 @@ import numpy.typing as npt
 
 from schemas.compiled import kernel
 from sources.xlog.format.arrays import Blocks, Bytes, Int
-from sources.xlog.format.block import (
-    FIXED_HEADER_SIZE,
-    MAGIC_EOF,
-    MAGIC_PLAIN,
-    MAGIC_SIZE,
-    MAGIC_ZSTD,
-    Status,
-)
+from sources.xlog.format.block import FIXED_HEADER_SIZE, MAGIC_EOF, MAGIC_PLAIN, MAGIC_SIZE, MAGIC_ZSTD
+from sources.xlog.format.damage import Status
 from sources.xlog.format.kernels.native import (
     HAS_CRC32C,
     address_of,
@@ -153,7 +147,7 @@ def walk_blocks(
     Returns
     -------
     count, position, status : int
-        Number of blocks; where the walk stopped; why (`block.Status`).
+        Number of blocks; where the walk stopped; why (`damage.Status`).
 
     """
     count, p, data = 0, begin, address_of(buffer)

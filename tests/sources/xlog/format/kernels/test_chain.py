@@ -11,7 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sources.xlog.format.arrays import Blocks
-from sources.xlog.format.block import BLOCK_LIMIT, EOF_MARKER, Status, encode_block
+from sources.xlog.format.block import BLOCK_LIMIT, EOF_MARKER, encode_block
+from sources.xlog.format.damage import Status
 from sources.xlog.format.kernels import chain
 from sources.xlog.format.kernels.chain import ZSTD_BLOCK_MAX, frame_bound
 from sources.xlog.format.kernels.native import HAS_CRC32C
