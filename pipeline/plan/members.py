@@ -152,7 +152,11 @@ def follow_source_ids(
             views[segment.source] = dict(segment.members)
         for local_id, uuid in segment.registered.items():
             row = IdRegistration(LogPosition(segment.segment, -1, 0), local_id, uuid)
-            registered.append(replace(row, local_id=_follow_row(ids, views, segment.source, row)))
+            known_before = dict(ids.cluster)
+            meant = _follow_row(ids, views, segment.source, row)
+            # Unlike a row, it has no lsn that says whether it was read before, in another member's log.
+            if known_before.get(meant) != uuid == ids.cluster.get(meant):
+                registered.append(replace(row, local_id=meant))
         while pending and pending[0].position.segment <= segment.segment:
             _follow_row(ids, views, segment.source, pending.pop(0))
     return SourceIds(ids.translations, views, tuple(registered), ids.bases)

@@ -10,7 +10,7 @@ from pipeline.batch import MakeDistributed
 from schemas.iproto import SystemSpace
 from tests.jobs.written import replicasets_of
 from tests.pipeline.deployment import Deployment
-from tests.pipeline.test_missing_files import FIELDS, MEMBERS, Log, read_while_checked
+from tests.pipeline.test_missing_files import FIELDS, MEMBERS, Log, lead, read_while_checked
 
 T = 601
 LATER = "aaaaaaaa-0000-4000-8000-0000000000a3"
@@ -24,8 +24,8 @@ def defined_by_second(log: Log) -> Log:
 
 
 def deployment_of(tmp_path: Path, executor: MakeDistributed | None, *wanted: str) -> Deployment:
-    sources, origins = {"a1": tmp_path / "a1"}, {"a1": wanted}
-    return Deployment(tmp_path, sources, replicasets_of("a1"), executor, origins, on_gap="hold")
+    sources, origins = {"a1": tmp_path / "a1"}, dict.fromkeys(MEMBERS, wanted)
+    return Deployment(tmp_path, sources, replicasets_of(*MEMBERS), executor, origins, on_gap="hold")
 
 
 @pytest.mark.parametrize("budget", [None, 1])
@@ -60,3 +60,14 @@ def test_an_id_that_an_unwanted_instance_gives_to_another_one_changes_its_owner(
     uuids = {row["global_id"]: row["uuid"] for row in deployment.rows("_cluster")}
     written = {row["_lsn"]: uuids[row["_global_id"]] for row in deployment.table("t").values()}
     assert written == {3: MEMBERS["a2"], 4: LATER}
+
+    # Another member's log has the same rows, which are left out again, and were followed before.
+    maps = deployment.rows("_applier_map")
+    log.insert(T, 3, 30, origin=2)
+    log.write(tmp_path / "a2", "a2", 0, len(log.rows))
+    lead(deployment, "a2", budget)
+    assert deployment.rows("_applier_map") == maps
+    assert {row["_lsn"]: uuids[row["_global_id"]] for row in deployment.table("t").values()} == {
+        **written,
+        5: LATER,
+    }
