@@ -18,9 +18,6 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from config.address import Port
-from config.errors import mistakes_of
-from config.live import Live
 from config.policies import Policies, Policy, uuid_or_none
 from config.relay import RelayConfig
 from config.retention import Retention
@@ -34,13 +31,32 @@ from config.values import (
     Location,
     Name,
     Part,
+    Port,
     Url,
     Uuid,
     later,
     mistake,
 )
-from config.yaml_document import read_document, refuse
+from config.yaml_document import mistakes_of, read_document, refuse
 from sources.xlog.format.block import BLOCK_LIMIT
+
+
+class Live(Part):
+    """The sections of the daemons, in the deployment's file or in one of their own; other keys are ignored.
+
+    Parameters
+    ----------
+    subscribe, relay
+        Described in their classes.
+    max_block_bytes : int
+        As in the deployment: a larger transaction is neither written to a spool nor acknowledged, because no job with
+        this limit would read it.
+
+    """
+
+    subscribe: Subscribe | None = None
+    relay: RelayConfig | None = None
+    max_block_bytes: ByteCount = BLOCK_LIMIT
 
 
 class LineageConfig(Part):

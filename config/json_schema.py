@@ -19,8 +19,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
-from config.deployment import Config
-from config.live import Live
+from config.deployment import Config, Live
 
 FOLDER = Path(__file__).resolve().parents[1] / "conf"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from pydantic import Field, model_validator
 
-from config.address import Port, Server, TlsFiles
-from config.values import Interval, Label, Location, Name, Part, mistake
+from config.values import Interval, Label, Location, Name, Part, Port, Server, TlsFiles, mistake
 from sources.iproto.address import PasswordSource, parse_address
 from sources.relay.options import ClientLimits, RelayOptions
 from sources.xlog.format.block import BLOCK_LIMIT

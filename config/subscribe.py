@@ -10,12 +10,22 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from config.address import Port, Server, TlsFiles
-from config.values import ByteCount, Interval, Label, Location, Name, Part, Uuid, mistake
+from config.values import (
+    ByteCount,
+    Interval,
+    Label,
+    Location,
+    Name,
+    Part,
+    Port,
+    Server,
+    TlsFiles,
+    Uuid,
+    mistake,
+)
 from sources.iproto.address import PasswordSource, Peer, parse_address
 from sources.spool.options import SpoolOptions, SpoolRetention
-from sources.subscribe.assignment import OrphanPolicy
-from sources.subscribe.options import FeedMode, ReplicasetOptions, Timing
+from sources.subscribe.options import FeedMode, OrphanPolicy, ReplicasetOptions, Timing
 from sources.xlog.format.block import BLOCK_LIMIT
 from sources.xlog.format.writer import Fsync
 
@@ -182,7 +192,7 @@ class Subscribe(Part):
         ----------
         accept_rewind : bool
         max_block_bytes : int
-            The limit, which the file sets outside of this section (`config.live.Live`).
+            The limit, which the file sets outside of this section (`config.deployment.Live`).
 
         """
         timing = Timing(

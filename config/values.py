@@ -14,6 +14,8 @@ from uuid import UUID
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationInfo, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from sources.iproto.address import Address, TlsOptions, parse_address
+
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _INTERVAL = re.compile(r"[1-9]\d* (?:millisecond|second|minute|hour|day)s?")
 _DAYS = re.compile(r"([1-9]\d*) days?")
@@ -160,3 +162,43 @@ Decimal = Annotated[str, AfterValidator(_decimal), _schema_of_text(f"string|{_DE
 
 FunctionName = Annotated[str, _matching(_FUNCTION, "package.module:function"), _schema_of_text(_FUNCTION)]
 """The name of a function in an importable module."""
+
+
+def _address(value: str) -> str:
+    try:
+        parse_address(value)
+    except ValueError as error:
+        raise mistake(str(error)) from None
+    return value
+
+
+def _port(value: str) -> str:
+    user, address = parse_address(_address(value))
+    if user is not None or address.path is not None:
+        raise mistake(f"{value!r} is refused; allowed: host:port")
+    return value
+
+
+Server = Annotated[str, AfterValidator(_address)]
+"""The address of a server: `user@host:port`, `unix/:/path`."""
+
+Port = Annotated[str, AfterValidator(_port)]
+"""An address to listen on: `127.0.0.1:8071`."""
+
+
+class TlsFiles(Part):
+    """TLS to the peers; all files are PEM."""
+
+    ca_file: Location | None = None
+    cert_file: Location | None = None
+    key_file: Location | None = None
+    server_name: str | None = None
+
+    def tls(self) -> TlsOptions:
+        """Return the settings as the client and the relay take them."""
+        return TlsOptions(**self.model_dump())
+
+
+def listen_address(text: str | None) -> Address | None:
+    """Parse an address to listen on; None for None."""
+    return None if text is None else parse_address(text)[1]

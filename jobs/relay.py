@@ -18,10 +18,10 @@ from pathlib import Path
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
-from config.address import listen_address
-from config.live import Live
+from config.deployment import Live
 from config.relay import RelayConfig
 from config.subscribe import seconds
+from config.values import listen_address
 from jobs.commands.main import main
 from jobs.runtime.command_line import Stopped, keep_private, log_to_stderr, until_stopped
 from observe.status_page import status_page
@@ -29,8 +29,7 @@ from pipeline.node.node import NodeMetrics, NodeOptions, NodeService
 from pipeline.node.node import status_of as node_status
 from pipeline.node.users import NodeUser
 from schemas.errors import ConfigurationError
-from sources.relay.server import Relay
-from sources.relay.status import RelayMetrics, relay_status
+from sources.relay.server import Relay, RelayMetrics, relay_status
 
 
 def relay(config: Live, file: str, *, aggregated: bool = False, verbose: bool = False) -> None:

@@ -24,9 +24,9 @@ from pipeline.commit.load import load_state
 from pipeline.source_options import stream_options
 from schemas.errors import AggregatorError
 from schemas.states import GapKind, RequestKind, RequestState
-from sources.xlog.directory.identity import identity_of
 from sources.xlog.options import parse_options
 from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.identity import identity_of
 from warehouse.gaps import TABLE, Gap, open_gaps
 from warehouse.primary import require_primary
 from warehouse.read import rows_of

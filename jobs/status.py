@@ -10,7 +10,7 @@ from config.deployment import Config
 from jobs.runtime.command_line import DONE, FAILED, finished
 from observe.overview import Overview, overview_of, peers_overview
 from schemas.names import replicaset_label
-from sources.spool.stopped import stopped_spools
+from sources.spool.state import stopped_spools
 from sources.xlog.directory.offset import InstantState
 from warehouse.lock import local_folder
 from warehouse.place import place_of

@@ -17,9 +17,9 @@ import logging
 import sys
 from pathlib import Path
 
-from config.address import listen_address
-from config.live import Live
+from config.deployment import Live
 from config.subscribe import Subscribe
+from config.values import listen_address
 from jobs.commands.main import main
 from jobs.runtime.command_line import Stopped, keep_private, log_to_stderr, until_stopped
 from observe.instance_ids import IdTables, position
@@ -27,10 +27,9 @@ from observe.status_page import status_page
 from schemas.errors import ConfigurationError
 from sources.spool.options import SpoolRetention
 from sources.spool.state import read_state
-from sources.subscribe.daemon import daemon_tasks
+from sources.subscribe.daemon import DaemonMetrics, daemon_tasks, replicaset_status
 from sources.subscribe.options import SpoolStart
 from sources.subscribe.replicaset import FollowedReplicaset
-from sources.subscribe.status import DaemonMetrics, replicaset_status
 from warehouse.newest_epoch import EPOCHS
 from warehouse.place import place_of
 

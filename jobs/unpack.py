@@ -12,7 +12,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from schemas.errors import BackupError
-from sources.backup.chain import BackupChain, backup_chains
+from sources.backup.manifest import BackupChain, backup_chains
 from sources.backup.unpack import BackupStorage, archive_directory, is_unpacked, unpack
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from config.deployment import Config
 from schemas.names import is_space_table, replicaset_label
 from schemas.states import RequestState, refusal_reason
-from sources.spool.stopped import StoppedSpool
+from sources.spool.state import StoppedSpool
 from udfs.rid.comparison import Verdict
 from udfs.rid.value import EMPTY, Rid
 from warehouse.gaps import open_gaps

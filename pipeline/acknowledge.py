@@ -23,10 +23,10 @@ from config.deployment import Config, SourceConfig
 from pipeline.state import ReplicasetState, State
 from schemas.errors import AggregatorError
 from sources.spool.acks import is_spool, renew_ack, write_ack
-from sources.xlog.directory.identity import identity_of
 from sources.xlog.directory.offset import Offset
 from sources.xlog.format.vclock import Vclock
 from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.identity import identity_of
 
 log = logging.getLogger(__name__)
 

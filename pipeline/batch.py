@@ -157,7 +157,7 @@ class BatchWriter:
     ) -> tuple[int, int]:
         executor = self._executor(segments, reader)
         plan, pending = self._planned(executor, segments, healing, reader)
-        if not plan.row_count:
+        if not plan.row_count and not any(segment.registered for segment in segments):
             self._commit_instant(name)
             return 0, 0
         self._lock.check()

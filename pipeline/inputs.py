@@ -75,6 +75,7 @@ def _log_segment(segment: Segment, known: ReplicasetState | None, limits: reader
         _server_version_at(segment, meta, known, limits),
         peer_versions(meta, segment.file),
         segment.vinyl or frozenset(),
+        registered=segment.registered,
         is_spool=REPLICASET_KEY in meta.other,
         is_generation=segment.is_generation,
         earlier=_vclock_before(segment),

@@ -18,7 +18,7 @@ from jobs.runtime.command_line import (
 )
 
 if TYPE_CHECKING:
-    from config.live import Live
+    from config.deployment import Live
 
 
 @command(

@@ -27,9 +27,9 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from config.address import listen_address
 from config.deployment import Config
 from config.subscribe import seconds
+from config.values import listen_address
 from observe.metrics.committed_batches import CommittedBatch, CommittedBatchReader
 from observe.metrics.stream_metrics import StreamMetrics, StreamWarning, TriggerReport, parse_trigger_report
 from observe.status_page import status_page

@@ -35,7 +35,7 @@ from pipeline.waiting import PENDING, finished_mask
 from pipeline.write.prepare import Prepared, rewrite_masked
 from schemas.tables import SYSTEM_TABLES
 from sources.xlog.directory.offset import from_text
-from sources.xlog.stream.alignment import instant_between
+from sources.xlog.stream.instants import instant_between
 from warehouse import schema
 from warehouse.commits import OpenTables, TableFile
 from warehouse.data_files import DataFile, opened, write_file

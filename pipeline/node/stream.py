@@ -23,8 +23,8 @@ from schemas.errors import SpoolError
 from schemas.iproto import RequestType, SystemSpace
 from sources.spool import state as spool_state
 from sources.spool.acks import remove_expired
+from sources.spool.disk_space import removable_files, remove_files
 from sources.spool.options import SpoolOptions, SpoolRetention
-from sources.spool.removal import removable_files, remove_files
 from sources.spool.spool import ServerVersions, Spool
 from sources.xlog.format.block import BLOCK_LIMIT
 from sources.xlog.format.writer import Fsync

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from schemas.iproto import DML_MAX, GROUP_LOCAL, SYSTEM_ID_MAX, RequestType, type_name
 from schemas.space import PARTS_MAX, KeyPart, Space
 from schemas.states import HELD_PREFIX
-from sources.xlog.format.headers import Headers
+from sources.xlog.format.rows import Headers
 from udfs.keys.keys import canonical_prefixes, key_plan
 from udfs.tuples.row_body import ranges_of
 

@@ -42,7 +42,8 @@ class SourceIds:
     views : mapping of str to mapping of int to str
         For each source whose `_cluster` was read, its content at the end of the batch: replica id to instance uuid.
     registered : tuple of IdRegistration
-        Assignments that were found in the views when they were read, and were not known before.
+        Assignments that were not known before, and that no row of the batch makes: those found in the views when they
+        were read, and those of rows that a whitelist leaves out (`LogSegment.registered`).
     bases : mapping of int to int
         For each new id that continues the lsns of another id, the last lsn before its first one.
 
@@ -149,6 +150,13 @@ def follow_source_ids(
         if segment.members is not None and segment.source not in views:
             registered += _register_members(ids, segment)
             views[segment.source] = dict(segment.members)
+        for local_id, uuid in segment.registered.items():
+            row = IdRegistration(LogPosition(segment.segment, -1, 0), local_id, uuid)
+            known_before = dict(ids.cluster)
+            meant = _follow_row(ids, views, segment.source, row)
+            # Unlike a row, it has no lsn that says whether it was read before, in another member's log.
+            if known_before.get(meant) != uuid == ids.cluster.get(meant):
+                registered.append(replace(row, local_id=meant))
         while pending and pending[0].position.segment <= segment.segment:
             _follow_row(ids, views, segment.source, pending.pop(0))
     return SourceIds(ids.translations, views, tuple(registered), ids.bases)
@@ -177,14 +185,16 @@ def _expected_view(ids: _IdAssignments, source: str) -> dict[int, str]:
 
 def _follow_row(
     ids: _IdAssignments, views: Mapping[str, dict[int, str]], source: str, row: IdRegistration
-) -> None:
+) -> int:
+    """Follow one row of `_cluster`; return the replicaset's id for the row's replica id."""
     view = views.get(source)
     if row.uuid is None:
         ids.expel(source, row.local_id, None if view is None else view.pop(row.local_id, ""))
-        return
-    ids.assign(source, row.local_id, row.uuid, is_new=view is not None and row.local_id not in view)
+        return ids.translate(source, row.local_id)
+    meant = ids.assign(source, row.local_id, row.uuid, is_new=view is not None and row.local_id not in view)
     if view is not None:
         view[row.local_id] = row.uuid
+    return meant
 
 
 def translate_summary(summary: Summary, ids: Mapping[int, IdTranslation]) -> Summary:

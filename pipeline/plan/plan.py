@@ -313,7 +313,7 @@ def _decide(
             settlement = replace(settlement, waits_from=row.position, reason=reason)
             continue
         new = (_translate_registration(one, ids) for one in control.registrations)
-        registrations = (*views.registered, *new)
+        registrations = tuple(sorted((*views.registered, *new), key=lambda one: one.position))
         unknown = _first_unmapped_run(known, registrations, summary, settlement)
         if unknown is None:
             break

@@ -32,6 +32,9 @@ class LogSegment:
         For a snapshot: ids of the vinyl spaces whose rows are read with it.
     members : mapping of int to str, or None
         The source's `_cluster` at the segment's begin, replica id to instance uuid; None if it was not read.
+    registered : mapping of int to str
+        Replica ids to the uuids of the instances that rows of `_cluster` at the segment's begin assign them to, where
+        the source's whitelist leaves these rows out.
     is_spool : bool
         Whether the subscription daemon wrote the file: its snapshots contain the rows of vinyl spaces.
     has_waited : bool
@@ -62,6 +65,7 @@ class LogSegment:
     peer_versions: Mapping[int, str] = field(default_factory=dict)
     vinyl_spaces: frozenset[int] = frozenset()
     members: Mapping[int, str] | None = None
+    registered: Mapping[int, str] = field(default_factory=dict)
     is_spool: bool = False
     has_waited: bool = False
     is_released: bool = False

@@ -28,7 +28,7 @@ from pipeline.plan.transactions import (
     join_transactions,
 )
 from schemas.iproto import GROUP_LOCAL, SystemSpace, type_code, type_name
-from sources.xlog.format.headers import ABSENT, NO_TIME, Headers
+from sources.xlog.format.rows import ABSENT, NO_TIME, Headers
 
 LOCAL_ID = 0
 """The vclock component of an instance's local changes."""

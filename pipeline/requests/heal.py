@@ -20,7 +20,6 @@ from pipeline.requests.read_again import follower_of
 from pipeline.state import ReplicasetState
 from schemas.errors import SourceError
 from sources.xlog.directory.directory import Directory
-from sources.xlog.directory.identity import identity_of
 from sources.xlog.directory.listing import Listing, LogFile, newest_not_beyond
 from sources.xlog.format.selection import Selection
 from sources.xlog.format.vclock import shared
@@ -28,6 +27,7 @@ from sources.xlog.reader import reader
 from sources.xlog.stream.batch import segments_between
 from sources.xlog.stream.failover import entry_at
 from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.identity import identity_of
 from udfs.keys.row_hash import row_hashes
 from warehouse.gaps import gap_of
 from warehouse.warehouse import Warehouse

@@ -10,9 +10,9 @@ import pyarrow as pa
 from pipeline.state import State
 from schemas.errors import AggregatorError
 from sources.xlog.directory.directory import Directory
-from sources.xlog.directory.identity import identity_of
 from sources.xlog.format.vclock import not_beyond, shared
 from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.identity import identity_of
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ renamed into place after the archive was read to its end and its checksum was co
 the directory see complete files only. Two consecutive archives may both have the log at which the first one ends: the
 longer file stays.
 
-Source: `cli/backup/archive/archive.go` of tarantool/tt 2.14. `sources.backup.chain` orders archives.
+Source: `cli/backup/archive/archive.go` of tarantool/tt 2.14. `sources.backup.manifest` orders archives.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ from schemas.iproto import VCLOCK_MAX
 from sources.iproto.kernels import wire as kernel
 from sources.iproto.kernels.rows import walk_snapshot, walk_stream
 from sources.xlog.format.arrays import Bytes, Ints
-from sources.xlog.format.block import BLOCK_LIMIT, beyond_limit
+from sources.xlog.format.block import BLOCK_LIMIT
+from sources.xlog.format.damage import beyond_limit
 
 OUT_BYTES = 1 << 20
 TRANSACTIONS = 1 << 15

@@ -175,9 +175,9 @@ def ack_body(vclock: Mapping[int, int], version: Version, *, to_relay: bool = Fa
     return {MessageKey.VCLOCK: vclock_to_send(vclock) if has_vclock else {}}
 
 
-def answer_vclock(packet: Packet, key: int = MessageKey.VCLOCK) -> dict[int, int]:
+def answer_vclock(packet: Packet) -> dict[int, int]:
     """Return the vclock of an answer, without component 0."""
-    return parse_vclock_map(packet.body.get(key))
+    return parse_vclock_map(packet.body.get(MessageKey.VCLOCK))
 
 
 def parse_vclock_map(value: object) -> dict[int, int]:
@@ -305,11 +305,7 @@ def parse_gc_consumer(tuples: Sequence[Any]) -> dict[int, int] | None:
     ProtocolError
         The tuple has no vclock.
     """
-    if not tuples:
-        return None
-    if not isinstance(tuples[0], list) or len(tuples[0]) < 2:
-        raise ProtocolError(f"not a tuple of _gc_consumers: {printable(tuples[0])}")
-    return parse_vclock_map(tuples[0][1])
+    return parse_vclock_map(_second_field(tuples, "_gc_consumers")) if tuples else None
 
 
 def parse_replicaset_uuid(tuples: Sequence[Any]) -> str | None:
@@ -320,8 +316,11 @@ def parse_replicaset_uuid(tuples: Sequence[Any]) -> str | None:
     ProtocolError
         The tuple has no uuid.
     """
-    if not tuples:
-        return None
+    return parse_uuid(_second_field(tuples, "_schema")) if tuples else None
+
+
+def _second_field(tuples: Sequence[Any], space: str) -> object:
+    """Return the second field of the first tuple of a space."""
     if not isinstance(tuples[0], list) or len(tuples[0]) < 2:
-        raise ProtocolError(f"not a tuple of _schema: {printable(tuples[0])}")
-    return parse_uuid(tuples[0][1])
+        raise ProtocolError(f"not a tuple of {space}: {printable(tuples[0])}")
+    return tuples[0][1]

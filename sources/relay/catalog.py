@@ -2,14 +2,13 @@
 
 Each refresh reads the rows that were appended since the last one. A replica id may belong to one instance in a part of
 the log and to another instance later. So the catalog stores each row of `_cluster` that registers an instance under an
-id, as an `IdRegistration`. `outflow` sends the rows.
+id, as an `IdAssignment`. `outflow` sends the rows.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from sources.xlog.format.meta import Meta
 from sources.xlog.format.selection import Selection
 from sources.xlog.format.vclock import joined, same, shared
 from sources.xlog.reader import reader
-from sources.xlog.stream.origins import expelled, registration
+from sources.xlog.stream.origins import IdAssignment, expelled, registration
 
 logger = logging.getLogger(__name__)
 
@@ -37,19 +36,6 @@ _NAME_KEY = "replicaset_name"
 _COLUMNS = [
     *("type", "space_id", "tuple", "key", "operations", "index_base", "position", "replica_id", "lsn")
 ]
-
-
-@dataclass(frozen=True)
-class IdRegistration:
-    """A row of `_cluster` that registers an instance under a replica id; later rows with this id are the instance's.
-
-    `origin` and `lsn` are those of the row itself; it assigns `replica_id` to the instance `instance_uuid`.
-    """
-
-    origin: int
-    lsn: int
-    replica_id: int
-    instance_uuid: str
 
 
 class SpoolCatalog:
@@ -87,7 +73,7 @@ class SpoolCatalog:
         self.logs: list[SpoolFile] = []
         self._owners: dict[int, str] = {}
         self._owners_at_start: dict[Path, Mapping[int, str]] = {}
-        self._registrations: dict[Path, list[IdRegistration]] = {}
+        self._registrations: dict[Path, list[IdAssignment]] = {}
         self._read_ends: dict[str, int] = {}
         self._closed: set[str] = set()
         self._followed: set[Path] = set()
@@ -130,7 +116,7 @@ class SpoolCatalog:
         """Return {replica id: instance uuid} at the beginning of a log, also for instances expelled before."""
         return self._owners_at_start.get(path, {})
 
-    def registrations(self, path: Path) -> Sequence[IdRegistration]:
+    def registrations(self, path: Path) -> Sequence[IdAssignment]:
         """Return the registrations in a log, in log order; a refresh may append to them."""
         return self._registrations.get(path, ())
 
@@ -265,7 +251,4 @@ class SpoolCatalog:
             return
         self.cluster[registered.replica_id] = self._owners[registered.replica_id] = registered.instance_uuid
         if path.suffix == ".xlog":
-            id_registration = IdRegistration(
-                row["replica_id"], row["lsn"], registered.replica_id, registered.instance_uuid
-            )
-            self._registrations.setdefault(path, []).append(id_registration)
+            self._registrations.setdefault(path, []).append(registered)

@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from pathlib import Path
 from schemas.errors import AggregatorError
 from sources.spool.options import SpoolRetention
 from sources.xlog.format.vclock import vclock_of
-from sources.xlog.format.writer import force_directory
+from sources.xlog.format.writer import force_directory, write_all
 
 FOLDER = "acks"
 SUBSCRIBER = "relay-"
@@ -98,9 +99,7 @@ def renew_ack(spool: Path, reader: str) -> bool:
 def _write_durably(path: Path, data: bytes) -> None:
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
     try:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(file, rest) :]
+        write_all(file, data)
         os.fsync(file)
     finally:
         os.close(file)
@@ -110,6 +109,7 @@ def read_acks(spool: Path) -> dict[str, ReaderAck]:
     """Return the acknowledgements by the reader's name; that of an unreadable file has an `error`."""
     acks = {}
     for path in sorted((spool / FOLDER).glob("[!.]*.json")):
+        modified = time.time()  # if even this is unreadable, the acknowledgement does not expire
         try:
             modified = path.stat().st_mtime
             acks[path.stem] = _read_ack(path, modified)

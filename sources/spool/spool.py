@@ -7,7 +7,7 @@ daemon stops reading. After any other write error, the log is truncated to its d
 begins at that vclock, and rows above it must be fetched again: so no row follows a lost one.
 
 One process writes a spool: it locks the file `lock` in it. The directory is local. `state` reads the files after a
-kill, `removal` removes them.
+kill, `disk_space` removes them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from sources.spool.acks import LOCK
 from sources.spool.options import SpoolOptions
 from sources.spool.state import LogTail, SpoolState, file_name
 from sources.xlog.format.arrays import Bytes
-from sources.xlog.format.block import EOF_MARKER, beyond_limit
+from sources.xlog.format.block import EOF_MARKER
+from sources.xlog.format.damage import beyond_limit
 from sources.xlog.format.meta import (
     PEER_VERSIONS_KEY,
     REPLICASET_KEY,
@@ -36,7 +37,7 @@ from sources.xlog.format.meta import (
     peer_versions,
 )
 from sources.xlog.format.vclock import distance, joined, not_beyond, shared
-from sources.xlog.format.writer import NO_ROOM, Fsync, XlogWriter, force_directory
+from sources.xlog.format.writer import NO_ROOM, Fsync, XlogWriter, force_directory, write_all
 
 logger = logging.getLogger(__name__)
 
@@ -291,10 +292,6 @@ class Spool:
         self.vclock, self.durable, self._tail, self._has_gap = None, None, None, False
         return folder
 
-    def drop_unwritten(self) -> None:
-        """Drop the rows that wait in memory; they will be fetched again."""
-        self._unwritten.clear()
-
     def close(self) -> None:
         """Close the open log with its end marker."""
         writer = self._writer
@@ -432,9 +429,7 @@ def _truncate_log(path: Path, position: int) -> None:
     try:
         os.ftruncate(file, position)
         os.lseek(file, position, os.SEEK_SET)
-        rest = memoryview(EOF_MARKER)
-        while rest:
-            rest = rest[os.write(file, rest) :]
+        write_all(file, EOF_MARKER)
         os.fsync(file)
     finally:
         os.close(file)

@@ -1,23 +1,27 @@
-"""Reads the state of a spool from its files: its vclock, and where the next row is written.
+"""Reads the state of a spool from its files: its vclock, where the next row is written, whether its daemon runs.
 
 A killed daemon leaves at most an incomplete block at the end of its last log, or an unfinished snapshot. No reader has
 read either, and both are removed. The directory is local.
 
-`spool` writes the files, `removal` removes them.
+A daemon locks a file of its spool while it runs. Masters may retain logs for a spool without a running daemon
+(`stopped_spools`), which takes disk space there; a running daemon reports in its own status which logs masters retain.
+
+`spool` writes the files, `disk_space` removes them.
 """
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from pyarrow.fs import LocalFileSystem
 
-from schemas.errors import SpoolError, XlogError, XlogMetaIncompleteError
+from schemas.errors import AggregatorError, SpoolError, XlogError, XlogMetaIncompleteError
 from sources.spool.acks import LOCK
 from sources.xlog.format.block import BLOCK_LIMIT, EOF_MARKER
 from sources.xlog.format.meta import REPLICASET_KEY, Meta
@@ -225,3 +229,62 @@ def _lsns_before(path: Path, end: int, limit: int) -> np.ndarray[tuple[int], np.
     for rows in reader.read_headers(_FILES, str(path), 0, end, exact=True, limits=limits):
         np.maximum.at(top, rows.replica_id, rows.lsn)
     return top
+
+
+KEEPS_LOGS_SINCE = (3, 3)
+"""From this version on a server retains logs for a disconnected anonymous replica (`replication_anon_ttl`)."""
+
+
+@dataclass(frozen=True)
+class StoppedSpool:
+    """A spool without a running daemon.
+
+    Parameters
+    ----------
+    directory : str
+        The spool.
+    instance_uuid : str
+        The uuid under which its daemon subscribed.
+    written : float
+        Time of the last write to its newest file, seconds since 1970 UTC.
+    keeps_logs : bool
+        Whether the masters' version retains logs for its daemon.
+
+    """
+
+    directory: str
+    instance_uuid: str
+    written: float
+    keeps_logs: bool
+
+
+def stopped_spools(directories: Iterable[Path]) -> list[StoppedSpool]:
+    """Return the spools among some directories that have no running daemon."""
+    spools = (_stopped_spool(directory) for directory in directories)
+    return [spool for spool in spools if spool is not None]
+
+
+def _stopped_spool(directory: Path) -> StoppedSpool | None:
+    try:
+        if _is_locked(directory / LOCK):
+            return None
+        files = [*spool_files(directory, ".snap"), *spool_files(directory, ".xlog")]
+    except (OSError, AggregatorError):  # not a spool, or a damaged one, which the job reports
+        return None
+    newest = max(files, key=lambda file: (file.path.stem, file.path.suffix), default=None)
+    uuid = None if newest is None else newest.meta.instance_uuid
+    if newest is None or uuid is None:
+        return None
+    release = tuple(map(int, re.findall(r"\d+", newest.meta.other.get("Version", ""))[:2]))
+    keeps = release >= KEEPS_LOGS_SINCE
+    return StoppedSpool(str(directory), uuid, newest.modified, keeps)
+
+
+def _is_locked(path: Path) -> bool:
+    """Return whether a process has locked a file; raises OSError if the file is missing."""
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

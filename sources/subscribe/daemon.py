@@ -1,7 +1,8 @@
 """Follows several replicasets in one process, and removes files that no reader of their spools needs.
 
 If a replicaset cannot be followed, the error is reported and following starts again after a growing wait; the other
-replicasets are not affected.
+replicasets are not affected. `replicaset_status` and `DaemonMetrics` report the status, as a JSON document and as
+Prometheus metrics: no password is in it, since peers are shown by address. The HTTP server is in `observe.status_page`.
 """
 
 from __future__ import annotations
@@ -9,16 +10,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from schemas.errors import AggregatorError
 from sources.iproto import inflow
 from sources.spool import state as spool_state
 from sources.spool.acks import remove_expired
+from sources.spool.disk_space import removable_files, remove_files
 from sources.spool.options import SpoolRetention
-from sources.spool.removal import removable_files, remove_files
-from sources.subscribe.backoff import Backoff
+from sources.subscribe.link import Backoff, PeerLink
 from sources.subscribe.replicaset import FollowedReplicaset
 
 logger = logging.getLogger(__name__)
@@ -97,3 +100,144 @@ def remove_unneeded_files(replicaset: FollowedReplicaset, keep: SpoolRetention) 
         )
     replicaset.bad_acks = bad_acks
     remove_files(removable_files(snapshots, logs, acks, keep, now))
+
+
+def replicaset_status(replicaset: FollowedReplicaset) -> dict[str, Any]:
+    """Return the status of one replicaset as a JSON object."""
+    vclock, progress = replicaset.spool.vclock, replicaset.progress
+    files = _file_sizes(replicaset)
+    return {
+        "name": replicaset.options.name,
+        "feed": str(replicaset.options.feed),
+        "error": None if replicaset.error is None else str(replicaset.error),
+        "subscriber": replicaset.spool.instance_uuid,
+        "vclock": None if vclock is None else _string_keys(vclock),
+        "durable": None if replicaset.spool.durable is None else _string_keys(replicaset.spool.durable),
+        "instances": _string_keys(replicaset.chooser.owners),
+        "assignment": {
+            feed.link.name: "all" if feed.ids is None else sorted(feed.ids)
+            for feed in replicaset.feeds.values()
+        },
+        "lag_rows": _string_keys(progress.lag_rows(vclock or {})),
+        "lag_seconds": _string_keys(progress.lag_seconds(vclock or {})),
+        "peers": [
+            {
+                "address": link.name,
+                "instance": link.uuid,
+                "connected": link.ballot is not None,
+                "connects": link.connection_count,
+                "vclock": None if link.ballot is None else _string_keys(link.ballot.vclock),
+                "kept_from": None if link.retained_vclock is None else _string_keys(link.retained_vclock),
+                "kept_rows": _retained_rows(link),
+                "error": None if link.error is None else str(link.error),
+            }
+            for link in replicaset.links
+        ],
+        "transactions": progress.written,
+        "rows_repeated": progress.repeated + sum(feed.rows.repeated for feed in replicaset.feeds.values()),
+        "restarts": replicaset.restarts,
+        "streams": progress.streams,
+        "assignments": progress.assignments,
+        "snapshots": progress.snapshots,
+        "spool": {
+            "path": str(replicaset.options.directory),
+            "bytes": sum(files.values()),
+            "files": len(files),
+            "full": replicaset.spool.is_full,
+            "bad_acknowledgements": dict(sorted(replicaset.bad_acks.items())),
+            "held_bytes": sum(feed.queue.size for feed in replicaset.feeds.values()),
+        },
+    }
+
+
+def _retained_rows(link: PeerLink) -> int | None:
+    """Return how many rows a server retains in its logs for this daemon; None if it retains none, or if not known."""
+    if link.retained_vclock is None or link.ballot is None:
+        return None
+    return sum(max(0, lsn - link.retained_vclock.get(i, 0)) for i, lsn in link.ballot.vclock.items())
+
+
+def _string_keys(values: Any) -> dict[str, Any]:
+    return {str(key): value for key, value in sorted(values.items())}
+
+
+def _file_sizes(replicaset: FollowedReplicaset) -> dict[str, int]:
+    try:
+        statuses = [
+            f for s in (".snap", ".xlog") for f in spool_state.spool_files(replicaset.options.directory, s)
+        ]
+    except (OSError, AggregatorError):
+        return {}
+    return {file.path.name: file.size for file in statuses}
+
+
+class DaemonMetrics:
+    """Collects the daemon's metrics for `prometheus_client`."""
+
+    def __init__(self, replicasets: Sequence[FollowedReplicaset]) -> None:
+        self._replicasets = replicasets
+        self._started = time.time()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the current metrics."""
+        statuses = [replicaset_status(replicaset) for replicaset in self._replicasets]
+        origin = ["replicaset", "replica_id"]
+        for name, text in (
+            ("lag_rows", "Rows that peers have and the spool has not"),
+            ("lag_seconds", "Age of the last row, where rows are missing"),
+        ):
+            gauge = GaugeMetricFamily(f"subscribe_{name}", text, labels=origin)
+            for status in statuses:
+                for id_, value in status[name].items():
+                    gauge.add_metric([status["name"], id_], value)
+            yield gauge
+        lsn = GaugeMetricFamily("subscribe_lsn", "Last lsn in the spool", labels=origin)
+        connected = GaugeMetricFamily(
+            "subscribe_connected", "Whether a peer answers", labels=["replicaset", "peer"]
+        )
+        kept = GaugeMetricFamily(
+            "subscribe_kept_rows",
+            "Rows that a server keeps in its logs for us",
+            labels=["replicaset", "peer"],
+        )
+        assigned = GaugeMetricFamily(
+            "subscribe_assigned", "Whether a peer's stream runs", labels=["replicaset", "peer", "ids"]
+        )
+        for status in statuses:
+            for id_, value in (status["vclock"] or {}).items():
+                lsn.add_metric([status["name"], id_], value)
+            for peer in status["peers"]:
+                connected.add_metric([status["name"], peer["address"]], peer["connected"])
+                if peer["kept_rows"] is not None:
+                    kept.add_metric([status["name"], peer["address"]], peer["kept_rows"])
+            for peer, ids in status["assignment"].items():
+                printable = ids if isinstance(ids, str) else ",".join(map(str, ids))
+                assigned.add_metric([status["name"], peer, printable], 1)
+        yield from (lsn, connected, kept, assigned)
+        yield from self._total_metrics(statuses)
+
+    def _total_metrics(self, statuses: list[dict[str, Any]]) -> Iterator[Metric]:
+        for name, text in (
+            ("transactions", "Transactions written to the spool"),
+            ("rows_repeated", "Rows received again that the spool already had"),
+            ("restarts", "Restarts after a failure"),
+            ("streams", "Successful SUBSCRIBEs"),
+            ("assignments", "Changes of the assignment of ids to peers"),
+            ("snapshots", "Snapshots fetched"),
+        ):
+            counter = CounterMetricFamily(
+                f"subscribe_{name}", text, labels=["replicaset"], created=self._started
+            )
+            for status in statuses:
+                counter.add_metric([status["name"]], status[name])
+            yield counter
+        size = GaugeMetricFamily("subscribe_spool_bytes", "Size of the spool", labels=["replicaset"])
+        full = GaugeMetricFamily("subscribe_spool_full", "Whether rows wait for room", labels=["replicaset"])
+        failed = GaugeMetricFamily(
+            "subscribe_failed", "Whether nothing can be received", labels=["replicaset"]
+        )
+        for status in statuses:
+            size.add_metric([status["name"]], status["spool"]["bytes"])
+            full.add_metric([status["name"]], status["spool"]["full"])
+            failed.add_metric([status["name"]], status["error"] is not None)
+        yield from (size, full, failed)

@@ -1,11 +1,15 @@
-"""Receives one peer's stream of rows: subscribes on a connection of its own, acknowledges rows, pauses the stream.
+"""Receives the rows of one peer: its stream (SUBSCRIBE), or its snapshot (FETCH_SNAPSHOT).
 
-`assignment` decides which replica ids a stream has; `replicaset` writes its rows.
+A stream has a connection of its own, acknowledges rows, and can be paused. `assignment` decides which replica ids it
+has; `replicaset` writes its rows. A snapshot is written to the spool as a `.snap` file. The server sends two vclocks:
+the first one is that of the snapshot, from which SUBSCRIBE continues; the one after the rows is newer.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -17,20 +21,29 @@ from schemas.errors import (
     PeerError,
     ProtocolError,
     ServerBusyError,
+    SpoolError,
 )
 from schemas.iproto import MessageKey
 from sources.iproto.client import Connection, connect
-from sources.iproto.inflow import RowStream, TransactionChunk
-from sources.iproto.messages import Ballot, Subscription, parse_cluster_info
+from sources.iproto.inflow import RowStream, SnapshotStream, TransactionChunk
+from sources.iproto.messages import Ballot, Subscription, answer_vclock, parse_cluster_info
 from sources.iproto.packet import Packet
-from sources.spool.spool import ServerVersions
+from sources.spool.disk_space import NO_ROOM, DiskSpace
+from sources.spool.spool import ServerVersions, Spool
+from sources.subscribe.assignment import peer_fitness, start_vclock
 from sources.subscribe.history import PeerHistory, compare_history
 from sources.subscribe.link import PeerLink
 from sources.subscribe.merge import StreamQueue
 from sources.subscribe.options import Timing
-from sources.subscribe.start import peer_fitness, start_vclock
 from sources.subscribe.whitelist import OriginWhitelist
+from sources.xlog.format.arrays import Bytes
 from sources.xlog.format.block import BLOCK_LIMIT
+from sources.xlog.format.writer import XlogWriter
+
+logger = logging.getLogger(__name__)
+
+CHECK_SECONDS = 0.05
+"""Seconds between two checks of the disk while a snapshot is received."""
 
 
 class PeerFeed:
@@ -238,3 +251,87 @@ def _check_start(link: PeerLink, ballot: Ballot, ids: frozenset[int], vclock: Ma
         raise ServerBusyError(
             f"the server is behind: it has {lsn} rows of replica id {id_}, we {vclock[id_]}", peer=link.name
         )
+
+
+class _SnapshotWriter:
+    """Writes a snapshot's rows; rows that come before the file is open are buffered."""
+
+    def __init__(self, disk_space: DiskSpace) -> None:
+        self._disk_space = disk_space
+        self._early: list[Bytes] = []
+        self._writer: XlogWriter | None = None
+
+    def open(self, writer: XlogWriter) -> None:
+        self._writer = writer
+        for rows in self._early:
+            writer.write_block(rows.tobytes())
+        self._early.clear()
+
+    def write(self, rows: Bytes) -> None:
+        if self._writer is None:
+            self._early.append(rows)
+            return
+        try:
+            self._writer.write_block(rows.tobytes())
+        except OSError as error:
+            raise _snapshot_error(error, self._writer, self._disk_space) from error
+
+
+def _snapshot_error(error: OSError, writer: XlogWriter, disk_space: DiskSpace) -> SpoolError:
+    """Return the exception for a write error of a snapshot; a full disk gets its own."""
+    if error.errno in NO_ROOM:
+        return disk_space.full_error(writer.position, error.strerror or "no room")
+    return SpoolError(f"the snapshot cannot be written: {error}", file=str(writer.path))
+
+
+async def fetch_snapshot(link: PeerLink, spool: Spool, disk_space: DiskSpace) -> Mapping[int, int]:
+    """Write a server's snapshot to a spool, let the spool continue from it, and return its vclock.
+
+    After an error, the spool is unchanged.
+
+    Raises
+    ------
+    IprotoError
+        The server refused, or the connection broke.
+    SpoolFullError
+        The disk has too little space for the snapshot.
+    SpoolError
+        The snapshot cannot be written.
+
+    """
+    disk_space.check()
+    output = _SnapshotWriter(disk_space)
+    rows = SnapshotStream(output.write, link.name, limit=spool.options.max_block_bytes)
+    # A server with pending synchronous transactions answers after they are confirmed or rolled back.
+    connection = await connect(link.peer, link.timing.answer)
+    try:
+        answer = await connection.fetch_snapshot(rows, spool.instance_uuid or "")
+        vclock = answer_vclock(answer)
+        server_versions = ServerVersions(".".join(map(str, connection.greeting.version)))
+        spool.versions = relay_versions(answer) or server_versions
+        writer = spool.snapshot(vclock)
+        try:
+            output.open(writer)
+            end = connection.wire.end_of_stream
+            while not end.done():
+                await asyncio.wait([end], timeout=CHECK_SECONDS)
+                disk_space.check(writer.position)
+                if (
+                    asyncio.get_running_loop().time() - connection.wire.last_received_at
+                    > 4 * link.timing.answer
+                ):
+                    raise ConnectionLostError("the server stopped sending the snapshot", peer=link.name)
+            end.result()
+            writer.close()
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                writer.abandon()
+                writer.path.with_name(writer.path.name + ".inprogress").unlink(missing_ok=True)
+            if isinstance(error, OSError):
+                raise _snapshot_error(error, writer, disk_space) from error
+            raise
+    finally:
+        connection.close()
+    spool.continue_from(vclock)
+    logger.info("%s: snapshot of %d rows at %s", link.name, rows.rows, dict(vclock))
+    return vclock

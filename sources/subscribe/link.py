@@ -14,19 +14,42 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 
+from tenacity import AsyncRetrying, RetryCallState, wait_random_exponential
+
 from schemas.cluster_checksum import checksum
 from schemas.errors import AggregatorError, ConnectionLostError, ServerError
 from sources.iproto.address import Peer
 from sources.iproto.client import Connection, connect
 from sources.iproto.messages import Ballot
 from sources.spool.spool import Spool
-from sources.subscribe.backoff import Backoff
 from sources.subscribe.options import Timing
 
 logger = logging.getLogger(__name__)
 
 RETENTION_SECONDS = 5.0
 """Seconds between two requests for the vclock after which a peer retains logs for this daemon."""
+
+
+class Backoff:
+    """Computes how long to wait before a failed attempt is repeated.
+
+    Waits are random, so that daemons that lost a server do not all reconnect at the same moment. They are between
+    `first` and `most` seconds; their upper bound doubles with each failure.
+    """
+
+    def __init__(self, first: float, most: float) -> None:
+        self._wait = wait_random_exponential(multiplier=first, max=max(first, most), min=first)
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin with short waits again, after a success."""
+        self._state = RetryCallState(AsyncRetrying(), None, (), {})
+
+    def seconds(self) -> float:
+        """Count a failure, and return how many seconds to wait before the next attempt."""
+        wait = self._wait(self._state)
+        self._state.attempt_number += 1
+        return wait
 
 
 class PeerLink:

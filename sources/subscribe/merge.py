@@ -21,7 +21,7 @@ import numpy as np
 from schemas.compiled import kernel
 from sources.iproto.inflow import TransactionChunk
 from sources.xlog.format.arrays import Bytes, Int, Ints
-from sources.xlog.format.block import beyond_limit
+from sources.xlog.format.damage import beyond_limit
 from sources.xlog.format.kernels.native import address_of, copy_bytes
 
 NEVER = float("-inf")

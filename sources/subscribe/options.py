@@ -8,7 +8,6 @@ from pathlib import Path
 
 from sources.iproto.address import Peer
 from sources.spool.options import SpoolOptions
-from sources.subscribe.assignment import OrphanPolicy
 from sources.xlog.format.vclock import Vclock
 
 
@@ -17,6 +16,13 @@ class FeedMode(StrEnum):
 
     LEADER = "leader"
     OWN_PEER = "own_peer"
+
+
+class OrphanPolicy(StrEnum):
+    """Which peer feeds an orphan, an instance that is not connected itself: the last peer, or the peers in turn."""
+
+    LAST = "last"
+    ROUND_ROBIN = "round_robin"
 
 
 @dataclass(frozen=True)

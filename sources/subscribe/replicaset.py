@@ -1,8 +1,8 @@
 """Follows one replicaset: runs a stream from the right peers, merges their rows, and writes them to the spool.
 
 `_step` runs repeatedly and makes all decisions, from the peers' last answers and the spool's vclock; so a step that
-failed is simply repeated. The decisions are pure functions (`choice`, `assignment`, `start`, `merge`). `daemon` runs
-several replicasets.
+failed is simply repeated. The decisions are pure functions (`assignment`, `merge`). `daemon` runs several
+replicasets.
 """
 
 from __future__ import annotations
@@ -30,16 +30,13 @@ from schemas.errors import (
 )
 from schemas.iproto import VCLOCK_MAX
 from sources.iproto.inflow import TransactionChunk
-from sources.spool.room import DiskSpace
+from sources.spool.disk_space import DiskSpace
 from sources.spool.spool import ServerVersions, Spool
 from sources.spool.state import SET_ASIDE
-from sources.subscribe import choice
-from sources.subscribe.backoff import Backoff
-from sources.subscribe.bootstrap import fetch_snapshot
-from sources.subscribe.choice import FeedChooser, FeedDecision
-from sources.subscribe.feed import PeerFeed, start_feed
+from sources.subscribe.assignment import FeedChooser, FeedDecision, format_assignment, total_rows
+from sources.subscribe.feed import PeerFeed, fetch_snapshot, start_feed
 from sources.subscribe.history import PeerHistory
-from sources.subscribe.link import PeerLink
+from sources.subscribe.link import Backoff, PeerLink
 from sources.subscribe.merge import merge_by_time, split_by_size
 from sources.subscribe.options import ReplicasetOptions, SpoolStart
 from sources.subscribe.whitelist import OriginWhitelist
@@ -85,11 +82,11 @@ class FeedProgress:
         """Return, by replica id, how many rows the spool, at this vclock, lacks of those that a peer has."""
         return {i: max(0, lsn - vclock.get(i, 0)) for i, lsn in sorted(self.newest_lsns.items())}
 
-    def lag_seconds(self, vclock: Vclock, now: float | None = None) -> dict[int, float]:
+    def lag_seconds(self, vclock: Vclock) -> dict[int, float]:
         """Return, by replica id, the age of the last written row in seconds; 0 if the spool lacks no rows of the id."""
-        moment = time.time() if now is None else now
+        now = time.time()
         return {
-            i: max(0.0, moment - self.row_times.get(i, moment)) if behind else 0.0
+            i: max(0.0, now - self.row_times.get(i, now)) if behind else 0.0
             for i, behind in self.lag_rows(vclock).items()
         }
 
@@ -305,7 +302,7 @@ class FollowedReplicaset:
             self._close_feeds({uuid})
 
     async def _fetch_snapshot(self, ready: Mapping[str, PeerLink]) -> None:
-        link = max(ready.values(), key=choice.total_rows)
+        link = max(ready.values(), key=total_rows)
         self.spool.replicaset_uuid = link.replicaset_uuid
         await fetch_snapshot(link, self.spool, self._disk_space)
         self._lacking_logs.clear()
@@ -348,7 +345,7 @@ class FollowedReplicaset:
         self._close_feeds(changed)
         missing = [uuid for uuid in assignment if uuid not in self.feeds]
         if missing:
-            logger.info("%s: assignment %s", self.options.name, choice.format_assignment(assignment, ready))
+            logger.info("%s: assignment %s", self.options.name, format_assignment(assignment, ready))
             self.progress.assignments += 1
             await asyncio.gather(
                 *(

@@ -11,9 +11,8 @@ import yaml
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, ValidationError
 
-from config.deployment import Config
+from config.deployment import Config, Live
 from config.json_schema import FOLDER, described_keys, schemas, text_of
-from config.live import Live
 
 LEAST = "{warehouse: wh, checkpoint: cp, sources: [{name: a1, path: a1}]}"
 UUID = "a7b43b53-30ba-4f41-8b2d-1c2f6d7d3f01"

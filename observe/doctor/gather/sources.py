@@ -20,15 +20,14 @@ from schemas.errors import AggregatorError, SpoolError, XlogError
 from schemas.iproto import GROUP_LOCAL, VCLOCK_MAX
 from sources.spool.state import read_state
 from sources.xlog.directory.directory import Directory
-from sources.xlog.directory.identity import identity_of
 from sources.xlog.directory.listing import Listing, LogFile, may_miss_rows, newest_not_beyond
 from sources.xlog.directory.offset import Offset
 from sources.xlog.format.vclock import joined, not_beyond, shared
 from sources.xlog.options import Source, parse_options
 from sources.xlog.reader import reader
 from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.identity import ForeignFiles, identity_of
 from sources.xlog.stream.origins import Origins
-from sources.xlog.stream.strangers import Strangers
 from warehouse.lock import local_folder
 
 FAILURES = (AggregatorError, OSError, pa.ArrowException, ValueError)
@@ -128,7 +127,7 @@ def _strangers(directory: Directory, listing: Listing, replicaset: str | None) -
     """Return which files are of different replicasets; None if none is known to be, or the source's is not known."""
     if replicaset is None:
         return None
-    return Strangers(directory, Origins(directory)).find(listing, replicaset)
+    return ForeignFiles(directory, Origins(directory)).find(listing, replicaset)
 
 
 def _server_version(directory: Directory, file: LogFile) -> str | None:

@@ -15,19 +15,28 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from schemas.errors import SourceError, XlogError, XlogMetaError, XlogMetaIncompleteError, XlogMissingError
+from schemas.errors import (
+    AggregatorError,
+    SourceError,
+    XlogError,
+    XlogMetaError,
+    XlogMetaIncompleteError,
+    XlogMissingError,
+    XlogTruncatedError,
+)
 from schemas.iproto import GROUP_LOCAL, VCLOCK_MAX
 from sources.xlog.directory.listing import FileEnd, Listing, LogFile, generations_of, newest_not_beyond
 from sources.xlog.format.block import BLOCK_LIMIT, EOF_MARKER
 from sources.xlog.format.damage import Mode
 from sources.xlog.format.meta import DAMAGED_META, REPLICASET_KEY, Meta
+from sources.xlog.format.selection import Selection
 from sources.xlog.format.vclock import joined
 from sources.xlog.options import Source
 from sources.xlog.reader import reader
@@ -36,8 +45,14 @@ SEARCH_AHEAD = 1 << 20
 """Bytes that are searched first for a block start after a given position; then the rest of the file is walked."""
 
 PROBE_BYTES = 1 << 16
+COMPARED_BYTES = 64
+"""Bytes before a position that are compared: the end of a row, which differs from another row's."""
+
 LARGE_BLOCK = 1 << 12
 """A file whose blocks have at least this many bytes is split by walking its headers."""
+
+FAILURES = (AggregatorError, OSError, pa.ArrowException)
+"""Exceptions that mean that a source cannot be read."""
 
 FileLocation = tuple[pafs.FileSystem, str]
 """A file system, and a path in it."""
@@ -67,10 +82,11 @@ class FileEnds:
     _ends: dict[str, tuple[int, FileEnd]] = field(default_factory=dict)
     _reached: dict[str, tuple[int, dict[int, int]]] = field(default_factory=dict)
     _complete: dict[str, tuple[int, bool]] = field(default_factory=dict)
+    _before: dict[str, tuple[int, bytes]] = field(default_factory=dict)
 
     def forget_all_but(self, names: Collection[str]) -> None:
         """Drop the cached ends of removed files, so that memory does not grow with the log."""
-        for known in (self._ends, self._reached, self._complete):
+        for known in (self._ends, self._reached, self._complete, self._before):
             for name in [name for name in known if name not in names]:
                 del known[name]
 
@@ -136,10 +152,32 @@ class FileEnds:
                     return FileEnd(damaged if begin else size, has_marker=False)
                 begin = following
 
-    def check_block(self, file: LogFile, position: int) -> None:
-        """Raise an error if no block starts at a position: a spool's log became shorter, and was written again."""
-        if self.mode is Mode.FAILFAST:
+    def remember_position(self, name: str, position: int) -> None:
+        """Remember the bytes of a spool's log before the end of a batch, for `refuse_rewritten`."""
+        self._before[name] = position, self._bytes_before(name, position)
+
+    def refuse_rewritten(self, file: LogFile, position: int) -> None:
+        """Raise an error if a spool's log became shorter than a position, and was written again since.
+
+        That is certain if no block starts there, or if the bytes before it are not those at the last call of
+        `remember_position`. Otherwise a log that another process saw before may have other rows before the position:
+        then lsns are missing.
+        """
+        if self.mode is Mode.FAILFAST and position < file.size:
             reader.block_starts(*self.locate(file.name), position, position + 1, 1, self.block)
+        remembered, content = self._before.get(file.name, (-1, b""))
+        if remembered == position and self._bytes_before(file.name, position) != content:
+            raise XlogTruncatedError(
+                "the log became shorter, and was written again", file=file.name, offset=position
+            )
+
+    def _bytes_before(self, name: str, position: int) -> bytes:
+        filesystem, path = self.locate(name)
+        try:
+            with filesystem.open_input_file(path) as source:
+                return bytes(source.read_at(min(position, COMPARED_BYTES), max(0, position - COMPARED_BYTES)))
+        except FileNotFoundError:
+            return b""  # reading its rows reports that it is gone
 
     def is_complete(self, file: LogFile) -> bool:
         """Return whether a file ends with the EOF marker."""
@@ -161,16 +199,9 @@ class FileEnds:
     def _last_lsns(self, file: LogFile, end: int) -> dict[int, int]:
         """Return the highest lsn per vclock component among the rows of a log."""
         highest = np.zeros(VCLOCK_MAX, np.int64)
-        filesystem, path = self.locate(file.name)
-        for rows in reader.read_headers(
-            filesystem,
-            path,
-            file.header,
-            end,
-            mode=self.mode,
-            exact=True,
-            limits=reader.Limits(block=self.block),
-        ):
+        limits = reader.Limits(block=self.block)
+        where = (*self.locate(file.name), file.header, end, self.mode)
+        for rows in reader.read_headers(*where, exact=True, limits=limits):
             ids = np.where(rows.group_id == GROUP_LOCAL, 0, np.maximum(rows.replica_id, 0))
             np.maximum.at(highest, ids, rows.lsn)
         return {id_: int(lsn) for id_, lsn in enumerate(highest) if lsn > 0}
@@ -324,6 +355,24 @@ class Directory:
         """Return the location of a file; a source of one file has one location for every name."""
         filesystem, path = self._locate_root()
         return filesystem, path if self.is_file else f"{path.rstrip('/')}/{name}"
+
+    def read_rows(
+        self, name: str, begin: int, end: int, selection: Selection | None = None, *, closed: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file between two block starts (`reader.read_rows`), by the source's mode and limits."""
+        return reader.read_rows(
+            *(*self.locate(name), begin, end, selection, self.mode),
+            exact=True,
+            closed=closed,
+            limits=self.limits,
+        )
+
+    def read_headers(
+        self, name: str, begin: int, end: int, *, closed: bool = False
+    ) -> Iterator[reader.Headers]:
+        """Yield the header columns of the rows of a file between two block starts."""
+        where = (*self.locate(name), begin, end, self.mode)
+        return reader.read_headers(*where, exact=True, closed=closed, limits=self.limits)
 
     def oldest_snapshot_before_logs(self, listing: Listing) -> LogFile | None:
         """Return the oldest complete snapshot from which the logs continue."""

@@ -95,6 +95,25 @@ class Listing:
         """The logs in their order, each generation before the log that continues it."""
         return tuple(sorted((*self.logs, *self.generations), key=_log_order))
 
+    def log(self, name: str) -> LogFile:
+        """Return the log of a base name.
+
+        Raises
+        ------
+        XlogMissingError
+            If it is gone, although a batch was planned with it.
+
+        """
+        for file in self.logs:
+            if file.name == name:
+                return file
+        raise XlogMissingError(
+            "a log of a planned batch is gone",
+            file=name,
+            source=self.source,
+            advice="bring it back from a backup; the batch is planned again",
+        )
+
 
 def _log_order(file: LogFile) -> tuple[str, bool]:
     return file.name.partition(".")[0], not file.is_snapshot

@@ -1,6 +1,6 @@
 """Tarantool's log format, without I/O: bytes to Arrow batches or header numbers, and rows to bytes.
 
 `meta` is a file's text header, `block` the unit that Tarantool checks and compresses; `decoder` turns blocks into
-batches by `rows` and the compiled `kernels`, `headers` gives numbers alone. `selection` says which rows are wanted,
-`damage` what to do about bad ones. `encode` and `writer` write; `vylog` and `vclock` are formats of their own.
+batches by `rows` and the compiled `kernels`. `selection` says which rows are wanted, `damage` what to do about bad
+ones. `encode` and `writer` write; `vylog` and `vclock` are formats of their own.
 """

@@ -13,27 +13,15 @@ two blocks. Four zero bytes where a block must start are space that is allocated
 
 Source: `struct xlog_fixheader`, `xlog_fixheader_decode`, `xlog_tx_write_plain`, `xlog_tx_write_zstd` and
 `xlog_cursor_next_tx` in Tarantool's `src/box/xlog.c`; `crc32_calc` in `src/lib/core/crc32.c`.
-This module encodes and decompresses blocks, and makes the errors for damaged ones. `kernels.chain` walks from block to
-block.
+This module encodes and decompresses blocks. `kernels.chain` walks from block to block.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 import google_crc32c
 import zstandard
 
-from schemas.errors import (
-    TransactionLimitError,
-    XlogChecksumError,
-    XlogCompressionError,
-    XlogError,
-    XlogHeaderError,
-    XlogMagicError,
-    XlogRowError,
-    XlogTruncatedError,
-)
+from schemas.errors import XlogHeaderError
 
 MAGIC_PLAIN = 0xD5BA0BAB
 MAGIC_ZSTD = 0xD5BA0BBA
@@ -50,91 +38,12 @@ COMPRESS_THRESHOLD = 2 * 1024
 FLUSH_THRESHOLD = 128 * 1024
 """A writer ends a block that has reached this size (`XLOG_TX_AUTOCOMMIT_THRESHOLD`)."""
 
+ZSTD_LEVEL = 3
+"""The level at which Tarantool compresses (`xlog_opts_default`)."""
+
 BLOCK_LIMIT = 1 << 30
 """The longest block that is read or written, in bytes, both in the file and decompressed: the default of the
 option `max_block_bytes` of the job, the daemon and the relay."""
-
-RAISE_LIMIT = (
-    "if such a large transaction is meant, raise the option maxBlockBytes of the source; "
-    "in the configuration of a deployment, of the daemon and of the relay it is max_block_bytes"
-)
-
-
-def beyond_limit(limit: int, **where: object) -> TransactionLimitError:
-    """Return the error for a transaction that is not written, since readers with the same limit would refuse it."""
-    return TransactionLimitError(
-        f"a transaction of more than {limit} bytes; it is neither written nor acknowledged",
-        **where,
-        limit=limit,
-        advice="raise max_block_bytes for the daemon, the relay and the job, then start them again",
-    )
-
-
-class Status(IntEnum):
-    """Why a walk over a file's bytes stopped. Negative: damage."""
-
-    GROUP = 0  # the walk reached its end
-    PART = 1  # the bytes end inside a block: more must be read
-    EOF = 2  # the end marker
-    ZEROS = 3  # allocated, not written
-    MAGIC = -1
-    LENGTH = -2
-    CHECKSUM_FIELD = -3
-    PADDING = -4
-    TOO_LONG = -5
-    CHECKSUM = -6
-    FRAME = -7
-    TOO_BIG = -8
-    ROW_HEADER = -9
-    ROW_BODY = -10
-    ROW_RANGE = -11
-    AFTER_EOF = -12
-    TRUNCATED = -13
-    FALSE_STARTS = -14
-
-
-_DAMAGE: dict[Status, tuple[type[XlogError], str, str | None]] = {
-    Status.MAGIC: (XlogMagicError, "no block starts here", None),
-    Status.AFTER_EOF: (XlogMagicError, "bytes follow the end marker", None),
-    Status.LENGTH: (XlogHeaderError, "the block's length is not a MessagePack number", None),
-    Status.CHECKSUM_FIELD: (XlogHeaderError, "a checksum field is not a MessagePack number", None),
-    Status.PADDING: (XlogHeaderError, "the padding does not fill the block's header", None),
-    Status.TOO_LONG: (XlogHeaderError, "the block is longer than the limit", RAISE_LIMIT),
-    Status.CHECKSUM: (XlogChecksumError, "the block's checksum does not match its bytes", None),
-    Status.FRAME: (XlogCompressionError, "the block is not one whole zstd frame", None),
-    Status.TOO_BIG: (XlogCompressionError, "the block grows beyond the limit when decompressed", RAISE_LIMIT),
-    Status.ROW_HEADER: (XlogRowError, "a row's header is not a MessagePack map of an xrow", None),
-    Status.ROW_BODY: (XlogRowError, "a row's body is not MessagePack of its type", None),
-    Status.ROW_RANGE: (XlogRowError, "a number of a row is out of its range", None),
-    Status.FALSE_STARTS: (
-        XlogMagicError,
-        "false starts of blocks claim more bytes than a search can prove wrong",
-        "bring an undamaged copy of the file",
-    ),
-    Status.TRUNCATED: (XlogTruncatedError, "the file ends inside a block", None),
-}
-
-
-def damage(
-    status: Status, file: str, offset: int, row: int | None = None, *, is_last: bool = False
-) -> XlogError:
-    """Return the error for a negative status.
-
-    Parameters
-    ----------
-    status : Status
-        The kind of damage.
-    file, offset
-        The file, and the position in it of the block, in bytes.
-    row : int, optional
-        The number of the row in its block.
-    is_last : bool
-        Whether the rows after this row in the block cannot be found.
-
-    """
-    kind, reason, advice = _DAMAGE[status]
-    reason += ", and its end is unknown: the rows after it in the block cannot be read" if is_last else ""
-    return kind(reason, file=file, offset=offset, row=row, advice=advice)
 
 
 def checksum(data: bytes | memoryview) -> int:
@@ -142,7 +51,7 @@ def checksum(data: bytes | memoryview) -> int:
     return int(google_crc32c.extend(CHECKSUM_MASK, bytes(data))) ^ CHECKSUM_MASK
 
 
-def encode_block(rows: bytes, compress: bool | None = None, level: int = 3) -> bytes:
+def encode_block(rows: bytes, compress: bool | None = None) -> bytes:
     """Return a block of encoded rows.
 
     Parameters
@@ -151,8 +60,6 @@ def encode_block(rows: bytes, compress: bool | None = None, level: int = 3) -> b
         Whole transactions: the rows of `rows.encode_row`, one after another.
     compress : bool, optional
         By default as Tarantool does, above `COMPRESS_THRESHOLD`, but only if it makes the block shorter.
-    level : int
-        The level of zstd; Tarantool's is 3 (`xlog_opts_default`).
 
     """
     is_free = compress is None
@@ -161,7 +68,7 @@ def encode_block(rows: bytes, compress: bool | None = None, level: int = 3) -> b
     data, magic = rows, MAGIC_PLAIN
     if compress:
         # Tarantool's frames carry neither their content's size nor a checksum of it.
-        frame = zstandard.ZstdCompressor(level=level, write_content_size=False, write_checksum=False)
+        frame = zstandard.ZstdCompressor(level=ZSTD_LEVEL, write_content_size=False, write_checksum=False)
         data, magic = frame.compress(rows), MAGIC_ZSTD
         if is_free and len(data) > len(rows):
             # No block is longer in the file than its rows are, so one limit applies to both.

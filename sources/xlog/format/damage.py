@@ -1,4 +1,4 @@
-"""Decides about parts of a log that cannot be read: `mode` FAILFAST, DROPMALFORMED or PERMISSIVE.
+"""Damage of a log file: its kinds, their errors, and what `mode` FAILFAST, DROPMALFORMED or PERMISSIVE does about it.
 
 Nothing is skipped silently: all that a lenient mode leaves out is counted here, by error class.
 """
@@ -7,11 +7,102 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
-from schemas.errors import XlogError
+from schemas.errors import (
+    TransactionLimitError,
+    XlogChecksumError,
+    XlogCompressionError,
+    XlogError,
+    XlogHeaderError,
+    XlogMagicError,
+    XlogRowError,
+    XlogTruncatedError,
+)
 
 MAX_ERRORS = 100
+
+RAISE_LIMIT = (
+    "if such a large transaction is meant, raise the option maxBlockBytes of the source; "
+    "in the configuration of a deployment, of the daemon and of the relay it is max_block_bytes"
+)
+
+
+class Status(IntEnum):
+    """Why a walk over a file's bytes stopped. Negative: damage."""
+
+    GROUP = 0  # the walk reached its end
+    PART = 1  # the bytes end inside a block: more must be read
+    EOF = 2  # the end marker
+    ZEROS = 3  # allocated, not written
+    MAGIC = -1
+    LENGTH = -2
+    CHECKSUM_FIELD = -3
+    PADDING = -4
+    TOO_LONG = -5
+    CHECKSUM = -6
+    FRAME = -7
+    TOO_BIG = -8
+    ROW_HEADER = -9
+    ROW_BODY = -10
+    ROW_RANGE = -11
+    AFTER_EOF = -12
+    TRUNCATED = -13
+    FALSE_STARTS = -14
+
+
+_DAMAGE: dict[Status, tuple[type[XlogError], str, str | None]] = {
+    Status.MAGIC: (XlogMagicError, "no block starts here", None),
+    Status.AFTER_EOF: (XlogMagicError, "bytes follow the end marker", None),
+    Status.LENGTH: (XlogHeaderError, "the block's length is not a MessagePack number", None),
+    Status.CHECKSUM_FIELD: (XlogHeaderError, "a checksum field is not a MessagePack number", None),
+    Status.PADDING: (XlogHeaderError, "the padding does not fill the block's header", None),
+    Status.TOO_LONG: (XlogHeaderError, "the block is longer than the limit", RAISE_LIMIT),
+    Status.CHECKSUM: (XlogChecksumError, "the block's checksum does not match its bytes", None),
+    Status.FRAME: (XlogCompressionError, "the block is not one whole zstd frame", None),
+    Status.TOO_BIG: (XlogCompressionError, "the block grows beyond the limit when decompressed", RAISE_LIMIT),
+    Status.ROW_HEADER: (XlogRowError, "a row's header is not a MessagePack map of an xrow", None),
+    Status.ROW_BODY: (XlogRowError, "a row's body is not MessagePack of its type", None),
+    Status.ROW_RANGE: (XlogRowError, "a number of a row is out of its range", None),
+    Status.FALSE_STARTS: (
+        XlogMagicError,
+        "false starts of blocks claim more bytes than a search can prove wrong",
+        "bring an undamaged copy of the file",
+    ),
+    Status.TRUNCATED: (XlogTruncatedError, "the file ends inside a block", None),
+}
+
+
+def damage(
+    status: Status, file: str, offset: int, row: int | None = None, *, is_last: bool = False
+) -> XlogError:
+    """Return the error for a negative status.
+
+    Parameters
+    ----------
+    status : Status
+        The kind of damage.
+    file, offset
+        The file, and the position in it of the block, in bytes.
+    row : int, optional
+        The number of the row in its block.
+    is_last : bool
+        Whether the rows after this row in the block cannot be found.
+
+    """
+    kind, reason, advice = _DAMAGE[status]
+    reason += ", and its end is unknown: the rows after it in the block cannot be read" if is_last else ""
+    return kind(reason, file=file, offset=offset, row=row, advice=advice)
+
+
+def beyond_limit(limit: int, **where: object) -> TransactionLimitError:
+    """Return the error for a transaction that is not written, since readers with the same limit would refuse it."""
+    return TransactionLimitError(
+        f"a transaction of more than {limit} bytes; it is neither written nor acknowledged",
+        **where,
+        limit=limit,
+        advice="raise max_block_bytes for the daemon, the relay and the job, then start them again",
+    )
 
 
 class Mode(StrEnum):

@@ -17,11 +17,10 @@ import zstandard
 
 from schemas.errors import XlogError
 from sources.xlog.format.arrays import Blocks, Bytes
-from sources.xlog.format.block import BLOCK_LIMIT, Status, damage, decompress
-from sources.xlog.format.damage import Mode, Skipped, raise_or_count
-from sources.xlog.format.kernels.chain import BLOCK_BEGIN, BLOCK_END, BLOCK_START, BLOCK_ZSTD
+from sources.xlog.format.block import BLOCK_LIMIT, decompress
+from sources.xlog.format.damage import Mode, Skipped, Status, damage, raise_or_count
+from sources.xlog.format.kernels.chain import BLOCK_BEGIN, BLOCK_END, BLOCK_START, BLOCK_ZSTD, frame_bound
 from sources.xlog.format.kernels.fill import end_of_row, walk_rows
-from sources.xlog.format.kernels.frame import frame_bound
 from sources.xlog.format.kernels.row import AT, BLOCK, COUNT, FILLED, FULL, NUMBER, ROOM, RowColumns
 from sources.xlog.format.rows import new_columns
 from sources.xlog.format.selection import Selection, filter_of

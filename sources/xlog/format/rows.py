@@ -1,7 +1,12 @@
-"""Makes Arrow batches of filled buffers: the columns of `schemas.xrow.XROW_FIELDS`, without copying a value."""
+"""Makes columns of filled buffers, without copying a value.
+
+`batch_of` makes an Arrow batch with the columns of `schemas.xrow.XROW_FIELDS`; `headers_of` makes numpy arrays of the
+headers alone, for summaries and plans.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -12,12 +17,17 @@ import pyarrow as pa
 from schemas.errors import XlogError
 from schemas.iproto import type_name
 from schemas.xrow import CORRUPT_COLUMN, XROW_ARROW
+from sources.xlog.format.arrays import Flags, Ints
 from sources.xlog.format.kernels import row as kernel
 from sources.xlog.format.kernels.row import BINARY, NARROW, WIDE, RowColumns
 
 CORRUPT_FIELD = pa.field(CORRUPT_COLUMN, pa.string())
 XROW_PERMISSIVE = XROW_ARROW.append(CORRUPT_FIELD)
 """The schema of `mode` PERMISSIVE: one more column at the end."""
+
+ABSENT = -1
+NO_TIME = -(2**63)
+"""Values of `Headers` for a missing value, and for a missing timestamp."""
 
 _KNOWN_TYPES = 128
 _BITS = {
@@ -34,6 +44,7 @@ _BITS = {
     "operations": kernel.OPERATIONS,
     "body": kernel.BODY,
 }
+_HEADER_NAMES = ("type", "replica_id", "group_id", "lsn", "tsn", "timestamp", "space_id")
 _FLAG_BITS = {"is_commit": kernel.COMMIT, "wait_sync": kernel.WAIT_SYNC, "wait_ack": kernel.WAIT_ACK}
 
 
@@ -169,3 +180,46 @@ def _column(columns: RowColumns, count: int, field: pa.Field, validity: pa.Buffe
         data = columns.data[BINARY.index(field.name), : ends[-1]]
         return pa.Array.from_buffers(field.type, count, [validity, pa.py_buffer(ends), pa.py_buffer(data)])
     return pa.Array.from_buffers(field.type, count, [validity, pa.py_buffer(values)])
+
+
+@dataclass(frozen=True)
+class Headers:
+    """The header columns of n rows, in the order of the log.
+
+    A missing value is `ABSENT` (-1), a missing timestamp `NO_TIME`.
+
+    Parameters
+    ----------
+    position, lsn, tsn, timestamp : int64[n]
+        Position of the row's block in the file (bytes), lsn, tsn, microseconds since 1970 UTC.
+    row, type, replica_id, group_id, space_id : int32[n]
+        Number in the block, request type, replica id, group id, space id.
+    is_commit, wait_ack : bool[n]
+        Whether the row ends its transaction; whether its transaction waits for a quorum.
+
+    """
+
+    position: Ints
+    lsn: Ints
+    tsn: Ints
+    timestamp: Ints
+    row: npt.NDArray[np.int32]
+    type: npt.NDArray[np.int32]
+    replica_id: npt.NDArray[np.int32]
+    group_id: npt.NDArray[np.int32]
+    space_id: npt.NDArray[np.int32]
+    is_commit: Flags
+    wait_ack: Flags
+
+
+def headers_of(columns: RowColumns, count: int) -> Headers:
+    """Return the first `count` rows of filled columns as `Headers`; the columns must not be reused."""
+    marks = columns.marks[:count]
+    values: dict[str, Any] = {name: columns.wide[k, :count] for k, name in enumerate(WIDE)}
+    values |= {name: columns.narrow[k, :count] for k, name in enumerate(NARROW) if name != "index_base"}
+    for name in _HEADER_NAMES:
+        is_absent = marks & np.uint32(1 << _BITS[name]) == 0
+        values[name][is_absent] = NO_TIME if name == "timestamp" else ABSENT
+    is_commit = (marks >> np.uint32(kernel.COMMIT)) & np.uint32(1) == 1
+    wait_ack = (marks >> np.uint32(kernel.WAIT_ACK)) & np.uint32(1) == 1
+    return Headers(**values, is_commit=is_commit, wait_ack=wait_ack)

@@ -188,10 +188,8 @@ class XlogWriter:
         if not self.is_sound:
             raise OSError(errno.EIO, "an earlier write failed, and the end of the file is uncertain")
         self.is_sound = False  # until all is written, in case this is interrupted
-        rest = memoryview(data)
         try:
-            while rest:
-                rest = rest[os.write(self._file, rest) :]
+            write_all(self._file, data)
         except OSError as error:
             os.ftruncate(self._file, self.position)
             os.lseek(self._file, self.position, os.SEEK_SET)
@@ -212,6 +210,13 @@ class XlogWriter:
         self._name = self._name.rename(self.path)
         if self._fsync is not Fsync.NEVER:
             force_directory(self.path.parent)
+
+
+def write_all(file: int, data: bytes) -> None:
+    """Write all bytes to a file descriptor; one call of the system may write only a part."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(file, rest) :]
 
 
 def force_directory(path: Path) -> None:

@@ -1,5 +1,5 @@
 """Reads one log file. `reader` has the functions that other packages call.
 
-`file_buffer` keeps a part of the file in memory, `scan` finds and checks its blocks, `block_positions` finds its end
-and block starts from headers alone. `plain_rows` reads row by row in pure Python, for people who look at logs.
+`file_buffer` keeps a part of the file in memory, `scan` finds and checks its blocks. `plain_rows` reads row by row in
+pure Python, for people who look at logs.
 """

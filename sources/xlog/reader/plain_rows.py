@@ -22,10 +22,9 @@ from sources.xlog.format.block import (
     MAGIC_PLAIN,
     MAGIC_SIZE,
     MAGIC_ZSTD,
-    Status,
     checksum,
-    damage,
 )
+from sources.xlog.format.damage import Status, damage
 from sources.xlog.format.meta import META_LIMIT, Meta, parse_meta
 
 _ZEROS = bytes(MAGIC_SIZE)
@@ -101,7 +100,7 @@ class PlainBlock(NamedTuple):
     end: int
 
 
-def blocks(stream: BinaryIO, position: int, file: str, limit: int = BLOCK_LIMIT) -> Iterator[PlainBlock]:
+def blocks(stream: BinaryIO, position: int, file: str) -> Iterator[PlainBlock]:
     """Yield each whole block from a position on.
 
     Stops at the end marker, or at a block that is not complete yet.
@@ -126,7 +125,7 @@ def blocks(stream: BinaryIO, position: int, file: str, limit: int = BLOCK_LIMIT)
         if len(head) < FIXED_HEADER_SIZE:
             return
         length, expected = _length_and_checksum(head, file, position)
-        if length > limit:
+        if length > BLOCK_LIMIT:
             raise damage(Status.TOO_LONG, file, position)
         data = stream.read(length)
         if len(data) < length:
@@ -134,7 +133,7 @@ def blocks(stream: BinaryIO, position: int, file: str, limit: int = BLOCK_LIMIT)
         if checksum(data) != expected:
             raise damage(Status.CHECKSUM, file, position)
         if magic == MAGIC_ZSTD:
-            data = _decompressed(decompressor, data, limit, file, position)
+            data = _decompressed(decompressor, data, file, position)
         yield PlainBlock(position, data, position + FIXED_HEADER_SIZE + length)
         position += FIXED_HEADER_SIZE + length
 
@@ -154,15 +153,13 @@ def _length_and_checksum(head: bytes, file: str, position: int) -> tuple[int, in
     return length, own
 
 
-def _decompressed(
-    decompressor: zstandard.ZstdDecompressor, data: bytes, limit: int, file: str, position: int
-) -> bytes:
+def _decompressed(decompressor: zstandard.ZstdDecompressor, data: bytes, file: str, position: int) -> bytes:
     try:
         with decompressor.stream_reader(data) as reader:
-            found = bytes(reader.read(limit + 1))
+            found = bytes(reader.read(BLOCK_LIMIT + 1))
     except zstandard.ZstdError:
         raise damage(Status.FRAME, file, position) from None
-    if len(found) > limit:
+    if len(found) > BLOCK_LIMIT:
         raise damage(Status.TOO_BIG, file, position)
     return found
 

@@ -1,34 +1,31 @@
 """Reads log files: their header, their rows as Arrow batches, and their written end.
 
-`read_rows` is what a Spark task runs; the driver plans with `end_of_whole_blocks` and `block_starts`
-(`block_positions`), from block headers alone. All of Tarantool's files are read in the same way: `.xlog`, `.snap`,
-`.vylog`, `.run`, `.index`, and those with `.inprogress` at the end.
+`read_rows` is what a Spark task runs. The driver plans with `end_of_whole_blocks` and `block_starts` many times a
+minute, so these read block headers alone: no row is decoded, no checksum is computed, and most bytes are not even read.
+All of Tarantool's files are read in the same way: `.xlog`, `.snap`, `.vylog`, `.run`, `.index`, and those with
+`.inprogress` at the end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.fs
 
-from schemas.errors import XlogError, XlogMetaError
-from sources.xlog.format.damage import Mode, Skipped, raise_or_count
+from schemas.errors import XlogError, XlogMetaError, XlogMissingError
+from sources.xlog.format.arrays import Blocks
+from sources.xlog.format.block import BLOCK_LIMIT, EOF_MARKER, MAGIC_SIZE
+from sources.xlog.format.damage import Mode, Skipped, Status, damage, raise_or_count
 from sources.xlog.format.decoder import DEFAULT_LIMITS, Batch, BlockGroup, Decoder, Decoding, Limits
-from sources.xlog.format.headers import Headers, headers_of
+from sources.xlog.format.kernels.chain import BLOCK_START, claims_end, walk_blocks
 from sources.xlog.format.kernels.row import RowColumns
-from sources.xlog.format.meta import DAMAGED_META, Meta
-from sources.xlog.format.rows import Labels, batch_of, corrupt_batch
+from sources.xlog.format.meta import DAMAGED_META, META_LIMIT, Meta, parse_meta
+from sources.xlog.format.rows import Headers, Labels, batch_of, corrupt_batch, headers_of
 from sources.xlog.format.selection import Selection
-from sources.xlog.reader.block_positions import (
-    WholeEnd,
-    block_boundary,
-    block_starts,
-    end_of_whole_blocks,
-    ends_with_marker,
-    read_meta,
-)
 from sources.xlog.reader.file_buffer import FileBuffer, base_name, open_fs
 from sources.xlog.reader.scan import Range, Scanner
 
@@ -125,18 +122,15 @@ def read_headers(
     path: str,
     begin: int = 0,
     end: int | None = None,
-    selection: Selection | None = None,
     mode: Mode = Mode.FAILFAST,
     *,
     exact: bool = False,
     closed: bool = False,
-    meta: Meta | None = None,
-    skipped: Skipped | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Iterator[Headers]:
-    """Yield the header columns of the rows that `read_rows` would yield, without their tuples."""
-    how, counted = Decoding(selection, mode, limits), Skipped() if skipped is None else skipped
-    known = meta if meta is not None else _meta_or_damage(fs, path, begin, how, counted)[0]
+    """Yield the header columns of all rows that `read_rows` would yield, without their tuples."""
+    how, counted = Decoding(mode=mode, limits=limits), Skipped()
+    known, _ = _meta_or_damage(fs, path, begin, how, counted)
     decoder = Decoder(base_name(path), how, counted, headers_of, binary=False)
     with FileBuffer(fs, path, limits.window) as buffer:
         yield from _read(buffer, _range(known, begin, end, buffer.size, exact, closed), decoder, how, counted)
@@ -177,3 +171,227 @@ def _read(
         else:
             yield from decoder.batches_of_error(found)
     yield from decoder.flush()
+
+
+SMALL_WINDOW, LARGE_WINDOW = 4 * 1024, 1 << 20
+HEADERS_AT_ONCE = 16 * 1024
+TAIL_BYTES = 1 << 18
+"""Twice the bytes at which a server ends a block: the last block of a file is searched for in so many bytes. Only a
+transaction of more bytes makes a longer block."""
+
+
+class WholeEnd(NamedTuple):
+    """The end of the whole blocks of a file.
+
+    Parameters
+    ----------
+    position : int
+        End of the last whole block, in bytes; the end marker, an unfinished block or nothing follows.
+    has_eof_marker : bool
+        Whether the end marker follows: the file is closed. (A restarted server opens a file again only if it has no
+        block, and overwrites the marker: `xlog_open` in `src/box/xlog.c`.)
+
+    """
+
+    position: int
+    has_eof_marker: bool
+
+
+def read_meta(fs: pa.fs.FileSystem, path: str) -> Meta:
+    """Return a file's text header.
+
+    Raises
+    ------
+    XlogMissingError
+        If the file does not exist.
+    XlogMetaIncompleteError
+        If the header is not completely written yet.
+    XlogMetaError
+        If the header is damaged.
+
+    """
+    try:
+        with fs.open_input_file(path) as source:
+            return parse_meta(source.read_at(min(META_LIMIT, source.size()), 0), base_name(path))
+    except FileNotFoundError:
+        raise XlogMissingError("the file is gone", file=path) from None
+
+
+def end_of_whole_blocks(
+    fs: pa.fs.FileSystem, path: str, begin: int = 0, limit: int = BLOCK_LIMIT
+) -> WholeEnd:
+    """Return where the whole blocks of a file end, by a walk over its block headers from `begin` on.
+
+    Parameters
+    ----------
+    fs, path
+        The file, as `open_fs` returns them.
+    begin : int
+        The start of a block, such as the position that an earlier call returned; 0 for the first one.
+    limit : int
+        The longest block, in bytes.
+
+    Raises
+    ------
+    XlogMagicError, XlogHeaderError
+        If other bytes are where a block must start, or bytes follow the end marker. An incomplete block at the end
+        is not an error: it is still being written.
+
+    """
+    with FileBuffer(fs, path, SMALL_WINDOW) as buffer:
+        *_, (position, status, _) = _walk(buffer, _first_block(fs, path, begin), limit)
+        return WholeEnd(position, status is Status.EOF)
+
+
+def ends_with_marker(fs: pa.fs.FileSystem, path: str, begin: int, end: int, limit: int = BLOCK_LIMIT) -> bool:
+    """Return whether a file of `end` bytes is closed: its last bytes are the end marker, not those of a tuple.
+
+    The file's blocks are walked only if its last bytes leave this open: no header in them says that a block ends before
+    the marker, or one says that a block ends behind it. Damage counts as closed: reading finds it.
+
+    Parameters
+    ----------
+    fs, path
+        The file.
+    begin : int
+        The start of its first block.
+    end : int
+        Its size, when it was listed.
+    limit : int
+        The longest block, in bytes.
+
+    """
+    first = max(begin, end - TAIL_BYTES)
+    with FileBuffer(fs, path, SMALL_WINDOW) as buffer:
+        if not begin <= end - MAGIC_SIZE <= buffer.size - MAGIC_SIZE:
+            return False
+        at = buffer.load(end - MAGIC_SIZE, MAGIC_SIZE)
+        if buffer.bytes[at : at + MAGIC_SIZE].tobytes() != EOF_MARKER:
+            return False
+        at = buffer.load(first, end - first)
+        behind = at + end - first
+        before = behind - MAGIC_SIZE
+        is_before = begin == end - MAGIC_SIZE or claims_end(buffer.bytes, at, before, limit)
+        if is_before and not claims_end(buffer.bytes, at, behind, limit):
+            return True
+    try:
+        return end_of_whole_blocks(fs, path, begin, limit) == (end - MAGIC_SIZE, True)
+    except XlogError:
+        return True
+
+
+def block_starts(
+    fs: pa.fs.FileSystem,
+    path: str,
+    begin: int,
+    end: int | None,
+    every: int,
+    limit: int = BLOCK_LIMIT,
+) -> list[int]:
+    """Return block starts that split `begin <= position < end` into ranges of about `every` bytes.
+
+    Parameters
+    ----------
+    fs, path
+        The file.
+    begin : int
+        The start of a block, or 0 for the first one; it is the first item of the result, if the block is whole.
+    end : int, optional
+        None: up to the last whole block.
+    every : int
+        Minimum distance between two starts, in bytes; at least 1.
+
+    Raises
+    ------
+    XlogMagicError, XlogHeaderError
+        Like `end_of_whole_blocks`.
+
+    """
+    starts: list[int] = []
+    target = begin
+    with FileBuffer(fs, path, SMALL_WINDOW) as buffer:
+        last = buffer.size if end is None else end
+        for position, _, found in _walk(buffer, _first_block(fs, path, begin), limit):
+            at = np.searchsorted(found, target)
+            while at < found.size and found[at] < last:
+                starts.append(int(found[at]))
+                target = starts[-1] + every
+                at = np.searchsorted(found, target)
+            if position >= last:
+                break
+    return starts
+
+
+def block_boundary(
+    fs: pa.fs.FileSystem,
+    path: str,
+    near: int,
+    begin: int | None = None,
+    end: int | None = None,
+    limit: int = BLOCK_LIMIT,
+) -> int:
+    """Return the first block start from `near` on, or `end` if there is none before it.
+
+    Parameters
+    ----------
+    fs, path
+        The file.
+    near : int
+        Any byte.
+    begin : int, optional
+        The start of a block at or before `near`, 0 for the first one: then the walk follows block headers and is
+        certain. Without it the block is found by its magic and checksum, so a whole block inside a tuple would be
+        found too.
+    end : int, optional
+        By default the end of the file.
+    limit : int
+        The longest block, in bytes.
+
+    """
+    with FileBuffer(fs, path, LARGE_WINDOW if begin is None else SMALL_WINDOW) as buffer:
+        last = buffer.size if end is None else min(end, buffer.size)
+        if begin is None:
+            found = Scanner(buffer, Decoding(limits=Limits(limit)), Skipped()).find(near, last)
+            return last if found < 0 else found
+        for position, _, starts in _walk(buffer, _first_block(fs, path, begin), limit):
+            at = np.searchsorted(starts, near)
+            if at < starts.size:
+                return min(int(starts[at]), last)
+            if position >= last:
+                break
+        return last
+
+
+def _first_block(fs: pa.fs.FileSystem, path: str, begin: int) -> int:
+    return begin if begin > 0 else read_meta(fs, path).length
+
+
+def _walk(buffer: FileBuffer, position: int, limit: int) -> Iterator[tuple[int, Status, Blocks]]:
+    """Yield (position reached, status there, starts of the blocks before it) until the whole blocks end."""
+    blocks = np.empty((4, HEADERS_AT_ONCE), np.int64)
+    status = Status.GROUP
+    while status is Status.GROUP:
+        if position >= buffer.size:
+            yield position, Status.PART, np.empty(0, np.int64)
+            return
+        offset = buffer.load(position, MAGIC_SIZE)
+        args = (buffer.bytes, offset, buffer.filled, buffer.filled, limit, False, blocks)
+        count, at, code = walk_blocks(*args)
+        at, status = buffer.base + at, Status(code)
+        if at > buffer.size:  # the last block is incomplete
+            count, at, status = count - 1, buffer.base + int(blocks[BLOCK_START, count - 1]), Status.PART
+        elif status is Status.PART and buffer.base + buffer.filled < buffer.size:
+            status = Status.GROUP
+            if count == 0:
+                buffer.load(position)
+        _raise_damage(buffer, at, status)
+        yield at, status, blocks[BLOCK_START, :count] + buffer.base
+        buffer.resize(SMALL_WINDOW if at > buffer.base + buffer.filled else LARGE_WINDOW)
+        position = at
+
+
+def _raise_damage(buffer: FileBuffer, position: int, status: Status) -> None:
+    if status is Status.EOF and position + MAGIC_SIZE != buffer.size:
+        raise damage(Status.AFTER_EOF, buffer.file, position + MAGIC_SIZE)
+    if status < 0:
+        raise damage(status, buffer.file, position)

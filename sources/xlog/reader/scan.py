@@ -6,7 +6,7 @@ damaged block cannot be verified; it is reported by the range that reaches it al
 after the range's own end. So nothing is reported twice, and nothing is missed.
 
 If a tuple's bytes are a whole sound block, a range that begins inside the block around it would take it for a block:
-if that is possible, ranges begin at known blocks (`block_positions.block_starts`).
+if that is possible, ranges begin at known blocks (`reader.block_starts`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy as np
 
 from schemas.errors import XlogError
 from sources.xlog.format.arrays import Blocks
-from sources.xlog.format.block import FIXED_HEADER_SIZE, MAGIC_SIZE, Status, damage
-from sources.xlog.format.damage import Skipped, raise_or_count
+from sources.xlog.format.block import FIXED_HEADER_SIZE, MAGIC_SIZE
+from sources.xlog.format.damage import Skipped, Status, damage, raise_or_count
 from sources.xlog.format.decoder import BlockGroup, Decoding
 from sources.xlog.format.kernels.chain import BLOCK_END, BLOCK_START, find_magic, walk_blocks
 from sources.xlog.reader.file_buffer import FileBuffer

@@ -121,7 +121,7 @@ def _with_origins(follower: Follower, segments: list[Segment]) -> Iterator[Segme
             yield segment
             continue
         origins = follower.origins.setdefault(segment.source, Origins(directory))
-        yield replace(segment, origins=origins.spans(directory.listing(), segment, whitelist))
+        yield from origins.parts(directory.listing(), segment, whitelist)
 
 
 def _with_vinyl(follower: Follower, segments: list[Segment]) -> Iterator[Segment]:

@@ -16,23 +16,19 @@ import pyarrow as pa
 from schemas.errors import AggregatorError, SourceError, XlogMissingError, XlogTruncatedError
 from schemas.names import replicaset_label
 from sources.xlog.directory import paths
-from sources.xlog.directory.directory import Directory
-from sources.xlog.directory.identity import identity_of
+from sources.xlog.directory.directory import FAILURES, Directory
 from sources.xlog.directory.listing import Listing, LogFile
 from sources.xlog.directory.offset import Offset, OffsetEntry
 from sources.xlog.format.vclock import distance, joined, not_beyond, shared
 from sources.xlog.options import Source, XlogOptions
 from sources.xlog.stream import failover
 from sources.xlog.stream.failover import MemberFiles
+from sources.xlog.stream.identity import ForeignFiles, identity_of
 from sources.xlog.stream.origins import Origins
 from sources.xlog.stream.plan import shares
 from sources.xlog.stream.read_ahead import ReadAhead, newest_entry, read_ahead_of
-from sources.xlog.stream.strangers import Strangers
 
 logger = logging.getLogger(__name__)
-
-FAILURES = (AggregatorError, OSError, pa.ArrowException)
-"""Exceptions that mean that a source cannot be read."""
 
 
 @dataclass
@@ -57,7 +53,7 @@ class Follower:
     """Which instances the replica ids of each source mean."""
     _directories: dict[str, Directory] = field(default_factory=dict)
     _uuids: dict[str, str] = field(default_factory=dict)
-    _strangers: dict[str, Strangers] = field(default_factory=dict)
+    _foreign_files: dict[str, ForeignFiles] = field(default_factory=dict)
     _reported: dict[str, str] = field(default_factory=dict)
     _fixed_ends: dict[str, OffsetEntry] | None = None
     _matched: set[str] = field(default_factory=set)
@@ -148,7 +144,9 @@ class Follower:
 
     def _advance(self, read_ahead: ReadAhead, budget: int | None) -> OffsetEntry:
         try:
-            return self._marked_done(read_ahead, read_ahead.advance(budget))
+            end = read_ahead.advance(budget)
+            read_ahead.remember(end)
+            return self._marked_done(read_ahead, end)
         except FAILURES as error:
             self._give_up(read_ahead.entry.leader, error)
             return read_ahead.entry
@@ -179,22 +177,24 @@ class Follower:
             member = self._list_member(source)
             try:
                 uuid = self._uuid(source, member, start)
-                self._refuse_strangers(member, uuid)
+                self._refuse_foreign_files(member, uuid)
             except FAILURES as error:
                 self._give_up(source.name, error)
                 continue
             members.setdefault(uuid, []).append(member)
         return {uuid: members[uuid] for uuid in sorted(members)}
 
-    def _refuse_strangers(self, member: MemberFiles, uuid: str) -> None:
+    def _refuse_foreign_files(self, member: MemberFiles, uuid: str) -> None:
         """Raise an error if a source has files of another replicaset; a path that is read by itself may."""
         if member.listing is None or not self.options.with_replicaset:
             return
         name = member.name
-        if name not in self._strangers:
+        if name not in self._foreign_files:
             directory = self.directory(name)
-            self._strangers[name] = Strangers(directory, self.origins.setdefault(name, Origins(directory)))
-        self._strangers[name].refuse(member.listing, uuid)
+            self._foreign_files[name] = ForeignFiles(
+                directory, self.origins.setdefault(name, Origins(directory))
+            )
+        self._foreign_files[name].refuse(member.listing, uuid)
 
     def _uuid(self, source: Source, member: MemberFiles, start: Offset) -> str:
         if source.name in self._uuids:

@@ -9,8 +9,7 @@ kinds:
   between (seen with 3.9).
 - Rows of a user's space: an INSERT or REPLACE whose tuple has the label in a field.
 
-A marker without a label, or one that cannot be read, is skipped. `sources.xlog.stream.alignment` acts on
-markers.
+A marker without a label, or one that cannot be read, is skipped. `sources.xlog.stream.instants` acts on markers.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
+import numpy as np
 
 from schemas.errors import TupleError
 from schemas.iproto import SystemSpace
@@ -125,7 +124,7 @@ class Markers:
     def _fields_at(self, directory: Directory, listing: Listing, segment: Segment) -> dict[int, int]:
         """Return the label fields of the named spaces, by their definitions before a segment."""
         self._fields = {}
-        file = next(log for log in listing.logs if log.name == segment.file)
+        file = listing.log(segment.file)
         parts = [
             (one, directory.ends.of(one, closed=True).position)
             for one in files_before(directory, listing, file)
@@ -134,10 +133,7 @@ class Markers:
         for one, end in [*parts, (file, segment.begin)]:
             if end <= one.header:
                 continue
-            filesystem, path = directory.locate(one.name)
-            for batch in reader.read_rows(
-                filesystem, path, one.header, end, wanted, directory.mode, exact=True, limits=directory.limits
-            ):
+            for batch in directory.read_rows(one.name, one.header, end, wanted):
                 for row in batch.to_pylist():
                     self._define(row)
         return self._fields
@@ -171,14 +167,8 @@ class Markers:
 
 def _rows(directory: Directory, segment: Segment, spaces: Iterable[int]) -> Iterator[dict[str, Any]]:
     """Yield the rows of some spaces of a segment that have an lsn."""
-    filesystem, path = directory.locate(segment.file)
     wanted = Selection(spaces=frozenset(spaces), from_vclock=segment.since)
-    for batch in reader.read_rows(
-        *(filesystem, path, segment.begin, segment.end, wanted, directory.mode),
-        exact=True,
-        closed=True,
-        limits=directory.limits,
-    ):
+    for batch in directory.read_rows(segment.file, segment.begin, segment.end, wanted, closed=True):
         yield from (row for row in batch.to_pylist() if row["lsn"] is not None)
 
 
@@ -232,33 +222,19 @@ def _marker(label: str, row: Mapping[str, Any], segment: Segment) -> Marker:
     )
 
 
-def block_rows(directory: Directory, segment: Segment, position: int) -> pa.Table:
-    """Return all rows of the block that begins at a position."""
-    filesystem, path = directory.locate(segment.file)
-    end = reader.block_boundary(filesystem, path, position + 1, begin=position, end=segment.end)
-    batches = reader.read_rows(
-        filesystem,
-        path,
-        position,
-        end,
-        None,
-        directory.mode,
-        exact=True,
-        closed=True,
-        limits=directory.limits,
-    )
-    return pa.Table.from_batches(list(batches))
-
-
 def end_of_transaction(directory: Directory, marker: Marker) -> tuple[int, int]:
     """Return the end of a marker's transaction: the number of rows of its block up to there, and the block's end.
 
     The number is 0 if the block ends there too.
     """
-    rows = block_rows(directory, marker.segment, marker.position)
-    commits = rows["is_commit"].fill_null(True).to_pylist()
-    last = next((i for i in range(marker.row, len(commits)) if commits[i]), len(commits) - 1)
-    filesystem, path = directory.locate(marker.segment.file)
-    begin = marker.position
-    end = reader.block_boundary(filesystem, path, begin + 1, begin=begin, end=marker.segment.end)
-    return (0 if last + 1 >= len(commits) else last + 1), end
+    file, begin = marker.segment.file, marker.position
+    end = reader.block_boundary(
+        *directory.locate(file), begin + 1, begin, marker.segment.end, directory.block
+    )
+    parts = directory.read_headers(file, begin, end, closed=True)
+    rows, commits = (
+        np.concatenate(columns) for columns in zip(*((p.row, p.is_commit) for p in parts), strict=True)
+    )
+    ends = rows[commits & (rows >= marker.row)]
+    last = int(ends[0] if ends.size else rows[-1])
+    return (0 if last == rows[-1] else last + 1), end

@@ -8,6 +8,9 @@ of that row. A deleted id keeps its last instance until another one gets it.
 
 A row of `_cluster` that no server writes registers nothing; the batch that reads it sets it aside and reports it.
 
+A row of `_cluster` by an instance that is not wanted is left out like its other rows, but what it assigns must be
+known: the segment is split there, and its second part names the assignment (`Segment.registered`).
+
 Rows of a snapshot have no origin and are not filtered. Rows of local spaces belong to the instance whose file it is.
 
 `members_at` reads `_cluster` where a segment begins, without deleted members: a server sends it to a new subscriber
@@ -17,7 +20,8 @@ before any row (document 000, steps 5 and 6).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 from schemas.errors import TupleError
@@ -27,7 +31,6 @@ from sources.xlog.directory.directory import Directory
 from sources.xlog.directory.listing import Listing, LogFile
 from sources.xlog.format.selection import Selection
 from sources.xlog.format.vclock import not_beyond
-from sources.xlog.reader import reader
 from sources.xlog.stream.segment import OriginSpan, Segment
 
 _ID_FIELD, _UUID_FIELD = 0, 1
@@ -36,9 +39,14 @@ _CLUSTER = Selection(spaces=frozenset({int(SystemSpace.CLUSTER)}))
 
 @dataclass(frozen=True)
 class IdAssignment:
-    """A row of `_cluster` that assigns a replica id to an instance, valid from the block at `position` on."""
+    """A row of `_cluster` that assigns a replica id to an instance, valid from the block at `position` on.
+
+    `origin` and `lsn` are those of the row itself; `origin` is 0 in a snapshot.
+    """
 
     position: int
+    origin: int
+    lsn: int
     replica_id: int
     instance_uuid: str
 
@@ -54,16 +62,17 @@ def _updated_uuid(operations: Sequence[Any], index_base: int) -> str | None:
 
 def registration(row: Mapping[str, Any]) -> IdAssignment | None:
     """Return the registration in a row of `_cluster`; None for a DELETE and for a row that no server writes."""
+    place = (row["position"], row.get("replica_id") or 0, row.get("lsn") or 0)
     try:
         if row["type"] in ("INSERT", "REPLACE"):
             fields = fields_of(row["tuple"], "a row of _cluster")
             uuid = uuid_of(field_at(fields, _UUID_FIELD, "the uuid"), "the uuid")
-            return IdAssignment(row["position"], _replica_id(fields), uuid)
+            return IdAssignment(*place, _replica_id(fields), uuid)
         if row["type"] == "UPDATE":
             operations = fields_of(row["operations"], "operations on _cluster")
             found = _updated_uuid(operations, row["index_base"] or 0)
             key = fields_of(row["key"], "a key of _cluster")
-            return None if found is None else IdAssignment(row["position"], _replica_id(key), found)
+            return None if found is None else IdAssignment(*place, _replica_id(key), found)
     except TupleError:
         return None
     return None
@@ -83,10 +92,7 @@ def _replica_id(fields: Sequence[Any]) -> int:
 
 def registrations(directory: Directory, file: LogFile, begin: int, end: int) -> Iterator[IdAssignment]:
     """Yield the registrations of a byte range, in order."""
-    filesystem, path = directory.locate(file.name)
-    for batch in reader.read_rows(
-        filesystem, path, begin, end, _CLUSTER, directory.mode, exact=True, limits=directory.limits
-    ):
+    for batch in directory.read_rows(file.name, begin, end, _CLUSTER):
         for row in batch.to_pylist():
             found = registration(row) if row["type"] is not None else None
             if found is not None:
@@ -140,7 +146,7 @@ class Origins:
             Uuids of the instances whose rows are read.
 
         """
-        file = next(log for log in listing.logs if log.name == segment.file)
+        file = listing.log(segment.file)
         instances = self._instances_at_start(listing, file)
         spans = [_span(segment.begin, instances, whitelist, segment.instance_uuid)]
         for found in self._assignments(file, segment.end):
@@ -150,6 +156,32 @@ class Origins:
                 spans.pop()
             spans.append(_span(place, instances, whitelist, segment.instance_uuid))
         return tuple(spans)
+
+    def parts(self, listing: Listing, segment: Segment, whitelist: frozenset[str]) -> Iterator[Segment]:
+        """Yield a segment with its whitelist, split where a row that is left out assigns a replica id.
+
+        Parameters are those of `spans`.
+        """
+        spans = self.spans(listing, segment, whitelist)
+        left_out: dict[int, dict[int, str]] = {}
+        for found in self._assignments(listing.log(segment.file), segment.end):
+            span = [one for one in spans if one.position <= found.position][-1:]
+            if span and found.origin not in span[0].wanted | span[0].unknown:
+                left_out.setdefault(found.position, {})[found.replica_id] = found.instance_uuid
+        bounds = sorted({segment.begin, *left_out, segment.end})
+        for begin, end in pairwise(bounds):
+            is_first, is_last = begin == segment.begin, end == segment.end
+            yield replace(
+                segment,
+                begin=begin,
+                end=end,
+                is_closed=segment.is_closed or not is_last,
+                gap=segment.gap if is_first else None,
+                skipped_rows=segment.skipped_rows if is_first else 0,
+                last_block=segment.last_block if is_last else None,
+                origins=_spans_from(spans, begin, end),
+                registered=left_out.get(begin, {}),
+            )
 
     def registered(self, file: LogFile, end: int) -> frozenset[str]:
         """Return the uuids of the instances that a file's blocks before `end` register, also if expelled later."""
@@ -171,6 +203,15 @@ class Origins:
             known += tuple(registrations(self.directory, file, upto, end))
             self._seen[file.name] = (end, known)
         return tuple(found for found in known if found.position < end)
+
+
+def _spans_from(spans: Sequence[OriginSpan], begin: int, end: int) -> tuple[OriginSpan, ...]:
+    """Return the spans between two positions, the first of them from `begin` on."""
+    first = max(i for i, span in enumerate(spans) if span.position <= begin)
+    return (
+        replace(spans[first], position=begin),
+        *(span for span in spans[first + 1 :] if span.position < end),
+    )
 
 
 def _span(
@@ -199,7 +240,7 @@ def members_at(directory: Directory, listing: Listing, segment: Segment) -> dict
         Instance uuids by replica id; empty if there is neither a snapshot nor an older log.
 
     """
-    file = next(log for log in listing.logs if log.name == segment.file)
+    file = listing.log(segment.file)
     members: dict[int, str] = {}
     for before in files_before(directory, listing, file):
         _update_members(members, directory, before, directory.ends.of(before, closed=True).position)
@@ -211,10 +252,7 @@ def _update_members(members: dict[int, str], directory: Directory, file: LogFile
     """Apply the `_cluster` rows of a file up to `end`."""
     if end <= file.header:
         return
-    filesystem, path = directory.locate(file.name)
-    for batch in reader.read_rows(
-        filesystem, path, file.header, end, _CLUSTER, directory.mode, exact=True, limits=directory.limits
-    ):
+    for batch in directory.read_rows(file.name, file.header, end, _CLUSTER):
         for row in batch.to_pylist():
             if row["type"] == "DELETE":
                 members.pop(expelled(row) or 0, None)

@@ -67,6 +67,12 @@ class ReadAhead:
             budget *= 2  # the budget ended in a marker or an unfinished block
         return self.entry_of(len(self.files) - 1, self.position)
 
+    def remember(self, end: OffsetEntry) -> None:
+        """Remember the end of a batch in a spool's log, so that the next call notices if the log is rewritten."""
+        file = next(file for file in self.files if file.name == end.file)
+        if file.replicaset_uuid is not None and not file.is_snapshot and end.position:
+            self.directory.ends.remember_position(file.name, end.position)
+
     def _within_budget(self, lengths: Sequence[int], budget: int) -> OffsetEntry:
         index, taken = budget_end(lengths, budget)
         file, target = self.files[index], self.first_byte(index) + taken
@@ -124,7 +130,7 @@ def read_ahead_of(
     XlogMissingError
         If the entry's file is gone.
     XlogTruncatedError
-        If a file is shorter than what was read of it.
+        If a file is shorter than what was read of it, or was so before it was written again.
     XlogError
         If the last file is damaged, or no block of a spool's file starts at the entry.
 
@@ -132,8 +138,8 @@ def read_ahead_of(
     files = files_from(listing, entry)
     if entry.position > files[0].size:
         raise shorter_file_error(files[0], entry, directory.source.name)
-    if files[0].replicaset_uuid is not None and files[0].header < entry.position < files[0].size:
-        directory.ends.check_block(files[0], entry.position)
+    if files[0].replicaset_uuid is not None and files[0].header < entry.position:
+        directory.ends.refuse_rewritten(files[0], entry.position)
     within_end = files_up_to(files, fixed_end.file) if fixed_end is not None else None
     if fixed_end is not None and within_end is None:
         # The stream is in a snapshot that was not the newest when the end was fixed. A snapshot does not grow.

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from sources.xlog.format.vclock import Vclock
 
@@ -36,7 +37,7 @@ class OriginSpan:
     position : int
         Bytes: the span applies to blocks from here to the next span.
     wanted : frozenset of int
-        Replica ids of whitelisted instances; 0 stands for rows of local spaces of the file's own instance.
+        Replica ids of whitelisted instances; 0 means rows of local spaces of the file's own instance.
     unknown : frozenset of int
         Replica ids without a `_cluster` row so far: whether their rows are wanted is unknown, so they are an error.
 
@@ -77,6 +78,9 @@ class Segment:
         Rows at or below it are left out: the snapshot that was read has them.
     origins : tuple of OriginSpan or None
         The whitelist as replica ids; None means rows of every instance.
+    registered : mapping of int to str
+        Replica ids to the uuids of the instances that rows of `_cluster` at the segment's begin assign them to, where
+        the whitelist leaves these rows out.
     space_id : int or None
         For a `.run` file of a vinyl space, whose rows do not name the space.
     vinyl : frozenset of int or None
@@ -106,6 +110,7 @@ class Segment:
     gap: LogGap | None = None
     since: Vclock | None = None
     origins: tuple[OriginSpan, ...] | None = None
+    registered: Mapping[int, str] = field(default_factory=dict)
     space_id: int | None = None
     vinyl: frozenset[int] | None = None
     is_generation: bool = False

@@ -18,8 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from observe.metrics.committed_batches import CommittedBatchReader
 from observe.metrics.stream_metrics import StreamMetrics, TriggerReport
 from pipeline.node.node import NodeMetrics
-from sources.relay.status import RelayMetrics
-from sources.subscribe.status import DaemonMetrics
+from sources.relay.server import RelayMetrics
+from sources.subscribe.daemon import DaemonMetrics
 from tests.observe.metrics.promtool import ROOT, RULES, promtool, rules
 from tests.observe.report.warehouses import write_warehouse
 from tests.test_documents import anchors

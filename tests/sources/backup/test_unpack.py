@@ -10,8 +10,7 @@ import pytest
 
 from jobs.unpack import unpack_all
 from schemas.errors import BackupError
-from sources.backup.chain import backup_chains
-from sources.backup.manifest import parse_manifest
+from sources.backup.manifest import backup_chains, parse_manifest
 from sources.backup.unpack import UNPACKING, BackupStorage, unpack
 from tests.sources.backup.storage import INSTANCE, REPLICASET, add_backup, tar_archive
 

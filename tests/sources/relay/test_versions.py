@@ -8,8 +8,8 @@ import msgpack
 import numpy as np
 
 from schemas.iproto import RequestType, SystemSpace
+from sources.relay.outflow import BlockReader
 from sources.spool import state as spool_state
-from sources.spool.blocks import BlockReader
 from sources.spool.spool import ServerVersions, Spool
 from sources.xlog.format.encode import encode_body, encode_row
 from tests.live.mesh import REPLICASET, instance_uuid

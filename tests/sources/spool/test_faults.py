@@ -347,6 +347,32 @@ def test_a_reader_that_starts_later_continues_in_such_a_log(
     assert sorted(set(found + more)) == list(range(1, 32 if is_closed else 31))
 
 
+@pytest.mark.parametrize("is_written_on", [False, True])
+def test_a_reader_notices_a_log_that_is_written_again_up_to_its_old_size(
+    tmp_path: Path, is_written_on: bool
+) -> None:
+    """Another peer may send the rows in another order: here the first one is of another instance."""
+    directory = tmp_path / "spool"
+    sources = f'[{{"name": "a", "path": "{directory}"}}]'
+    follower = Follower(parse_options({"sources": sources, "gaps": "report", "start": "history"}))
+    with Spool(directory, SpoolOptions(compress=False)) as spool:
+        spool.instance_uuid, spool.replicaset_uuid = UUID, REPLICASET
+        spool.begin_at({})
+        spool.append(rows(1, 1, 1), {1: 1})
+        at = follower.latest({})
+        end = follower.latest(at)
+        assert rows_between(follower, at, end) == [(f"{0:020}.xlog", 1, 1)]
+        size = (directory / f"{0:020}.xlog").stat().st_size
+        spool.record_flush_failure(OSError(errno.EIO, "Input/output error"))
+        spool.append(rows(2, 1, 1), {2: 1})
+        assert (directory / f"{0:020}.xlog").stat().st_size == size
+        if is_written_on:
+            spool.append(rows(1, 1, 1), {1: 1})
+        begun = follower.latest(end)
+        found = rows_between(follower, begun, follower.latest(begun))
+    assert found == [(f"{0:020}.xlog", id_, 1) for id_ in ((2, 1) if is_written_on else (2,))]
+
+
 def lsns_up_to_now(follower: Follower, at: Offset) -> tuple[list[int], Offset]:
     """Return the lsns that a stream reads from an offset on, and where it is then; a log is read twice at most."""
     found: list[int] = []

@@ -15,11 +15,11 @@ import pytest
 from pyarrow.fs import LocalFileSystem
 
 from schemas.errors import SpoolError, SpoolFullError, TransactionLimitError, XlogError, XlogMetaError
+from sources.relay.outflow import BlockReader
 from sources.spool import state as spool_state
 from sources.spool.acks import ReaderAck, read_acks, write_ack
-from sources.spool.blocks import BlockReader
+from sources.spool.disk_space import removable_files
 from sources.spool.options import SpoolOptions, SpoolRetention
-from sources.spool.removal import removable_files
 from sources.spool.spool import ServerVersions, Spool
 from sources.spool.state import read_state, read_tail
 from sources.xlog.directory.directory import Directory

@@ -6,8 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sources.iproto.messages import Ballot
-from sources.subscribe.assignment import OrphanPolicy, assign, choose_leader
-from sources.subscribe.start import is_rewound, peer_fitness, start_vclock
+from sources.subscribe.assignment import (
+    assign,
+    choose_leader,
+    is_rewound,
+    peer_fitness,
+    start_vclock,
+)
+from sources.subscribe.options import OrphanPolicy
 
 A, B, C = "a", "b", "c"
 OWNERS = {1: A, 2: B, 3: C}

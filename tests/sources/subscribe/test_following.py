@@ -14,9 +14,9 @@ import pytest
 from schemas.errors import RewindError
 from sources.iproto.kernels import wire as kernel
 from sources.spool.spool import Spool
+from sources.subscribe.daemon import replicaset_status
 from sources.subscribe.options import FeedMode, SpoolStart
 from sources.subscribe.replicaset import FollowedReplicaset
-from sources.subscribe.status import replicaset_status
 from tests.live.mesh import REPLICASET, SPACE, Mesh, instance_uuid, mesh
 from tests.live.proxy import Proxy
 from tests.live.server import release_here

@@ -22,11 +22,10 @@ from sources.iproto.inflow import TransactionChunk
 from sources.iproto.packet import encode_packet
 from sources.spool.options import SpoolRetention
 from sources.spool.spool import Spool
-from sources.subscribe.backoff import Backoff
-from sources.subscribe.daemon import daemon_tasks
+from sources.subscribe.daemon import daemon_tasks, replicaset_status
 from sources.subscribe.feed import PeerFeed
+from sources.subscribe.link import Backoff
 from sources.subscribe.replicaset import FollowedReplicaset
-from sources.subscribe.status import replicaset_status
 from tests.live.mesh import mesh
 from tests.live.spools import read_spool, tuples_of
 from tests.sources.subscribe.following import QUICK, options

@@ -14,7 +14,7 @@ from sources.iproto.address import Peer, parse_address
 from sources.iproto.client import connect
 from sources.iproto.inflow import SnapshotStream
 from sources.iproto.messages import Ballot, answer_vclock
-from sources.subscribe.status import DaemonMetrics, replicaset_status
+from sources.subscribe.daemon import DaemonMetrics, replicaset_status
 from tests.live.mesh import Mesh, mesh
 from tests.live.server import release_here
 from tests.sources.subscribe.following import await_until, following, options

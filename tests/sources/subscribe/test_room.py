@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from schemas.errors import SpoolFullError
+from sources.spool.disk_space import DiskSpace
 from sources.spool.options import SpoolOptions
-from sources.spool.room import DiskSpace
-from sources.subscribe.status import replicaset_status
+from sources.subscribe.daemon import replicaset_status
 from tests.live.mesh import mesh
 from tests.sources.subscribe.following import await_until, following, options
 from tests.sources.subscribe.test_following import addresses, await_all, check, write

@@ -122,7 +122,7 @@ def walk_rows(
     -------
     int
         `FILLED` (all blocks are done), `FULL` (no room: `state[ROOM]` bytes are needed in an empty buffer),
-        or a negative `block.Status`.
+        or a negative `damage.Status`.
 
     """
     numbers, spans = np.zeros(16, np.int64), np.zeros(8, np.int64)

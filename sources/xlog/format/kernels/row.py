@@ -25,7 +25,7 @@ import numpy.typing as npt
 from schemas.compiled import kernel
 from schemas.iproto import VCLOCK_MAX, BodyKey, HeaderKey, RequestType
 from sources.xlog.format.arrays import Int, Ints
-from sources.xlog.format.block import Status
+from sources.xlog.format.damage import Status
 from sources.xlog.format.kernels.native import address_of, byte_at, double_of, put_word
 from sources.xlog.format.kernels.skip import DOUBLE, big_endian, is_array, load_map, load_uint, skip
 
@@ -217,7 +217,7 @@ def walk_row(data: Int, begin: Int, end: Int, numbers: Ints, spans: Ints) -> tup
     Returns
     -------
     position, marks : int
-        Position after the row, or a negative `block.Status`; `RowColumns.marks`.
+        Position after the row, or a negative `damage.Status`; `RowColumns.marks`.
 
     """
     numbers[TYPE] = 0

@@ -16,11 +16,11 @@ from schemas.errors import (
     XlogMetaIncompleteError,
 )
 from sources.xlog.directory.directory import Directory, child_path
-from sources.xlog.directory.identity import identity_of
 from sources.xlog.directory.listing import FileEnd
 from sources.xlog.format.block import EOF_MARKER, encode_block
 from sources.xlog.format.damage import Mode
 from sources.xlog.options import Source
+from sources.xlog.stream.identity import identity_of
 from tests.sources.xlog.logs import A, B, Server, uuid_of
 from tests.truth import recordings
 
@@ -146,7 +146,9 @@ def test_a_closed_file_is_not_walked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("closed", [False, True])
-@pytest.mark.parametrize(("size", "compress"), [(0, False), (3000, False), (3000, True), (200_000, True)])
+@pytest.mark.parametrize(
+    ("size", "compress"), [(0, False), (3000, False), (3000, True), (200_000, True), (300_000, False)]
+)
 def test_a_tuple_that_ends_like_the_end_marker_closes_no_log(
     tmp_path: Path, size: int, compress: bool, closed: bool
 ) -> None:

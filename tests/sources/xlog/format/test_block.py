@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from schemas import errors
 from sources.xlog.format import block
-from sources.xlog.format.block import Status, checksum, damage, decompress, encode_block
+from sources.xlog.format.block import checksum, decompress, encode_block
+from sources.xlog.format.damage import Status, damage
 from sources.xlog.format.kernels.chain import BLOCK_BEGIN, BLOCK_END, BLOCK_ZSTD, walk_blocks
 from tests.sources.xlog import plain
 

@@ -10,8 +10,7 @@ import pytest
 from schemas.errors import XlogHeaderError, XlogMagicError, XlogMetaIncompleteError, XlogMissingError
 from sources.xlog.format.block import EOF_MARKER, encode_block
 from sources.xlog.reader import reader
-from sources.xlog.reader.block_positions import SMALL_WINDOW
-from sources.xlog.reader.reader import WholeEnd
+from sources.xlog.reader.reader import SMALL_WINDOW, WholeEnd
 from tests.sources.xlog import samples
 
 PARTS = samples.blocks(7)

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sources.xlog.format.arrays import Ints
-from sources.xlog.format.block import Status
+from sources.xlog.format.damage import Status
 from sources.xlog.format.kernels import row as kernels
 from tests.sources.xlog import plain
 from tests.sources.xlog.samples import guarded

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sources.xlog.directory.offset import Instant, InstantState, OffsetEntry
-from sources.xlog.stream.alignment import (
+from sources.xlog.stream.instants import (
     ReadState,
     after_instant,
     at_whole_instant,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sources.spool.spool import ServerVersions, Spool
-from sources.spool.stopped import stopped_spools
+from sources.spool.state import stopped_spools
 
 DAEMON = "00000000-0000-4000-8000-0000000000ff"
 REPLICASET = "bbbbbbbb-0000-4000-8000-000000000001"

@@ -1,30 +1,95 @@
-"""Finds files of another replicaset among the files of a source: read with them, its rows would pass for the source's.
+"""Finds the replicaset that a source belongs to, and refuses files of another one among the source's.
 
-A header names the instance that wrote the file, and only a spool's names the replicaset. So an instance is known by
-its own snapshot, which has the uuid of its replicaset, and by `_cluster` of the snapshots and logs of known instances.
-A folder may rightly hold files of several members: a member that joined again has a new uuid. An unknown
-instance is not refused while its snapshot is still being copied, or while no `_cluster` is known. If all files name one
-instance, no file is read.
+The uuid of a replicaset is a tuple of `_schema` (272): `{'cluster', uuid}` in Tarantool 1.6 to 2.x,
+`{'replicaset_uuid', uuid}` in 3.x (`box_set_replicaset_uuid` in `src/box/box.cc`). A snapshot has it in its first
+block, since spaces are written in the order of their ids; a log has it only if it began before the instance's first
+snapshot. Files of a spool name it in their headers, since a spool may have no snapshot.
+
+Rows of another replicaset's file would pass for the source's. A header names the instance that wrote the file, and only
+a spool's names the replicaset. So an instance is known by its own snapshot, which has the uuid of its replicaset, and
+by `_cluster` of the snapshots and logs of known instances. A folder may rightly hold files of several members: a member
+that joined again has a new uuid. An unknown instance is not refused while its snapshot is still being copied, or while
+no `_cluster` is known. If all files name one instance, no file is read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 
-import pyarrow as pa
-
-from schemas.errors import AggregatorError, SourceError
-from sources.xlog.directory.directory import Directory
-from sources.xlog.directory.identity import uuids_in
+from schemas.errors import SourceError, TupleError
+from schemas.iproto import SystemSpace
+from schemas.system_tuples import fields_of, uuid_of
+from sources.xlog.directory.directory import FAILURES, Directory
 from sources.xlog.directory.listing import Listing, LogFile
+from sources.xlog.format.selection import Selection
+from sources.xlog.reader import reader
 from sources.xlog.stream.origins import Origins
 
-_UNREADABLE = (AggregatorError, OSError, pa.ArrowException)
+_KEYS = ("cluster", "replicaset_uuid")
+
+
+def uuids_in(directory: Directory, file: LogFile) -> Iterator[str]:
+    """Yield the replicaset uuids in a file's `_schema` rows; lazy, so the first one needs only the first blocks."""
+    selection = Selection(spaces=frozenset({int(SystemSpace.SCHEMA)}))
+    for batch in reader.read_rows(*directory.locate(file.name), selection=selection, limits=directory.limits):
+        for packed in batch["tuple"].to_pylist():
+            fields = fields_of(packed, "a row of _schema") if packed is not None else []
+            if len(fields) > 1 and fields[0] in _KEYS:
+                yield uuid_of(fields[1], "the uuid of the replicaset in _schema")
+
+
+def _uuid_in_files(directory: Directory, listing: Listing) -> str | None:
+    for file in (*listing.logs[-1:], *listing.snapshots[-1:]):
+        if file.replicaset_uuid is not None:
+            return uuid_of(file.replicaset_uuid, f"the uuid of the replicaset in the header of {file.name}")
+    snapshot = directory.newest_complete(listing.snapshots)
+    files = ([snapshot] if snapshot is not None else []) + list(listing.logs[:1])
+    return next(chain.from_iterable(uuids_in(directory, file) for file in files), None)
+
+
+def identity_of(directory: Directory, listing: Listing, path_uuid: str | None = None) -> str:
+    """Return the uuid of the replicaset that a source belongs to.
+
+    Parameters
+    ----------
+    directory, listing
+        Of the source.
+    path_uuid : str, optional
+        The uuid that offsets use for a path that is read by itself; then its files are not searched.
+
+    Raises
+    ------
+    SourceError
+        If neither the files nor the source's key `replicaset` name the replicaset, or they contradict each other.
+
+    """
+    source = directory.source
+    if path_uuid is not None:
+        return source.replicaset or path_uuid
+    try:
+        found = _uuid_in_files(directory, listing)
+    except TupleError as error:
+        raise SourceError(error.reason, source=source.name) from None
+    if source.replicaset is not None and found is not None and found != source.replicaset:
+        raise SourceError(
+            f"the files are of replicaset {found}, not {source.replicaset}",
+            source=source.name,
+            advice="correct the source's key replicaset, or its path",
+        )
+    uuid = found or source.replicaset
+    if uuid is None:
+        raise SourceError(
+            "no file names the replicaset: there is no complete snapshot",
+            source=source.name,
+            advice="name it with the source's key replicaset",
+        )
+    return uuid
 
 
 @dataclass
-class Strangers:
+class ForeignFiles:
     """Looks for files of other replicasets in one source; remembers what it has read.
 
     Parameters
@@ -126,8 +191,8 @@ class Strangers:
         try:
             end = self.directory.ends.of(file, closed=closed).position
             return self.origins.registered(file, end)
-        except _UNREADABLE:
-            return frozenset()  # whoever reads its rows reports the damage
+        except FAILURES:
+            return frozenset()  # reading its rows reports the damage
 
     def _may_name_replicaset(self, listing: Listing, file: LogFile) -> bool:
         """Return whether a file may have the uuid of its replicaset: a snapshot, or the first log."""
@@ -138,7 +203,7 @@ class Strangers:
         if file.name not in self._replicasets:
             try:
                 self._replicasets[file.name] = next(uuids_in(self.directory, file), None)
-            except _UNREADABLE:
+            except FAILURES:
                 return None
         return self._replicasets[file.name]
 
@@ -149,7 +214,7 @@ class Strangers:
     def _is_complete(self, file: LogFile) -> bool:
         try:
             return self.directory.ends.is_complete(file)
-        except _UNREADABLE:
+        except FAILURES:
             return False
 
 
