@@ -38,8 +38,8 @@ class ReadOnlyWarehouse:
         """Whether a table exists."""
         return bool(DeltaTable.is_deltatable(f"{self.root}/{table}"))
 
-    def rows(self, table: str, columns: Iterable[str]) -> list[dict[str, Any]]:
-        """Return columns of all rows of a table at its newest version.
+    def rows(self, table: str, columns: Iterable[str] = ()) -> list[dict[str, Any]]:
+        """Return all rows of a table at its newest version; without `columns`, all columns.
 
         Raises
         ------

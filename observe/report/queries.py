@@ -24,7 +24,7 @@ FROM {cluster} c LEFT JOIN moved m ON m.replicaset_id = c.replicaset_id AND m.lo
 ORDER BY c.replicaset_id, c.local_id, c.global_id"""
 
 APPLIER_MAP = """
-SELECT replicaset_id, source, local_id, global_id, since_lsn FROM {applier_map}
+SELECT DISTINCT replicaset_id, source, local_id, global_id, since_lsn FROM {applier_map}
 ORDER BY replicaset_id, source, local_id, since_lsn"""
 
 # Replicaset 0 is the aggregator itself, which has no source.

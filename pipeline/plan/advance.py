@@ -207,18 +207,43 @@ def with_settled_lsns(
     return replace(one, settled=settled, local_lsns=local_lsns)
 
 
-def new_map_rows(before: ReplicasetState, after: ReplicasetState) -> list[MapRow]:
-    """Return the new rows of `_applier_map`: of the replicaset, and of each source whose replica ids differ."""
-    found = _map_rows(after.id, (entry for entry in after.applier_map if entry not in before.applier_map))
+def new_map_rows(
+    before: ReplicasetState, after: ReplicasetState, own_cluster: Cluster, epoch: int
+) -> list[MapRow]:
+    """Return the new rows of `_applier_map`: of the replicaset, and of each source whose replica ids differ.
+
+    Among them are the known entries of instances that another replicaset named first, and that the batch expels or
+    registers again.
+    """
+    uuids = {global_id: uuid for uuid, global_id in own_cluster.global_ids.items()}
+    found = []
+    for entry in after.applier_map:
+        uuid = uuids[entry.global_id]
+        is_foreign = own_cluster.members[uuid].replicaset_uuid != after.uuid
+        was_expelled, is_expelled = (
+            is_foreign and one.cluster.get(entry.local_id) != uuid for one in (before, after)
+        )
+        if entry not in before.applier_map or is_expelled != was_expelled:
+            found += _map_rows(after.id, [entry], epoch, is_expelled=is_expelled)
     for source in after.id_translations:
         known = map_entries_of_source(before, source) if source in before.id_translations else []
         fresh = (entry for entry in map_entries_of_source(after, source) if entry not in known)
-        found += _map_rows(after.id, fresh, source)
+        found += _map_rows(after.id, fresh, epoch, source)
     return found
 
 
-def _map_rows(replicaset_id: int, entries: Iterable[MapEntry], source: str | None = None) -> list[MapRow]:
-    return [MapRow(replicaset_id, e.local_id, e.global_id, e.since_lsn, source) for e in entries]
+def _map_rows(
+    replicaset_id: int,
+    entries: Iterable[MapEntry],
+    epoch: int,
+    source: str | None = None,
+    *,
+    is_expelled: bool = False,
+) -> list[MapRow]:
+    return [
+        MapRow(replicaset_id, e.local_id, e.global_id, e.since_lsn, source, is_expelled, epoch)
+        for e in entries
+    ]
 
 
 def _last_lsn_of_id(

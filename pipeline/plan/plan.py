@@ -162,7 +162,11 @@ def plan_batch(
     snapshots = frozenset(segment.segment for segment in segments if segment.is_snapshot)
     cluster = allocate(instances_seen(decided, parts))
     after = {u: state_after_batch(one, parts[u], cluster, summaries[u]) for u, one in decided.items()}
-    new_maps = tuple(row for uuid, one in decided.items() for row in new_map_rows(one.before, after[uuid]))
+    new_maps = tuple(
+        row
+        for uuid, one in decided.items()
+        for row in new_map_rows(one.before, after[uuid], cluster, state.epoch + 1)
+    )
     unknown = {
         uuid: unknown_ranges(one.before.spaces, one.control, _used_spaces(one, summaries[uuid]), snapshots)
         for uuid, one in decided.items()
