@@ -40,6 +40,7 @@ COLUMNS: Mapping[str, str] = {
     "created": "Time of the insertion of the key; null if the row is from a snapshot.",
     "decided_at": "When the decision was made.",
     "doubled_with": "The other replicasets in which the bucket is active; null if it is in no other.",
+    "earlier": "The vclock of the rows before the row's file, as JSON.",
     "end_offset": "Offset of the stream after the batch, as JSON.",
     "engine": "Engine of the space, such as memtx.",
     "epoch": "Number of the batch that wrote the row.",
