@@ -13,9 +13,9 @@ from typing import Protocol
 from config.deployment import Config
 from pipeline.executors.work import SyncSpaces, WatchedSpaces
 from pipeline.inputs import log_segments, pending_rows, with_members
-from pipeline.plan.history import Router
 from pipeline.plan.plan import Allocator, BatchPlan, plan_batch, sync_spaces, watched_spaces
 from pipeline.plan.position import LogSegment
+from pipeline.plan.router import Router
 from pipeline.plan.summary import Summary, merge_summaries, summarize_rows
 from pipeline.requests.generation import Healing
 from pipeline.state import State

@@ -16,7 +16,8 @@ from config.deployment import Config
 from pipeline.plan.advance import ReplicasetDecision, instances_seen, new_map_rows, state_after_batch
 from pipeline.plan.control import ControlChanges, IdRegistration
 from pipeline.plan.generation import SnapshotGeneration, find_generation, follow_generation
-from pipeline.plan.history import History, Router, SpacesBefore, build_history
+from pipeline.plan.history import History
+from pipeline.plan.history_builder import SpacesBefore, build_history
 from pipeline.plan.members import (
     IdTranslation,
     follow_source_ids,
@@ -25,11 +26,12 @@ from pipeline.plan.members import (
     translate_vclock,
 )
 from pipeline.plan.position import BEGINNING, LogPosition, LogSegment
+from pipeline.plan.router import Router
 from pipeline.plan.settings import settings_json
 from pipeline.plan.settle import IsSync, Settlement, settle
 from pipeline.plan.spaces_after import with_history, with_refused_tables
 from pipeline.plan.summary import LOCAL_ID, ControlRow, LsnRun, Summary
-from pipeline.plan.tables import CHANGE_TYPES, TablePlan, plan_tables
+from pipeline.plan.tables import CHANGE_TYPES, TablePlan, plan_tables, table_owners
 from pipeline.plan.unknown import UnknownRanges, unknown_ranges
 from pipeline.plan.upgrades import find_upgrades, last_server_version
 from pipeline.plan.vshard import (
@@ -175,7 +177,7 @@ def plan_batch(
         uuid: replace(one, unknown_spaces=one.unknown_spaces & _waiting_spaces(unknown[uuid]))
         for uuid, one in after.items()
     }
-    history = _space_history(after, decided, summaries, segments, router, unknown)
+    history = _space_history(config, state, after, decided, summaries, segments, router, unknown)
     _log_refusals(history, after, decided)
     _log_unknown_types(summaries)
     _log_upgrades(decided, parts, summaries)
@@ -412,6 +414,8 @@ def _first_unmapped_run(
 
 
 def _space_history(
+    config: Config,
+    state: State,
     after: Mapping[str, ReplicasetState],
     decided: Mapping[str, ReplicasetDecision],
     summaries: Mapping[str, Summary],
@@ -424,17 +428,20 @@ def _space_history(
     vinyl = {segment.segment: segment.vinyl_spaces for segment in segments}
     before: dict[int, SpacesBefore] = {}
     changes = {}
+    tracked = {}
     for uuid, one in decided.items():
         known, number = one.before, after[uuid].id
         changes[number] = one.control.changes
         ids = {change.space_id for change in one.control.changes}
         ids |= {space_id for _, space_id, kind in summaries[uuid].counts if kind in CHANGE_TYPES}
         spaces = {i: known.spaces[i] for i in sorted(ids) if i in known.spaces}
+        tracked[uuid] = spaces.keys()
         before[number] = SpacesBefore(
             *(spaces, known.refused, known.tables, known.primary_keys), followed=known.followed
         )
     by_number = {after[uuid].id: ranges for uuid, ranges in unknown.items()}
-    return build_history(before, changes, router, snapshots, vinyl, by_number)
+    owners = table_owners(config, state, tracked)
+    return build_history(before, changes, router, snapshots, vinyl, by_number, owners)
 
 
 def _log_refusals(

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 from config.deployment import Config
 from pipeline.batch import BatchWriter
-from pipeline.plan.history import WAS_LEFT_OUT, Refusal
+from pipeline.plan.history import Refusal
+from pipeline.plan.history_builder import WAS_LEFT_OUT
 from pipeline.plan.router import build_router
 from pipeline.plan.tables import check_space
 from pipeline.requests.generation import plan_healing
