@@ -12,7 +12,7 @@ from typing import Protocol
 
 from config.deployment import Config
 from pipeline.executors.work import SyncSpaces, WatchedSpaces
-from pipeline.inputs import log_segments, pending_rows, with_members
+from pipeline.inputs import log_segments, with_members
 from pipeline.plan.plan import Allocator, BatchPlan, plan_batch, sync_spaces, watched_spaces
 from pipeline.plan.position import LogSegment
 from pipeline.plan.router import Router
@@ -20,6 +20,7 @@ from pipeline.plan.summary import Summary, merge_summaries, summarize_rows
 from pipeline.requests.generation import Healing
 from pipeline.state import State
 from pipeline.waiting import PendingRows, released_rows, spaces_awaiting_definition, with_released_counts
+from pipeline.waiting_order import pending_rows
 from sources.xlog.reader import reader
 from sources.xlog.stream.follow import Follower
 from sources.xlog.stream.segment import Segment

@@ -16,17 +16,18 @@ from pipeline.checkpoint import resume_offset
 from pipeline.commit.load import load_state
 from pipeline.executors.summary_task import summaries_by_replicaset, summarize_range
 from pipeline.executors.work import SyncSpaces, WatchedSpaces
-from pipeline.inputs import with_room, with_server_versions
+from pipeline.inputs import with_server_versions
 from pipeline.plan.plan import BatchPlan
 from pipeline.plan.router import build_router
 from pipeline.plan.summary import Summary
 from pipeline.plan.tables import check_space
 from pipeline.planning import Planner
 from pipeline.source_options import stream_options
-from pipeline.start.remask import MaskChange, mask_changes
+from pipeline.start import MaskChange, mask_changes
 from pipeline.state import State
+from pipeline.waiting_order import with_room
 from pipeline.write.prepare import changes_needed
-from pipeline.write.table_change import TableChange
+from pipeline.write.tables import TableChange
 from schemas.tables import SYSTEM_TABLES
 from sources.xlog.directory.offset import Offset
 from sources.xlog.options import parse_options

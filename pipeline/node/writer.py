@@ -20,8 +20,7 @@ from typing import Any
 
 from pipeline.node import rows
 from pipeline.node.changes import KeyChange, changes_between, digest_of
-from pipeline.node.definitions import ServedSpace, common_format, with_consistent_types
-from pipeline.node.fit import misfit_reason
+from pipeline.node.definitions import ServedSpace, common_format, misfit_reason, with_consistent_types
 from pipeline.node.rows import NodeRow, pack
 from pipeline.node.state import EpochMark, EpochProgress, TableVersion, epoch_tuple, key_fields
 from pipeline.node.stream import Stream, first_system_rows, new_replicaset_uuid, system_tuples

@@ -10,10 +10,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 from config.deployment import Config
-from pipeline.plan.advance import ReplicasetDecision, instances_seen, new_map_rows, state_after_batch
+from pipeline.plan.advance import (
+    ReplicasetDecision,
+    instances_seen,
+    new_map_rows,
+    state_after_batch,
+    with_history,
+    with_refused_tables,
+)
 from pipeline.plan.control import ControlChanges, IdRegistration
 from pipeline.plan.generation import SnapshotGeneration, find_generation, follow_generation
 from pipeline.plan.history import History
@@ -29,11 +35,10 @@ from pipeline.plan.position import BEGINNING, LogPosition, LogSegment
 from pipeline.plan.router import Router
 from pipeline.plan.settings import settings_json
 from pipeline.plan.settle import IsSync, Settlement, settle
-from pipeline.plan.spaces_after import with_history, with_refused_tables
 from pipeline.plan.summary import LOCAL_ID, ControlRow, LsnRun, Summary
 from pipeline.plan.tables import CHANGE_TYPES, TablePlan, plan_tables, table_owners
 from pipeline.plan.unknown import UnknownRanges, unknown_ranges
-from pipeline.plan.upgrades import find_upgrades, last_server_version
+from pipeline.plan.upgrades import last_server_version, log_upgrade
 from pipeline.plan.vshard import (
     MOVE_WAIT,
     BucketProgress,
@@ -50,7 +55,7 @@ from pipeline.state import ReplicasetState, State
 from schemas.iproto import SYSTEM_ID_MAX, is_unknown_type
 from schemas.states import SpaceEvent
 from sources.xlog.format.vclock import joined
-from udfs.operations.update_rules import release_of, release_text, rules_of
+from udfs.operations.update_rules import release_of
 from udfs.remap.cluster_replace import Cluster, Incoming, Member
 from udfs.versions.fold_state import TUPLE_LIMIT
 from warehouse.applier_map import MapRow
@@ -180,7 +185,8 @@ def plan_batch(
     history = _space_history(config, state, after, decided, summaries, segments, router, unknown)
     _log_refusals(history, after, decided)
     _log_unknown_types(summaries)
-    _log_upgrades(decided, parts, summaries)
+    for uuid, one in decided.items():
+        log_upgrade(uuid, one.before.server_version, parts[uuid], summaries[uuid].control)
     after = {uuid: with_history(one, decided[uuid].before, history) for uuid, one in after.items()}
     aggregator = cluster.own
     buckets = {uuid: one.vshard_buckets for uuid, one in decided.items()}
@@ -467,26 +473,3 @@ def _log_unknown_types(summaries: Mapping[str, Summary]) -> None:
         if kinds:
             names = ", ".join(sorted(kinds))
             log.warning("replicaset %s: rows of unknown types go to _changelog only: %s", uuid, names)
-
-
-def _log_upgrades(
-    decided: Mapping[str, ReplicasetDecision],
-    segments: Mapping[str, Sequence[LogSegment]],
-    summaries: Mapping[str, Summary],
-) -> None:
-    """Warn if a replicaset's log changes to a Tarantool version with other rules for operations."""
-    for uuid, one in decided.items():
-        known = [] if one.before.server_version is None else [one.before.server_version]
-        for part in segments[uuid]:
-            if part.server_version is not None and not part.has_waited:
-                upgrades = find_upgrades(part, summaries[uuid].control)
-                known += [part.server_version, *(version for _, version in upgrades[-1:])]
-        for old, new in pairwise(known):
-            if rules_of(old) != rules_of(new):
-                log.warning(
-                    "replicaset %s: Tarantool %s writes its logs from here on, and %s wrote them before: their UPSERTs "
-                    "work differently. Each row is applied by the rules of the server that wrote it; but when the new "
-                    "server starts, it applies the rows since its last snapshot again, by its own rules. If there was "
-                    "no snapshot just before the upgrade: aggregator snapshot SPACE",
-                    *(uuid, release_text(new), release_text(old)),
-                )

@@ -1,22 +1,23 @@
 """Plans the tables that a batch changes: their columns, their policy, their masks.
 
-Pure. A table's columns are the union of its space's formats in all replicasets, by field name. Each replicaset's
-definition at the end of the batch is such a format, since Tarantool checks all tuples against it.
+Pure, except for warnings in the log. A table's columns are the union of its space's formats in all replicasets, by
+field name. Each replicaset's definition at the end of the batch is such a format, since Tarantool checks all tuples
+against it.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Literal
 
 from config.deployment import Config, Types
-from config.policies import Policy
+from config.policies import Policies, Policy
 from config.spaces import Spaces
 from pipeline.encode.masks import Mask, mask_of
 from pipeline.plan.history import History, Lineage
-from pipeline.plan.policy_fields import warn_unknown_fields
 from pipeline.plan.router import TableCheck, TableOwner, TableOwners
 from pipeline.plan.summary import Summary
 from pipeline.state import State, TableWriters
@@ -381,3 +382,28 @@ def plan_tables(
             log.error("the table %s is not written any more: %s", table, error)
             refused[table] = str(error)
     return plans, refused
+
+
+def unknown_fields(policy: Policy, definitions: Collection[Space]) -> tuple[str, ...]:
+    """Return the fields that a policy names and that none of some definitions of a space has."""
+    known = {field.name for space in definitions for field in space.fields}
+    return tuple(name for name in policy.named_fields if name not in known)
+
+
+def closest_fields(name: str, definitions: Collection[Space]) -> str:
+    """Return a question that proposes the closest field, or the names of all fields."""
+    known = list(dict.fromkeys(field.name for space in definitions for field in space.fields))
+    close = get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]}?" if close else f"its fields are {', '.join(known) or 'without names'}"
+
+
+def warn_unknown_fields(policies: Policies, definitions: Collection[Space]) -> None:
+    """Log the fields that a space's policy names in vain; nothing of a space that one replicaset alone has."""
+    if len(definitions) < 2:
+        return
+    name = next(iter(definitions)).name
+    for field in unknown_fields(policies.of(name), definitions):
+        log.warning(
+            "%s: its policy names the field %s, which no replicaset has, so it decides nothing: %s",
+            *(name, field, closest_fields(field, definitions)),
+        )

@@ -109,7 +109,7 @@ def key_errors_by_lineage(errors: pa.Table) -> pa.Table:
     Parameters
     ----------
     errors : pyarrow.Table
-        `pipeline.changelog.rows.KEY_ERRORS`.
+        `pipeline.changelog.keyed_rows.KEY_ERRORS`.
 
     """
     if errors.num_rows <= 1:
@@ -132,7 +132,7 @@ def key_error_rows(errors: pa.Table, plan: ReducePlan, epoch: int) -> pa.Table:
     Parameters
     ----------
     errors : pyarrow.Table
-        `pipeline.changelog.rows.KEY_ERRORS`.
+        `pipeline.changelog.keyed_rows.KEY_ERRORS`.
     plan : ReducePlan
     epoch : int
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from pipeline.plan.waiting_order import LogPart, LsnRange, order_waiting
+from pipeline.waiting_order import LogPart, LsnRange, order_waiting
 
 
 def lsns(first: int, last: int, replica_id: int = 1) -> LsnRange:
