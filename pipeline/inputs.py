@@ -160,7 +160,7 @@ def _must_read_members(known: ReplicasetState | None, source: str, *, several: b
     return source not in known.views and (several or known.last_source != source)
 
 
-def with_server_versions(tables: OpenTables, follower: Follower, state: State) -> State:
+def state_with_server_versions(tables: OpenTables, follower: Follower, state: State) -> State:
     """Return the state with the server version of each replicaset that has waiting rows, from their files' headers.
 
     The loaded state does not have these versions, but the waiting UPDATEs and UPSERTs are applied by their rules.

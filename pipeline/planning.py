@@ -20,7 +20,7 @@ from pipeline.plan.summary import Summary, merge_summaries, summarize_rows
 from pipeline.requests.generation import Healing
 from pipeline.state import State
 from pipeline.waiting import PendingRows, released_rows, spaces_awaiting_definition, with_released_counts
-from pipeline.waiting_order import pending_rows
+from pipeline.waiting_order import ordered_pending_rows
 from sources.xlog.reader import reader
 from sources.xlog.stream.follow import Follower
 from sources.xlog.stream.segment import Segment
@@ -85,7 +85,7 @@ class Planner:
         released: list[PendingRows] = []
         while True:
             summaries = {**self._waiting(not segments), **rows.summaries(known, watched)}
-            pending = pending_rows(self.tables, self.state, own, summaries)
+            pending = ordered_pending_rows(self.tables, self.state, own, summaries)
             parts, whole = _with_pending(own, summaries, pending, known, watched)
             parts, whole = [*(one.segment for one in released), *parts], with_released_counts(whole, released)
             if healing is not None:

@@ -22,7 +22,7 @@ from pipeline.commit.epoch import commit_epoch
 from pipeline.commit.load import load_state
 from pipeline.encode.columns import TableEncoding, encoding_of
 from pipeline.encode.masks import MASKS_PROPERTY
-from pipeline.inputs import with_server_versions
+from pipeline.inputs import state_with_server_versions
 from pipeline.plan.tables import current_table_plan, spaces_by_table, warn_unknown_fields
 from pipeline.source_options import stream_options
 from pipeline.state import State
@@ -75,7 +75,7 @@ def open_writer(
     for definitions in spaces_by_table(state).values():
         warn_unknown_fields(config.policies, definitions.values())
     follower = follower_of(parse_options(stream_options(config, state, tasks)))
-    state = with_server_versions(warehouse.open_tables, follower, state)
+    state = state_with_server_versions(warehouse.open_tables, follower, state)
     writer = BatchWriter(warehouse, config, follower, lock, state, distributed)
     release_old_rows(writer)
     return writer

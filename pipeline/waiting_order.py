@@ -50,7 +50,7 @@ def with_room(segments: Sequence[Segment], state: State) -> tuple[Segment, ...]:
     return tuple(replace(segment, segment=segment.segment * step) for segment in segments)
 
 
-def pending_rows(
+def ordered_pending_rows(
     tables: OpenTables, state: State, segments: Sequence[LogSegment], summaries: Mapping[str, Summary]
 ) -> list[PendingRows]:
     """Return the waiting rows of a batch's replicasets, numbered to come where they belong among its segments.
@@ -109,10 +109,10 @@ def _order(
     number = None if generation is None else generation.segment
     found = follow_source_ids(one, segments, control.registrations, state.instance_uuids, number)
     ids = {segment.segment: found.translations.get(segment.source, {}) for segment in segments}
-    runs: dict[int, list[LsnRange]] = {segment.segment: [] for segment in segments}
+    runs: dict[int, list[InstanceLsns]] = {segment.segment: [] for segment in segments}
     for run in translate_summary(summary, ids).runs:
         if run.replica_id != LOCAL_ID and run.start.segment not in snapshots:
-            runs[run.start.segment].append(LsnRange(run.replica_id, run.first, run.last))
+            runs[run.start.segment].append(InstanceLsns(run.replica_id, run.first, run.last))
     logs = [
         LogPart(translate_vclock(segment.earlier, ids[segment.segment]), runs[segment.segment])
         for segment in segments
@@ -131,13 +131,13 @@ def _waiting_part(rows: pa.RecordBatch, ids: IdTranslation) -> LogPart:
     named = named.filter(pc.greater(named["replica_id"], LOCAL_ID))
     bounds = named.group_by("replica_id").aggregate([("lsn", "min"), ("lsn", "max")]).to_pylist()
     ranges = [
-        LsnRange(ids.get(row["replica_id"], row["replica_id"]), row["lsn_min"], row["lsn_max"])
+        InstanceLsns(ids.get(row["replica_id"], row["replica_id"]), row["lsn_min"], row["lsn_max"])
         for row in bounds
     ]
     return LogPart(translate_vclock(vclock_before_file(rows), ids), ranges)
 
 
-class LsnRange(NamedTuple):
+class InstanceLsns(NamedTuple):
     """The lsns `first`..`last` of the instance `replica_id`, in the replicaset's ids."""
 
     replica_id: int
@@ -149,7 +149,7 @@ class LogPart(NamedTuple):
     """The lsns in a part of a log file, and the vclock of the rows before the file (`LogSegment.earlier`)."""
 
     earlier: Mapping[int, int]
-    ranges: Sequence[LsnRange]
+    ranges: Sequence[InstanceLsns]
 
 
 def order_waiting(
@@ -198,7 +198,7 @@ def _first_filling(
     waiting: Sequence[LogPart],
     left: Sequence[int],
     read: Mapping[int, int],
-    holes: Sequence[LsnRange],
+    holes: Sequence[InstanceLsns],
 ) -> int:
     """Return the first of some waiting parts that nothing is missing before and that has lsns in `holes`.
 
@@ -208,16 +208,16 @@ def _first_filling(
     return next(found, left[0])
 
 
-def _holes_before(part: LogPart, read: Mapping[int, int]) -> list[LsnRange]:
+def _holes_before(part: LogPart, read: Mapping[int, int]) -> list[InstanceLsns]:
     """Return the lsns that are missing between what was read and a part's first row of each instance."""
     before: dict[int, int] = {}
     for one in part.ranges:
         before[one.replica_id] = min(one.first - 1, before.get(one.replica_id, one.first))
     before = joined(before, part.earlier)
-    return [LsnRange(i, read.get(i, 0) + 1, lsn) for i, lsn in before.items() if lsn > read.get(i, 0)]
+    return [InstanceLsns(i, read.get(i, 0) + 1, lsn) for i, lsn in before.items() if lsn > read.get(i, 0)]
 
 
-def _fills(part: LogPart, holes: Sequence[LsnRange]) -> bool:
+def _fills(part: LogPart, holes: Sequence[InstanceLsns]) -> bool:
     """Return whether any lsn of a part is in one of the holes."""
     return any(
         one.replica_id == hole.replica_id and one.first <= hole.last and one.last >= hole.first

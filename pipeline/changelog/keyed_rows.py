@@ -68,7 +68,7 @@ INSERT, REPLACE, UPDATE, UPSERT, DELETED, DELETED_RANGE = range(len(CHANGE_TYPES
 _NOTHING = pa.scalar(None, pa.binary())
 
 
-def keyed_rows(
+def keyed_rows_of(
     rows: pa.RecordBatch,
     types: NDArray[np.int8],
     meaning: Int32s,

@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.changelog.cluster_rows import without_registrations
 from pipeline.changelog.divergence import LSN_HASHES
-from pipeline.changelog.keyed_rows import INSERT, KEY_ERRORS, KEYED, REPLACE, keyed_rows
+from pipeline.changelog.keyed_rows import INSERT, KEY_ERRORS, KEYED, REPLACE, keyed_rows_of
 from pipeline.changelog.moves import events_before, moved_column
 from pipeline.changelog.segment_plan import SegmentPlan, pending_rows
 from pipeline.changelog.servers import with_server_versions
@@ -239,7 +239,7 @@ def _settled_rows(
         rows, ids = rows.filter(mask), ids.filter(mask)
         types, meaning, versions = types[followed], meaning[followed], versions[followed]
         events = events[followed]
-    return changelog, *keyed_rows(rows, types, meaning, versions, ids, plan, events)
+    return changelog, *keyed_rows_of(rows, types, meaning, versions, ids, plan, events)
 
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:
@@ -377,7 +377,7 @@ def keyed_from_changelog(rows: pa.Table, plan: SegmentPlan) -> pa.Table:
     meaning = last[places] if len(last) else np.zeros(0, np.int32)
     followed = _by_meaning(plan.meanings.lineages, meaning) != NO_TABLE
     own, meaning = with_server_versions(whole.filter(pa.array(followed)), plan), meaning[followed]
-    keyed, _ = keyed_rows(
+    keyed, _ = keyed_rows_of(
         own,
         _change_types(own),
         meaning,

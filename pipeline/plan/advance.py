@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pipeline.plan.control import ControlChanges, IdRegistration
+from pipeline.plan.control import ControlChanges, ReplicaIdChange
 from pipeline.plan.history import NO_TABLE, History, Lineage
 from pipeline.plan.members import IdTranslation, SourceIds, map_entries_of_source, translate_summary
 from pipeline.plan.position import LogPosition, LogSegment
@@ -38,7 +38,7 @@ class ReplicasetDecision:
     settlement : Settlement
         Which rows take effect, in the replicaset's ids.
     control : ControlChanges
-    registrations : tuple of IdRegistration
+    registrations : tuple of ReplicaIdChange
         Those that take effect, in the replicaset's ids.
     source_ids : SourceIds
     translations : mapping of int to mapping of int to int
@@ -52,7 +52,7 @@ class ReplicasetDecision:
     before: ReplicasetState
     settlement: Settlement
     control: ControlChanges
-    registrations: tuple[IdRegistration, ...]
+    registrations: tuple[ReplicaIdChange, ...]
     source_ids: SourceIds
     translations: Mapping[int, IdTranslation]
     generation: LogPosition | None = None
@@ -251,7 +251,7 @@ def _map_rows(
 
 
 def _last_lsn_of_id(
-    summary: Summary, before: ReplicasetState, maps: Sequence[MapEntry], registration: IdRegistration
+    summary: Summary, before: ReplicasetState, maps: Sequence[MapEntry], registration: ReplicaIdChange
 ) -> int:
     local_id, place = registration.local_id, registration.position
     own = [run.last for run in summary.runs if run.replica_id == local_id and run.start < place]

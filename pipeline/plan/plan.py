@@ -20,7 +20,7 @@ from pipeline.plan.advance import (
     with_history,
     with_refused_tables,
 )
-from pipeline.plan.control import ControlChanges, IdRegistration
+from pipeline.plan.control import ControlChanges, ReplicaIdChange
 from pipeline.plan.generation import SnapshotGeneration, find_generation, follow_generation
 from pipeline.plan.history import History
 from pipeline.plan.history_builder import SpacesBefore, build_history
@@ -351,7 +351,9 @@ def _follow_vshard(
     return follow_buckets(known.buckets, known.spaces, control, rows, is_new_state=is_new_state)
 
 
-def _translate_registration(registration: IdRegistration, ids: Mapping[int, IdTranslation]) -> IdRegistration:
+def _translate_registration(
+    registration: ReplicaIdChange, ids: Mapping[int, IdTranslation]
+) -> ReplicaIdChange:
     local_id = registration.local_id
     return replace(registration, local_id=ids.get(registration.position.segment, {}).get(local_id, local_id))
 
@@ -407,7 +409,7 @@ def watched_spaces(
 
 
 def _first_unmapped_run(
-    known: ReplicasetState, registrations: Sequence[IdRegistration], summary: Summary, settlement: Settlement
+    known: ReplicasetState, registrations: Sequence[ReplicaIdChange], summary: Summary, settlement: Settlement
 ) -> LsnRun | None:
     mapped = {LOCAL_ID, *(e.local_id for e in known.applier_map), *(r.local_id for r in registrations)}
     for run in summary.runs:

@@ -16,7 +16,7 @@ from pipeline.batch import BatchWriter
 from pipeline.changelog.divergence import LSN_HASHES
 from pipeline.commit.batch import BatchName
 from pipeline.requests.generation import Healing, plan_healing
-from pipeline.requests.read_again import follower_of
+from pipeline.requests.read_again import source_follower
 from pipeline.state import ReplicasetState
 from schemas.errors import SourceError
 from sources.xlog.directory.directory import Directory
@@ -59,7 +59,7 @@ def heal(
         The snapshot cannot be used.
 
     """
-    follower = follower_of(config, writer, source, cores)
+    follower = source_follower(config, writer, source, cores)
     directory = follower.directory(source)
     listing = directory.listing()
     known = known_replicaset(writer, directory, listing)

@@ -19,7 +19,7 @@ from pipeline.plan.router import build_router
 from pipeline.plan.tables import check_space
 from pipeline.requests.generation import plan_healing
 from pipeline.requests.heal import gap_texts, hashes_after, known_replicaset, read_snapshot
-from pipeline.requests.read_again import follower_of
+from pipeline.requests.read_again import source_follower
 from pipeline.state import ReplicasetState, State
 from schemas.errors import SourceError, TupleError
 from schemas.iproto import SystemSpace
@@ -125,7 +125,7 @@ def _find_snapshots(
     reasons: list[SourceError] = []
     for source in sources:
         try:
-            follower = follower_of(config, writer, source, cores)
+            follower = source_follower(config, writer, source, cores)
             directory = follower.directory(source)
             listing = directory.listing()
             known = known_replicaset(writer, directory, listing)

@@ -75,7 +75,7 @@ def _prepare_exact(tables: OpenTables, encoding: TableEncoding, found: Prepared)
         found.changed.add(table)
     change = change_needed(tables, encoding)
     if change is TableChange.CREATE:
-        create(tables, table, wanted, f"space {encoding.layout.space}")
+        create_empty_table(tables, table, wanted, f"space {encoding.layout.space}")
         change = TableChange.NOTHING
     elif change is TableChange.ADD:
         tables.add_columns(table, wanted)
@@ -94,7 +94,7 @@ def _copy(tables: OpenTables, encoding: TableEncoding) -> None:
     """Copy a table that was not masked before to the new exact table."""
     table = encoding.exact
     if not tables.place.has(table):
-        create(tables, table, tables.columns(encoding.name), f"space {encoding.layout.space}")
+        create_empty_table(tables, table, tables.columns(encoding.name), f"space {encoding.layout.space}")
     added = []
     for file in tables.files(encoding.name):
         with opened(tables.place, encoding.name, file.path) as parquet:
@@ -110,7 +110,7 @@ def _prepare_masked(tables: OpenTables, encoding: TableEncoding, found: Prepared
     wanted, text = mask.schema(encoding.layout), mask.property_value()
     change = _masked_change(tables, encoding, found.changes.get(encoding.exact))
     if change is TableChange.CREATE:
-        create(tables, table, wanted, f"space {encoding.layout.space}, masked")
+        create_empty_table(tables, table, wanted, f"space {encoding.layout.space}, masked")
         tables.set_properties(table, {MASKS_PROPERTY: text})
     elif change is TableChange.REWRITE:
         log.warning(
@@ -213,7 +213,7 @@ def rewrite_masked(tables: OpenTables, encoding: TableEncoding) -> int:
     return tables.set_properties(table, {MASKS_PROPERTY: mask.property_value()})
 
 
-def create(tables: OpenTables, table: str, schema: StructType, comment: str) -> None:
+def create_empty_table(tables: OpenTables, table: str, schema: StructType, comment: str) -> None:
     """Create an empty table.
 
     Raises
