@@ -256,7 +256,7 @@ class BucketResult:
 def process_bucket(
     keyed: pa.Table, plan: BucketPlan, files: BaseFiles, cache: FileCache, share: BucketShare | None = None
 ) -> BucketResult:
-    """Compute the changes of all tables by keyed rows.
+    """Compute the changes of all tables from keyed rows.
 
     Parameters
     ----------

@@ -5,7 +5,7 @@ the applier maps; `_space`, `_index` and `_truncate` the tables of spaces.
 
 A malformed row is a fault and stops only its space: a malformed definition is a `Space` with a `fault`, and a row that
 names neither a space nor an instance changes nothing. `udfs.remap.cluster_replace` assigns global ids,
-`pipeline.plan.history` chooses tables.
+`pipeline.plan.history_builder` chooses tables.
 """
 
 from __future__ import annotations

@@ -398,7 +398,7 @@ def closest_fields(name: str, definitions: Collection[Space]) -> str:
 
 
 def warn_unknown_fields(policies: Policies, definitions: Collection[Space]) -> None:
-    """Log the fields that a space's policy names in vain; nothing of a space that one replicaset alone has."""
+    """Warn of fields that a space's policy names and no replicaset has; a policy needs at least two replicasets."""
     if len(definitions) < 2:
         return
     name = next(iter(definitions)).name

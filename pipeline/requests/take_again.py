@@ -160,7 +160,7 @@ def _has_none(spaces: Sequence[str], source: str, snapshot: LogFile) -> SourceEr
 def _none_has(
     missing: Sequence[str], found: Sequence[SpacesInSnapshot], reasons: Sequence[SourceError]
 ) -> SourceError:
-    """Return the error for spaces that no source gives; nothing was read then."""
+    """Return the error that no snapshot has the missing spaces."""
     if not found and len(reasons) == 1:
         return reasons[0]
     looked = [f"{one.source}: {one.snapshot.name} has only {', '.join(one.ids.values())}" for one in found]

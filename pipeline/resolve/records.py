@@ -235,7 +235,7 @@ def conflict_rows(
 
 
 def _takes_part(versions: KeyVersions, plan: ResolvePlan) -> NDArray[np.bool_]:
-    """Return which versions the policy has seen: no row that it made, and none that a replicaset has no more."""
+    """Return which versions the policy has seen: present, unfit, and with some policies deleted ones; no made rows."""
     takes_deleted = np.array([table.takes_deleted for table in plan.tables], np.bool_)[versions.tables]
     result: NDArray[np.bool_] = np.isin(versions.states, (PRESENT, UNFIT))
     result |= (versions.states == DELETED) & takes_deleted

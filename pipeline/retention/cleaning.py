@@ -270,7 +270,7 @@ def plan_cleaning(
 def _tombstone_limits(
     state: State, sources: SourceProgress, progress: ReadProgress, days: int
 ) -> tuple[TombstoneLimits | None, list[str]]:
-    """Return which deletions are old enough, None if no one is, and why others stay."""
+    """Return which deletions are old enough (None if none is), and why others stay."""
     epoch = progress.old_epoch(days)
     if epoch is None:
         return None, []

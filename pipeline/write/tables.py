@@ -192,10 +192,10 @@ def write_exact(place: Place, changes: TableChanges, files: Sequence[TableFile])
 def write_masked(
     place: Place, changes: TableChanges, files: Sequence[TableFile], cache: FileCache
 ) -> TableWrite | None:
-    """Write what changes in the table that readers see of a masked space.
+    """Write what changes in the table that readers see of a masked space; None if the space is not masked.
 
-    None where the space is not masked, and where the exact table is written again: then this one is too, behind it, and
-    its rows so far may have other columns than the new ones.
+    It is also None if the exact table is rewritten: then the masked table is rewritten after it, since its existing
+    rows may have other columns than the new ones.
     """
     mask, table = changes.encoding.mask, changes.encoding.name
     if mask is None or changes.change is TableChange.REWRITE:
