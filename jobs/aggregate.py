@@ -26,7 +26,7 @@ from pipeline.batch import BatchWriter
 from pipeline.executors.distributed import DistributedExecutor
 from pipeline.requests.service import Service
 from pipeline.source_options import stream_options
-from pipeline.start.open_writer import open_writer
+from pipeline.start import open_writer
 from pipeline.state import State
 from pipeline.stream import OnResult, StreamWriter
 from schemas.compiled import is_cached

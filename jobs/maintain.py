@@ -21,7 +21,7 @@ from jobs.runtime.session import log_reading_session
 from pipeline.commit.load import load_state
 from pipeline.requests.arguments import KEEP_DAYS
 from pipeline.retention.cleaning import plan_cleaning
-from pipeline.retention.sources import source_progress
+from pipeline.retention.progress import source_progress
 from pipeline.source_options import stream_options
 from schemas.errors import ConfigurationError
 from schemas.states import RequestKind, RequestState

@@ -67,7 +67,7 @@ class IdTables:
     @cached_property
     def maps(self) -> Mapping[int, tuple[applier_map.MapRow, ...]]:
         """`_applier_map` by replicaset."""
-        rows = self._rows(applier_map.TABLE, applier_map.COLUMNS)
+        rows = self._rows(applier_map.TABLE, ())
         return applier_map.by_replicaset(rows, self.cluster)
 
     @cached_property

@@ -35,7 +35,8 @@ from pipeline.changelog.servers import SERVER_VERSION
 from pipeline.inputs import server_version_of_file
 from pipeline.plan.control import SpaceChange, follow_control_rows
 from pipeline.plan.held_rows import APPLIED_TYPES, unsupported_reason
-from pipeline.plan.history import History, Lineage, SchemaVersion, build_history
+from pipeline.plan.history import History, Lineage, SchemaVersion
+from pipeline.plan.history_builder import build_history
 from pipeline.plan.position import LogPosition
 from pipeline.plan.router import build_router
 from pipeline.plan.summary import ControlRow

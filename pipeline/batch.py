@@ -29,7 +29,6 @@ from pipeline.commit.epoch import append_rows, commit_epoch
 from pipeline.commit.vshard import with_collected
 from pipeline.executors.local import LocalExecutor, read_locally
 from pipeline.executors.work import BatchWork, Executor
-from pipeline.inputs import with_room
 from pipeline.plan.plan import BatchPlan
 from pipeline.plan.router import build_router
 from pipeline.plan.tables import check_space
@@ -37,6 +36,7 @@ from pipeline.planning import Planner
 from pipeline.requests.generation import Healing
 from pipeline.state import State
 from pipeline.waiting import PendingRows
+from pipeline.waiting_order import with_room
 from pipeline.write.lookup import BaseFiles, FileCache
 from pipeline.write.prepare import Prepared, prepare_tables
 from schemas.states import GapState

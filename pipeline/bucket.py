@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pipeline.changelog.keyed_rows import DELETED, INSERT, REPLACE, UPSERT
 from pipeline.changelog.moves import COLLECTED, ShardPlan, bucket_keys, shard_plan
-from pipeline.changelog.rows import DELETED, INSERT, REPLACE, UPSERT
 from pipeline.encode.columns import TableEncoding, encode, encoding_of
 from pipeline.key_ranges import BucketShare
 from pipeline.plan.plan import BatchPlan
@@ -231,7 +231,7 @@ class BucketResult:
     versions, conflicts, quarantine : pyarrow.Table
         New rows of the system tables.
     lost : pyarrow.Table
-        `pipeline.changelog.rows.KEY_ERRORS`: versions that have no valid key after the primary key changed.
+        `pipeline.changelog.keyed_rows.KEY_ERRORS`: versions that have no valid key after the primary key changed.
     writers : frozenset of (int, int)
         (table number, replicaset id) of all changed versions.
     unfit_tables : frozenset of int
@@ -256,12 +256,12 @@ class BucketResult:
 def process_bucket(
     keyed: pa.Table, plan: BucketPlan, files: BaseFiles, cache: FileCache, share: BucketShare | None = None
 ) -> BucketResult:
-    """Compute the changes of all tables by keyed rows.
+    """Compute the changes of all tables from keyed rows.
 
     Parameters
     ----------
     keyed : pyarrow.Table
-        `pipeline.changelog.rows.KEYED`; each replicaset's rows in log order.
+        `pipeline.changelog.keyed_rows.KEYED`; each replicaset's rows in log order.
     plan : BucketPlan
     files : BaseFiles
         The files with the base versions.

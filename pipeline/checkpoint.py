@@ -1,7 +1,11 @@
-"""Finds the offset at which a stream will resume, from its checkpoint and the tables, without Spark. Only reads.
+"""Reads a stream's checkpoint: the offsets of a micro-batch, and the offset at which the stream will resume.
 
-Spark writes a file under `offsets` before each batch, and one under `commits` after it (`OffsetSeqLog`, `CommitLog`);
-`metadata` has the query id. A batch in `_epochs` is finished even if it is not in `commits`.
+Spark passes only a batch's number to `foreachBatch`, but it writes the end offset into a file under `offsets` before
+the batch begins, and a file under `commits` after it (`OffsetSeqLog`, `CommitLog`); `metadata` has the query id. The
+format of `offsets` has not changed since Spark 2.1: a line `v1`, a line of metadata, one line for each source. The
+aggregator's query has one source. A batch in `_epochs` is finished even if it is not in `commits`.
+
+The checkpoint is only read: by Spark's file system while a stream runs, without Spark by `resume_offset`.
 """
 
 from __future__ import annotations
@@ -11,13 +15,44 @@ import json
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from pipeline.offsets import parse_offset_file
 from schemas.errors import OffsetError
 from sources.xlog.directory.offset import Offset, from_text
 from sources.xlog.reader.reader import open_fs
 from warehouse import epochs
 from warehouse.newest_epoch import EPOCHS
 from warehouse.warehouse import Warehouse
+
+NONE = "-"
+"""The text for a source without an offset (`OffsetSeqLog.SERIALIZED_VOID_OFFSET`)."""
+
+
+def parse_offset_file(text: str, where: str) -> str | None:
+    """Return the source's offset from the text of an offset log file; `where` is the file's path, for errors.
+
+    Raises
+    ------
+    OffsetError
+        If the text does not have the format above, or several sources.
+
+    """
+    lines = text.split("\n")
+    if len(lines) != 3 or lines[0].strip() != "v1":
+        raise OffsetError("the checkpoint's offset log is not that of one source", file=where)
+    return None if lines[2] == NONE else lines[2]
+
+
+def read_offset(warehouse: Warehouse, checkpoint: str, batch_id: int) -> str | None:
+    """Return the end offset of a batch; None if the batch is not in the log."""
+    where = f"{checkpoint.rstrip('/')}/offsets/{batch_id}"
+    fs, path = warehouse.hadoop_file(where)
+    if batch_id < 0 or not fs.exists(path):
+        return None
+    stream = fs.open(path)
+    try:
+        text = bytes(stream.readAllBytes()).decode()
+    finally:
+        stream.close()
+    return parse_offset_file(text, where)
 
 
 def resume_offset(warehouse: Warehouse, checkpoint: str) -> Offset | None:

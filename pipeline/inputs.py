@@ -1,47 +1,30 @@
-"""Collects the inputs of a batch's plan: descriptions of the log segments, and waiting rows.
+"""Describes the log segments of a batch for its plan.
 
-Reads headers of files, the `_cluster` of a source that is new to its replicaset, and rows of `_pending`.
+Reads headers of files, and the `_cluster` of a source that is new to its replicaset.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import pairwise, takewhile
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from pipeline.plan.generation import find_generation, follow_generation
-from pipeline.plan.members import IdTranslation, follow_source_ids, translate_summary, translate_vclock
 from pipeline.plan.position import LogSegment
-from pipeline.plan.summary import LOCAL_ID, Summary
 from pipeline.plan.upgrades import server_version_in_schema
-from pipeline.plan.waiting_order import LogPart, LsnRange, order_waiting
 from pipeline.state import ReplicasetState, State
-from pipeline.waiting import STORED_NAMES, PendingRows, read_pending, vclock_before_file, waiting_segment
+from pipeline.waiting import (
+    pending_by_segment,
+)
 from schemas.iproto import SystemSpace
 from sources.xlog.format.damage import Mode
 from sources.xlog.format.meta import REPLICASET_KEY, Meta, peer_versions
 from sources.xlog.format.selection import Selection
-from sources.xlog.format.vclock import joined, shared
+from sources.xlog.format.vclock import shared
 from sources.xlog.reader import reader
 from sources.xlog.stream.follow import Follower
 from sources.xlog.stream.origins import members_at
 from sources.xlog.stream.segment import Segment
 from udfs.operations.update_rules import LATEST, release_number, rules_of
 from warehouse.commits import OpenTables
-
-SEGMENT_STEP = 1 << 20
-"""The distance between the numbers of segments between which waiting rows may come."""
-
-NUMBER_MAX = 2**31 - 1
-"""The highest number of a segment."""
-
-_PendingPart = tuple[ReplicasetState, str, str, str | None, pa.RecordBatch]
-"""Waiting rows from one segment of a batch, with their replicaset, source, file and instance."""
 
 
 def log_segments(
@@ -178,7 +161,7 @@ def _must_read_members(known: ReplicasetState | None, source: str, *, several: b
     return source not in known.views and (several or known.last_source != source)
 
 
-def with_server_versions(tables: OpenTables, follower: Follower, state: State) -> State:
+def state_with_server_versions(tables: OpenTables, follower: Follower, state: State) -> State:
     """Return the state with the server version of each replicaset that has waiting rows, from their files' headers.
 
     The loaded state does not have these versions, but the waiting UPDATEs and UPSERTs are applied by their rules.
@@ -192,131 +175,6 @@ def with_server_versions(tables: OpenTables, follower: Follower, state: State) -
         return state
     found = {
         one.uuid: replace(one, server_version=server_version_of_file(follower, source, file))
-        for one, source, file, _, _ in reversed(_pending_by_segment(tables, waiting))
+        for one, source, file, _, _ in reversed(pending_by_segment(tables, waiting))
     }
     return state.with_replicasets(found)
-
-
-def with_room(segments: Sequence[Segment], state: State) -> tuple[Segment, ...]:
-    """Return a batch's segments, numbered so that segments of waiting rows fit between them.
-
-    Parameters
-    ----------
-    segments : sequence of Segment
-        Numbered from 0 on.
-    state : State
-        Before the batch.
-
-    """
-    known = (state.replicasets.get(segment.replicaset_uuid) for segment in segments)
-    if not any(one is not None and one.has_waiting_rows for one in known):
-        return tuple(segments)
-    step = min(SEGMENT_STEP, NUMBER_MAX // (len(segments) + 1))
-    return tuple(replace(segment, segment=segment.segment * step) for segment in segments)
-
-
-def pending_rows(
-    tables: OpenTables, state: State, segments: Sequence[LogSegment], summaries: Mapping[str, Summary]
-) -> list[PendingRows]:
-    """Return the waiting rows of a batch's replicasets, numbered to come where they belong among its segments.
-
-    Parameters
-    ----------
-    tables : OpenTables
-    state : State
-        Before the batch.
-    segments : sequence of LogSegment
-        The batch's segments, with numbers that leave room (`with_room`).
-    summaries : mapping of str to Summary
-        The summaries of these segments, by replicaset uuid.
-
-    """
-    waiting = [
-        state.replicasets[u]
-        for u in summaries
-        if u in state.replicasets and state.replicasets[u].has_waiting_rows
-    ]
-    if not waiting:
-        return []
-    stored = _pending_by_segment(tables, {one.id: one for one in waiting})
-    first: list[PendingRows] = []
-    between: list[PendingRows] = []
-    for one in waiting:
-        own = [segment for segment in segments if segment.replicaset_uuid == one.uuid]
-        parts = [part for part in stored if part[0] is one]
-        counts: Counter[int] = Counter()
-        for passed, index in _order(state, one, own, summaries[one.uuid], parts):
-            _, source, file, instance, rows = parts[index]
-            counts[passed] += 1
-            number = own[passed - 1].segment + counts[passed] if passed else 0
-            segment = waiting_segment(number, one.uuid, (source, file, instance), rows)
-            (between if passed else first).append(PendingRows(segment, rows))
-    return [
-        *(replace(one, segment=replace(one.segment, segment=i - len(first))) for i, one in enumerate(first)),
-        *between,
-    ]
-
-
-def _order(
-    state: State,
-    one: ReplicasetState,
-    segments: Sequence[LogSegment],
-    summary: Summary,
-    parts: Sequence[_PendingPart],
-) -> list[tuple[int, int]]:
-    """Return the order of a replicaset's waiting rows among its log segments, as `order_waiting` does.
-
-    A generation already contains the waiting rows from before it, so these come after it.
-    """
-    generation = find_generation(one, segments)
-    snapshots = frozenset(segment.segment for segment in segments if segment.is_snapshot)
-    control = follow_generation(one, generation, summary.control, snapshots)
-    number = None if generation is None else generation.segment
-    found = follow_source_ids(one, segments, control.registrations, state.instance_uuids, number)
-    ids = {segment.segment: found.translations.get(segment.source, {}) for segment in segments}
-    runs: dict[int, list[LsnRange]] = {segment.segment: [] for segment in segments}
-    for run in translate_summary(summary, ids).runs:
-        if run.replica_id != LOCAL_ID and run.start.segment not in snapshots:
-            runs[run.start.segment].append(LsnRange(run.replica_id, run.first, run.last))
-    logs = [
-        LogPart(translate_vclock(segment.earlier, ids[segment.segment]), runs[segment.segment])
-        for segment in segments
-    ]
-    waiting = [_waiting_part(rows, found.translations.get(source, {})) for _, source, _, _, rows in parts]
-    settled = {**found.bases, **one.settled}
-    if generation is None:
-        return order_waiting(settled, waiting, logs)
-    passed = sum(1 for _ in takewhile(lambda segment: segment.is_snapshot, segments))
-    return order_waiting(joined(settled, generation.settled), waiting, logs, passed)
-
-
-def _waiting_part(rows: pa.RecordBatch, ids: IdTranslation) -> LogPart:
-    """Return the lsns of some waiting rows of one file, and those before it; the ids are translated by `ids`."""
-    named = pa.Table.from_batches([rows]).select(["replica_id", "lsn"])
-    named = named.filter(pc.greater(named["replica_id"], LOCAL_ID))
-    bounds = named.group_by("replica_id").aggregate([("lsn", "min"), ("lsn", "max")]).to_pylist()
-    ranges = [
-        LsnRange(ids.get(row["replica_id"], row["replica_id"]), row["lsn_min"], row["lsn_max"])
-        for row in bounds
-    ]
-    return LogPart(translate_vclock(vclock_before_file(rows), ids), ranges)
-
-
-def _pending_by_segment(tables: OpenTables, waiting: Mapping[int, ReplicasetState]) -> list[_PendingPart]:
-    """Return the rows of `_pending` of some replicasets, by segment and in log order."""
-    whole = read_pending(tables, waiting, for_definition=False)
-    order = [(name, "ascending") for name in ("replicaset_id", "segment", "position", "row")]
-    whole = whole.take(pc.sort_indices(whole, sort_keys=order)).combine_chunks()
-    keys = (whole["replicaset_id"].to_numpy().astype(np.int64) << 32) | (
-        whole["segment"].to_numpy().astype(np.int64) & 0xFFFFFFFF
-    )
-    cuts = [0, *(np.flatnonzero(np.diff(keys)) + 1).tolist(), whole.num_rows]
-    parts: list[_PendingPart] = []
-    for begin, end in pairwise(cuts):
-        if begin == end:
-            continue
-        (rows,) = whole.slice(begin, end - begin).combine_chunks().to_batches()
-        first = rows.slice(0, 1).to_pylist()[0]
-        place = (first["source"], first["file"], first["instance_uuid"])
-        parts.append((waiting[first["replicaset_id"]], *place, rows.select(STORED_NAMES)))
-    return parts

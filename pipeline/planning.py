@@ -12,14 +12,15 @@ from typing import Protocol
 
 from config.deployment import Config
 from pipeline.executors.work import SyncSpaces, WatchedSpaces
-from pipeline.inputs import log_segments, pending_rows, with_members
-from pipeline.plan.history import Router
+from pipeline.inputs import log_segments, with_members
 from pipeline.plan.plan import Allocator, BatchPlan, plan_batch, sync_spaces, watched_spaces
 from pipeline.plan.position import LogSegment
+from pipeline.plan.router import Router
 from pipeline.plan.summary import Summary, merge_summaries, summarize_rows
 from pipeline.requests.generation import Healing
 from pipeline.state import State
 from pipeline.waiting import PendingRows, released_rows, spaces_awaiting_definition, with_released_counts
+from pipeline.waiting_order import ordered_pending_rows
 from sources.xlog.reader import reader
 from sources.xlog.stream.follow import Follower
 from sources.xlog.stream.segment import Segment
@@ -84,7 +85,7 @@ class Planner:
         released: list[PendingRows] = []
         while True:
             summaries = {**self._waiting(not segments), **rows.summaries(known, watched)}
-            pending = pending_rows(self.tables, self.state, own, summaries)
+            pending = ordered_pending_rows(self.tables, self.state, own, summaries)
             parts, whole = _with_pending(own, summaries, pending, known, watched)
             parts, whole = [*(one.segment for one in released), *parts], with_released_counts(whole, released)
             if healing is not None:

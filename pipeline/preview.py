@@ -16,17 +16,18 @@ from pipeline.checkpoint import resume_offset
 from pipeline.commit.load import load_state
 from pipeline.executors.summary_task import summaries_by_replicaset, summarize_range
 from pipeline.executors.work import SyncSpaces, WatchedSpaces
-from pipeline.inputs import with_room, with_server_versions
+from pipeline.inputs import state_with_server_versions
 from pipeline.plan.plan import BatchPlan
 from pipeline.plan.router import build_router
 from pipeline.plan.summary import Summary
 from pipeline.plan.tables import check_space
 from pipeline.planning import Planner
 from pipeline.source_options import stream_options
-from pipeline.start.remask import MaskChange, mask_changes
+from pipeline.start import MaskChange, mask_changes
 from pipeline.state import State
+from pipeline.waiting_order import with_room
 from pipeline.write.prepare import changes_needed
-from pipeline.write.table_change import TableChange
+from pipeline.write.tables import TableChange
 from schemas.tables import SYSTEM_TABLES
 from sources.xlog.directory.offset import Offset
 from sources.xlog.options import parse_options
@@ -101,7 +102,7 @@ def preview_next_run(config: Config) -> Preview:
     start = resume_offset(warehouse, config.checkpoint) or {}
     begins = begin_offsets(follower, start, follower.latest(start))
     segments = with_room(segments_between(follower, begins, _end_offset(follower, begins)), after_start)
-    after_start = with_server_versions(warehouse.open_tables, follower, after_start)
+    after_start = state_with_server_versions(warehouse.open_tables, follower, after_start)
     planner = Planner(
         *(config, warehouse.open_tables, after_start),
         lambda incoming: _allocate_in_memory(ids, incoming),

@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame
 from config.deployment import Config
 from pipeline.acknowledge import Acknowledger
 from pipeline.batch import BatchResult, BatchWriter
+from pipeline.checkpoint import read_offset
 from pipeline.commit.batch import BatchName
-from pipeline.offsets import read_offset
 from schemas.errors import AggregatorError, OffsetError
 from sources.xlog.directory.offset import from_text
 from sources.xlog.stream.batch import segments_between

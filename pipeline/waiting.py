@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,7 @@ from pipeline.changelog.servers import SERVER_VERSION
 from pipeline.plan.position import LogSegment
 from pipeline.plan.summary import Summary
 from pipeline.plan.unknown import waits_for_definition
-from pipeline.state import State
+from pipeline.state import ReplicasetState, State
 from schemas.xrow import XROW_ARROW
 from sources.xlog.format.vclock import vclock_of
 from warehouse.commits import OpenTables
@@ -43,6 +43,10 @@ class PendingRows:
 
     segment: LogSegment
     rows: pa.RecordBatch
+
+
+PendingPart = tuple[ReplicasetState, str, str, str | None, pa.RecordBatch]
+"""Waiting rows from one segment of a batch, with their replicaset, source, file and instance."""
 
 
 def waiting_segment(
@@ -89,6 +93,26 @@ def read_pending(tables: OpenTables, replicaset_ids: Iterable[int], *, for_defin
         )
         found.append(in_schema(rows.filter(mask), PENDING_ARROW))
     return pa.concat_tables(found)
+
+
+def pending_by_segment(tables: OpenTables, waiting: Mapping[int, ReplicasetState]) -> list[PendingPart]:
+    """Return the rows of `_pending` of some replicasets, by segment and in log order."""
+    whole = read_pending(tables, waiting, for_definition=False)
+    order = [(name, "ascending") for name in ("replicaset_id", "segment", "position", "row")]
+    whole = whole.take(pc.sort_indices(whole, sort_keys=order)).combine_chunks()
+    keys = (whole["replicaset_id"].to_numpy().astype(np.int64) << 32) | (
+        whole["segment"].to_numpy().astype(np.int64) & 0xFFFFFFFF
+    )
+    cuts = [0, *(np.flatnonzero(np.diff(keys)) + 1).tolist(), whole.num_rows]
+    parts: list[PendingPart] = []
+    for begin, end in pairwise(cuts):
+        if begin == end:
+            continue
+        (rows,) = whole.slice(begin, end - begin).combine_chunks().to_batches()
+        first = rows.slice(0, 1).to_pylist()[0]
+        place = (first["source"], first["file"], first["instance_uuid"])
+        parts.append((waiting[first["replicaset_id"]], *place, rows.select(STORED_NAMES)))
+    return parts
 
 
 def unknown_spaces(tables: OpenTables) -> dict[int, frozenset[int]]:

@@ -48,6 +48,7 @@ COLUMNS: Mapping[str, str] = {
     "error": "Why the expectation could not be evaluated.",
     "examples": "Examples of unexpected rows, as a JSON list.",
     "expectation": "What was expected.",
+    "expelled": "Whether a replicaset that did not name the instance first has removed it.",
     "expelled_at": "When the instance was removed from its replicaset.",
     "file": "Name of the log file.",
     "first_lsn": "First lsn of the range.",

@@ -38,7 +38,15 @@ CLUSTER = _schema(
 )
 """`_cluster`: the persisted mapping of instance uuids to global ids (documents 000 and 001). Key: uuid."""
 
-APPLIER_MAP = _schema(replicaset_id=_INT, source=_STRING, local_id=_INT, global_id=_LONG, since_lsn=_LONG)
+APPLIER_MAP = _schema(
+    replicaset_id=_INT,
+    source=_STRING,
+    local_id=_INT,
+    global_id=_LONG,
+    since_lsn=_LONG,
+    expelled=BooleanType(),
+    epoch=_LONG,
+)
 """`_applier_map`: rows of replica id `local_id` with lsn >= `since_lsn` were written by the instance `global_id`."""
 
 VCLOCK = _schema(replicaset_id=_INT, global_id=_LONG, local_id=_INT, lsn=_LONG, epoch=_LONG)

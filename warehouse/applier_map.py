@@ -3,6 +3,10 @@
 Rows are appended and never changed: Tarantool's vclock never loses an id, and an instance that gets a used id continues
 from the old one's last lsn (`replica_clear_id`), so (replica id, lsn) names one instance for ever.
 
+`_cluster` has one row for each instance, and records an expulsion only by the replicaset that named the instance first.
+If another replicaset expels it, or registers it again, the entry is appended once more with a new `expelled`; of equal
+entries the one of the highest epoch counts.
+
 If `_cluster` differs between two members of a replicaset (document 001), the replicaset's ids are those of the member
 that was read first; rows with a source apply only to the logs of that source. An instance without an id in the
 first member's `_cluster` gets a number above Tarantool's (32 and up).
@@ -11,7 +15,7 @@ first member's `_cluster` gets a number above Tarantool's (32 and up).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from udfs.remap.cluster_replace import Cluster, Member
@@ -30,9 +34,12 @@ class MapRow:
     global_id: int
     since_lsn: int
     source: str | None = None
+    expelled: bool = False
+    epoch: int = field(default=-1, compare=False)
 
 
-COLUMNS = ("replicaset_id", "local_id", "global_id", "since_lsn", "source")
+COLUMNS = ("replicaset_id", "local_id", "global_id", "since_lsn", "source", "expelled", "epoch")
+"""The last two are missing in tables of earlier releases, and null in rows of these."""
 
 
 def by_replicaset(rows: Iterable[Mapping[str, Any]], table: Cluster) -> dict[int, tuple[MapRow, ...]]:
@@ -42,10 +49,14 @@ def by_replicaset(rows: Iterable[Mapping[str, Any]], table: Cluster) -> dict[int
     that of the instance that has the id, or that lost it last.
     """
     members = {member.global_id: member for member in table.members.values()}
-    found: dict[int, set[MapRow]] = {}
+    newest: dict[MapRow, MapRow] = {}
     for row in rows:
-        entry = MapRow(**row)
-        found.setdefault(entry.replicaset_id, set()).add(entry)
+        entry = MapRow(**{name: row[name] for name in COLUMNS if row.get(name) is not None})
+        key = replace(entry, expelled=False)
+        newest[key] = max(newest.get(key, entry), entry, key=lambda one: one.epoch)
+    found: dict[int, list[MapRow]] = {}
+    for entry in newest.values():
+        found.setdefault(entry.replicaset_id, []).append(entry)
     return {
         key: tuple(
             sorted(entries, key=lambda e: (e.local_id, e.since_lsn, *_rank(e, members.get(e.global_id))))
@@ -58,8 +69,10 @@ def _rank(entry: MapRow, member: Member | None) -> tuple[bool, bool, int]:
     """Return a sort key: an instance that has an id is after those that had it before."""
     if member is None:
         return False, False, 0
-    names_id = (member.replicaset_id, member.local_id) == (entry.replicaset_id, entry.local_id)
-    return names_id, not member.expelled, member.lsn
+    if member.replicaset_id != entry.replicaset_id:
+        return not entry.expelled, False, member.lsn
+    names_id = member.local_id == entry.local_id
+    return names_id and not member.expelled, names_id, member.lsn
 
 
 def ids_of(entries: Iterable[MapRow]) -> dict[str, dict[int, int]]:
@@ -95,16 +108,20 @@ def instances_of(entries: Iterable[MapRow], table: Cluster, replicaset_uuid: str
 
     """
     members = {m.global_id: m for m in table.members.values() if m.uuid is not None}
-    holders = {e.local_id: members[e.global_id] for e in entries if e.source is None}
+    last = {e.local_id: e for e in entries if e.source is None}
+    holders = {local_id: members[e.global_id] for local_id, e in last.items()}
     found = {}
     for local_id, member in holders.items():
-        own = member.replicaset_uuid == replicaset_uuid
-        elsewhere = member.local_id != local_id and holders.get(member.local_id or 0) == member
-        if member.uuid is not None and not (own and (member.expelled or elsewhere)):
+        if member.replicaset_uuid == replicaset_uuid:
+            elsewhere = member.local_id != local_id and holders.get(member.local_id or 0) == member
+            is_registered = not (member.expelled or elsewhere)
+        else:
+            is_registered = not last[local_id].expelled
+        if member.uuid is not None and is_registered:
             found[local_id] = member.uuid
     return found
 
 
 def load(warehouse: Warehouse, table: Cluster) -> Mapping[int, tuple[MapRow, ...]]:
     """Return each replicaset's rows in order of (local_id, since_lsn)."""
-    return by_replicaset(rows_of(warehouse.opened(TABLE), COLUMNS), table)
+    return by_replicaset(rows_of(warehouse.opened(TABLE)), table)

@@ -69,7 +69,7 @@ SELECT c.replicaset_id, c.replicaset_uuid, c.local_id, c.global_id, c.uuid, c.fi
 FROM {cluster} c LEFT JOIN moved m ON m.replicaset_id = c.replicaset_id AND m.local_id = c.local_id
 ORDER BY c.replicaset_id, c.local_id, c.global_id""",
     "applier_map": """
-SELECT replicaset_id, source, local_id, global_id, since_lsn FROM {applier_map}
+SELECT DISTINCT replicaset_id, source, local_id, global_id, since_lsn FROM {applier_map}
 ORDER BY replicaset_id, source, local_id, since_lsn""",
     # Replicaset 0 is the aggregator itself, which has no source.
     "sources": f"""

@@ -97,7 +97,7 @@ def bucket_fields(history: History, shards: Mapping[int, Mapping[int, int]]) -> 
     return key_plan(spaces)
 
 
-def keys_of(buckets: Sequence[int]) -> list[bytes]:
+def keys_of_buckets(buckets: Sequence[int]) -> list[bytes]:
     """Return bucket ids as canonical keys, equal to those of `bucket_keys`."""
     packed = pa.array([msgpack.packb([bucket]) for bucket in buckets], pa.binary())
     found: list[bytes] = canonical_keys_by(packed, _ID, 0, False).field("key").to_pylist()
@@ -128,7 +128,7 @@ def _moving_states(shards: ReplicasetBuckets) -> dict[bytes, tuple[tuple[int, st
     for number, event in enumerate(shards.events, start=1):
         if event.bucket in moving:
             known.setdefault(event.bucket, []).append((number, event.status))
-    return dict(zip(keys_of(list(known)), map(tuple, known.values()), strict=True))
+    return dict(zip(keys_of_buckets(list(known)), map(tuple, known.values()), strict=True))
 
 
 def events_before(moves: BucketMoves | None, segment: int, positions: Int64s, rows: Int64s) -> Int32s:
@@ -245,7 +245,7 @@ def shard_plan(plan: BatchPlan) -> ShardPlan | None:
         moves,
         frozenset(storages) | moves.keys(),
         bucket_fields(plan.history, fields),
-        dict(zip(keys_of(list(doubled)), map(_doubled_pairs, doubled.values()), strict=True)),
+        dict(zip(keys_of_buckets(list(doubled)), map(_doubled_pairs, doubled.values()), strict=True)),
         versions,
         frozenset(bucket_tables),
     )

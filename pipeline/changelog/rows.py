@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.changelog.bodies import new_tuples, with_range_bounds
 from pipeline.changelog.cluster_rows import without_registrations
 from pipeline.changelog.divergence import LSN_HASHES
-from pipeline.changelog.moves import collector_events, events_before, moved_column
+from pipeline.changelog.keyed_rows import INSERT, KEY_ERRORS, KEYED, REPLACE, keyed_rows_of
+from pipeline.changelog.moves import events_before, moved_column
 from pipeline.changelog.segment_plan import SegmentPlan, pending_rows
-from pipeline.changelog.servers import releases_of, with_server_versions
+from pipeline.changelog.servers import with_server_versions
 from pipeline.plan.history import NO_TABLE
 from pipeline.plan.position import BEGINNING, first_row_index
 from pipeline.plan.summary import LIMBO_TYPES, LOCAL_ID
@@ -29,55 +29,11 @@ from pipeline.plan.unknown import missing_definition_reason
 from schemas.iproto import GROUP_LOCAL, SYSTEM_ID_MAX
 from schemas.states import RowState
 from schemas.tables import CHANGELOG
-from udfs.keys.keys import canonical_keys_by
 from udfs.keys.row_hash import row_hashes
 from udfs.remap.replica_ids import UNKNOWN, remap_rows
-from udfs.versions.kernels.lives import DELETE, OPERATION, PUT
 
 CHANGELOG_ARROW = to_arrow_schema(CHANGELOG, timezone="UTC")
 
-KEYED = pa.schema(
-    [
-        ("meaning", pa.int32()),
-        ("type", pa.int8()),
-        ("is_snapshot", pa.bool_()),
-        ("key", pa.binary()),
-        ("tuple", pa.binary()),
-        ("operations", pa.binary()),
-        ("index_base", pa.int32()),
-        ("new_tuple", pa.binary()),
-        ("release", pa.int32()),
-        ("global_id", pa.int64()),
-        ("lsn", pa.int64()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("bucket_events", pa.int32()),
-    ]
-)
-"""Rows that change tuples, in log order. `type` is an index in `CHANGE_TYPES`; `meaning` is the number of the row's
-meaning (`pipeline.changelog.segment_plan.Meanings`); `new_tuple` is the result of an UPDATE or UPSERT if its server
-logged it (`wal_ext`); `release` is the release of the row's server, by whose rules operations are applied
-(`udfs.operations.update_rules.release_number`), 0 if it is unknown or not needed; `timestamp` is null for rows of a
-snapshot, which have no usable time. For a DELETE that vshard's garbage collector may have made, `bucket_events` is the
-number of rows of `_bucket` before it in the batch (`pipeline.changelog.moves`); it is null for all other rows.
-
-A DELETE_RANGE has no key: its `tuple` and `operations` are the begin and the end of the range, as first parts of keys
-in canonical form."""
-
-KEY_ERRORS = pa.schema(
-    [
-        ("lineage", pa.int32()),
-        ("global_id", pa.int64()),
-        ("lsn", pa.int64()),
-        ("error", pa.string()),
-        ("rows", pa.int64()),
-    ]
-)
-"""Errors of rows whose key cannot be computed: `rows` is the number of rows for which the named row is an example."""
-
-ACTIONS = np.array([PUT, PUT, OPERATION, OPERATION, DELETE, DELETE], np.int8)
-"""The effect on a key of a row of each of `CHANGE_TYPES`."""
-
-INSERT, REPLACE, UPDATE, UPSERT, DELETED, DELETED_RANGE = range(len(CHANGE_TYPES))
 _LIMBO = pa.array(LIMBO_TYPES)
 
 Flags = NDArray[np.bool_]
@@ -283,7 +239,7 @@ def _settled_rows(
         rows, ids = rows.filter(mask), ids.filter(mask)
         types, meaning, versions = types[followed], meaning[followed], versions[followed]
         events = events[followed]
-    return changelog, *_keyed_rows(rows, types, meaning, versions, ids, plan, events)
+    return changelog, *keyed_rows_of(rows, types, meaning, versions, ids, plan, events)
 
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:
@@ -402,60 +358,6 @@ def _texts_at(values: list[str], index: NDArray[np.int8] | Int32s) -> pa.Array:
     return pa.array(texts, pa.string()).take(pa.array(index, mask=index < 0))
 
 
-def _keyed_rows(
-    rows: pa.RecordBatch,
-    types: NDArray[np.int8],
-    meaning: Int32s,
-    versions: Int32s,
-    ids: pa.Array,
-    plan: SegmentPlan,
-    events: Int32s,
-) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    is_operation, is_range = ACTIONS[types] == OPERATION, types == DELETED_RANGE
-    tuples, operations, range_error = with_range_bounds(rows, is_range, versions, plan.meanings.keys)
-    from_tuple: pa.Array | bool = True
-    has_key = (types == UPDATE) | (types == DELETED)
-    data = rows.column("tuple")
-    if has_key.any():
-        from_tuple = pa.array(~has_key)
-        data = pc.if_else(from_tuple, rows.column("tuple"), rows.column("key"))
-    keys = canonical_keys_by(data, plan.meanings.keys, pa.array(versions), from_tuple)
-    stamps = rows.column("timestamp")
-    if plan.is_snapshot:
-        stamps = pa.nulls(rows.num_rows, stamps.type)
-    key, error = keys.field("key"), keys.field("error")
-    if key.null_count + error.null_count != len(error):
-        lacks = pc.and_(pc.is_null(key), pc.is_null(error))
-        error = pc.if_else(lacks, pa.scalar("the row has no key"), error)
-    if range_error is not None:
-        error = pc.if_else(pa.array(is_range), range_error, error)
-    keyed = pa.RecordBatch.from_arrays(
-        [
-            pa.array(meaning),
-            pa.array(types),
-            pa.repeat(pa.scalar(plan.is_snapshot), rows.num_rows),
-            key,
-            tuples,
-            operations,
-            rows.column("index_base"),
-            new_tuples(rows, is_operation),
-            pa.array(releases_of(rows, is_operation)),
-            ids,
-            rows.column("lsn"),
-            stamps,
-            collector_events(events, types == DELETED, plan.moves),
-        ],
-        schema=KEYED,
-    )
-    if error.null_count == len(error):
-        return keyed, _empty(KEY_ERRORS)
-    bad = pc.is_valid(error)
-    lineages = pa.array(plan.meanings.lineages[meaning])
-    columns = [lineages, ids, rows.column("lsn"), error, pa.array(np.ones(rows.num_rows, np.int64))]
-    errors = pa.RecordBatch.from_arrays([column.filter(bad) for column in columns], schema=KEY_ERRORS)
-    return keyed.filter(pc.invert(bad)), errors
-
-
 def keyed_from_changelog(rows: pa.Table, plan: SegmentPlan) -> pa.Table:
     """Convert rows of `_changelog` to keyed rows as if they came last: with the last meaning of their space id.
 
@@ -475,7 +377,7 @@ def keyed_from_changelog(rows: pa.Table, plan: SegmentPlan) -> pa.Table:
     meaning = last[places] if len(last) else np.zeros(0, np.int32)
     followed = _by_meaning(plan.meanings.lineages, meaning) != NO_TABLE
     own, meaning = with_server_versions(whole.filter(pa.array(followed)), plan), meaning[followed]
-    keyed, _ = _keyed_rows(
+    keyed, _ = keyed_rows_of(
         own,
         _change_types(own),
         meaning,

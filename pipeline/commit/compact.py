@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.commit.epoch import LOW_CARDINALITY, in_order
-from pipeline.write.rewrite import FILE_BYTES, write_rows
+from pipeline.write.tables import FILE_BYTES, write_rows
 from warehouse.commits import OpenTables, TableFile
 from warehouse.data_files import DataFile, keys_of, opened, write_file
 

@@ -10,14 +10,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.bucket import BucketPlan, BucketResult, process_bucket
+from pipeline.changelog.keyed_rows import KEYED
 from pipeline.changelog.moves import COLLECTED
-from pipeline.changelog.rows import KEYED
 from pipeline.commit.epoch import LOW_CARDINALITY, in_order
 from pipeline.executors.cells import CELLS, REPORT, decode_cell, report_cell
 from pipeline.key_ranges import BucketShare, KeyRanges
 from pipeline.resolve.records import key_errors_by_lineage
 from pipeline.write.lookup import BaseFiles, FileCache, FileRef
-from pipeline.write.rewrite import rows_with_keys, write_rows
+from pipeline.write.tables import rows_with_keys, write_rows
 from warehouse.commits import TableFile
 from warehouse.data_files import DataFile, write_file
 from warehouse.place import Place
@@ -61,7 +61,7 @@ class BucketReport:
     removed_bits : dict of FileRef to uint8[m]
         For each file, a bitmap of the rows to remove (`numpy.packbits`).
     lost : pyarrow.Table
-        `pipeline.changelog.rows.KEY_ERRORS`.
+        `pipeline.changelog.keyed_rows.KEY_ERRORS`.
     writers : frozenset of (int, int)
     unfit_tables : frozenset of int
     collected : pyarrow.Table

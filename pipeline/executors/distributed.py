@@ -38,9 +38,15 @@ from pipeline.executors.work import BatchOutput, BatchWork, SyncSpaces, WatchedS
 from pipeline.key_ranges import KeyRanges, key_ranges
 from pipeline.plan.summary import Summary
 from pipeline.resolve.records import key_error_rows
-from pipeline.write.rewrite import FILE_BYTES, remaining_rows, write_rows
-from pipeline.write.table_change import TableChange, reencode_rows, table_schema
-from pipeline.write.tables import TableWrite
+from pipeline.write.tables import (
+    FILE_BYTES,
+    TableChange,
+    TableWrite,
+    reencode_rows,
+    remaining_rows,
+    table_schema,
+    write_rows,
+)
 from sources.xlog.stream.batch import tasks_of
 from sources.xlog.stream.follow import Follower
 from sources.xlog.stream.segment import ByteRange, Segment

@@ -18,23 +18,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.bucket import BucketResult, process_bucket
-from pipeline.changelog.divergence import Divergence
-from pipeline.changelog.known_rows import find_divergences
-from pipeline.changelog.rows import (
-    CHANGELOG_ARROW,
-    KEY_ERRORS,
-    KEYED,
-    SegmentRows,
-    keyed_from_changelog,
-    segment_rows,
-)
+from pipeline.changelog.divergence import Divergence, find_divergences
+from pipeline.changelog.keyed_rows import KEY_ERRORS, KEYED
+from pipeline.changelog.rows import CHANGELOG_ARROW, SegmentRows, keyed_from_changelog, segment_rows
 from pipeline.commit.epoch import LOW_CARDINALITY, in_order
 from pipeline.executors.work import BatchOutput, BatchWork, SyncSpaces, WatchedSpaces
 from pipeline.plan.summary import Summary, join_summaries, summarize_rows
 from pipeline.resolve.records import key_error_rows
 from pipeline.write.lookup import FileCache
-from pipeline.write.table_change import TableChange
-from pipeline.write.tables import TableChanges, TableWrite, write_exact, write_masked
+from pipeline.write.tables import TableChange, TableChanges, TableWrite, write_exact, write_masked
 from sources.xlog.stream.batch import tasks_of
 from sources.xlog.stream.follow import Follower
 from sources.xlog.stream.read import read_range

@@ -17,18 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.changelog.divergence import Divergence
-from pipeline.changelog.known_rows import find_divergences
-from pipeline.changelog.rows import (
-    ACTIONS,
-    CHANGELOG_ARROW,
-    DELETED_RANGE,
-    KEY_ERRORS,
-    KEYED,
-    SegmentRows,
-    keyed_from_changelog,
-    segment_rows,
-)
+from pipeline.changelog.divergence import Divergence, find_divergences
+from pipeline.changelog.keyed_rows import ACTIONS, DELETED_RANGE, KEY_ERRORS, KEYED
+from pipeline.changelog.rows import CHANGELOG_ARROW, SegmentRows, keyed_from_changelog, segment_rows
 from pipeline.changelog.segment_plan import PENDING_ARROW, SegmentPlan
 from pipeline.commit.epoch import LOW_CARDINALITY
 from pipeline.executors.cells import TASK_CELLS, cells_by_bucket, decode_cell, report_cell
@@ -58,7 +49,7 @@ def without_overwritten(rows: pa.Table) -> pa.Table:
     Parameters
     ----------
     rows : pyarrow.Table
-        `pipeline.changelog.rows.KEYED`, each replicaset's rows in log order; each column in one chunk.
+        `pipeline.changelog.keyed_rows.KEYED`, each replicaset's rows in log order; each column in one chunk.
 
     """
     groups = group(rows["meaning"].to_numpy(), as_array(rows["key"]))
@@ -144,7 +135,7 @@ class ReadReport:
     ----------
     changelog, pending : list of DataFile
     key_errors : pyarrow.Table
-        `pipeline.changelog.rows.KEY_ERRORS`; a limited number.
+        `pipeline.changelog.keyed_rows.KEY_ERRORS`; a limited number.
     settled : dict of int to dict of int to int
         As in `pipeline.executors.work.BatchOutput`.
     unknown_spaces : dict of int to frozenset of int

@@ -16,8 +16,7 @@ from pipeline.plan.plan import BatchPlan
 from pipeline.plan.summary import Summary
 from pipeline.waiting import PendingRows
 from pipeline.write.lookup import BaseFiles
-from pipeline.write.table_change import TableChange
-from pipeline.write.tables import TableWrite
+from pipeline.write.tables import TableChange, TableWrite
 from warehouse.commits import TableFile
 from warehouse.data_files import DataFile
 from warehouse.place import Place

@@ -21,7 +21,7 @@ _SCHEMA = pa.schema([("_key", pa.binary()), ("_tuple", pa.binary()), ("_replicas
 
 
 @dataclass(frozen=True)
-class KeyChange:
+class TupleChange:
     """A key whose tuple differs between two versions.
 
     Parameters
@@ -41,7 +41,7 @@ class KeyChange:
     is_made: bool = False
 
 
-def digest_of(files: frozenset[str]) -> str:
+def files_digest(files: frozenset[str]) -> str:
     """Return a digest of the files of a version; versions with different files have different digests."""
     return hashlib.sha256("\n".join(sorted(files)).encode()).hexdigest()[:16]
 
@@ -52,7 +52,7 @@ def changes_between(
     before: frozenset[str],
     after: frozenset[str],
     range_rows: int = RANGE_ROWS,
-) -> Iterator[KeyChange]:
+) -> Iterator[TupleChange]:
     """Yield the keys whose tuples differ, in the order of the canonical key.
 
     Parameters
@@ -77,11 +77,11 @@ def changes_between(
             )
 
 
-def _compared(old: pa.Table, new: pa.Table) -> Iterator[KeyChange]:
+def _compared(old: pa.Table, new: pa.Table) -> Iterator[TupleChange]:
     before, after = _only_in(old, new), _only_in(new, old)
     for key in sorted(before.keys() | after.keys()):
         old_tuple, (new_tuple, replicaset) = before.get(key, _NONE)[0], after.get(key, _NONE)
-        yield KeyChange(key, old_tuple, new_tuple, is_made=replicaset is not None and replicaset < 0)
+        yield TupleChange(key, old_tuple, new_tuple, is_made=replicaset is not None and replicaset < 0)
 
 
 _NONE = (None, None)

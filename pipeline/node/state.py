@@ -40,7 +40,7 @@ _KEY_FIELDS = {
 """The system spaces that the writer changes, and the fields of their primary keys."""
 
 
-def key_fields(space_id: int, values: Sequence[Any]) -> tuple[Any, ...]:
+def primary_key_fields(space_id: int, values: Sequence[Any]) -> tuple[Any, ...]:
     """Return the primary key of a tuple of a system space that the writer changes."""
     return tuple(values[i] for i in _KEY_FIELDS[space_id])
 
@@ -53,7 +53,7 @@ class TableVersion:
     ----------
     version : int
     digest : str
-        `digest_of` its files: after a rollback of the table, the same version number may have other files.
+        `files_digest` its files: after a rollback of the table, the same version number may have other files.
 
     """
 
@@ -126,7 +126,7 @@ class Served:
     def put(self, space_id: int, tuple_: bytes) -> None:
         """Insert or replace a tuple of a system space."""
         values = fields_of(tuple_, "a system row")
-        self.rows[space_id][key_fields(space_id, values)] = tuple_
+        self.rows[space_id][primary_key_fields(space_id, values)] = tuple_
 
     def remove(self, space_id: int, key: bytes) -> None:
         """Delete a tuple of a system space, if it exists."""

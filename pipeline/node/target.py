@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from pipeline.node.changes import digest_of
+from pipeline.node.changes import files_digest
 from pipeline.node.definitions import NodeSpace, ServedSpace, assign_ids, merge_definitions
 from pipeline.node.state import EpochMark, TableVersion
 from schemas.errors import TupleError, UnsupportedError, WarehouseError
@@ -80,7 +80,7 @@ def newest_epoch(warehouse: Warehouse) -> EpochRow | None:
     return found[0] if found else None
 
 
-def epoch_of(warehouse: Warehouse, mark: EpochMark) -> EpochRow | None:
+def epoch_with_mark(warehouse: Warehouse, mark: EpochMark) -> EpochRow | None:
     """Return the epoch of a mark, None if the warehouse does not have it any more."""
     found = _epochs(warehouse, f"WHERE epoch = {mark.epoch}")
     return next((row for row in found if row.committed_at == mark.committed_at), None)
@@ -108,7 +108,7 @@ def read_target(
         A table version does not exist any more.
 
     """
-    own, instances, left_out = instances_of(cluster.load(warehouse))
+    own, instances, left_out = served_instances(cluster.load(warehouse))
     found, ids, not_served = served_spaces(
         schema.load(warehouse, row.versions.get(schema.TABLE)), row.versions
     )
@@ -122,7 +122,7 @@ def read_target(
     for table in spaces:
         version, same = row.versions[table], known.get(table)
         if same is None or same.version != version:
-            same = TableVersion(version, digest_of(files_at(warehouse.place, table, version)))
+            same = TableVersion(version, files_digest(files_at(warehouse.place, table, version)))
         versions[table] = same
     mark = EpochMark(row.epoch, row.committed_at, versions)
     lsns = _lsns(warehouse, row.versions.get(vclock.TABLE), instances, own)
@@ -184,7 +184,7 @@ def space_name(table: str) -> str:
         return table
 
 
-def instances_of(found: Cluster) -> tuple[Member, dict[int, str], dict[str, str]]:
+def served_instances(found: Cluster) -> tuple[Member, dict[int, str], dict[str, str]]:
     """Return the aggregator, the instance uuids by global id, and why others are left out, by uuid.
 
     Raises

@@ -19,13 +19,12 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline.node import rows
-from pipeline.node.changes import KeyChange, changes_between, digest_of
-from pipeline.node.definitions import ServedSpace, common_format, with_consistent_types
-from pipeline.node.fit import misfit_reason
+from pipeline.node.changes import TupleChange, changes_between, files_digest
+from pipeline.node.definitions import ServedSpace, common_format, misfit_reason, with_consistent_types
 from pipeline.node.rows import NodeRow, pack
-from pipeline.node.state import EpochMark, EpochProgress, TableVersion, epoch_tuple, key_fields
+from pipeline.node.state import EpochMark, EpochProgress, TableVersion, epoch_tuple, primary_key_fields
 from pipeline.node.stream import Stream, first_system_rows, new_replicaset_uuid, system_tuples
-from pipeline.node.target import EpochRow, Target, epoch_of, newest_epoch, read_target, space_name
+from pipeline.node.target import EpochRow, Target, epoch_with_mark, newest_epoch, read_target, space_name
 from pipeline.node.users import NodeUser, user_rows
 from schemas import dictionary
 from schemas.errors import WarehouseError
@@ -146,7 +145,7 @@ class NodeWriter:
         at = served.mark.committed_at / 1e6
         self.stream.snapshot(self.stream.vclock, itertools.chain(system_tuples(served), tuples), at)
 
-    def _is_accepted(self, space: ServedSpace, change: KeyChange) -> bool:
+    def _is_accepted(self, space: ServedSpace, change: TupleChange) -> bool:
         """Return whether followers accept a tuple; only one that a policy made may not fit its space."""
         reason = misfit_reason(space, change.after) if change.is_made and change.after is not None else None
         if reason is not None and space.name not in self._refused_tuples:
@@ -171,7 +170,7 @@ class NodeWriter:
 
         """
         files = files_at(self.warehouse.place, table, version.version)
-        if digest_of(files) != version.digest:
+        if files_digest(files) != version.digest:
             raise WarehouseError(
                 f"version {version.version} has other files than followers have", table=table
             )
@@ -193,7 +192,7 @@ class NodeWriter:
         served = self.stream.served
         if served is None:
             return
-        is_continued = epoch_of(self.warehouse, served.mark) is not None
+        is_continued = epoch_with_mark(self.warehouse, served.mark) is not None
         if not is_continued:
             logger.warning(
                 "epoch %d was rolled back: followers get epoch %d instead", served.mark.epoch, row.epoch
@@ -202,7 +201,7 @@ class NodeWriter:
 
     def _finish(self, progress: EpochProgress) -> None:
         """Continue an epoch that takes several transactions."""
-        row = epoch_of(self.warehouse, progress.mark)
+        row = epoch_with_mark(self.warehouse, progress.mark)
         if row is None:
             logger.warning("epoch %d was rolled back while followers got it", progress.mark.epoch)
             newest = newest_epoch(self.warehouse)
@@ -349,7 +348,7 @@ class NodeWriter:
         ids = {str(fields_of(row, "a row of _user")[2]): id_ for id_, row in served.users.items()}
         wanted: dict[SystemSpace, dict[tuple[Any, ...], bytes]] = {SystemSpace.USER: {}, SystemSpace.PRIV: {}}
         for space, values in user_rows(self._readers, ids):
-            wanted[space][key_fields(space, values)] = pack(values)
+            wanted[space][primary_key_fields(space, values)] = pack(values)
         for space in (SystemSpace.PRIV, SystemSpace.USER):
             for key in served.rows[space].keys() - wanted[space].keys():
                 if key[0] > dictionary.SUPER:
@@ -375,7 +374,7 @@ def _parts(changes: Iterator[NodeRow], size: int, limit: int) -> Iterator[list[N
         yield part
 
 
-def _row(space: ServedSpace, change: KeyChange) -> NodeRow:
+def _row(space: ServedSpace, change: TupleChange) -> NodeRow:
     """Return the row that replaces or deletes a key's tuple."""
     if change.after is not None:
         return rows.replace_row(space.id, change.after)

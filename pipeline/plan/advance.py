@@ -1,8 +1,10 @@
-"""Computes a replicaset's state after a batch (applier map, vclock, members), and lists the instances in the batch.
+"""Computes the state of replicasets after a batch: applier map, vclock, members, and the tables of spaces.
 
-Pure. When a replica id passes to another instance, the new instance's rows begin at the lsn after the old instance's
-last one: there the new entry of the applier map begins. `pipeline.plan.settle` decides which rows take effect,
-`udfs.remap.cluster_replace` assigns global ids.
+When a replica id passes to another instance, the new instance's rows begin at the lsn after the old instance's last
+one: there the new entry of the applier map begins. A refused space keeps its rows as they were, so the last definition
+by which they were followed is stored with it: the space's own, newer definitions say nothing about these rows.
+
+Pure. `pipeline.plan.settle` decides which rows take effect, `udfs.remap.cluster_replace` assigns global ids.
 """
 
 from __future__ import annotations
@@ -10,15 +12,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pipeline.plan.control import ControlChanges, IdRegistration
+from pipeline.plan.control import ControlChanges, ReplicaIdChange
+from pipeline.plan.history import NO_TABLE, History, Lineage
 from pipeline.plan.members import IdTranslation, SourceIds, map_entries_of_source, translate_summary
 from pipeline.plan.position import LogPosition, LogSegment
 from pipeline.plan.settle import Settlement, Vclock
 from pipeline.plan.summary import LOCAL_ID, Summary
 from pipeline.plan.upgrades import last_server_version
 from pipeline.plan.vshard import ReplicasetBuckets, latest_time
-from pipeline.state import MapEntry, ReplicasetState
+from pipeline.state import MapEntry, ReplicasetState, State
 from schemas.iproto import VCLOCK_MAX
+from schemas.space import Space
 from udfs.remap.cluster_replace import Cluster, Incoming
 from warehouse.applier_map import MapRow
 
@@ -34,7 +38,7 @@ class ReplicasetDecision:
     settlement : Settlement
         Which rows take effect, in the replicaset's ids.
     control : ControlChanges
-    registrations : tuple of IdRegistration
+    registrations : tuple of ReplicaIdChange
         Those that take effect, in the replicaset's ids.
     source_ids : SourceIds
     translations : mapping of int to mapping of int to int
@@ -48,7 +52,7 @@ class ReplicasetDecision:
     before: ReplicasetState
     settlement: Settlement
     control: ControlChanges
-    registrations: tuple[IdRegistration, ...]
+    registrations: tuple[ReplicaIdChange, ...]
     source_ids: SourceIds
     translations: Mapping[int, IdTranslation]
     generation: LogPosition | None = None
@@ -207,22 +211,47 @@ def with_settled_lsns(
     return replace(one, settled=settled, local_lsns=local_lsns)
 
 
-def new_map_rows(before: ReplicasetState, after: ReplicasetState) -> list[MapRow]:
-    """Return the new rows of `_applier_map`: of the replicaset, and of each source whose replica ids differ."""
-    found = _map_rows(after.id, (entry for entry in after.applier_map if entry not in before.applier_map))
+def new_map_rows(
+    before: ReplicasetState, after: ReplicasetState, own_cluster: Cluster, epoch: int
+) -> list[MapRow]:
+    """Return the new rows of `_applier_map`: of the replicaset, and of each source whose replica ids differ.
+
+    Among them are the known entries of instances that another replicaset named first, and that the batch expels or
+    registers again.
+    """
+    uuids = {global_id: uuid for uuid, global_id in own_cluster.global_ids.items()}
+    found = []
+    for entry in after.applier_map:
+        uuid = uuids[entry.global_id]
+        is_foreign = own_cluster.members[uuid].replicaset_uuid != after.uuid
+        was_expelled, is_expelled = (
+            is_foreign and one.cluster.get(entry.local_id) != uuid for one in (before, after)
+        )
+        if entry not in before.applier_map or is_expelled != was_expelled:
+            found += _map_rows(after.id, [entry], epoch, is_expelled=is_expelled)
     for source in after.id_translations:
         known = map_entries_of_source(before, source) if source in before.id_translations else []
         fresh = (entry for entry in map_entries_of_source(after, source) if entry not in known)
-        found += _map_rows(after.id, fresh, source)
+        found += _map_rows(after.id, fresh, epoch, source)
     return found
 
 
-def _map_rows(replicaset_id: int, entries: Iterable[MapEntry], source: str | None = None) -> list[MapRow]:
-    return [MapRow(replicaset_id, e.local_id, e.global_id, e.since_lsn, source) for e in entries]
+def _map_rows(
+    replicaset_id: int,
+    entries: Iterable[MapEntry],
+    epoch: int,
+    source: str | None = None,
+    *,
+    is_expelled: bool = False,
+) -> list[MapRow]:
+    return [
+        MapRow(replicaset_id, e.local_id, e.global_id, e.since_lsn, source, is_expelled, epoch)
+        for e in entries
+    ]
 
 
 def _last_lsn_of_id(
-    summary: Summary, before: ReplicasetState, maps: Sequence[MapEntry], registration: IdRegistration
+    summary: Summary, before: ReplicasetState, maps: Sequence[MapEntry], registration: ReplicaIdChange
 ) -> int:
     local_id, place = registration.local_id, registration.position
     own = [run.last for run in summary.runs if run.replica_id == local_id and run.start < place]
@@ -230,3 +259,91 @@ def _last_lsn_of_id(
     if not any(entry.local_id == local_id for entry in maps):
         return before.settled.get(local_id, 0)
     return max([before.settled.get(local_id, 0), *own])
+
+
+def with_history(one: ReplicasetState, before: ReplicasetState, history: History) -> ReplicasetState:
+    """Return a replicaset's state with the tables, refusals, keys and definitions of its spaces after the batch.
+
+    Parameters
+    ----------
+    one : ReplicasetState
+        After the batch, but for what is returned.
+    before : ReplicasetState
+    history : History
+
+    """
+    seen = {space_id for replicaset_id, space_id in history.tracked if replicaset_id == one.id}
+    tables = {i: table for i, table in before.tables.items() if i not in seen and i in one.spaces}
+    refused = {i: reason for i, reason in before.refused.items() if i not in seen and i in one.spaces}
+    tables |= {i: table for (r, i), table in history.tables.items() if r == one.id}
+    refused |= {r.space_id: r.reason for r in history.refusals if r.replicaset_id == one.id}
+    new = history.primary_keys
+    keys = {
+        i: parts for i, parts in before.primary_keys.items() if i in one.spaces and (one.id, i) not in new
+    }
+    keys |= {i: parts for (r, i), parts in new.items() if r == one.id and parts}
+    known = {**before.followed, **_last_followed(one.id, history)}
+    followed = {i: space for i, space in known.items() if i in refused and i in tables}
+    return replace(one, tables=tables, refused=refused, primary_keys=keys, followed=followed)
+
+
+def _last_followed(replicaset_id: int, history: History) -> dict[int, Space]:
+    """Return the last definition by which a batch follows each of a replicaset's spaces."""
+    return {
+        key[1]: history.versions[one.version].space
+        for key, meanings in history.meanings.items()
+        if key[0] == replicaset_id
+        for one in meanings
+        if one.lineage != NO_TABLE
+    }
+
+
+def with_refused_tables(before: State, after: State, history: History, refused: Mapping[str, str]) -> State:
+    """Return the state with the spaces of unwritable tables refused, also spaces that the batch moves out of one.
+
+    The batch changes nothing of their versions: these are where they were, and have the definition that they had.
+
+    Parameters
+    ----------
+    before, after : State
+        The states before and after the batch.
+    history : History
+    refused : mapping of str to str
+        For each table that cannot be written, the reason.
+
+    """
+    stopped: dict[int, list[tuple[Lineage, str]]] = {}
+    for lineage in history.lineages:
+        tables = (lineage.base_table, lineage.table)
+        reasons = [refused[table] for table in tables if table is not None and table in refused]
+        if reasons and lineage.ended is None:
+            stopped.setdefault(lineage.replicaset_id, []).append((lineage, reasons[-1]))
+    return after.with_replicasets(
+        {
+            uuid: _with_stopped(one, before.replicasets.get(uuid), history, stopped[one.id])
+            for uuid, one in after.replicasets.items()
+            if one.id in stopped
+        }
+    )
+
+
+def _with_stopped(
+    one: ReplicasetState,
+    before: ReplicasetState | None,
+    history: History,
+    lineages: list[tuple[Lineage, str]],
+) -> ReplicasetState:
+    """Return a replicaset's state with the spaces of some lineages as they were before the batch, and refused."""
+    tables, refused, followed = dict(one.tables), dict(one.refused), dict(one.followed)
+    for lineage, reason in lineages:
+        space_id, base = lineage.space_id, lineage.base_table
+        if (one.id, space_id) in history.current:
+            refused[space_id] = reason
+        if base is not None and base not in tables.values():
+            tables[space_id] = base
+        space = None if before is None else before.definition(space_id)
+        if space is not None:
+            followed[space_id] = space
+        else:
+            followed.pop(space_id, None)
+    return replace(one, tables=tables, refused=refused, followed=followed)

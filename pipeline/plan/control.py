@@ -5,7 +5,7 @@ the applier maps; `_space`, `_index` and `_truncate` the tables of spaces.
 
 A malformed row is a fault and stops only its space: a malformed definition is a `Space` with a `fault`, and a row that
 names neither a space nor an instance changes nothing. `udfs.remap.cluster_replace` assigns global ids,
-`pipeline.plan.history` chooses tables.
+`pipeline.plan.history_builder` chooses tables.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class SpaceDefinition:
 
 
 @dataclass(frozen=True)
-class IdRegistration:
+class ReplicaIdChange:
     """A row of `_cluster`: from `position` on, `local_id` belongs to the instance `uuid`, or (None) to no instance."""
 
     position: LogPosition
@@ -121,7 +121,7 @@ class ControlChanges:
     malformed rows.
     """
 
-    registrations: tuple[IdRegistration, ...]
+    registrations: tuple[ReplicaIdChange, ...]
     changes: tuple[SpaceChange, ...]
     spaces: Mapping[int, SpaceDefinition]
     unknown_emptied: tuple[tuple[LogPosition, int], ...] = ()
@@ -164,7 +164,7 @@ class _ControlFollower:
     def __init__(self, spaces: dict[int, SpaceDefinition], cluster: dict[int, bytes]) -> None:
         self.spaces = spaces
         self.cluster = cluster
-        self.registrations: list[IdRegistration] = []
+        self.registrations: list[ReplicaIdChange] = []
         self.changes: list[SpaceChange] = []
         self.unknown_emptied: list[tuple[LogPosition, int]] = []
         self.faults: list[SystemRowFault] = []
@@ -197,11 +197,11 @@ class _ControlFollower:
         new = _tuple_after(self.cluster.get(local_id), row)
         if new is None:
             self.cluster.pop(local_id, None)
-            self.registrations.append(IdRegistration(row.position, local_id, None))
+            self.registrations.append(ReplicaIdChange(row.position, local_id, None))
             return
         uuid = uuid_of(field_at(fields_of(new, "a row of _cluster"), 1, "the uuid"), "the uuid")
         self.cluster[local_id] = new
-        self.registrations.append(IdRegistration(row.position, local_id, uuid))
+        self.registrations.append(ReplicaIdChange(row.position, local_id, uuid))
 
     def _apply_to_space(self, row: ControlRow) -> None:
         space_id = _row_space_id(row)

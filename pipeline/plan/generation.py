@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from pipeline.plan.control import (
     ControlChanges,
-    IdRegistration,
+    ReplicaIdChange,
     SpaceChange,
     SpaceDefinition,
     follow_control_rows,
@@ -127,7 +127,7 @@ def follow_generation(
         rest = follow_control_rows(lasting, known.cluster, all_rows, snapshots)
         return replace(rest, changes=(*begun, *rest.changes))
     members = {registration.local_id for registration in alone.registrations}
-    gone = [IdRegistration(generation.position, i, None) for i in known.cluster if i not in members]
+    gone = [ReplicaIdChange(generation.position, i, None) for i in known.cluster if i not in members]
     cluster = {i: uuid for i, uuid in known.cluster.items() if i in members}
     rest = follow_control_rows(lasting, cluster, all_rows, snapshots)
     return replace(rest, registrations=(*gone, *rest.registrations), changes=(*begun, *rest.changes))

@@ -1,7 +1,7 @@
 """Finds rows that cannot be applied to tables: changes of an unknown type, or with content that cannot be decoded.
 
 Such a row stops its space: the table does not change any more, and the row and the space's later rows are written to
-`_changelog` only. Other spaces continue. Pure. `pipeline.plan.history` then refuses the space.
+`_changelog` only. Other spaces continue. Pure. `pipeline.plan.history_builder` then refuses the space.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 import msgpack
 
-from pipeline.plan.control import IdRegistration
+from pipeline.plan.control import ReplicaIdChange
 from pipeline.plan.position import LogPosition, LogSegment
 from pipeline.plan.settle import Settlement
 from pipeline.plan.summary import LIMBO_TYPES, ControlRow, Summary
@@ -41,7 +41,7 @@ class SourceIds:
         For each source, the replicaset's id of each of its replica ids that differs from it.
     views : mapping of str to mapping of int to str
         For each source whose `_cluster` was read, its content at the end of the batch: replica id to instance uuid.
-    registered : tuple of IdRegistration
+    registered : tuple of ReplicaIdChange
         Assignments that were not known before, and that no row of the batch makes: those found in the views when they
         were read, and those of rows that a whitelist leaves out (`LogSegment.registered`).
     bases : mapping of int to int
@@ -51,7 +51,7 @@ class SourceIds:
 
     translations: Mapping[str, IdTranslation] = field(default_factory=dict)
     views: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
-    registered: tuple[IdRegistration, ...] = ()
+    registered: tuple[ReplicaIdChange, ...] = ()
     bases: Mapping[int, int] = field(default_factory=dict)
 
 
@@ -120,7 +120,7 @@ class _IdAssignments:
 def follow_source_ids(
     known: ReplicasetState,
     segments: Sequence[LogSegment],
-    registrations: Iterable[IdRegistration],
+    registrations: Iterable[ReplicaIdChange],
     uuids: Mapping[int, str],
     generation: int | None = None,
 ) -> SourceIds:
@@ -132,7 +132,7 @@ def follow_source_ids(
         Before the batch.
     segments : sequence of LogSegment
         The replicaset's segments.
-    registrations : iterable of IdRegistration
+    registrations : iterable of ReplicaIdChange
         All rows of `_cluster` in the batch, in log order, with replica ids as their sources write them.
     uuids : mapping of int to str
         Instance uuids by global id.
@@ -142,7 +142,7 @@ def follow_source_ids(
     """
     ids = _IdAssignments(known, uuids)
     views = {source: dict(view) for source, view in known.views.items()}
-    registered: list[IdRegistration] = []
+    registered: list[ReplicaIdChange] = []
     pending = list(registrations)
     for segment in segments:
         if segment.segment == generation:
@@ -151,7 +151,7 @@ def follow_source_ids(
             registered += _register_members(ids, segment)
             views[segment.source] = dict(segment.members)
         for local_id, uuid in segment.registered.items():
-            row = IdRegistration(LogPosition(segment.segment, -1, 0), local_id, uuid)
+            row = ReplicaIdChange(LogPosition(segment.segment, -1, 0), local_id, uuid)
             known_before = dict(ids.cluster)
             meant = _follow_row(ids, views, segment.source, row)
             # Unlike a row, it has no lsn that says whether it was read before, in another member's log.
@@ -162,7 +162,7 @@ def follow_source_ids(
     return SourceIds(ids.translations, views, tuple(registered), ids.bases)
 
 
-def _register_members(ids: _IdAssignments, segment: LogSegment) -> list[IdRegistration]:
+def _register_members(ids: _IdAssignments, segment: LogSegment) -> list[ReplicaIdChange]:
     view = segment.members or {}
     # Document 000: if the checksums are equal, the views are equal.
     if checksum(view) == checksum(_expected_view(ids, segment.source)):
@@ -173,7 +173,7 @@ def _register_members(ids: _IdAssignments, segment: LogSegment) -> list[IdRegist
         uuid, known = view[local_id], dict(ids.cluster)
         meant = ids.assign(segment.source, local_id, uuid, is_new=True)
         if known.get(meant) != ids.cluster[meant]:
-            found.append(IdRegistration(begin, meant, uuid))
+            found.append(ReplicaIdChange(begin, meant, uuid))
     return found
 
 
@@ -184,7 +184,7 @@ def _expected_view(ids: _IdAssignments, source: str) -> dict[int, str]:
 
 
 def _follow_row(
-    ids: _IdAssignments, views: Mapping[str, dict[int, str]], source: str, row: IdRegistration
+    ids: _IdAssignments, views: Mapping[str, dict[int, str]], source: str, row: ReplicaIdChange
 ) -> int:
     """Follow one row of `_cluster`; return the replicaset's id for the row's replica id."""
     view = views.get(source)

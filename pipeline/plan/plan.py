@@ -10,13 +10,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 from config.deployment import Config
-from pipeline.plan.advance import ReplicasetDecision, instances_seen, new_map_rows, state_after_batch
-from pipeline.plan.control import ControlChanges, IdRegistration
+from pipeline.plan.advance import (
+    ReplicasetDecision,
+    instances_seen,
+    new_map_rows,
+    state_after_batch,
+    with_history,
+    with_refused_tables,
+)
+from pipeline.plan.control import ControlChanges, ReplicaIdChange
 from pipeline.plan.generation import SnapshotGeneration, find_generation, follow_generation
-from pipeline.plan.history import History, Router, SpacesBefore, build_history
+from pipeline.plan.history import History
+from pipeline.plan.history_builder import SpacesBefore, build_history
 from pipeline.plan.members import (
     IdTranslation,
     follow_source_ids,
@@ -25,13 +32,13 @@ from pipeline.plan.members import (
     translate_vclock,
 )
 from pipeline.plan.position import BEGINNING, LogPosition, LogSegment
+from pipeline.plan.router import Router
 from pipeline.plan.settings import settings_json
 from pipeline.plan.settle import IsSync, Settlement, settle
-from pipeline.plan.spaces_after import with_history, with_refused_tables
 from pipeline.plan.summary import LOCAL_ID, ControlRow, LsnRun, Summary
-from pipeline.plan.tables import CHANGE_TYPES, TablePlan, plan_tables
+from pipeline.plan.tables import CHANGE_TYPES, TablePlan, plan_tables, table_owners
 from pipeline.plan.unknown import UnknownRanges, unknown_ranges
-from pipeline.plan.upgrades import find_upgrades, last_server_version
+from pipeline.plan.upgrades import last_server_version, log_upgrade
 from pipeline.plan.vshard import (
     MOVE_WAIT,
     BucketProgress,
@@ -49,7 +56,7 @@ from schemas.iproto import SYSTEM_ID_MAX, is_unknown_type
 from schemas.names import replicaset_label
 from schemas.states import SpaceEvent
 from sources.xlog.format.vclock import joined
-from udfs.operations.update_rules import release_of, release_text, rules_of
+from udfs.operations.update_rules import release_of
 from udfs.remap.cluster_replace import Cluster, Incoming, Member
 from udfs.versions.fold import TUPLE_LIMIT
 from warehouse.applier_map import MapRow
@@ -163,7 +170,11 @@ def plan_batch(
     snapshots = frozenset(segment.segment for segment in segments if segment.is_snapshot)
     cluster = allocate(instances_seen(decided, parts))
     after = {u: state_after_batch(one, parts[u], cluster, summaries[u]) for u, one in decided.items()}
-    new_maps = tuple(row for uuid, one in decided.items() for row in new_map_rows(one.before, after[uuid]))
+    new_maps = tuple(
+        row
+        for uuid, one in decided.items()
+        for row in new_map_rows(one.before, after[uuid], cluster, state.epoch + 1)
+    )
     unknown = {
         uuid: unknown_ranges(one.before.spaces, one.control, _used_spaces(one, summaries[uuid]), snapshots)
         for uuid, one in decided.items()
@@ -172,10 +183,11 @@ def plan_batch(
         uuid: replace(one, unknown_spaces=one.unknown_spaces & _waiting_spaces(unknown[uuid]))
         for uuid, one in after.items()
     }
-    history = _space_history(after, decided, summaries, segments, router, unknown)
+    history = _space_history(config, state, after, decided, summaries, segments, router, unknown)
     _log_refusals(history, after, decided)
     _log_unknown_types(summaries, after)
-    _log_upgrades(decided, parts, summaries, after)
+    for uuid, one in decided.items():
+        log_upgrade(_label(after[uuid]), one.before.server_version, parts[uuid], summaries[uuid].control)
     after = {uuid: with_history(one, decided[uuid].before, history) for uuid, one in after.items()}
     aggregator = cluster.own
     buckets = {uuid: one.vshard_buckets for uuid, one in decided.items()}
@@ -340,7 +352,9 @@ def _follow_vshard(
     return follow_buckets(known.buckets, known.spaces, control, rows, is_new_state=is_new_state)
 
 
-def _translate_registration(registration: IdRegistration, ids: Mapping[int, IdTranslation]) -> IdRegistration:
+def _translate_registration(
+    registration: ReplicaIdChange, ids: Mapping[int, IdTranslation]
+) -> ReplicaIdChange:
     local_id = registration.local_id
     return replace(registration, local_id=ids.get(registration.position.segment, {}).get(local_id, local_id))
 
@@ -396,7 +410,7 @@ def watched_spaces(
 
 
 def _first_unmapped_run(
-    known: ReplicasetState, registrations: Sequence[IdRegistration], summary: Summary, settlement: Settlement
+    known: ReplicasetState, registrations: Sequence[ReplicaIdChange], summary: Summary, settlement: Settlement
 ) -> LsnRun | None:
     mapped = {LOCAL_ID, *(e.local_id for e in known.applier_map), *(r.local_id for r in registrations)}
     for run in summary.runs:
@@ -409,6 +423,8 @@ def _first_unmapped_run(
 
 
 def _space_history(
+    config: Config,
+    state: State,
     after: Mapping[str, ReplicasetState],
     decided: Mapping[str, ReplicasetDecision],
     summaries: Mapping[str, Summary],
@@ -421,17 +437,20 @@ def _space_history(
     vinyl = {segment.segment: segment.vinyl_spaces for segment in segments}
     before: dict[int, SpacesBefore] = {}
     changes = {}
+    tracked = {}
     for uuid, one in decided.items():
         known, number = one.before, after[uuid].id
         changes[number] = one.control.changes
         ids = {change.space_id for change in one.control.changes}
         ids |= {space_id for _, space_id, kind in summaries[uuid].counts if kind in CHANGE_TYPES}
         spaces = {i: known.spaces[i] for i in sorted(ids) if i in known.spaces}
+        tracked[uuid] = spaces.keys()
         before[number] = SpacesBefore(
             *(spaces, known.refused, known.tables, known.primary_keys), followed=known.followed
         )
     by_number = {after[uuid].id: ranges for uuid, ranges in unknown.items()}
-    return build_history(before, changes, router, snapshots, vinyl, by_number)
+    owners = table_owners(config, state, tracked)
+    return build_history(before, changes, router, snapshots, vinyl, by_number, owners)
 
 
 def _log_refusals(
@@ -463,27 +482,3 @@ def _log_unknown_types(summaries: Mapping[str, Summary], after: Mapping[str, Rep
             log.warning(
                 "replicaset %s: rows of unknown types go to _changelog only: %s", _label(after[uuid]), names
             )
-
-
-def _log_upgrades(
-    decided: Mapping[str, ReplicasetDecision],
-    segments: Mapping[str, Sequence[LogSegment]],
-    summaries: Mapping[str, Summary],
-    after: Mapping[str, ReplicasetState],
-) -> None:
-    """Warn if a replicaset's log changes to a Tarantool version with other rules for operations."""
-    for uuid, one in decided.items():
-        known = [] if one.before.server_version is None else [one.before.server_version]
-        for part in segments[uuid]:
-            if part.server_version is not None and not part.has_waited:
-                upgrades = find_upgrades(part, summaries[uuid].control)
-                known += [part.server_version, *(version for _, version in upgrades[-1:])]
-        for old, new in pairwise(known):
-            if rules_of(old) != rules_of(new):
-                log.warning(
-                    "replicaset %s: Tarantool %s writes its logs from here on, and %s wrote them before: their UPSERTs "
-                    "work differently. Each row is applied by the rules of the server that wrote it; but when the new "
-                    "server starts, it applies the rows since its last snapshot again, by its own rules. If there was "
-                    "no snapshot just before the upgrade: aggregator snapshot SPACE",
-                    *(_label(after[uuid]), release_text(new), release_text(old)),
-                )

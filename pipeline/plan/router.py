@@ -1,21 +1,36 @@
 """Chooses the table of each space, or refuses the space, by the configuration and the space's definition.
 
-Pure. A refused space has no table, or its table is not updated any more. Its rows still go to `_changelog`, and
+A refused space has no table, or its table is not updated any more. Its rows still go to `_changelog`, and
 `_schema.state` has the reason.
+
+A table has the rows of one space of each replicaset, and the definitions of all of these must fit into it. A space that
+would contradict the others is refused from the row on that defines it so; the others stay as they are. The logs of two
+replicasets have no common order, so the definition that is read first counts.
+
+Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from config.spaces import Spaces
 from pipeline.encode.masks import check_still_masked
-from pipeline.plan.history import Refusal, Router
+from pipeline.plan.history import Refusal
 from schemas.errors import UnsupportedError
-from schemas.space import Space
+from schemas.space import KeyParts, Space
+
+Router = Callable[[int, Space, Sequence[Space], bool], str | Refusal | None]
+"""Called with (replicaset id, definition, earlier definitions, whether the space's rows are missing from a snapshot);
+returns the table's name, a refusal, or None for a space that the configuration excludes."""
 
 SpaceCheck = Callable[[Space], None]
 """Raises UnsupportedError for a space whose types or primary key are not supported."""
+
+TableCheck = Callable[[str, Mapping[int, Space], Mapping[int, frozenset[KeyParts]]], None]
+"""Called with a table, the definitions of its rows and the keys that must agree, both by replicaset id (as
+`pipeline.plan.tables.table_plan`); raises UnsupportedError if the definitions contradict each other."""
 
 
 def build_router(spaces: Spaces, check: SpaceCheck) -> Router:
@@ -68,3 +83,63 @@ def _unread_reason(space: Space) -> str:
 def can_have_table(space: Space) -> bool:
     """Return whether a space can have a table: it has a primary key, and is not local, temporary or a view."""
     return bool(space.primary_key) and not (space.is_local or space.is_temporary or space.is_view)
+
+
+class TableOwner(NamedTuple):
+    """A space whose rows are in a table.
+
+    Parameters
+    ----------
+    space_id : int
+    definition : Space or None
+        That of the rows; None if it is not known, since an earlier release refused the space.
+    primary_keys : frozenset or None
+        All primary keys that the space has had; None for a refused space, which decides nothing about the others' keys.
+
+    """
+
+    space_id: int
+    definition: Space | None = None
+    primary_keys: frozenset[KeyParts] | None = None
+
+
+class TableOwners:
+    """The spaces whose rows are in each table, at one position of a batch."""
+
+    def __init__(self, check: TableCheck | None = None) -> None:
+        self._check = check
+        self._owners: dict[str, dict[int, TableOwner]] = {}
+
+    def claim(self, replicaset_id: int, table: str, owner: TableOwner) -> None:
+        """Record that a space of a replicaset has its rows in a table."""
+        self._owners.setdefault(table, {})[replicaset_id] = owner
+
+    def reserve(self, replicaset_id: int, table: str, space_id: int) -> None:
+        """Record a space without its definition, unless it is known."""
+        self._owners.setdefault(table, {}).setdefault(replicaset_id, TableOwner(space_id))
+
+    def freeze(self, replicaset_id: int, table: str) -> None:
+        """Record that the rows of a replicaset stay in a table as they are."""
+        owners = self._owners[table]
+        owners[replicaset_id] = owners[replicaset_id]._replace(primary_keys=None)
+
+    def release(self, replicaset_id: int, table: str) -> None:
+        """Record that a replicaset has no rows in a table any more."""
+        self._owners.get(table, {}).pop(replicaset_id, None)
+
+    def is_taken(self, replicaset_id: int, table: str, space_id: int) -> bool:
+        """Return whether another space of a replicaset has its rows in a table."""
+        owner = self._owners.get(table, {}).get(replicaset_id)
+        return owner is not None and owner.space_id != space_id
+
+    def contradiction(self, replicaset_id: int, table: str, owner: TableOwner) -> str | None:
+        """Return why a space does not fit into a table with the other replicasets' rows; None if it fits."""
+        owners = {**self._owners.get(table, {}), replicaset_id: owner}
+        definitions = {i: one.definition for i, one in sorted(owners.items()) if one.definition is not None}
+        keys = {i: one.primary_keys for i, one in owners.items() if one.primary_keys is not None}
+        try:
+            if self._check is not None:
+                self._check(table, definitions, keys)
+        except UnsupportedError as error:
+            return str(error)
+        return None

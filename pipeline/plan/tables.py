@@ -1,22 +1,24 @@
 """Plans the tables that a batch changes: their columns, their policy, their masks.
 
-Pure. A table's columns are the union of its space's formats in all replicasets, by field name. Each replicaset's
-definition at the end of the batch is such a format, since Tarantool checks all tuples against it.
+Pure, except for warnings in the log. A table's columns are the union of its space's formats in all replicasets, by
+field name. Each replicaset's definition at the end of the batch is such a format, since Tarantool checks all tuples
+against it.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Literal
 
 from config.deployment import Config, Types
-from config.policies import Policy
+from config.policies import Policies, Policy
 from config.spaces import Spaces
 from pipeline.encode.masks import Mask, mask_of
 from pipeline.plan.history import History, Lineage
-from pipeline.plan.policy_fields import warn_unknown_fields
+from pipeline.plan.router import TableCheck, TableOwner, TableOwners
 from pipeline.plan.summary import Summary
 from pipeline.state import State, TableWriters
 from schemas.errors import UnsupportedError
@@ -160,7 +162,10 @@ def table_plan(
 
     """
     spaces = list(dict.fromkeys(definitions.values())) or list(passing[-1:])
-    _check_keys(table, definitions, keys or {})
+    if not _check_keys(table, definitions, keys or {}):
+        log.warning(
+            "%s: its replicasets have different primary keys now; equal tuples are separate rows", table
+        )
     index = {space: i for i, space in enumerate(spaces)}
     layout = build_table_layout(spaces, config.types, config.spaces)
     policy = config.policies.of(layout.space)
@@ -200,15 +205,15 @@ def _has_added_fields(before: Mapping[int, Space], after: Mapping[int, Space]) -
 
 def _check_keys(
     table: str, definitions: Mapping[int, Space], keys: Mapping[int, frozenset[KeyParts]]
-) -> None:
-    """Raise UnsupportedError if the replicasets of `keys` have never had the same primary key.
+) -> bool:
+    """Return whether the replicasets of `keys` have the same primary key; raise UnsupportedError if they never had.
 
     Replicasets change a primary key one after another. While only some have changed it, equal tuples have different
-    keys, so they are separate rows of the table; this is only logged.
+    keys, so they are separate rows of the table.
     """
     current = {i: key_parts(space.primary_key) for i, space in definitions.items() if i in keys}
     if len(set(current.values())) <= 1:
-        return
+        return True
     groups: list[set[KeyParts]] = []
     for number, parts in current.items():
         joined = {parts, *keys[number]}
@@ -222,20 +227,51 @@ def _check_keys(
             table=table,
             advice="exclude the space, or rename it on one side",
         )
-    log.warning("%s: its replicasets have different primary keys now; equal tuples are separate rows", table)
+    return False
 
 
-def _keys_by_table(before: State, after: State) -> dict[str, dict[int, frozenset[KeyParts]]]:
-    """Return all primary keys of the spaces that are followed in a batch, by table and replicaset id.
+def table_check(config: Config) -> TableCheck:
+    """Return the function that checks whether the definitions of several replicasets fit into one table."""
 
-    A space that was refused before, and still is, does not decide whether the others can be followed.
+    def check(table: str, definitions: Mapping[int, Space], keys: Mapping[int, frozenset[KeyParts]]) -> None:
+        _check_keys(table, definitions, keys)
+        spaces = list(definitions.values())
+        layout = build_table_layout(spaces, config.types, config.spaces)
+        mask_of(config.spaces, spaces, layout, lasts=False)
+
+    return check
+
+
+def table_owners(config: Config, state: State, tracked: Mapping[str, Set[int]]) -> TableOwners:
+    """Return the spaces that have rows in tables before a batch, but for those with rows or events in it.
+
+    Parameters
+    ----------
+    config : Config
+    state : State
+        Before the batch.
+    tracked : mapping of str to set of int
+        The ids of the spaces that are left out, by replicaset uuid.
+
+    """
+    found = TableOwners(table_check(config))
+    for uuid, one in state.replicasets.items():
+        for space_id in one.tables.keys() - tracked.get(uuid, frozenset()):
+            keys = None if space_id in one.refused else one.primary_keys.get(space_id, frozenset())
+            owner = TableOwner(space_id, one.definition(space_id), keys)
+            found.claim(one.id, one.tables[space_id], owner)
+    return found
+
+
+def _keys_by_table(state: State) -> dict[str, dict[int, frozenset[KeyParts]]]:
+    """Return all primary keys of the spaces that are followed, by table and replicaset id.
+
+    A refused space does not decide whether the others can be followed.
     """
     found: dict[str, dict[int, frozenset[KeyParts]]] = {}
-    for uuid, one in after.replicasets.items():
-        known = before.replicasets.get(uuid)
-        frozen = one.refused.keys() & known.refused.keys() if known is not None else set()
+    for one in state.replicasets.values():
         for space_id, table in one.tables.items():
-            if space_id not in frozen:
+            if space_id not in one.refused:
                 found.setdefault(table, {})[one.id] = one.primary_keys.get(space_id, frozenset())
     return found
 
@@ -252,7 +288,7 @@ def current_table_plan(state: State, config: Config, table: str) -> TablePlan | 
     definitions = spaces_by_table(state).get(table)
     if not definitions:
         return None
-    return table_plan(table, definitions, config, state, keys=_keys_by_table(state, state).get(table, {}))
+    return table_plan(table, definitions, config, state, keys=_keys_by_table(state).get(table, {}))
 
 
 def has_changes(lineage: Lineage, types: Mapping[tuple[int, int], frozenset[str]]) -> bool:
@@ -325,7 +361,7 @@ def plan_tables(
     # If the batch refuses a space, its earlier rows are still written, by the definition at that time.
     definitions, keys, earlier = (
         spaces_by_table(after),
-        _keys_by_table(before, after),
+        _keys_by_table(after),
         spaces_by_table(before),
     )
     plans: dict[str, TablePlan] = {}
@@ -345,3 +381,28 @@ def plan_tables(
             log.error("the table %s is not written any more: %s", table, error)
             refused[table] = str(error)
     return plans, refused
+
+
+def unknown_fields(policy: Policy, definitions: Collection[Space]) -> tuple[str, ...]:
+    """Return the fields that a policy names and that none of some definitions of a space has."""
+    known = {field.name for space in definitions for field in space.fields}
+    return tuple(name for name in policy.named_fields if name not in known)
+
+
+def closest_fields(name: str, definitions: Collection[Space]) -> str:
+    """Return a question that proposes the closest field, or the names of all fields."""
+    known = list(dict.fromkeys(field.name for space in definitions for field in space.fields))
+    close = get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]}?" if close else f"its fields are {', '.join(known) or 'without names'}"
+
+
+def warn_unknown_fields(policies: Policies, definitions: Collection[Space]) -> None:
+    """Warn of fields that a space's policy names and no replicaset has; a policy needs at least two replicasets."""
+    if len(definitions) < 2:
+        return
+    name = next(iter(definitions)).name
+    for field in unknown_fields(policies.of(name), definitions):
+        log.warning(
+            "%s: its policy names the field %s, which no replicaset has, so it decides nothing: %s",
+            *(name, field, closest_fields(field, definitions)),
+        )

@@ -7,7 +7,7 @@ snapshot that contains the space, they are never applied: their effects are gone
 Spaces are unknown if the first file of a source is not the snapshot that defines them, if a whitelist excludes the
 master that created the space, or if rows of several masters are merged by time.
 
-Pure. `pipeline.plan.history` assigns these rows to tables.
+Pure. `pipeline.plan.history_builder` assigns these rows to tables.
 """
 
 from __future__ import annotations

@@ -5,19 +5,23 @@ writes its rows into that log and keeps the old header (seen with 2.6.0, 2.11.9 
 writes the schema's version into `_schema`, and no server writes a version newer than its own. So the rows from there on
 were written by that version or a later one. The header of the next file names the new version.
 
-Pure. Headers of spools are always right: the daemon asks the server.
+Pure, but for a warning. Headers of spools are always right: the daemon asks the server.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from pipeline.plan.position import LogPosition, LogSegment
 from pipeline.plan.summary import ControlRow
 from schemas.errors import TupleError
 from schemas.iproto import SystemSpace
 from schemas.system_tuples import field_at, fields_of, integer_of
-from udfs.operations.update_rules import release_number
+from udfs.operations.update_rules import release_number, release_text, rules_of
+
+log = logging.getLogger(__name__)
 
 Upgrade = tuple[LogPosition, str]
 """The position of the first row of a newer server, and the server's version."""
@@ -70,3 +74,35 @@ def last_server_version(parts: Sequence[LogSegment], control: Sequence[ControlRo
         if part.server_version is not None and not part.has_waited:
             return [part.server_version, *(version for _, version in find_upgrades(part, control))][-1]
     return None
+
+
+def log_upgrade(
+    replicaset: str, before: str | None, parts: Sequence[LogSegment], control: Sequence[ControlRow]
+) -> None:
+    """Warn if a replicaset's log changes to a Tarantool version with other rules for operations.
+
+    Parameters
+    ----------
+    replicaset : str
+        Its name in the log line (`schemas.names.replicaset_label`).
+    before : str or None
+        The server version that wrote the last row before the batch, if it is known.
+    parts : sequence of LogSegment
+        The replicaset's segments.
+    control : sequence of ControlRow
+        Its control rows.
+
+    """
+    known = [] if before is None else [before]
+    for part in parts:
+        if part.server_version is not None and not part.has_waited:
+            known += [part.server_version, *(version for _, version in find_upgrades(part, control)[-1:])]
+    for old, new in pairwise(known):
+        if rules_of(old) != rules_of(new):
+            log.warning(
+                "replicaset %s: Tarantool %s writes its logs from here on, and %s wrote them before: their UPSERTs "
+                "work differently. Each row is applied by the rules of the server that wrote it; but when the new "
+                "server starts, it applies the rows since its last snapshot again, by its own rules. If there was "
+                "no snapshot just before the upgrade: aggregator snapshot SPACE",
+                *(replicaset, release_text(new), release_text(old)),
+            )

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.changelog.rows import ACTIONS, INSERT
+from pipeline.changelog.keyed_rows import ACTIONS, INSERT
 from pipeline.reduce.ranges import Ranges, ranges_in
 from pipeline.reduce.reduce_plan import ReducePlan
 from udfs.buffers import as_array
@@ -33,7 +33,7 @@ class KeyedRows:
     Parameters
     ----------
     rows : pyarrow.Table
-        `pipeline.changelog.rows.KEYED`, each replicaset's rows in log order; one chunk per column.
+        `pipeline.changelog.keyed_rows.KEYED`, each replicaset's rows in log order; one chunk per column.
     slots : int32[rows]
         The slot of each row.
     groups : Groups

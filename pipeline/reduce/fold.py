@@ -60,7 +60,7 @@ def fold_keys(
     Parameters
     ----------
     rows : pyarrow.Table
-        `pipeline.changelog.rows.KEYED`, of these keys alone; each key's rows together, in log order.
+        `pipeline.changelog.keyed_rows.KEYED`, of these keys alone; each key's rows together, in log order.
     keys : int32[rows]
         The number of each row's key.
     truncations : int32[rows]

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.changelog.rows import DELETED_RANGE
+from pipeline.changelog.keyed_rows import DELETED_RANGE
 from pipeline.reduce.reduce_plan import ReducePlan
 from udfs.buffers import as_array, flatten
 from udfs.kernels.values import OVERREAD
@@ -190,7 +190,7 @@ def ranges_in(rows: pa.Table, slots: Int32s, plan: ReducePlan) -> Ranges | None:
     Parameters
     ----------
     rows : pyarrow.Table
-        `pipeline.changelog.rows.KEYED`, in log order.
+        `pipeline.changelog.keyed_rows.KEYED`, in log order.
     slots : int32[rows]
     plan : ReducePlan
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.changelog.rows import ACTIONS, KEY_ERRORS
+from pipeline.changelog.keyed_rows import ACTIONS, KEY_ERRORS
 from pipeline.reduce.base import KeyedRows, ranged_lineages
 from pipeline.reduce.fold import BaseVersion, FoldedKey, fold_keys
 from pipeline.reduce.ranges import RowKeyPairs
@@ -61,7 +61,7 @@ class Reduced:
     changes : pyarrow.Table
         `pipeline.reduce.versions.CHANGES`.
     lost : pyarrow.Table
-        Versions for which a changed primary key has no value: `pipeline.changelog.rows.KEY_ERRORS`.
+        Versions for which a changed primary key has no value: `pipeline.changelog.keyed_rows.KEY_ERRORS`.
 
     """
 

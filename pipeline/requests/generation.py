@@ -7,7 +7,7 @@ that were settled first; divergences before the snapshot become `healed` in `_ga
 reapplied only if the member's log has them too: the others belong to the end of a log that the member lost, and `_gaps`
 keeps them as an open divergence.
 
-`pipeline.requests.heal` and `pipeline.requests.take_again` choose the snapshot and read it.
+`pipeline.requests.snapshots` chooses the snapshot and reads it.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def first_time(directory: Directory, file: LogFile) -> datetime | None:
     return None
 
 
-def logs_within(files: list[tuple[LogFile, datetime | None]], span: Span) -> tuple[int, int]:
+def logs_in_span(files: list[tuple[LogFile, datetime | None]], span: Span) -> tuple[int, int]:
     """Return the slice (begin, end) of consecutive logs that may contain rows of a span.
 
     Parameters
@@ -96,7 +96,7 @@ def read_source_again(
         The source has no log to read.
 
     """
-    follower = follower_of(config, writer, source, cores)
+    follower = source_follower(config, writer, source, cores)
     begin = follower.latest({})
     for uuid, entry in begin.items():
         known = writer.state.replicasets.get(uuid)
@@ -107,7 +107,7 @@ def read_source_again(
     raise SourceError("there is nothing to read", source=source)
 
 
-def follower_of(config: Config, writer: BatchWriter, source: str, cores: int = 1) -> Follower:
+def source_follower(config: Config, writer: BatchWriter, source: str, cores: int = 1) -> Follower:
     """Return a follower of one source alone.
 
     Raises
@@ -132,7 +132,7 @@ def _bounds(
     directory = follower.directory(source)
     logs = directory.listing().logs
     timed = [(file, first_time(directory, file)) for file in logs] if span != Span() else []
-    first, last = logs_within(timed, span) if timed else (0, len(logs))
+    first, last = logs_in_span(timed, span) if timed else (0, len(logs))
     start = entry
     if not entry.is_snapshot:
         settled = next((i for i, file in enumerate(logs) if file.name == entry.file), 0)

@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from config.deployment import Config
 from config.policies import Policy
 from pipeline.bucket import BucketResult, encode_result
-from pipeline.changelog.rows import KEY_ERRORS
+from pipeline.changelog.keyed_rows import KEY_ERRORS
 from pipeline.commit.epoch import append_table, commit_epoch
 from pipeline.encode.columns import TableEncoding, encoding_of
-from pipeline.plan.policy_fields import closest_fields, unknown_fields
-from pipeline.plan.tables import current_table_plan
+from pipeline.plan.tables import closest_fields, current_table_plan, unknown_fields
 from pipeline.reduce.base import BaseRequest
 from pipeline.resolve.resolve import resolve_again
 from pipeline.resolve.resolve_plan import build_resolve_plan, table_policy

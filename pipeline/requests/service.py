@@ -28,12 +28,11 @@ from pipeline.requests.arguments import (
     SnapshotArguments,
     parse_arguments,
 )
-from pipeline.requests.heal import heal
 from pipeline.requests.read_again import Span, Watch, read_source_again
 from pipeline.requests.rebuild import plan_rebuild, write_rebuild
-from pipeline.requests.take_again import newly_included_spaces, read_spaces_again
+from pipeline.requests.snapshots import heal, newly_included_spaces, read_spaces_again
 from pipeline.retention.cleaning import Cleaning, clean, clean_epochs, plan_cleaning
-from pipeline.retention.sources import SourceProgress, source_progress
+from pipeline.retention.progress import SourceProgress, source_progress
 from schemas.errors import AggregatorError
 from schemas.states import RequestKind, RequestState
 from warehouse import epochs, maintenance, requests

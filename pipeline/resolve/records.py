@@ -109,7 +109,7 @@ def key_errors_by_lineage(errors: pa.Table) -> pa.Table:
     Parameters
     ----------
     errors : pyarrow.Table
-        `pipeline.changelog.rows.KEY_ERRORS`.
+        `pipeline.changelog.keyed_rows.KEY_ERRORS`.
 
     """
     if errors.num_rows <= 1:
@@ -132,7 +132,7 @@ def key_error_rows(errors: pa.Table, plan: ReducePlan, epoch: int) -> pa.Table:
     Parameters
     ----------
     errors : pyarrow.Table
-        `pipeline.changelog.rows.KEY_ERRORS`.
+        `pipeline.changelog.keyed_rows.KEY_ERRORS`.
     plan : ReducePlan
     epoch : int
 
@@ -235,7 +235,7 @@ def conflict_rows(
 
 
 def _takes_part(versions: KeyVersions, plan: ResolvePlan) -> NDArray[np.bool_]:
-    """Return which versions the policy has seen: no row that it made, and none that a replicaset has no more."""
+    """Return which versions the policy has seen: present, unfit, and with some policies deleted ones; no made rows."""
     takes_deleted = np.array([table.takes_deleted for table in plan.tables], np.bool_)[versions.tables]
     result: NDArray[np.bool_] = np.isin(versions.states, (PRESENT, UNFIT))
     result |= (versions.states == DELETED) & takes_deleted

@@ -22,9 +22,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.plan.summary import CONTROL_SPACES
-from pipeline.retention.progress import ReadProgress
+from pipeline.retention.progress import ReadProgress, SourceProgress
 from pipeline.retention.removal import Removal, read_columns, without_nulls
-from pipeline.retention.sources import SourceProgress
 from pipeline.state import ReplicasetState, State
 from schemas.errors import UnsupportedError
 from schemas.iproto import GROUP_LOCAL

@@ -33,7 +33,7 @@ from pipeline.plan.tables import current_table_plan
 from pipeline.reduce.base import BaseRequest
 from pipeline.reduce.versions import MERGED, STATE_NAMES, times_of
 from pipeline.retention.changelog import changelog_removal
-from pipeline.retention.progress import ReadProgress, read_progress
+from pipeline.retention.progress import ReadProgress, SourceProgress, read_progress
 from pipeline.retention.removal import (
     Removal,
     read_columns,
@@ -41,7 +41,6 @@ from pipeline.retention.removal import (
     remove_rows,
     without_nulls,
 )
-from pipeline.retention.sources import SourceProgress
 from pipeline.state import State
 from pipeline.write.lookup import VERSIONS, BaseFiles, FileCache, find_versions
 from schemas.errors import UnsupportedError
@@ -270,7 +269,7 @@ def plan_cleaning(
 def _tombstone_limits(
     state: State, sources: SourceProgress, progress: ReadProgress, days: int
 ) -> tuple[TombstoneLimits | None, list[str]]:
-    """Return which deletions are old enough, None if no one is, and why others stay."""
+    """Return which deletions are old enough (None if none is), and why others stay."""
     epoch = progress.old_epoch(days)
     if epoch is None:
         return None, []

@@ -1,26 +1,33 @@
-"""Prepares the tables of spaces, masked and exact ones, before a batch writes them: creates tables, adds columns."""
+"""Prepares the tables of spaces, masked and exact ones, before a batch writes them: creates tables, adds columns.
+
+If columns change, all rows of a table are encoded again from their exact tuples: values in `_extra` move to their
+column, and no reader needs column mapping. A table that only gains columns, and has nothing in `_extra`, gains them
+by a change of metadata.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from pipeline.encode.columns import TableEncoding
 from pipeline.encode.masks import MASKS_PROPERTY, TUPLE_COLUMN
-from pipeline.write.rewrite import write_rows
-from pipeline.write.table_change import (
+from pipeline.write.tables import (
     TableChange,
-    change_needed,
-    create,
-    same_columns,
+    TableChanges,
+    TableWrite,
     table_schema,
+    write_all_masked,
+    write_exact,
+    write_rows,
 )
-from pipeline.write.tables import TableChanges, TableWrite, write_all_masked, write_exact
-from schemas.layout import MISFITS_COLUMN
-from warehouse.commits import OpenTables
+from schemas.errors import WarehouseError
+from schemas.layout import EXTRA_COLUMN, MISFITS_COLUMN
+from warehouse import write
+from warehouse.commits import OpenTables, TableFile
 from warehouse.data_files import opened
 
 log = logging.getLogger(__name__)
@@ -68,7 +75,7 @@ def _prepare_exact(tables: OpenTables, encoding: TableEncoding, found: Prepared)
         found.changed.add(table)
     change = change_needed(tables, encoding)
     if change is TableChange.CREATE:
-        create(tables, table, wanted, f"space {encoding.layout.space}")
+        create_empty_table(tables, table, wanted, f"space {encoding.layout.space}")
         change = TableChange.NOTHING
     elif change is TableChange.ADD:
         tables.add_columns(table, wanted)
@@ -87,7 +94,7 @@ def _copy(tables: OpenTables, encoding: TableEncoding) -> None:
     """Copy a table that was not masked before to the new exact table."""
     table = encoding.exact
     if not tables.place.has(table):
-        create(tables, table, tables.columns(encoding.name), f"space {encoding.layout.space}")
+        create_empty_table(tables, table, tables.columns(encoding.name), f"space {encoding.layout.space}")
     added = []
     for file in tables.files(encoding.name):
         with opened(tables.place, encoding.name, file.path) as parquet:
@@ -103,7 +110,7 @@ def _prepare_masked(tables: OpenTables, encoding: TableEncoding, found: Prepared
     wanted, text = mask.schema(encoding.layout), mask.property_value()
     change = _masked_change(tables, encoding, found.changes.get(encoding.exact))
     if change is TableChange.CREATE:
-        create(tables, table, wanted, f"space {encoding.layout.space}, masked")
+        create_empty_table(tables, table, wanted, f"space {encoding.layout.space}, masked")
         tables.set_properties(table, {MASKS_PROPERTY: text})
     elif change is TableChange.REWRITE:
         log.warning(
@@ -120,6 +127,43 @@ def _masked_change(tables: OpenTables, encoding: TableEncoding, exact: TableChan
     if masks_differ(tables, encoding) or exact is TableChange.REWRITE:
         return TableChange.REWRITE
     return TableChange.NOTHING
+
+
+def change_needed(tables: OpenTables, encoding: TableEncoding) -> TableChange:
+    """Return what the exact table of a space needs before a batch can write it."""
+    table, wanted = encoding.exact, table_schema(encoding)
+    if not tables.place.has(table):
+        return TableChange.CREATE
+    present = {field.name: field.dataType for field in tables.columns(table)}
+    asked = {field.name: field.dataType for field in wanted}
+    if encoding.has_moved_fields:
+        return TableChange.REWRITE
+    if present == asked and not encoding.has_added_fields:
+        return TableChange.NOTHING
+    new = {name for name in asked if name not in present}
+    lasting = {name: kind for name, kind in asked.items() if name not in new}
+    # A table of an earlier release lacks `_misfits`: all of its rows fit.
+    of_fields = new - {MISFITS_COLUMN}
+    fills_columns = bool(of_fields) or encoding.has_added_fields
+    if present != lasting or (
+        fills_columns and any(_has_extra(tables, table, file) for file in tables.files(table))
+    ):
+        return TableChange.REWRITE
+    return TableChange.ADD if new else TableChange.NOTHING
+
+
+def _has_extra(tables: OpenTables, table: str, file: TableFile) -> bool:
+    """Return whether a file may have a value in `_extra`, by its footer."""
+    with opened(tables.place, table, file.path) as parquet:
+        metadata = parquet.metadata
+        for number in range(metadata.num_columns):
+            if not metadata.schema.column(number).path.startswith(f"{EXTRA_COLUMN}."):
+                continue
+            for group in range(metadata.num_row_groups):
+                found = metadata.row_group(group).column(number).statistics
+                if found is None or found.null_count < metadata.row_group(group).num_rows:
+                    return True
+    return False
 
 
 def changes_needed(tables: OpenTables, encoding: TableEncoding) -> dict[str, TableChange]:
@@ -167,3 +211,22 @@ def rewrite_masked(tables: OpenTables, encoding: TableEncoding) -> int:
     added = write_all_masked(tables.place, encoding, tables.files(encoding.exact))
     tables.replace(table, added, mask.schema(encoding.layout))
     return tables.set_properties(table, {MASKS_PROPERTY: mask.property_value()})
+
+
+def create_empty_table(tables: OpenTables, table: str, schema: StructType, comment: str) -> None:
+    """Create an empty table.
+
+    Raises
+    ------
+    WarehouseError
+        A writer without the lock has created it at the same moment, with other columns.
+
+    """
+    write.create(tables.place, table, schema, comment)
+    if not same_columns(tables.columns(table), schema.fields):
+        raise WarehouseError("the table was created with other columns meanwhile", table=table)
+
+
+def same_columns(one: StructType, other: Sequence[StructField]) -> bool:
+    """Return whether two schemas have the same columns; order, comments and nullability do not count."""
+    return {f.name: f.dataType for f in one} == {f.name: f.dataType for f in other}

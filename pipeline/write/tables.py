@@ -1,4 +1,4 @@
-"""Writes the changes of a table as files: new rows, and the remaining rows of files with removed rows.
+"""Writes the files of spaces' tables, in key order: new rows, and the remaining rows of files with removed rows.
 
 The remaining rows of a small file are joined with the new rows, so that a table that is updated often has few files;
 those of a large file become a file of their own. Rows of a masked table are found by the keys of the exact one.
@@ -7,20 +7,93 @@ those of a large file become a file of their own. Rows of a masked table are fou
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import Enum
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
-from pipeline.encode.columns import TableEncoding
-from pipeline.write.lookup import FileCache
-from pipeline.write.rewrite import FILE_BYTES, remaining_rows, rows_with_keys, write_rows
-from pipeline.write.table_change import TableChange, reencode_rows, table_schema
+from pipeline.encode.columns import TableEncoding, encode, whole_variants
+from pipeline.resolve.resolve import PUTS
+from pipeline.write.lookup import FileCache, WantedKeys
+from schemas.tables import VERSION_COLUMNS
+from udfs.buffers import as_array
 from warehouse.commits import TableFile
-from warehouse.data_files import DataFile
+from warehouse.data_files import DataFile, opened, write_file
 from warehouse.place import Place
+
+FILE_ROWS = 2_000_000
+"""The maximum number of rows in a file."""
+
+FILE_BYTES = 128 * 1024 * 1024
+"""The approximate maximum size of a file's rows in memory."""
+
+
+def remaining_rows(place: Place, table: str, file: TableFile, removed: NDArray[np.int64]) -> pa.Table:
+    """Return the rows of a file without the removed ones.
+
+    Parameters
+    ----------
+    place : Place
+    table : str
+    file : TableFile
+    removed : int64[n]
+        Indices of the removed rows in the file.
+
+    """
+    with opened(place, table, file.path) as parquet:
+        rows = parquet.read()
+    keep = np.ones(rows.num_rows, np.bool_)
+    keep[removed] = False
+    return rows.filter(pa.array(keep))
+
+
+def rows_with_keys(
+    place: Place, table: str, files: Iterable[TableFile], keys: pa.Array, cache: FileCache
+) -> Mapping[TableFile, NDArray[np.int64]]:
+    """Return the indices of the rows with these keys, for each file that has any."""
+    wanted = WantedKeys.of(keys)
+    found: dict[TableFile, NDArray[np.int64]] = {}
+    for file in files:
+        with opened(place, table, file.path) as parquet:
+            known = cache.of(parquet, table, file.path, "_key")
+            ranges = zip(known.least, known.greatest, strict=True)
+            if not any(wanted.may_be_in(least, greatest) for least, greatest in ranges):
+                continue
+            column = parquet.read(columns=["_key"])["_key"].combine_chunks()
+        rows = np.flatnonzero(wanted.find(as_array(column)) >= 0)
+        if len(rows):
+            found[file] = rows.astype(np.int64)
+    return found
+
+
+def write_rows(place: Place, table: str, rows: pa.Table, *, is_new_data: bool = True) -> list[DataFile]:
+    """Write rows of a space's table in key order, as one or more files."""
+    if not rows.num_rows:
+        return []
+    whole = _with_whole_variants(rows).combine_chunks()
+    ordered = whole.take(pc.sort_indices(whole, sort_keys=[("_key", "ascending")]))
+    count = max(1, -(-rows.num_rows // FILE_ROWS), -(-rows.nbytes // FILE_BYTES))
+    size = -(-rows.num_rows // count)
+    return [
+        write_file(place, table, ordered.slice(begin, size), is_new_data=is_new_data)
+        for begin in range(0, rows.num_rows, size)
+    ]
+
+
+def _with_whole_variants(rows: pa.Table) -> pa.Table:
+    """Return rows in which the parts of null variants are empty, not null.
+
+    Joining rows of a file without a variant column with rows that have it makes such nulls.
+    """
+    for number, column in enumerate(rows.schema):
+        if pa.types.is_struct(column.type) and rows[number].null_count:
+            rows = rows.set_column(number, column.name, whole_variants(rows[number].combine_chunks()))
+    return rows
+
 
 SMALL_FILE = 8 * 1024 * 1024
 """The remaining rows of a file below this size, in bytes, are joined with the new rows."""
@@ -29,6 +102,21 @@ JOINED_BYTES = 64 * 1024 * 1024
 """Joined files have at most this size together, and their rows at most `FILE_BYTES` in memory."""
 
 _NONE = np.zeros(0, np.int64)
+
+
+class TableChange(Enum):
+    """The change that a table needs before a batch can write it."""
+
+    CREATE = "create"
+    NOTHING = "nothing"
+    ADD = "add columns"
+    REWRITE = "write again"
+
+
+def table_schema(encoding: TableEncoding) -> StructType:
+    """Return the columns of the exact table: its typed columns, then the columns that all tables of spaces have."""
+    shared = [StructField(name, kind) for name, kind in VERSION_COLUMNS]
+    return StructType([*encoding.layout.spark_schema().fields, *shared])
 
 
 @dataclass(frozen=True)
@@ -104,10 +192,10 @@ def write_exact(place: Place, changes: TableChanges, files: Sequence[TableFile])
 def write_masked(
     place: Place, changes: TableChanges, files: Sequence[TableFile], cache: FileCache
 ) -> TableWrite | None:
-    """Write what changes in the table that readers see of a masked space.
+    """Write what changes in the table that readers see of a masked space; None if the space is not masked.
 
-    None where the space is not masked, and where the exact table is written again: then this one is too, behind it, and
-    its rows so far may have other columns than the new ones.
+    It is also None if the exact table is rewritten: then the masked table is rewritten after it, since its existing
+    rows may have other columns than the new ones.
     """
     mask, table = changes.encoding.mask, changes.encoding.name
     if mask is None or changes.change is TableChange.REWRITE:
@@ -152,3 +240,19 @@ def _write(
     if joined:
         added += write_rows(place, table, pa.concat_tables(joined, promote_options="default"))
     return TableWrite(table, added, list(removed))
+
+
+def reencode_rows(rows: pa.Table, encoding: TableEncoding) -> pa.Table:
+    """Return rows of an exact table with the columns of a new encoding.
+
+    All rows stay. A tuple whose fields cannot be distinguished has nulls in all typed columns.
+    """
+    names = {f"_{name}": name for name in PUTS.names if name != "table"}
+    puts = rows.select(list(names)).rename_columns(list(names.values()))
+    puts = puts.append_column("table", pa.nulls(rows.num_rows, pa.int32())).select(PUTS.names).cast(PUTS)
+    encoded = encode(puts, replace(encoding, sets_misfits_aside=False))
+    set_aside = encoded.set_aside
+    if not set_aside.num_rows:
+        return encoded.rows
+    kept = set_aside.select(list(names.values())).rename_columns(list(names))
+    return pa.concat_tables([encoded.rows, kept], promote_options="default")

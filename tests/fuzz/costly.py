@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from observe.log_rows.row_format import tuple_text
-from pipeline.changelog.rows import KEYED
+from pipeline.changelog.keyed_rows import KEYED
 from pipeline.plan.tables import CHANGE_TYPES
 from pipeline.reduce.ranges import ranges_in
 from pipeline.reduce.reduce_plan import ReducePlan

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from config.spaces import Spaces
 from pipeline.plan.control import SpaceDefinition, follow_control_rows
-from pipeline.plan.history import SpacesBefore, build_history
+from pipeline.plan.history_builder import SpacesBefore, build_history
 from pipeline.plan.router import build_router
 from pipeline.plan.settle import settle
 from pipeline.plan.summary import Summary

@@ -124,7 +124,7 @@ def examine(
 def _disagreeing(done: Iterable[Deployment]) -> frozenset[str]:
     """Return all names of spaces that two replicasets have ever defined in ways that contradict each other.
 
-    Where a batch ends decides whether such a definition is seen, so their rows are not the same in all deployments;
+    Which of them is read first decides which one is refused, so their rows are not the same in all deployments;
     and the rows of a space that leaves its table for one that is refused stay where they are.
     """
     found: set[str] = set()

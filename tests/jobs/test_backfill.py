@@ -14,7 +14,7 @@ from config.policies import Policy
 from jobs.aggregate import writer_on
 from jobs.backfill import asked, backfill, policy_of
 from jobs.commands.fix import Moment
-from pipeline.requests.read_again import Span, _bounds, first_time, logs_within
+from pipeline.requests.read_again import Span, _bounds, first_time, logs_in_span
 from pipeline.requests.service import Service, conflict_to_json
 from schemas.errors import ConfigurationError
 from schemas.states import RequestState
@@ -57,7 +57,7 @@ MONDAY = datetime(2026, 1, 5, tzinfo=UTC)
 def test_the_files_of_a_time_range(span: Span, expected: tuple[int, int]) -> None:
     times = [MONDAY, MONDAY + DAY, None, MONDAY + 2 * DAY]
     files = [(log_file(i), time) for i, time in enumerate(times)]
-    assert logs_within(files, span) == expected
+    assert logs_in_span(files, span) == expected
 
 
 def test_a_time_range_that_ends_before_it_begins_is_refused() -> None:

@@ -37,12 +37,14 @@ def test_the_vclock_is_the_settled_one_not_that_of_a_files_header(
 def test_a_refused_space_is_named_with_its_replicasets_and_the_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    a, b = Node(tmp_path, "a1"), Node(tmp_path, "b1")
-    a.define(USERS, "users").put(USERS, 1, "first", 1, 1).close()
-    b.define(USERS, "users", [("id", "string"), ("name", "string")]).close()
-    deployment = Deployment(tmp_path, {"a1": a.path, "b1": b.path}, replicasets_of("a1", "b1"))
+    nodes = {name: Node(tmp_path, name) for name in ("a1", "b1", "c1")}
+    nodes["a1"].define(USERS, "users").put(USERS, 1, "first", 1, 1).close()
+    for name in ("b1", "c1"):
+        nodes[name].define(USERS, "users", [("id", "string"), ("name", "string")]).close()
+    paths = {name: node.path for name, node in nodes.items()}
+    deployment = Deployment(tmp_path, paths, replicasets_of(*paths))
     deployment.run()
     assert show(deployment.config(), as_json=False) == 0
     told = capsys.readouterr().out
-    labels = ", ".join(f"{name} ({uuid[:8]})" for name, uuid in replicasets_of("a1", "b1").items())
+    labels = ", ".join(f"{name} ({uuid[:8]})" for name, uuid in replicasets_of("b1", "c1").items())
     assert f"refused: users of {labels}: the field id is unsigned and string in different replicasets" in told

@@ -16,7 +16,7 @@ from observe import planned_changes as planned_changes_module
 from observe.planned_changes import PlannedChange, Sign, differences, planned_changes
 from pipeline.commit.load import load_state
 from pipeline.preview import preview_next_run
-from pipeline.start.remask import apply_masks
+from pipeline.start import apply_masks
 from pipeline.state import State
 from schemas.tables import SYSTEM_TABLES
 from sources.xlog.directory.offset import to_text

@@ -15,7 +15,7 @@ from deltalake import DeltaTable, QueryBuilder
 from config.deployment import Config
 from pipeline.batch import BatchWriter, MakeDistributed
 from pipeline.commit.batch import BatchName
-from pipeline.start.open_writer import open_writer
+from pipeline.start import open_writer
 from schemas.names import table_name
 from sources.xlog.directory.offset import OffsetEntry, to_text
 from sources.xlog.stream.batch import segments_between

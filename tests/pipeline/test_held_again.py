@@ -8,8 +8,8 @@ import msgpack
 import pytest
 
 from pipeline.batch import MakeDistributed
-from pipeline.requests.heal import heal
 from pipeline.requests.read_again import Span, read_source_again
+from pipeline.requests.snapshots import heal
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import msgpack
@@ -89,3 +90,62 @@ def test_an_id_that_was_given_to_another_one_in_logs_that_are_gone(
         (known,) = load_state(warehouse).replicasets.values()
         assert known.cluster == {1: uuid_of("a1"), 2: uuid_of("a2"), 3: uuid_of("a4")}
         assert not known.has_waiting_rows
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["one run", "a start for each batch"])
+def test_an_instance_of_two_replicasets_that_the_second_one_expels(tmp_path: Path, restarts: bool) -> None:
+    """`_cluster` has its row under the first replicaset; after a start the second one has lost it all the same."""
+    first, second = Master(tmp_path / "a1"), Master(tmp_path / "b1", "b1")
+    deployment = Deployment(
+        tmp_path,
+        {"a1": first.path, "b1": second.path},
+        {name: replicaset_of(name) for name in ("a1", "b1")},
+    )
+    for one in (first, second):
+        one.register(1, one.name)
+        one.register(2, "a2")
+    deployment.run()
+    kept = {1: uuid_of("b1")}
+    steps: list[tuple[Callable[[], None], dict[int, str]]] = [
+        (lambda: second.expel(2), kept),
+        (lambda: second.register(2, "a2"), kept | {2: uuid_of("a2")}),
+        (lambda: second.expel(2), kept),
+        (lambda: second.register(3, "a2"), kept | {3: uuid_of("a2")}),
+        (lambda: second.register(2, "b4"), kept | {2: uuid_of("b4"), 3: uuid_of("a2")}),
+    ]
+    for number, (change, expected) in enumerate(steps, start=1):
+        change()
+        if not restarts and number < len(steps):
+            continue
+        deployment.run()
+        with deployment.writer() as (warehouse, _):
+            found = load_state(warehouse).replicasets
+        assert found[replicaset_of("b1")].cluster == expected
+        assert found[replicaset_of("a1")].cluster == {1: uuid_of("a1"), 2: uuid_of("a2")}
+
+
+def test_the_id_of_an_expelled_instance_of_two_replicasets_is_given_to_another_one(tmp_path: Path) -> None:
+    """The members of the second replicaset agree, so no id above Tarantool's is needed, also after a start."""
+    first, names = Master(tmp_path / "a1"), ("b1", "b2")
+    members = {name: Master(tmp_path / name, name) for name in names}
+    paths = {"a1": first.path, **{name: one.path for name, one in members.items()}}
+    deployment = Deployment(tmp_path, paths, {name: replicaset_of(name) for name in paths})
+    first.register(1, "a1")
+    first.register(2, "a2")
+    for one in members.values():
+        one.register(1, "b1")
+        one.register(2, "a2")
+        one.register(3, "b2")
+    deployment.run()
+    for one in members.values():
+        one.expel(2)
+        one.write(1)
+    deployment.run()
+    for one in members.values():
+        one.register(2, "b3")
+        one.write(2)
+    deployment.run()
+    with deployment.writer() as (warehouse, _):
+        loaded = load_state(warehouse).replicasets[replicaset_of("b1")]
+    assert loaded.cluster == {1: uuid_of("b1"), 2: uuid_of("b3"), 3: uuid_of("b2")}
+    assert loaded.id_translations == {}

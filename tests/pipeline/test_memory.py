@@ -12,7 +12,7 @@ import msgpack
 import pyarrow as pa
 import pytest
 
-from pipeline.changelog.rows import DELETED, INSERT, KEYED, REPLACE, UPDATE
+from pipeline.changelog.keyed_rows import DELETED, INSERT, KEYED, REPLACE, UPDATE
 from pipeline.commit import compact
 from pipeline.executors.read_task import OVERWRITTEN, without_overwritten
 from pipeline.executors.summary_task import SAMPLE_CELL_BYTES, leading_fields, summarize_range

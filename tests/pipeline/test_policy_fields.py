@@ -8,9 +8,9 @@ import pytest
 
 from config.policies import Policies, Policy
 from pipeline.commit.load import load_state
-from pipeline.plan.policy_fields import unknown_fields
+from pipeline.plan.tables import unknown_fields
 from pipeline.requests.rebuild import plan_rebuild
-from pipeline.start.open_writer import open_writer
+from pipeline.start import open_writer
 from schemas.errors import UnsupportedError
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment

@@ -9,7 +9,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from pipeline.requests.take_again import newly_included_spaces, read_spaces_again
+from pipeline.requests.snapshots import newly_included_spaces, read_spaces_again
 from schemas.errors import SourceError, UnsupportedError
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment

@@ -18,7 +18,7 @@ import msgpack
 import pytest
 
 from pipeline.batch import MakeDistributed
-from pipeline.requests.take_again import read_spaces_again
+from pipeline.requests.snapshots import read_spaces_again
 from schemas.iproto import RequestType, SystemSpace
 from sources.xlog.format.encode import encode_body, encode_row
 from sources.xlog.format.meta import PEER_VERSIONS_KEY

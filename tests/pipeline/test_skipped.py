@@ -9,8 +9,7 @@ import pytest
 
 from pipeline.batch import BatchWriter
 from pipeline.commit.load import load_state
-from pipeline.requests.heal import heal
-from pipeline.requests.take_again import read_spaces_again
+from pipeline.requests.snapshots import heal, read_spaces_again
 from schemas.iproto import BodyKey, RequestType, RowFlag
 from sources.xlog.format.encode import encode_body, encode_row
 from tests.jobs.written import BEGAN, Node, replicasets_of

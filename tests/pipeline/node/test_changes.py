@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from pipeline.node import changes
-from pipeline.node.changes import changes_between, digest_of
+from pipeline.node.changes import changes_between, files_digest
 from schemas.errors import WarehouseError
 from warehouse.data_files import FileKeys, write_file
 from warehouse.place import Place, place_of
@@ -92,5 +92,5 @@ def test_a_file_that_is_gone(place: Place) -> None:
 
 
 def test_a_digest_is_of_the_names() -> None:
-    assert digest_of(frozenset({"a", "b"})) == digest_of(frozenset({"b", "a"}))
-    assert digest_of(frozenset({"a", "b"})) != digest_of(frozenset({"a", "c"}))
+    assert files_digest(frozenset({"a", "b"})) == files_digest(frozenset({"b", "a"}))
+    assert files_digest(frozenset({"a", "b"})) != files_digest(frozenset({"a", "c"}))

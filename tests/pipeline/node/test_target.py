@@ -8,7 +8,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from pipeline.node.target import instances_of, served_spaces
+from pipeline.node.target import served_instances, served_spaces
 from schemas.errors import UnsupportedError, WarehouseError
 from schemas.space import Space
 from schemas.states import HELD_PREFIX, SpaceState
@@ -92,7 +92,9 @@ def cluster(own: int | None, *others: tuple[int, str, bool]) -> Cluster:
 
 
 def test_instances() -> None:
-    own, found, left_out = instances_of(cluster(1, (2, "a", False), (3, "gone", True), (32, "late", False)))
+    own, found, left_out = served_instances(
+        cluster(1, (2, "a", False), (3, "gone", True), (32, "late", False))
+    )
     assert own.uuid == "own"
     assert found == {1: "own", 2: "a"}
     assert left_out == {"late": "global id 32: a vclock has ids up to 31"}
@@ -100,6 +102,6 @@ def test_instances() -> None:
 
 def test_an_aggregator_that_no_vclock_has() -> None:
     with pytest.raises(UnsupportedError, match="global id is 32"):
-        instances_of(cluster(32))
+        served_instances(cluster(32))
     with pytest.raises(WarehouseError, match="no global id yet"):
-        instances_of(cluster(None))
+        served_instances(cluster(None))

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import msgpack
 import pytest
 
-from pipeline.plan.control import ControlChanges, IdRegistration, SpaceDefinition, follow_control_rows
+from pipeline.plan.control import ControlChanges, ReplicaIdChange, SpaceDefinition, follow_control_rows
 from pipeline.plan.position import LogPosition
 from schemas.iproto import SystemSpace
 from tests.pipeline import logs
@@ -46,11 +46,11 @@ def test_cluster_rows_register_and_expel() -> None:
         change("UPSERT", CLUSTER, tuple_=[3, A2], ops=[["=", 1, A2]]),
     )
     assert told.registrations == (
-        IdRegistration(LogPosition(0, 10, 0), 1, A1),
-        IdRegistration(LogPosition(0, 20, 0), 2, A2),
-        IdRegistration(LogPosition(0, 30, 0), 2, None),
-        IdRegistration(LogPosition(0, 40, 0), 1, A3),
-        IdRegistration(LogPosition(0, 50, 0), 3, A2),
+        ReplicaIdChange(LogPosition(0, 10, 0), 1, A1),
+        ReplicaIdChange(LogPosition(0, 20, 0), 2, A2),
+        ReplicaIdChange(LogPosition(0, 30, 0), 2, None),
+        ReplicaIdChange(LogPosition(0, 40, 0), 1, A3),
+        ReplicaIdChange(LogPosition(0, 50, 0), 3, A2),
     )
     assert (told.changes, told.spaces) == ((), {})
 

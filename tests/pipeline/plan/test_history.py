@@ -8,9 +8,10 @@ import pytest
 
 from config.spaces import Spaces
 from pipeline.plan.control import SpaceDefinition, follow_control_rows
-from pipeline.plan.history import NO_TABLE, History, Refusal, Router, SpacesBefore, build_history
+from pipeline.plan.history import NO_TABLE, History, Refusal
+from pipeline.plan.history_builder import SpacesBefore, build_history
 from pipeline.plan.position import BEGINNING, LogPosition
-from pipeline.plan.router import build_router
+from pipeline.plan.router import Router, build_router
 from schemas.errors import UnsupportedError
 from schemas.space import Space
 from tests.pipeline import logs

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.plan.control import IdRegistration
+from pipeline.plan.control import ReplicaIdChange
 from pipeline.plan.members import follow_source_ids, map_entries_of_source
 from pipeline.plan.position import LogPosition
 from pipeline.state import MapEntry, ReplicasetState
@@ -192,12 +192,12 @@ def test_an_equal_sum_needs_no_mapping() -> None:
     views = follow_source_ids(known, [segment], [], {1: A1, 2: A2})
     assert (views.registered, dict(views.translations)) == ((), {})
     told = follow_source_ids(known, [replace(segment, members={2: A2, 1: A1, 3: C})], [], {1: A1, 2: A2})
-    assert told.registered == (IdRegistration(LogPosition(0, -1, 0), 3, C),)
+    assert told.registered == (ReplicaIdChange(LogPosition(0, -1, 0), 3, C),)
 
 
 def test_a_source_without_a_view_is_followed_as_it_is() -> None:
     known = ReplicasetState(1, A, cluster={3: C}, applier_map=(MapEntry(3, 1, 1),))
-    rows = [IdRegistration(LogPosition(0, 10, 0), 3, None), IdRegistration(LogPosition(0, 20, 0), 3, D)]
+    rows = [ReplicaIdChange(LogPosition(0, 10, 0), 3, None), ReplicaIdChange(LogPosition(0, 20, 0), 3, D)]
     segment = of(A2, []).segment(0)
     assert dict(follow_source_ids(known, [segment], rows, {1: C}).translations) == {}
     with_view = replace(segment, members={3: C})

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.changelog.rows import DELETED_RANGE, KEYED
+from pipeline.changelog.keyed_rows import DELETED_RANGE, KEYED
 from pipeline.plan.tables import CHANGE_TYPES
 from pipeline.reduce.ranges import RowKeyPairs, ranges_in
 from pipeline.reduce.reduce_plan import ReducePlan

@@ -8,7 +8,7 @@ from typing import Any
 from config.retention import Retention
 from pipeline.commit.epoch import commit_epoch
 from pipeline.retention.cleaning import Cleaning, clean, clean_epochs, plan_cleaning
-from pipeline.retention.sources import source_progress
+from pipeline.retention.progress import source_progress
 from tests.pipeline.deployment import Deployment
 
 S = 600

@@ -9,7 +9,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from pipeline.requests.take_again import read_spaces_again
+from pipeline.requests.snapshots import read_spaces_again
 from schemas.errors import UnsupportedError
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment

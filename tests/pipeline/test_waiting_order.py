@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from pipeline.plan.waiting_order import LogPart, LsnRange, order_waiting
+from pipeline.waiting_order import InstanceLsns, LogPart, order_waiting
 
 
-def lsns(first: int, last: int, replica_id: int = 1) -> LsnRange:
-    return LsnRange(replica_id, first, last)
+def lsns(first: int, last: int, replica_id: int = 1) -> InstanceLsns:
+    return InstanceLsns(replica_id, first, last)
 
 
 @pytest.mark.parametrize(
@@ -45,12 +45,14 @@ def lsns(first: int, last: int, replica_id: int = 1) -> LsnRange:
     ],
 )
 def test_waiting_rows_come_where_their_lsns_follow(
-    waiting: Sequence[Sequence[LsnRange]], logs: Sequence[Sequence[LsnRange]], order: list[tuple[int, int]]
+    waiting: Sequence[Sequence[InstanceLsns]],
+    logs: Sequence[Sequence[InstanceLsns]],
+    order: list[tuple[int, int]],
 ) -> None:
     assert order_waiting({1: 10}, parts(waiting), parts(logs)) == order
 
 
-def parts(ranges: Sequence[Sequence[LsnRange]]) -> list[LogPart]:
+def parts(ranges: Sequence[Sequence[InstanceLsns]]) -> list[LogPart]:
     return [LogPart({}, one) for one in ranges]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.offsets import parse_offset_file
+from pipeline.checkpoint import parse_offset_file
 from pipeline.state import ReplicasetState, State
 from pipeline.stream import check_end_offset
 from schemas.errors import OffsetError

@@ -1,8 +1,9 @@
-"""Applies masks that changed in the configuration: once, before the first batch of a start.
+"""Opens the writer of a deployment: all steps of a job between acquiring the writer's lock and its first batch.
 
-If a mask was added, changed or removed, the table that readers see is rewritten from the exact one. One epoch commits
-all such tables. Maintenance removes the old versions with the unmasked values. `pipeline.write.prepare` handles a mask
-whose field appears in a format while the stream runs.
+An unfinished batch is rolled back. If a mask was added, changed or removed in the configuration, the table that readers
+see is rewritten from the exact one, and one epoch commits all such tables; maintenance removes the old versions with
+the unmasked values. (`pipeline.write.prepare` handles a mask whose field appears in a format while the stream runs.)
+Rows that an early release left waiting although nothing is missing are applied.
 """
 
 from __future__ import annotations
@@ -10,26 +11,74 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import pyarrow.compute as pc
 
 from config.deployment import Config
+from pipeline.batch import BatchWriter, MakeDistributed
+from pipeline.commit.batch import BatchName
 from pipeline.commit.epoch import commit_epoch
+from pipeline.commit.load import load_state
 from pipeline.encode.columns import TableEncoding, encoding_of
 from pipeline.encode.masks import MASKS_PROPERTY
-from pipeline.plan.tables import current_table_plan
+from pipeline.inputs import state_with_server_versions
+from pipeline.plan.tables import current_table_plan, spaces_by_table, warn_unknown_fields
+from pipeline.source_options import stream_options
 from pipeline.state import State
+from pipeline.waiting import PENDING
 from pipeline.write.prepare import Prepared, masks_differ, prepare_table, rewrite_exact, rewrite_masked
-from pipeline.write.rewrite import write_rows
-from pipeline.write.table_change import TableChange
+from pipeline.write.tables import TableChange, write_rows
 from schemas.errors import UnsupportedError
 from schemas.names import exact_table, is_space_table
+from sources.xlog.options import parse_options
+from sources.xlog.stream.instants import follower_of
+from warehouse import cluster, epochs
 from warehouse.commits import OpenTables
 from warehouse.data_files import opened
+from warehouse.lock import WriterLock
 from warehouse.warehouse import Warehouse
 
 log = logging.getLogger(__name__)
 
 MASKED = "masked"
 """The query id in `_epochs` of the epoch that changes masks."""
+
+OLD_REASON = "a space goes to another table or gets other keys: what was in front of it comes first"
+RELEASED = "released"
+"""The query id in `_epochs` of the batch that applies these rows."""
+
+
+def open_writer(
+    config: Config,
+    warehouse: Warehouse,
+    lock: WriterLock,
+    distributed: MakeDistributed | None = None,
+    tasks: int = 1,
+) -> BatchWriter:
+    """Roll back an unfinished batch, and return the writer of a deployment.
+
+    Parameters
+    ----------
+    lock : WriterLock
+        The acquired lock.
+    distributed : callable, optional
+        Makes the executor of large batches; by default all batches are done in this process.
+    tasks : int
+        Number of tasks that read a large batch.
+
+    """
+    warehouse.create_system_tables()
+    epochs.roll_back(warehouse, epochs.last(warehouse))
+    cluster.record_allocation(warehouse, config.cluster.allocation, datetime.now(UTC))
+    state = apply_masks(warehouse, config, load_state(warehouse))
+    for definitions in spaces_by_table(state).values():
+        warn_unknown_fields(config.policies, definitions.values())
+    follower = follower_of(parse_options(stream_options(config, state, tasks)))
+    state = state_with_server_versions(warehouse.open_tables, follower, state)
+    writer = BatchWriter(warehouse, config, follower, lock, state, distributed)
+    release_old_rows(writer)
+    return writer
 
 
 @dataclass(frozen=True)
@@ -119,3 +168,21 @@ def _unmask(tables: OpenTables, table: str) -> int:
             added += write_rows(tables.place, table, parquet.read())
     tables.replace(table, added, tables.columns(exact))
     return tables.set_properties(table, {MASKS_PROPERTY: "{}"})
+
+
+def release_old_rows(writer: BatchWriter) -> int:
+    """Apply rows that an old release left waiting, and return the number of rows read."""
+    if not _has_old_rows(writer.tables):
+        return 0
+    log.warning("rows that an older version left in _pending are applied now")
+    rows, _ = writer.process((), BatchName(RELEASED, writer.state.epoch + 1))
+    return rows
+
+
+def _has_old_rows(tables: OpenTables) -> bool:
+    for file in tables.files(PENDING):
+        with opened(tables.place, PENDING, file.path) as parquet:
+            reasons = parquet.read(columns=["reason"])["reason"]
+        if pc.any(pc.equal(reasons, OLD_REASON)).as_py():
+            return True
+    return False

@@ -1,0 +1,166 @@
+"""Makes keyed rows: rows that change tuples, with their canonical key, as the reduction applies them.
+
+The body of a row has what its columns lack: the bounds of a DELETE_RANGE, and the result of an operation if the server
+logged it. Pure.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pipeline.changelog.moves import collector_events
+from pipeline.changelog.segment_plan import SegmentPlan
+from pipeline.changelog.servers import releases_of
+from pipeline.plan.tables import CHANGE_TYPES
+from udfs.keys.keys import KeyPlan, canonical_keys_by, canonical_prefixes
+from udfs.tuples import row_body
+from udfs.versions.kernels.lives import DELETE, OPERATION, PUT
+
+Flags = NDArray[np.bool_]
+Int32s = NDArray[np.int32]
+
+KEYED = pa.schema(
+    [
+        ("meaning", pa.int32()),
+        ("type", pa.int8()),
+        ("is_snapshot", pa.bool_()),
+        ("key", pa.binary()),
+        ("tuple", pa.binary()),
+        ("operations", pa.binary()),
+        ("index_base", pa.int32()),
+        ("new_tuple", pa.binary()),
+        ("release", pa.int32()),
+        ("global_id", pa.int64()),
+        ("lsn", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("bucket_events", pa.int32()),
+    ]
+)
+"""Rows that change tuples, in log order. `type` is an index in `CHANGE_TYPES`; `meaning` is the number of the row's
+meaning (`pipeline.changelog.segment_plan.Meanings`); `new_tuple` is the result of an UPDATE or UPSERT if its server
+logged it (`wal_ext`); `release` is the release of the row's server, by whose rules operations are applied
+(`udfs.operations.update_rules.release_number`), 0 if it is unknown or not needed; `timestamp` is null for rows of a
+snapshot, which have no usable time. For a DELETE that vshard's garbage collector may have made, `bucket_events` is the
+number of rows of `_bucket` before it in the batch (`pipeline.changelog.moves`); it is null for all other rows.
+
+A DELETE_RANGE has no key: its `tuple` and `operations` are the begin and the end of the range, as first parts of keys
+in canonical form."""
+
+KEY_ERRORS = pa.schema(
+    [
+        ("lineage", pa.int32()),
+        ("global_id", pa.int64()),
+        ("lsn", pa.int64()),
+        ("error", pa.string()),
+        ("rows", pa.int64()),
+    ]
+)
+"""Errors of rows whose key cannot be computed: `rows` is the number of rows for which the named row is an example."""
+
+ACTIONS = np.array([PUT, PUT, OPERATION, OPERATION, DELETE, DELETE], np.int8)
+"""The effect on a key of a row of each of `CHANGE_TYPES`."""
+
+INSERT, REPLACE, UPDATE, UPSERT, DELETED, DELETED_RANGE = range(len(CHANGE_TYPES))
+
+_NOTHING = pa.scalar(None, pa.binary())
+
+
+def keyed_rows_of(
+    rows: pa.RecordBatch,
+    types: NDArray[np.int8],
+    meaning: Int32s,
+    versions: Int32s,
+    ids: pa.Array,
+    plan: SegmentPlan,
+    events: Int32s,
+) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Return the keyed rows of settled rows that change tuples, and the errors of those without a usable key.
+
+    Parameters
+    ----------
+    rows : pyarrow.RecordBatch
+    types : int8[n]
+        The index in `CHANGE_TYPES` of each row's type.
+    meaning, versions : int32[n]
+        The number of each row's meaning, and of its schema version.
+    ids : pyarrow.Array
+        The global id of each row's instance.
+    plan : SegmentPlan
+    events : int32[n]
+        The number of rows of vshard's `_bucket` before each row.
+
+    """
+    is_operation, is_range = ACTIONS[types] == OPERATION, types == DELETED_RANGE
+    tuples, operations, range_error = _with_range_bounds(rows, is_range, versions, plan.meanings.keys)
+    from_tuple: pa.Array | bool = True
+    has_key = (types == UPDATE) | (types == DELETED)
+    data = rows.column("tuple")
+    if has_key.any():
+        from_tuple = pa.array(~has_key)
+        data = pc.if_else(from_tuple, rows.column("tuple"), rows.column("key"))
+    keys = canonical_keys_by(data, plan.meanings.keys, pa.array(versions), from_tuple)
+    stamps = rows.column("timestamp")
+    if plan.is_snapshot:
+        stamps = pa.nulls(rows.num_rows, stamps.type)
+    key, error = keys.field("key"), keys.field("error")
+    if key.null_count + error.null_count != len(error):
+        lacks = pc.and_(pc.is_null(key), pc.is_null(error))
+        error = pc.if_else(lacks, pa.scalar("the row has no key"), error)
+    if range_error is not None:
+        error = pc.if_else(pa.array(is_range), range_error, error)
+    keyed = pa.RecordBatch.from_arrays(
+        [
+            pa.array(meaning),
+            pa.array(types),
+            pa.repeat(pa.scalar(plan.is_snapshot), rows.num_rows),
+            key,
+            tuples,
+            operations,
+            rows.column("index_base"),
+            _new_tuples(rows, is_operation),
+            pa.array(releases_of(rows, is_operation)),
+            ids,
+            rows.column("lsn"),
+            stamps,
+            collector_events(events, types == DELETED, plan.moves),
+        ],
+        schema=KEYED,
+    )
+    if error.null_count == len(error):
+        return keyed, pa.RecordBatch.from_pylist([], schema=KEY_ERRORS)
+    bad = pc.is_valid(error)
+    lineages = pa.array(plan.meanings.lineages[meaning])
+    columns = [lineages, ids, rows.column("lsn"), error, pa.array(np.ones(rows.num_rows, np.int64))]
+    errors = pa.RecordBatch.from_arrays([column.filter(bad) for column in columns], schema=KEY_ERRORS)
+    return keyed.filter(pc.invert(bad)), errors
+
+
+def _with_range_bounds(
+    rows: pa.RecordBatch, is_range: Flags, versions: Int32s, keys: KeyPlan
+) -> tuple[pa.Array, pa.Array, pa.Array | None]:
+    """Return the columns `tuple` and `operations` with the begin and end of each DELETE_RANGE, and its error.
+
+    The errors are null for readable rows; None if there is no DELETE_RANGE.
+    """
+    tuples, operations = rows.column("tuple"), rows.column("operations")
+    if not is_range.any():
+        return tuples, operations, None
+    mask = pa.array(is_range)
+    ranges = row_body.ranges_of(pc.if_else(mask, rows.column("body"), _NOTHING))
+    begin, end = (
+        canonical_prefixes(ranges.field(name), keys, pa.array(versions)) for name in ("begin", "end")
+    )
+    error = pc.coalesce(ranges.field("error"), begin.field("error"), end.field("error"))
+    tuples = pc.if_else(mask, begin.field("key"), tuples)
+    return tuples, pc.if_else(mask, end.field("key"), operations), error
+
+
+def _new_tuples(rows: pa.RecordBatch, is_operation: Flags) -> pa.Array:
+    """Return the tuples that servers logged as the results of UPDATEs and UPSERTs; most servers log none."""
+    bodies = rows.column("body")
+    if bodies.null_count == len(bodies) or not is_operation.any():
+        return pa.nulls(len(bodies), pa.binary())
+    return row_body.new_tuples(pc.if_else(pa.array(is_operation), bodies, _NOTHING))

@@ -1,0 +1,348 @@
+"""Builds the history of a batch: what each space id means at each position.
+
+Pure: definitions before the batch, their changes in log order, and a router in; a `History` out.
+`pipeline.plan.control` decodes the system rows, `pipeline.plan.tables` chooses the columns of tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from heapq import merge
+
+from pipeline.plan.control import SpaceChange, SpaceDefinition
+from pipeline.plan.history import NO_TABLE, Era, History, Lineage, Meaning, Refusal, SchemaVersion
+from pipeline.plan.position import BEGINNING, LogPosition
+from pipeline.plan.router import Router, TableOwner, TableOwners
+from pipeline.plan.unknown import UnknownRange, UnknownRanges
+from schemas.space import KeyParts, Space, key_parts
+from schemas.states import SpaceEvent, is_held
+
+WAS_LEFT_OUT = "it was left out before, so its earlier rows are not here; `aggregator snapshot` reads them"
+"""The reason to refuse a space that the configuration includes now, and excluded before."""
+IN_SNAPSHOTS = ("memtx", "blackhole")
+"""Engines whose rows are all in a snapshot, or that have none. Rows of vinyl are in other files; of others, maybe."""
+
+
+@dataclass(frozen=True)
+class SpacesBefore:
+    """The spaces of a replicaset before a batch.
+
+    Parameters
+    ----------
+    spaces : mapping of int to SpaceDefinition
+        By space id, the spaces with rows or events in the batch.
+    refused : mapping of int to str
+        For each refused space, the reason.
+    tables : mapping of int to str
+        For each space of the replicaset, the table that has its versions.
+    primary_keys : mapping of int to frozenset
+        For each space, all primary keys that it has had so far.
+    followed : mapping of int to Space
+        For each refused space that has rows in its table, their definition.
+
+    """
+
+    spaces: Mapping[int, SpaceDefinition] = field(default_factory=dict)
+    refused: Mapping[int, str] = field(default_factory=dict)
+    tables: Mapping[int, str] = field(default_factory=dict)
+    primary_keys: Mapping[int, frozenset[KeyParts]] = field(default_factory=dict)
+    followed: Mapping[int, Space] = field(default_factory=dict)
+
+
+def build_history(
+    before: Mapping[int, SpacesBefore],
+    changes: Mapping[int, Iterable[SpaceChange]],
+    router: Router,
+    snapshots: frozenset[int] = frozenset(),
+    vinyl: Mapping[int, frozenset[int]] | None = None,
+    unknown: Mapping[int, UnknownRanges] | None = None,
+    owners: TableOwners | None = None,
+) -> History:
+    """Return what each space id means at each position of a batch.
+
+    Parameters
+    ----------
+    before : mapping of int to SpacesBefore
+        By replicaset id.
+    changes : mapping of int to iterable of SpaceChange
+        By replicaset id, in log order.
+    router : Router
+    snapshots : frozenset of int
+        Segments that are snapshots without the rows of vinyl spaces.
+    vinyl : mapping of int to frozenset of int, optional
+        For each of these segments, ids of the vinyl spaces whose rows are read with it, from other files.
+    unknown : mapping of int to mapping, optional
+        By replicaset id, the ranges of the log in which spaces are unknown.
+    owners : TableOwners, optional
+        The spaces without rows or events in the batch that have rows in tables.
+
+    """
+    owners = owners or TableOwners()
+    builder = _HistoryBuilder(router, snapshots, vinyl or {}, owners)
+    for replicaset_id, known in before.items():
+        for space_id in known.tables.keys() - known.spaces.keys():
+            owners.reserve(replicaset_id, known.tables[space_id], space_id)
+        for space_id, rows in known.spaces.items():
+            builder.add_space(replicaset_id, space_id, rows.decoded(), known)
+    events = ([(number, change) for change in own] for number, own in changes.items())
+    for replicaset_id, change in merge(*events, key=lambda event: event[1].position):
+        builder.apply_change(replicaset_id, change)
+    for replicaset_id, spaces in (unknown or {}).items():
+        for space_id, ranges in spaces.items():
+            for one in ranges:
+                builder.apply_early_rows((replicaset_id, space_id), one)
+    return builder.build()
+
+
+@dataclass
+class _SpaceTrack:
+    """The state of a space id between two events: its definitions so far, its lineage, or the reason to refuse it."""
+
+    definitions: list[Space] = field(default_factory=list)
+    primary_keys: frozenset[KeyParts] = frozenset()
+    lineage: int = NO_TABLE
+    reason: str | None = None
+    is_followed: bool = False
+    is_left_out: bool = False
+
+
+class _HistoryBuilder:
+    def __init__(
+        self,
+        router: Router,
+        snapshots: frozenset[int],
+        vinyl: Mapping[int, frozenset[int]],
+        owners: TableOwners,
+    ) -> None:
+        self._router, self._snapshots, self._vinyl, self._owners = router, snapshots, vinyl, owners
+        self._versions: list[SchemaVersion] = []
+        self._lineages: list[Lineage] = []
+        self._meanings: dict[tuple[int, int], list[Meaning]] = {}
+        self._tracks: dict[tuple[int, int], _SpaceTrack] = {}
+
+    def add_space(self, replicaset_id: int, space_id: int, space: Space, known: SpacesBefore) -> None:
+        """Add a space with its definition before the batch."""
+        key = (replicaset_id, space_id)
+        base = known.tables.get(space_id)
+        keys = known.primary_keys.get(space_id, _primary_keys(space))
+        track = self._tracks[key] = _SpaceTrack([space], keys)
+        table = self._router(replicaset_id, space, (), False)
+        refused = known.refused.get(space_id)
+        if table is not None and refused is not None:
+            table = Refusal(*key, space.name, refused)
+        if isinstance(table, str) and base is None:
+            table = Refusal(*key, space.name, WAS_LEFT_OUT)
+        if isinstance(table, str) and self._owners.is_taken(replicaset_id, table, space_id):
+            table = _refuse_taken_table(key, space, table)
+        if isinstance(table, str):
+            self._follow(key, track, space, table, BEGINNING, base=base)
+        elif isinstance(table, Refusal):
+            track.reason = table.reason
+            self._freeze(key, track, known.followed.get(space_id, space), base)
+            if track.lineage != NO_TABLE and is_held(table.reason):
+                # Held rows still show the name of their space in `_changelog`.
+                self._add_meaning(key, Meaning(BEGINNING, self._lineages[track.lineage].eras[0].version))
+        else:
+            track.is_left_out = bool(space.primary_key)
+
+    def apply_change(self, replicaset_id: int, change: SpaceChange) -> None:
+        """Apply an event of a space."""
+        key = (replicaset_id, change.space_id)
+        track = self._tracks.setdefault(key, _SpaceTrack())
+        space = change.rows.decoded()
+        if change.kind is SpaceEvent.DEFINED:
+            self._define(key, track, space, change.position)
+            return
+        if change.kind is SpaceEvent.HELD:
+            self._hold(key, track, change)
+            return
+        if change.kind is SpaceEvent.RENEWED and self._is_unread(space, change.position):
+            return  # the snapshot's own definition of the space refuses it
+        if change.kind is SpaceEvent.RENEWED and track.is_followed:
+            lineage = self._lineages[track.lineage]
+            self._lineages[track.lineage] = replace(lineage, is_renewed=True)
+            return
+        self._end_versions(key, track, change.position)
+        if change.kind is SpaceEvent.DROPPED or not (space.primary_key or space.fault):
+            # Without its primary index a space has no tuples; with the next one another lineage begins.
+            self._stop(key, track, change.position, is_alive=False)
+            self._tracks[key] = _SpaceTrack()
+        elif not track.is_followed:
+            # Earlier rows of the space are missing, but now it is empty: it can be followed from here on.
+            self._stop(key, track, change.position, is_alive=False)
+            self._tracks[key] = _SpaceTrack()
+            self._define(key, self._tracks[key], space, change.position)
+
+    def _define(self, key: tuple[int, int], track: _SpaceTrack, space: Space, place: LogPosition) -> None:
+        before = track.definitions[-1] if track.definitions else None
+        is_known = before == space and (track.is_followed or track.reason or track.is_left_out)
+        if is_known and not (track.is_followed and self._is_unread(space, place)):
+            return
+        table = self._route(key, track, space, place)
+        track.definitions.append(space)
+        track.primary_keys |= _primary_keys(space)
+        if isinstance(table, str) and track.is_followed:
+            self._redefine(key, track, before, space, table, place)
+        elif isinstance(table, str):
+            self._follow(key, track, space, table, place)
+        elif isinstance(table, Refusal):
+            renamed = before is not None and before.name != space.name and not track.is_followed
+            if renamed:
+                self._end_versions(key, track, place)
+            self._stop(key, track, place, is_alive=not renamed)
+            track.reason, track.is_left_out = table.reason, False
+        else:
+            # The space has left its table: it was renamed to an excluded name, or has become local or temporary.
+            self._end_versions(key, track, place)
+            self._stop(key, track, place, is_alive=False)
+            track.is_left_out, track.reason = bool(space.primary_key), None
+
+    def _route(
+        self, key: tuple[int, int], track: _SpaceTrack, space: Space, place: LogPosition
+    ) -> str | Refusal | None:
+        table = self._router(key[0], space, track.definitions, self._is_unread(space, place))
+        if not isinstance(table, str):
+            return table
+        if track.reason is not None:
+            return Refusal(*key, space.name, track.reason)
+        if track.is_left_out:
+            reason = "it was left out under another name, so its earlier rows are not here"
+            return Refusal(*key, space.name, reason)
+        if self._owners.is_taken(key[0], table, key[1]):
+            return _refuse_taken_table(key, space, table)
+        owner = TableOwner(key[1], space, track.primary_keys | _primary_keys(space))
+        contradiction = self._owners.contradiction(key[0], table, owner)
+        return table if contradiction is None else Refusal(*key, space.name, contradiction)
+
+    def _is_unread(self, space: Space, place: LogPosition) -> bool:
+        """Return whether a snapshot defines a space, but the space's rows are not read with it."""
+        if place.segment not in self._snapshots or space.engine in IN_SNAPSHOTS:
+            return False
+        return space.id not in self._vinyl.get(place.segment, ())
+
+    def _follow(
+        self,
+        key: tuple[int, int],
+        track: _SpaceTrack,
+        space: Space,
+        table: str,
+        place: LogPosition,
+        base: str | None = None,
+    ) -> None:
+        """Begin a lineage."""
+        self._versions.append(SchemaVersion(key[0], space, table))
+        number = len(self._versions) - 1
+        self._lineages.append(Lineage(*key, base, table, (Era(number),)))
+        track.lineage, track.is_followed, track.is_left_out = len(self._lineages) - 1, True, False
+        self._owners.claim(key[0], table, TableOwner(key[1], space, track.primary_keys))
+        self._add_meaning(key, Meaning(place, number, track.lineage))
+
+    def _freeze(self, key: tuple[int, int], track: _SpaceTrack, space: Space, base: str | None) -> None:
+        """Add a refused space, whose versions stay in its table unchanged."""
+        if base is None:
+            return
+        self._versions.append(SchemaVersion(key[0], space, base))
+        self._lineages.append(Lineage(*key, base, base, (Era(len(self._versions) - 1),)))
+        track.lineage = len(self._lineages) - 1
+        self._owners.claim(key[0], base, TableOwner(key[1], space))
+
+    def _redefine(
+        self,
+        key: tuple[int, int],
+        track: _SpaceTrack,
+        before: Space | None,
+        space: Space,
+        table: str,
+        place: LogPosition,
+    ) -> None:
+        """Continue a lineage with a new definition, which may change its table or its primary key."""
+        lineage, last = self._lineages[track.lineage], self._meanings[key][-1]
+        self._versions.append(SchemaVersion(key[0], space, table))
+        number, era = len(self._versions) - 1, last.era
+        if before is None or key_parts(before.primary_key) != key_parts(space.primary_key):
+            era += 1
+            lineage = replace(lineage, eras=(*lineage.eras, Era(number, last.truncations)))
+        self._owners.release(key[0], lineage.table)
+        self._lineages[track.lineage] = replace(lineage, table=table)
+        self._owners.claim(key[0], table, TableOwner(key[1], space, track.primary_keys))
+        self._add_meaning(key, Meaning(place, number, track.lineage, era, last.truncations))
+
+    def _end_versions(self, key: tuple[int, int], track: _SpaceTrack, place: LogPosition) -> None:
+        """Record a truncation: it ends all versions of a lineage."""
+        if track.lineage == NO_TABLE:
+            return
+        lineage = self._lineages[track.lineage]
+        self._lineages[track.lineage] = replace(lineage, truncations=lineage.truncations + 1)
+        if track.is_followed:
+            last = self._meanings[key][-1]
+            self._add_meaning(key, replace(last, since=place, truncations=last.truncations + 1))
+
+    def _stop(self, key: tuple[int, int], track: _SpaceTrack, place: LogPosition, *, is_alive: bool) -> None:
+        """Stop following a lineage; it ends unless `is_alive`, which leaves its versions in the table."""
+        if track.is_followed:
+            self._add_meaning(key, Meaning(place))
+        if track.lineage != NO_TABLE:
+            lineage = self._lineages[track.lineage]
+            if is_alive:
+                self._owners.freeze(key[0], lineage.table)
+            else:
+                self._lineages[track.lineage] = replace(lineage, ended=place)
+                self._owners.release(key[0], lineage.table)
+                track.lineage = NO_TABLE
+        track.is_followed = False
+
+    def _hold(self, key: tuple[int, int], track: _SpaceTrack, change: SpaceChange) -> None:
+        """Refuse a space from a held row on; its later rows still show its name in `_changelog`."""
+        if not track.is_followed:
+            return
+        version = self._meanings[key][-1].version
+        self._stop(key, track, change.position, is_alive=True)
+        self._add_meaning(key, Meaning(change.position, version))
+        track.reason = change.reason
+
+    def _add_meaning(self, key: tuple[int, int], meaning: Meaning) -> None:
+        meanings = self._meanings.setdefault(key, [])
+        if meanings and meanings[-1].since == meaning.since:
+            meanings.pop()
+        meanings.append(meaning)
+
+    def apply_early_rows(self, key: tuple[int, int], unknown: UnknownRange) -> None:
+        """Give the rows of a range before the definition of their space the meaning of that definition."""
+        meanings = self._meanings.get(key, [])
+        places = [i for i, one in enumerate(meanings) if one.since == unknown.end and one.lineage != NO_TABLE]
+        if unknown.outcome != "applied" or not places:
+            return
+        (place,) = places
+        before = meanings[place - 1].since if place else None
+        early = replace(meanings[place], since=unknown.begin, is_early=True)
+        meanings[place - (before == unknown.begin) : place] = [early]
+
+    def build(self) -> History:
+        """Return the history of all spaces added so far."""
+        followed = [key for key, track in self._tracks.items() if track.is_followed]
+        lineages = {k: track.lineage for k, track in self._tracks.items() if track.lineage != NO_TABLE}
+        tables = {key: self._lineages[lineage].table for key, lineage in lineages.items()}
+        refusals = [
+            Refusal(*key, track.definitions[-1].name, track.reason)
+            for key, track in self._tracks.items()
+            if track.reason is not None
+        ]
+        return History(
+            tuple(self._versions),
+            tuple(self._lineages),
+            {key: tuple(meanings) for key, meanings in self._meanings.items()},
+            tuple(refusals),
+            tables,
+            {key: self._meanings[key][-1].version for key in followed},
+            {key: track.primary_keys for key, track in self._tracks.items()},
+            frozenset(self._tracks),
+        )
+
+
+def _primary_keys(space: Space) -> frozenset[KeyParts]:
+    return frozenset([key_parts(space.primary_key)] if space.primary_key else [])
+
+
+def _refuse_taken_table(key: tuple[int, int], space: Space, table: str) -> Refusal:
+    return Refusal(*key, space.name, f"another space of its replicaset goes to the table {table} already")
