@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from functools import lru_cache
@@ -32,6 +34,29 @@ LOCAL_SPARK = f"--master local[2] --conf spark.ui.enabled=false {INTERPRETED} py
 # A JVM of a test lives for a minute: the second compiler's work takes half of its processor time and never pays.
 for _options in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
     os.environ.setdefault(_options, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+# delta-rs opens a table with a third less processor time if it has one thread: several wake each other at each file.
+os.environ.setdefault("TOKIO_WORKER_THREADS", "1")
+
+# The heap of a test process holds a million objects of libraries: to search it for cycles as often as Python does
+# takes a quarter of the time in which tests are collected, and some percent of the others'.
+gc.set_threshold(20_000, 20, 20)
+
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES = 6 << 30
+"""Room that the folders of a run surely find in it: those of tests that passed are removed at once."""
+
+
+def _keep_folders_in_memory() -> None:
+    """Have pytest make its temporary folders in memory if there is room, since they are files of kilobytes.
+
+    A run over tests of the pipeline has tens of thousands of them, which take long to write, and ten seconds to remove.
+    """
+    if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MEMORY_BYTES:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+_keep_folders_in_memory()
 
 
 class ModuleScheduling(LoadScopeScheduling):  # type: ignore[misc]
@@ -68,6 +93,17 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:  # noqa: ARG001
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ModuleScheduling:
     """Tell pytest-xdist who does what."""
     return ModuleScheduling(config, log)
+
+
+def pytest_collection_finish() -> None:
+    """Exclude what all tests share from the search for cycles."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Let the interpreter free everything at its end; libraries report what it leaves."""
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

@@ -83,6 +83,12 @@ def room_of(file: Path) -> str:
     return file.relative_to(ROOT).parts[0]
 
 
+@cache
+def parsed(source: str) -> ast.Module:
+    """Return the tree of a module, which several tests look at."""
+    return ast.parse(source)
+
+
 def imported(tree: ast.AST) -> Iterator[str]:
     """Yield the full names of what a module imports anywhere, in functions too."""
     for node in ast.walk(tree):
@@ -94,7 +100,7 @@ def imported(tree: ast.AST) -> Iterator[str]:
 
 
 def rooms_of(source: str) -> set[str]:
-    return {module.partition(".")[0] for module in imported(ast.parse(source))} & MAY_IMPORT.keys()
+    return {module.partition(".")[0] for module in imported(parsed(source))} & MAY_IMPORT.keys()
 
 
 def test_imports_go_one_way() -> None:
@@ -120,7 +126,7 @@ def test_a_module_says_what_it_is_and_stays_short() -> None:
 
 
 def faults(stem: str, text: str, *, is_test: bool) -> list[str]:
-    docstring = ast.get_docstring(ast.parse(text)) or ""
+    docstring = ast.get_docstring(parsed(text)) or ""
     found = []
     if not docstring.split("\n")[0].rstrip().endswith((".", ":", "?")):
         found.append("the first line of its docstring is no sentence")
@@ -148,7 +154,7 @@ def test_a_faulty_module_would_be_found(stem: str, text: str, expected: int) -> 
 def test_functions_stay_short() -> None:
     """Bodies, without docstrings: 95 of 100 fit the limit, and none is twice as long."""
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    trees = {name(file): ast.parse(file.read_text()) for file in MODULES if room_of(file) != "tests"}
+    trees = {name(file): parsed(file.read_text()) for file in MODULES if room_of(file) != "tests"}
     lengths = sorted(
         (length(node), module, node.name)
         for module, tree in trees.items()
@@ -241,7 +247,7 @@ def test_texts_name_only_modules_that_exist() -> None:
 
 def missing_imports(source: str) -> Iterator[str]:
     """Yield what code in the string literals of a module imports, and what does not exist."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if not (isinstance(node, ast.Constant) and isinstance(node.value, str) and IMPORT.search(node.value)):
             continue
         try:

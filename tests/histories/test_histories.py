@@ -19,8 +19,9 @@ from tests.histories.check import examine
 from tests.histories.play import Held, Played, UnplayableError, play
 from tests.histories.shrink import shrink
 from tests.live.server import find_servers
+from tests.soaked import partly_soaked
 
-COUNT = int(os.environ.get("HISTORIES", "12"))
+COUNT = int(os.environ.get("HISTORIES", "9"))
 SERVERS = find_servers() or [""]
 SHORT = 9
 """About as many steps as a history has here that is done transaction by transaction."""
@@ -38,21 +39,23 @@ def examined(seed: int, sides: int, binary: str, folder: Path) -> None:
 
 @pytest.mark.live
 @pytest.mark.parametrize("binary", SERVERS, ids=lambda path: Path(path).name)
-@pytest.mark.parametrize("seed", range(COUNT * 2 // 3))
+@pytest.mark.parametrize("seed", partly_soaked(range(COUNT * 2 // 3), range(COUNT * 2 // 3, 8)))
 def test_the_tables_are_what_the_server_holds(seed: int, binary: str, tmp_path: Path) -> None:
     examined(seed, 1, binary, tmp_path)
 
 
 @pytest.mark.live
 @pytest.mark.parametrize("binary", SERVERS, ids=lambda path: Path(path).name)
-@pytest.mark.parametrize("seed", range(COUNT - COUNT * 2 // 3))
+@pytest.mark.parametrize(
+    "seed", partly_soaked(range(COUNT - COUNT * 2 // 3), range(COUNT - COUNT * 2 // 3, 4))
+)
 def test_the_tables_are_what_two_servers_hold(seed: int, binary: str, tmp_path: Path) -> None:
     examined(seed, 2, binary, tmp_path)
 
 
 @pytest.mark.live
 @pytest.mark.parametrize("binary", SERVERS, ids=lambda path: Path(path).name)
-@pytest.mark.parametrize("seed", range(COUNT // 4))
+@pytest.mark.parametrize("seed", partly_soaked(range(COUNT // 4), range(COUNT // 4, 3)))
 def test_members_come_and_go(seed: int, binary: str, tmp_path: Path) -> None:
     played, problems = members.examined(seed, tmp_path, binary, SHORT * 2)
     assert problems == [], played.said

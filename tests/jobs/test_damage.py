@@ -43,8 +43,11 @@ def of_another_version(data: bytes) -> bytes:
 
 @pytest.mark.parametrize(
     ("damage", "reason"),
-    [(flipped, "checksum"), (unmarked, "no block starts here"), (of_another_version, "version")],
-    ids=["checksum", "magic", "version"],
+    [
+        pytest.param(flipped, "checksum", id="checksum"),
+        pytest.param(unmarked, "no block starts here", id="magic", marks=pytest.mark.soak),
+        pytest.param(of_another_version, "version", id="version", marks=pytest.mark.soak),
+    ],
 )
 def test_damage_is_reported_and_nothing_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[bytes], bytes], reason: str

@@ -29,6 +29,8 @@ class Backups:
 
     def __init__(self, server: Tarantool, storage: Path) -> None:
         self._server, self._storage = server, storage
+        # The server removes no file that a backup is about to read.
+        server.eval("box.cfg{checkpoint_count = 100}")
         self._uuids = server.eval("return box.info.cluster.uuid or box.info.replicaset.uuid, box.info.uuid")
         self._previous: str | None = None
         self._end: dict[int, int] | None = None

@@ -64,8 +64,12 @@ def test_rows_that_break_a_unique_index_together_are_reported_once(
     assert (row["winner_tuple"], row["loser_tuple"]) == (later["_tuple"], earlier["_tuple"])
     assert (row["winner_timestamp"], row["loser_timestamp"]) == (later["_timestamp"], earlier["_timestamp"])
     assert (row["winner_replicaset_id"], row["loser_replicaset_id"]) == (2, 1)
+    first = {row["run"] for row in deployment.rows("_validations")}
     assert validate(deployment.config(), "aggregator.yaml") == 0
     assert "FAILED" not in capsys.readouterr().out
+    results = [row for row in deployment.rows("_validations") if row["run"] not in first]
+    assert {row["table"] for row in results} > {"_cluster", "_changelog", "_epochs", "users", "made"}
+    assert all(row["holds"] and not row["unexpected"] for row in results)
 
 
 def test_only_unique_secondary_indexes_count(spark: SparkSession, deployment: Deployment) -> None:

@@ -19,6 +19,7 @@ from pipeline.start import open_writer
 from schemas.names import table_name
 from sources.xlog.directory.offset import OffsetEntry, to_text
 from sources.xlog.stream.batch import segments_between
+from warehouse.fence import take_number
 from warehouse.lock import WriterLock
 from warehouse.warehouse import Warehouse
 
@@ -119,7 +120,7 @@ class Deployment:
     def rows(self, table: str, columns: Iterable[str] | None = None) -> list[dict[str, Any]]:
         """Return a table's rows; a missing table has none."""
         path = self.folder / "warehouse" / "aggregator.db" / table
-        if not DeltaTable.is_deltatable(str(path)):
+        if not (path / "_delta_log").is_dir():
             return []
         wanted = "*" if columns is None else ", ".join(f'"{name}"' for name in columns)
         query = QueryBuilder().register("opened", DeltaTable(str(path)))
@@ -153,6 +154,7 @@ def batch_writer(
     """Hold the lock of a warehouse while the block runs; yield the warehouse and its writer, as after a start."""
     warehouse = Warehouse(None, config.warehouse, config.database)
     with WriterLock(warehouse, "a test") as lock:
+        warehouse.open_tables.fence = take_number(warehouse.place, lock.check)
         yield warehouse, open_writer(config, warehouse, lock, distributed)
 
 

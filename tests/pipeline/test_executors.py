@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 POLICIES: Mapping[str, Mapping[str, Any]] = {
-    "by time": {"policies": {"spaces": {"accounts": {"sequence": ["updated"]}}}},
     "by priority, with deletes": {
         "policies": {
             "default": {
@@ -27,8 +26,13 @@ POLICIES: Mapping[str, Mapping[str, Any]] = {
             }
         }
     },
-    "made tuples, masks": {
-        "policies": {"spaces": {"counters": {"policy": "sum", "columns": ["value"]}}},
+    "by time, made tuples, masks": {
+        "policies": {
+            "spaces": {
+                "accounts": {"sequence": ["updated"]},
+                "counters": {"policy": "sum", "columns": ["value"]},
+            }
+        },
         "spaces": {"masks": {"accounts": {"email": "drop", "name": "hash"}}, "mask_key_env": "MASK_KEY"},
     },
 }

@@ -56,7 +56,7 @@ def test_a_table_begins_with_what_the_server_held_at_its_checkpoint(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("read", "snapshot", "budget"),
-    [*((*pair, None) for pair in combinations(range(1, CHECKPOINTS + 1), 2)), (1, 3, 300), (2, 5, 300)],
+    [*((*pair, None) for pair in combinations(range(1, CHECKPOINTS + 1), 2)), (1, 3, 1_200), (2, 5, 300)],
 )
 def test_a_table_continues_from_a_checkpoint_behind_logs_that_are_gone(
     tmp_path: Path, read: int, snapshot: int, budget: int | None

@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 
 from config.policies import Policy
-from pipeline.batch import MakeDistributed
+from pipeline.batch import BatchWriter, MakeDistributed
 from pipeline.commit.load import load_state
 from pipeline.plan.tables import current_table_plan
 from pipeline.requests.rebuild import plan_rebuild
 from tests.jobs.written import FIELDS, Node, replicasets_of
 from tests.pipeline.deployment import Deployment, contents
+from tests.soaked import partly_soaked
 from warehouse import schema
+from warehouse.warehouse import Warehouse
 
 ID, NAME, VALUE, UPDATED = FIELDS
 S = 600
@@ -48,24 +50,33 @@ def two(folder: Path, refuse: Refuse) -> tuple[Node, Node, Deployment]:
 
 def after(made: Deployment, a: Node, is_restarted: bool, change: Callable[[Node], Node]) -> None:
     """Read what refuses B's space, then A's change, by one writer or by two."""
-    with made.writer() as (_, writer):
+    with made.writer() as (warehouse, writer):
         made.batch(writer)
         if not is_restarted:
             change(a).close()
             made.batch(writer)
+        check_state(warehouse, writer)
     if is_restarted:
         change(a).close()
-        made.run()
-    check_state(made)
+        run_checked(made)
 
 
-def check_state(made: Deployment) -> None:
+def check_state(warehouse: Warehouse, writer: BatchWriter) -> None:
     """Check that a start finds the state in which the last batch left its writer, as far as spaces go."""
+    loaded = load_state(warehouse)
+    for uuid, one in writer.state.replicasets.items():
+        other = loaded.replicasets[uuid]
+        assert (one.tables, one.refused, one.followed) == (other.tables, other.refused, other.followed)
+
+
+def run_checked(made: Deployment, budget: int | None = None, batches: int | None = None) -> bool:
+    """Do batches by one writer, check the state that it has then, and return whether there was any batch."""
+    done = 0
     with made.writer() as (warehouse, writer):
-        told = load_state(warehouse)
-        for uuid, one in writer.state.replicasets.items():
-            other = told.replicasets[uuid]
-            assert (one.tables, one.refused, one.followed) == (other.tables, other.refused, other.followed)
+        while done != batches and made.batch(writer, budget) is not None:
+            done += 1
+        check_state(warehouse, writer)
+    return done > 0
 
 
 def typed(made: Deployment, *columns: str) -> list[tuple[Any, ...]]:
@@ -152,9 +163,8 @@ def test_a_refused_space_that_is_dropped_leaves_its_table(tmp_path: Path) -> Non
     made.run()
     assert typed(made, "id") == [(1,)]
     node.drop(S).close()
-    made.run()
+    run_checked(made)
     assert typed(made, "id") == []
-    check_state(made)
 
 
 FORMATS = (
@@ -168,7 +178,7 @@ ENDS = ("stays", "is truncated", "is dropped", "is renamed")
 """How a refused space goes on."""
 
 
-def history(folder: Path, seed: int) -> dict[str, Node]:
+def history(folder: Path, seed: int, times: int) -> dict[str, Node]:
     """Return two replicasets that write the same keys; B's space is refused, and may be followed again."""
     dice, nodes = random.Random(seed), {}
     for name in ("a1", "b1"):
@@ -180,13 +190,13 @@ def history(folder: Path, seed: int) -> dict[str, Node]:
         if name == "b1":
             refuse = dice.choice(sorted(REFUSALS.items()))[1]
             changes = [changes[0], partial(refuse, node), partial(end, node, ENDS[seed % len(ENDS)])]
-        for time in range(20):
+        for time in range(times):
             key = dice.randrange(5)
             if dice.random() < 0.3:
                 node.delete(S, key, at=time + dice.random())
             else:
                 node.put(S, key, name, time, seed, at=time + dice.random())
-            if time % 6 == 5 and changes:
+            if (time + 1) % (times // 3) == 0 and changes:
                 changes.pop(0)()
         node.close()
     return nodes
@@ -213,19 +223,17 @@ def told(made: Deployment) -> tuple[dict[str, Counter[str]], dict[str, tuple[Any
     return rows, newest
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("times", partly_soaked([12], [20]))
+@pytest.mark.parametrize("seed", range(len(ENDS)))
 def test_however_the_log_is_cut_and_whoever_starts(
-    tmp_path: Path, executor: MakeDistributed | None, seed: int
+    tmp_path: Path, executor: MakeDistributed | None, seed: int, times: int
 ) -> None:
-    nodes = history(tmp_path, seed)
+    nodes = history(tmp_path, seed, times)
     sources, found = {name: node.path for name, node in nodes.items()}, []
     for name, budget in (("whole", None), ("cut", 1), ("started", 1)):
         made = Deployment(tmp_path / name, sources, replicasets_of("a1", "b1"), executor)
-        if name != "started":
-            made.run(budget)
-        while name == "started" and made.run(budget, batches=3):
-            check_state(made)
-        check_state(made)
+        while run_checked(made, budget, 3 if name == "started" else None):
+            pass
         found.append(told(made))
     assert found[0] == found[1] == found[2]
     assert any(rows for rows in found[0][0].values())

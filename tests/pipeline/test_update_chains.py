@@ -28,11 +28,11 @@ def run(rows: int, chain: str, limit: int, folder: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-def test_64_mib_of_updates_of_one_key_take_their_bytes(tmp_path: Path, chain: str) -> None:
+def test_32_mib_of_updates_of_one_key_take_their_bytes(tmp_path: Path, chain: str) -> None:
     """Before, a batch took a copy of the last tuple for each row, and the time of all rows before for each row."""
-    rows, limit = 16_000, 2 * MIB
+    rows, limit = 8_000, 2 * MIB
     found = run(rows, chain, limit, tmp_path)
-    assert found["driver"] < 350 + 8 * 64
+    assert found["driver"] < 350 + 8 * 32
     assert found["seconds"] < 60
     assert found["rows"] == (0 if chain in GROWING else 1)
     fitting = limit // 4003

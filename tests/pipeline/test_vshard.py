@@ -18,6 +18,7 @@ from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.restarted import KilledError, Restarted
 from tests.pipeline.storages import BUCKET, ORDERS, SETTINGS, USERS, Cluster, marked_rows, unpacked_tuples
+from tests.soaked import partly_soaked
 
 
 def ids_of(deployment: Deployment, cluster: Cluster) -> dict[str, int]:
@@ -64,7 +65,7 @@ def test_moves_are_marked_and_no_conflicts(
     tmp_path: Path, executor: MakeDistributed | None, budget: int | None, seed: int, count: int
 ) -> None:
     # With the budget 1 each transaction is a batch of some commits: fewer moves have all kinds of them too.
-    cluster = busy(tmp_path, seed, count, moves=4 if budget == 1 else 12)
+    cluster = busy(tmp_path, seed, count, moves=3 if budget == 1 else 12)
     assert cluster.received
     assert cluster.collected
     deployment = cluster.deployment(tmp_path, executor)
@@ -137,7 +138,7 @@ def test_a_doubled_bucket_is_named_with_its_rows_that_differ(
 
 @pytest.mark.parametrize("first", ["a1", "b1"])
 def test_a_log_that_lags_doubles_nothing(tmp_path: Path, first: str) -> None:
-    cluster = busy(tmp_path, 5)
+    cluster = busy(tmp_path, 5, moves=8)
     deployment = cluster.deployment(tmp_path)
     other = next(name for name in cluster.names if name != first)
     path = deployment.sources.pop(other)
@@ -149,7 +150,7 @@ def test_a_log_that_lags_doubles_nothing(tmp_path: Path, first: str) -> None:
 
 
 def test_kills_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = busy(tmp_path, 3)
+    cluster = busy(tmp_path, 3, moves=8)
     restarted, dice = Restarted(cluster.deployment(tmp_path), monkeypatch), random.Random(3)
     done = 0
     while not done:
@@ -198,9 +199,10 @@ def keys_of(deployment: Deployment) -> list[int]:
     return sorted(msgpack.unpackb(row["_tuple"])[0] for row in deployment.rows("users", ["_tuple"]))
 
 
+@pytest.mark.parametrize("rounds", partly_soaked([10], [20]))
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_key_is_there_once_whichever_log_is_read_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, rounds: int
 ) -> None:
     cluster = Cluster(tmp_path, seed, count=3)
     for key in range(24):
@@ -212,7 +214,7 @@ def test_a_key_is_there_once_whichever_log_is_read_first(
     monkeypatch.setattr(cluster, "write_elsewhere", lambda _: None)
     monkeypatch.setattr(vshard, "MOVE_WAIT", timedelta(hours=1))
     waited = 0
-    for _ in range(20):
+    for _ in range(rounds):
         bucket = cluster.dice.choice(sorted(set(cluster.owner) - {b for _, b in cluster.garbage}))
         target = cluster.dice.choice([name for name in cluster.names if name != cluster.owner[bucket]])
         cluster.send(bucket, target, fails_after=cluster.dice.choice((None, None, 2)))

@@ -58,6 +58,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     return deployment
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("spark")
 def test_all_expectations_hold_in_undamaged_tables(
     deployment: Deployment, capsys: pytest.CaptureFixture[str]

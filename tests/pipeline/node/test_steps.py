@@ -191,7 +191,8 @@ def test_taken_back_while_followers_get_it(
     with Stream(directory) as stream:
         assert stream.served is not None
         assert stream.served.progress is not None
-    DeltaTable(str(tmp_path / "warehouse" / "aggregator.db" / "_epochs")).restore(1)
+    # Version 1 is the writer's number, version 2 the first epoch.
+    DeltaTable(str(tmp_path / "warehouse" / "aggregator.db" / "_epochs")).restore(2)
     run(directory, two)
     tuples, _ = replayed(directory)
     assert len(tuples["goes"]) == 3
