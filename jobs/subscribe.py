@@ -51,7 +51,7 @@ def is_empty(spool: Path) -> bool:
 
 def start_of(tables: IdTables, source: str) -> SpoolStart | None:
     """Return the position of a source's replicaset in the tables; None if they do not have the source."""
-    for uuid in tables.read_of(source):
+    for uuid in tables.replicasets_read_from(source):
         return SpoolStart(uuid, position(tables, uuid, source))
     return None
 
