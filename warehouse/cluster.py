@@ -136,7 +136,7 @@ def record_allocation(warehouse: Warehouse, allocation: Allocation, now: datetim
 
 
 def allocate(warehouse: Warehouse, rows: Sequence[Incoming], now: datetime) -> Cluster:
-    """Register instances in the order in which sources name them, in one commit, and return the new mapping.
+    """Assign global ids to instances, in the order of `rows` and in one commit, and return the new mapping.
 
     Parameters
     ----------
