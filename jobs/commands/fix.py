@@ -101,7 +101,7 @@ def heal(config: str, source: str) -> int:
 @dry_run_option
 @spark_options
 def rebuild(config: str, space: str, policy: str | None, dry_run: bool) -> int:
-    """Apply the policy again to all keys of a space that several replicasets have written.
+    """Apply a space's policy again to the keys that several replicasets have.
 
     Run it after a change of the policy in the configuration. --dry-run shows what another policy would choose.
     """
@@ -112,7 +112,7 @@ def rebuild(config: str, space: str, policy: str | None, dry_run: bool) -> int:
 @config_option
 @spark_options
 def repair(config: str) -> int:
-    """Close gaps: read the sources with gaps again, then other sources of the same replicaset.
+    """Close gaps: read their sources again, then the replicaset's other sources.
 
     The gaps are those of the table `_gaps`. Exit code 1 if a gap stays open.
     """

@@ -78,9 +78,10 @@ def subscribe(config: str, accept_rewind: bool) -> None:
     help="Serve the decided tables of the warehouse, as one replicaset, in place of spools.",
 )
 def relay(config: str, aggregated: bool) -> None:
-    """Serve spools over IPROTO to other subscription daemons, and to anonymous replicas of Tarantool.
+    """Serve spools over IPROTO.
 
-    Reads the section `relay` of the configuration.
+    Other subscription daemons and anonymous replicas of Tarantool can read them. Reads the section `relay` of the
+    configuration.
     """
     from jobs.relay import relay as work
 
