@@ -43,9 +43,10 @@ def show(
     space : str
         Name of the space or of its table.
     after, upto : int or None
-        Epochs: changes after `after` (default: all), up to `upto` (default: the newest, also where `upto` is later).
+        The feed has the changes of the epochs after `after` (None: of all epochs) up to `upto` (None, or a later epoch
+        than the newest one: up to the newest one).
     config : str
-        The configuration's file, for the next command line.
+        Path of the configuration, for the command that the output suggests.
     follow : bool
         Whether to wait for new epochs.
     wait : callable

@@ -1,12 +1,13 @@
-"""Show the owners of replica ids, how far each source was followed in its own ids, and cluster checksums.
+"""Show the owners of replica ids, the vclock up to which a source was read, and checksums of replicasets.
 
     python -m jobs.cluster show --config FILE
     python -m jobs.cluster vclock SOURCE --config FILE
     python -m jobs.cluster checksum REPLICASET --config FILE
 
-Reads the tables only, without Spark, also while a stream runs. `vclock` prints the position from which a source would
-be read on (document 000, step 3: the inverse map), `checksum` the crc32 of a replicaset's instances
-(docs/formats.md). SOURCE is a source's name; REPLICASET a uuid, or the name of a source, whose own ids are used.
+Reads the tables only, without Spark, also while a stream runs. `vclock` prints the vclock from which a source would be
+read on, in the source's own replica ids: they are found by the inverse of the applier map (`warehouse.applier_map`).
+`checksum` prints the crc32 of a replicaset's instances (docs/formats.md). SOURCE is a source's name; REPLICASET is a
+uuid, or the name of a source: then the replica ids are those of the source.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from jobs.runtime.command_line import DONE, FAILED, finished
 from observe.planned_changes import Sign, as_json, format_changes, planned_changes, replicaset_labels
 from pipeline.preview import preview_next_run
 
-RUN_STOPS = {"not_primary", "source_not_followed"}
-"""Names of refusals that `aggregator doctor` explains further: of sources and of the store."""
+EXPLAINED_BY_DOCTOR = {"not_primary", "source_not_followed"}
+"""Names of the refusals of sources and of the warehouse that `aggregator doctor` explains in more detail."""
 
 COLOURS = {Sign.NEW: "green", Sign.CHANGED: "yellow", Sign.GONE: "magenta", Sign.REFUSED: "red"}
 
@@ -28,7 +28,7 @@ def show(config: Config, file: str, *, is_json: bool) -> int:
     ----------
     config : Config
     file : str
-        The configuration's file, for the next command line.
+        Path of the configuration, for the command that the output suggests.
     is_json : bool
 
     """
@@ -46,7 +46,7 @@ def show(config: Config, file: str, *, is_json: bool) -> int:
         return DONE
     refused = {one.name for one in changes if one.sign is Sign.REFUSED}
     advice = "each line with ! says what to do; the run continues without it"
-    if refused & RUN_STOPS:
+    if refused & EXPLAINED_BY_DOCTOR:
         advice = f"aggregator doctor --config {file}"
     finished(f"{done}, {count[Sign.REFUSED]} refused", advice)
     return FAILED

@@ -1,10 +1,11 @@
-"""Close the gaps in `_gaps`: read their sources again, then other members, until no gap is open.
+"""Close the gaps in `_gaps`: read the sources with gaps again, then other members, until no gap is open.
 
     spark-submit jobs/repair.py --config FILE
 
 Each reading is a backfill by the holder of the writer lock, as in `jobs/backfill.py` (`pipeline.requests.read_again`).
-A source is read from the settled position, so a restored file, or a member that has the rows, releases waiting rows.
-Exit code 1 if a gap stays open; it is printed. A divergence is printed too, but cannot be repaired by reading: the
+Each source is read from the settled position on, which is the vclock up to which all rows were applied. If a lost file
+is back, or another member has the missing rows, the gap is closed, and the rows that waited in `_pending` are applied.
+Gaps that stay open are printed, with exit code 1. A divergence is printed too, but cannot be repaired by reading: the
 operator must choose the correct member (`aggregator heal`).
 """
 
@@ -100,12 +101,12 @@ def repair(look: Callable[[], Sequence[Gap]], sources: Mapping[str, int | None],
 
 
 def replicasets_of(follower: Follower, known: Mapping[str, int]) -> dict[str, int | None]:
-    """Return the replicaset id of each source, by its files; None if they do not show it now.
+    """Return the replicaset id of each source, as the headers of its files show it; None if it is unknown.
 
     Parameters
     ----------
     follower : Follower
-        Of all sources.
+        Reads the directories of all sources.
     known : mapping of str to int
         Replicaset uuid to id.
 

@@ -1,4 +1,7 @@
-"""Print how far the tables are, and what is wrong: `aggregator status`; `observe.overview` reads it."""
+"""Print up to which point of the logs the tables are complete, and which problems there are: `aggregator status`.
+
+`observe.overview` reads the tables.
+"""
 
 from __future__ import annotations
 

@@ -3,11 +3,13 @@
     python -m jobs.subscribe --config FILE [--accept-rewind]
 
 Reads the configuration's section `subscribe`, serves the status page, runs until SIGTERM. The work is in
-`sources.subscribe`.
+`sources.subscribe`. With `--accept-rewind` a master may have been restored from an older state, so that its lsns went
+back: the daemon moves the old spool away and begins a new one.
 
-An empty or lost spool begins after the rows in the tables (documents 000, 001). The tables' `_vclock` uses global ids;
-a master is asked in the ids of its own replicaset, by the inverse of the source's applier map. Rows that wait in
-`_pending` are not settled and are read again. The tables are read without Spark.
+If a spool is empty or lost, the daemon gets the rows that follow those in the tables. `_vclock` has global ids, and the
+vclock that is sent to a master has the replica ids of its replicaset: they are found by the inverse of the applier map
+(`warehouse.applier_map`). Rows that wait in `_pending` are not settled (they were not applied), so they are read again.
+The tables are read without Spark.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ def is_empty(spool: Path) -> bool:
 
 def start_of(tables: IdTables, source: str) -> SpoolStart | None:
     """Return the position of a source's replicaset in the tables; None if they do not have the source."""
-    for uuid in tables.read_of(source):
+    for uuid in tables.replicasets_read_from(source):
         return SpoolStart(uuid, position(tables, uuid, source))
     return None
 

@@ -1,7 +1,8 @@
 """Explains one batch from the tables: which rows it read, which wait, how conflicts were decided, what it wrote.
 
-Reads with delta-rs, without Spark and without a lock. The tables of an epoch are read at the versions of the batch's
-epoch and of the epoch before; versions that maintenance has removed are left out. `jobs.explain` prints the result.
+Reads with delta-rs, without Spark and without a lock. Files are compared at two Delta versions of each table: that of
+the batch's epoch and that of the preceding epoch. A version that maintenance has removed is skipped. `jobs.explain`
+prints the result.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class ReadRange:
     first, last : (str, int)
         (File, byte offset) of the start and of the end of the range; for a new replicaset it starts at ("", 0).
     instant : str or None
-        Label of the instant (a marker that all replicasets of a sharded cluster have) at which the range ends.
+        Label of the marker at which the range ends; None if it does not end at one. A marker is a row that a
+        coordinator writes to all replicasets of a sharded cluster.
 
     """
 
@@ -84,8 +86,8 @@ class BatchExplanation:
     changes : sequence of mapping
         New rows of `_changelog`, grouped by `source`, `space`, `type`, `state`: `rows`, `first_lsn`, `last_lsn`.
     definitions : sequence of mapping
-        Spaces that were defined, changed or refused: `replicaset_id`, `space`, `table_name`, `state`, and `replicaset`,
-        its label for texts.
+        Spaces that were defined, changed or refused: `replicaset_id`, `space`, `table_name`, `state`, and `replicaset`:
+        the name of the replicaset in the output.
     waiting : sequence of mapping
         Number of rows in `_pending` `before` and `after` the batch, grouped by `source` and `reason`.
     gaps : sequence of mapping
@@ -113,7 +115,7 @@ class BatchExplanation:
 
     @property
     def copies(self) -> int:
-        """Number of rows that were read and dropped, since another member's copy had been read before."""
+        """Number of rows that were read and dropped, since the same rows had been read from another member before."""
         logged = sum(int(row["rows"]) for row in self.changes if row["source"] != "aggregator")
         new_pending = sum(int(row["after"]) - int(row["before"]) for row in self.waiting)
         return max(int(self.epoch["rows"]) - logged - new_pending, 0)

@@ -3,7 +3,10 @@
 Columns are named as in Delta's Change Data Feed (`_change_type`, `_commit_version`). The tables do not use Delta's
 feed: a batch rewrites the file of a changed row, so that feed would have all rows of the file. Instead, the files that
 differ between two versions are compared, and unchanged rows are left out. Files are compared by key range, so memory is
-bounded; without Spark and without a lock. `jobs.changes` prints the feed.
+bounded. The module uses neither Spark nor a lock. `jobs.changes` prints the feed.
+
+A *masked table* is the table of a space with masks, which hide the values of some fields from its readers. It has no
+column `_tuple`.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = "insert", "update_preimage", "upda
 
 _KEY = "_key"
 _VERSION = ("_key", "_replicaset_id", "_global_id", "_lsn", "_tuple")
-"""Two rows with equal values in these columns are the same version of a key; a masked table has no `_tuple`."""
+"""Two rows with equal values in these columns are the same version of a key; a column that a table lacks is ignored."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,9 @@ class EpochChanges:
 def table_versions(
     place: Place, table: str, after: int | None, upto: int | None
 ) -> list[tuple[int, int | None]]:
-    """Return the epochs that changed a table, with its versions; the first entry is the epoch `after`.
+    """Return the epochs of a feed, each with the table's Delta version in it, preceded by an entry for `after`.
+
+    The version is None for an epoch in which the table does not exist.
 
     Parameters
     ----------
@@ -168,10 +173,10 @@ def _rows_not_in(rows: pa.Table | None, others: pa.Table | None) -> pa.Table | N
 
 
 def _contents(rows: pa.Table, others: pa.Table) -> pa.Array:
-    """Return as a text what a masked table shows of each row whose origin does not name its tuple.
+    """Return the visible columns of each row of a masked table as text, if instance and lsn do not identify its tuple.
 
-    Such are the tuples that policies make, and those of a later snapshot. Where the two tables have other columns,
-    their format or mask has changed, and no column is compared.
+    They do not for tuples that a policy made, and for rows of a snapshot; the text is empty for all other rows. If the
+    two tables have different columns, the format or the mask has changed, and all texts are empty.
     """
     columns = [name for name in rows.column_names if not name.startswith("_")]
     if set(columns) != {name for name in others.column_names if not name.startswith("_")}:
@@ -187,7 +192,7 @@ def _contents(rows: pa.Table, others: pa.Table) -> pa.Array:
 
 
 def _without_nulls(rows: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Replace NULL, which a join never matches, by a value that no row has; rows of a snapshot have no lsn."""
+    """Replace NULLs by a value that no row has, since a join never matches NULLs; a snapshot's rows have a NULL lsn."""
     for name in names:
         column = rows[name]
         least: bytes | int = b"" if pa.types.is_binary(column.type) else -(1 << 31)

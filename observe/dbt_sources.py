@@ -4,8 +4,9 @@ The format is dbt's (docs.getdbt.com, "Source properties", dbt 1.8 or later: `da
 tables with delta-rs; `source_yaml` has no I/O.
 
 The tests cover what always holds: `_key` of a space's table is unique, and columns that validation expects to have no
-NULL are not null. A column of a primary key's field has no test: it may have the nearest value of its type, or NULL if
-`_misfits` names it, so two different keys may look equal.
+NULL are not null. A column of a field of the primary key has no test. If a value does not fit the type of its column,
+the row has the nearest value that the type can represent, or NULL; its column `_misfits` names the columns with NULL.
+So different keys may have equal columns.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""The owners of replica ids, and how far each source was read in its own ids: from the tables, without Spark."""
+"""Which instance has which replica id, and up to which vclock each source was read; without Spark.
+
+The *applier map* of a replicaset, in the table `_applier_map`, says which instance a replica id means, and from which
+lsn on. If the `_cluster` of a source differs from that of its replicaset, the map has rows for that source, and the
+source's vclock uses other replica ids than the tables.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +71,7 @@ class IdTables:
 
     @cached_property
     def maps(self) -> Mapping[int, tuple[applier_map.MapRow, ...]]:
-        """`_applier_map` by replicaset."""
+        """The rows of `_applier_map`, by replicaset id."""
         rows = self._rows(applier_map.TABLE, ())
         return applier_map.by_replicaset(rows, self.cluster)
 
@@ -85,7 +90,7 @@ class IdTables:
 
     @property
     def leaders(self) -> dict[str, str]:
-        """The current leader's source, by replicaset uuid."""
+        """The leader (the source that is read now) of each replicaset, by replicaset uuid."""
         offset = self.epoch.get("end_offset")
         return {} if offset is None else {u: entry.leader for u, entry in from_text(str(offset)).items()}
 
@@ -98,7 +103,7 @@ class IdTables:
             Neither has it.
 
         """
-        known = self.read_of(source)
+        known = self.replicasets_read_from(source)
         configured = [one.replicaset for one in config.sources if one.name == source and one.replicaset]
         for uuid in (*known, *configured):
             return uuid
@@ -108,23 +113,24 @@ class IdTables:
             advice=f"name one that was read ({', '.join(names)}), or give it the key replicaset",
         )
 
-    def read_of(self, source: str) -> list[str]:
-        """Return the uuids of the replicasets whose rows were read from a source: none or one."""
+    def replicasets_read_from(self, source: str) -> list[str]:
+        """Return the uuid of the replicaset whose rows were read from a source, as a list of at most one."""
         uuids = {id_: uuid for uuid, id_ in self.cluster.replicaset_ids.items()}
         led = [uuid for uuid, leader in self.leaders.items() if leader == source]
         own = [uuids[id_] for id_, found in self.maps.items() if any(e.source == source for e in found)]
         return [*led, *own][:1]
 
     def entries(self, replicaset_uuid: str) -> tuple[applier_map.MapRow, ...]:
-        """Return a replicaset's applier map."""
+        """Return the applier map of a replicaset; empty if the tables do not have the replicaset."""
         return self.maps.get(self.cluster.replicaset_ids.get(replicaset_uuid, -1), ())
 
 
 def position(tables: IdTables, replicaset_uuid: str, source: str) -> dict[int, int]:
-    """Return how far a replicaset was followed, as a vclock in the ids of one of its sources.
+    """Return the vclock up to which a replicaset was read, in the replica ids of one of its sources.
 
-    If an id now belongs to another instance, it continues from the last lsn of the old one, so the highest lsn is used.
-    Component 0 counts one instance's local changes and is never sent to a master.
+    If a replica id was given to another instance, the new owner's lsns continue after the last lsn of the previous one.
+    So the component of an id is the highest lsn of all its owners. Component 0 counts one instance's changes of local
+    spaces, and is never sent to a master.
     """
     ids = applier_map.ids_of(tables.entries(replicaset_uuid)).get(source, {})
     number = tables.cluster.replicaset_ids.get(replicaset_uuid)
@@ -137,7 +143,10 @@ def position(tables: IdTables, replicaset_uuid: str, source: str) -> dict[int, i
 
 
 def instances(tables: IdTables, replicaset_uuid: str, source: str | None) -> dict[int, str]:
-    """Return the currently registered instances of a replicaset, by their ids in a source."""
+    """Return the uuids of a replicaset's registered instances, by their replica ids in a source.
+
+    If `source` is None, the ids are those of the replicaset's `_cluster`, as it was read first.
+    """
     entries = tables.entries(replicaset_uuid)
     ids = applier_map.ids_of(entries).get(source or "", {})
     known = applier_map.instances_of(entries, tables.cluster, replicaset_uuid)

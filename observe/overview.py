@@ -1,4 +1,6 @@
-"""How far the tables are, and what is wrong, read from the aggregator's own tables by delta-rs, without Spark.
+"""Up to which point of the logs the tables are complete, and which problems there are.
+
+Read from the system tables by delta-rs, without Spark.
 
 A stream may run meanwhile; tables of a running batch may be one batch ahead of the epoch in the overview. Alerts are in
 `observe.metrics`, checks of the rows in `observe.validation`.
@@ -39,15 +41,15 @@ class PeerOverview:
     Parameters
     ----------
     root : str
-    is_near : bool
-        Whether it lacks at most the epoch that is being copied.
+    is_up_to_date : bool
+        Whether the copy has all epochs, except perhaps the one that is being copied.
     state : str
-        In words.
+        The comparison with the primary, in words.
 
     """
 
     root: str
-    is_near: bool
+    is_up_to_date: bool
     state: str
 
 
@@ -98,17 +100,25 @@ class Overview:
         Number of tables of spaces.
     replicasets : mapping of str to mapping
         By uuid: the settled vclock, the leader's source, its file and position.
-    gaps, requests : tuple of str
-        Open gaps of the logs, and unanswered requests.
-    waiting, set_aside, misfits, conflicts : int
-        Rows of `_pending`, rows of `_quarantine` that are in no table, and those that are in a table without a column's
-        value, decisions in `_conflicts`.
+    gaps : tuple of str
+        Open gaps of the logs: missing ranges of lsns, and divergences (two different rows under one lsn).
+    requests : tuple of str
+        Requests of commands to the writer (rows of `_requests`) that it has not carried out yet.
+    waiting : int
+        Number of rows of `_pending`.
+    set_aside : int
+        Number of rows of `_quarantine` that are in no table.
+    misfits : int
+        Number of rows of `_quarantine` that are in their table, with NULL in a column that cannot hold the value.
+    conflicts : int
+        Number of rows of `_conflicts`.
     stopped : tuple of StoppedSpool
-        Spools among the sources that no daemon writes.
+        Sources that are spools and that no daemon writes to now.
     peers : tuple of PeerOverview
         The copies that `standby.peers` names.
     refused : tuple of str
-        Spaces that go to no table, or whose table stays as it was, each with its replicaset and the reason.
+        Refused spaces, each with its replicasets and the reason. The rows of a refused space are in `_changelog` only;
+        if it has a table from before, the table does not change.
 
     """
 
@@ -139,7 +149,9 @@ class Overview:
         for spool in self.stopped:
             found.append((f"no daemon writes the spool {spool.directory}", _advice(spool)))
         compare = f"aggregator rid compare {self.warehouse}"
-        found += [(f"peer {p.root}: {p.state}", f"{compare} {p.root}") for p in self.peers if not p.is_near]
+        found += [
+            (f"peer {p.root}: {p.state}", f"{compare} {p.root}") for p in self.peers if not p.is_up_to_date
+        ]
         return found
 
 

@@ -8,9 +8,13 @@ The view shows each replicaset's own versions; `_conflicts` says which of them w
 tuple is computed by the rules of its row's server (`_changelog.server_version`, `udfs.operations.update_rules`). Rows
 of an earlier release have no server version: the rules of the server that wrote their newest log file are used, or, if
 that file is gone, those of a new server, with a warning. The view `<table>_history` reads the changelog at the newest
-epoch and lives in the session: nothing is stored. A space that was followed from a snapshot begins with the snapshot's
-rows, whose time is unknown. Where maintenance has removed rows, the history of a key begins with its first complete
-tuple, or DELETE, that is still stored. `udfs.versions.history` computes the versions.
+epoch and lives in the session: nothing is stored. If the aggregator first read a space from a snapshot, the history of
+the space begins with the snapshot's rows, whose time is unknown. If maintenance has removed rows of a key, the key's
+history begins with the first remaining row that has a complete tuple or is a DELETE.
+
+A *lineage* is a space from its creation to its drop; the definitions of the space within it are its schema versions.
+A *segment* is a part of one log file that a batch has read, numbered within the batch. `udfs.versions.history` computes
+the versions of keys.
 """
 
 from __future__ import annotations
@@ -66,11 +70,11 @@ CONTROL = (SystemSpace.SPACE, SystemSpace.INDEX, SystemSpace.TRUNCATE)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _SEGMENTS = 1 << 20
-"""Larger than the number of segments of an epoch: (epoch, segment) become one number in log order."""
+"""An upper bound of the number of an epoch's segments: `epoch * _SEGMENTS + segment` is in log order."""
 
 
 def whole_log(warehouse: Warehouse) -> DataFrame:
-    """Return the committed rows of `_changelog` at the newest epoch; `segment` is numbered across epochs.
+    """Return the committed rows of `_changelog` at the newest epoch, with numbers of segments that are in log order.
 
     Raises
     ------
@@ -107,7 +111,7 @@ class Definitions:
 def definitions_of(log: DataFrame, config: Config) -> Definitions:
     """Return the definitions of spaces over the whole log."""
     controls = F.col("space_id").isin([int(one) for one in CONTROL])
-    rows = log.where(controls | _is_held()).orderBy(*POSITION).collect()
+    rows = log.where(controls | _blocks_space()).orderBy(*POSITION).collect()
     changes = {}
     for replicaset_id in {row.replicaset_id for row in rows}:
         own = [row for row in rows if row.replicaset_id == replicaset_id]
@@ -116,14 +120,14 @@ def definitions_of(log: DataFrame, config: Config) -> Definitions:
     return Definitions(build_history({}, changes, build_router(config.spaces, check_space)), changes)
 
 
-def _is_held() -> Column:
-    """Return whether a row blocks its space: no later row of the space can be followed."""
+def _blocks_space() -> Column:
+    """Return a column that is true for rows of a type that cannot be applied: they make their space refused."""
     followed = [one.name for one in APPLIED_TYPES]
     return (F.col("space_id") > SYSTEM_ID_MAX) & ~F.col("type").isin(followed)
 
 
 def _control_row(row: Any) -> ControlRow:
-    """Return a row of `_changelog` as the planner's control row."""
+    """Convert a row of `_changelog` to a `ControlRow`, from which `follow_control_rows` finds changes of spaces."""
     key, tuple_, operations, body = (
         None if data is None else bytes(data) for data in (row.key, row.tuple, row.operations, row.body)
     )
@@ -158,23 +162,26 @@ def history(warehouse: Warehouse, config: Config, table: str) -> DataFrame:
     Returns
     -------
     DataFrame
-        `key` (canonical, as `_key`), `replicaset_id`, `state` (present, deleted, unfit), `row` (the typed columns),
-        `tuple`, `global_id`, `lsn`, `type` (of the row that made the version), `epoch`, `valid_from`, `valid_to`,
-        `is_current`, `reason` (why a row could not be applied). Times are null if they come from a snapshot.
+        `key` (canonical, as `_key`), `replicaset_id`, `state` (present, deleted, or unfit: the tuple is not known,
+        because a row could not be applied), `row` (the typed columns), `tuple`, `global_id`, `lsn`, `type` (of the
+        row that made the version), `epoch`, `valid_from`, `valid_to`, `is_current`, `reason` (why a row could not be
+        applied). The times of rows of a snapshot are null.
 
     Raises
     ------
     WarehouseError
         No space has ever been written to the table.
     UnsupportedError
-        The space's primary key was changed, or some of its rows were not followed.
+        The space's primary key was changed, or some of its rows could not be applied.
 
     """
     log = whole_log(warehouse)
     found = definitions_of(log, config)
     lineages = _lineages_of(found.history, table)
-    kept = [n for n, version in enumerate(found.history.versions) if _has_version(found.history, lineages, n)]
-    versions = [found.history.versions[number] for number in kept]
+    numbers = [
+        n for n, version in enumerate(found.history.versions) if _has_version(found.history, lineages, n)
+    ]
+    versions = [found.history.versions[number] for number in numbers]
     spaces = {one.space_id for one in lineages.values()}
     changes = log.where(F.col("type").isin(*CHANGE_TYPES) & F.col("space_id").isin(sorted(spaces)))
     servers = _server_versions(changes)
@@ -184,17 +191,17 @@ def history(warehouse: Warehouse, config: Config, table: str) -> DataFrame:
         for server in servers
         for one in versions
     ]
-    layout = _layout_column(_intervals(found.history, lineages, kept), servers, len(versions))
+    layout = _format_index_column(_intervals(found.history, lineages, numbers), servers, len(versions))
     versions = versions * len(servers)
     place = (F.col(name) for name in ("replicaset_id", "space_id", *POSITION, SERVER_VERSION))
     rows = changes.withColumn("layout", layout(*place)).where("layout IS NOT NULL")
     keyed = _from_known_tuples(_keyed(rows, versions), cleaned_replicasets(warehouse.place))
-    made = _key_versions(_with_ranges(keyed, rows, versions), formats, _ends(found, lineages))
+    made = _key_versions(_with_expanded_ranges(keyed, rows, versions), formats, _ends(found, lineages))
     return _with_periods(made, versions, config)
 
 
 def _lineages_of(history: History, table: str) -> dict[int, Lineage]:
-    """Return the lineages whose versions are in a table, or were until they ended, by their number."""
+    """Return, by number, the lineages whose versions of keys are in a table, or were until the lineage ended."""
     found = {number: one for number, one in enumerate(history.lineages) if one.table == table}
     if not found:
         raise WarehouseError("no space went to this table", table=table, advice="see _schema.table_name")
@@ -220,7 +227,18 @@ def _has_version(history: History, lineages: Mapping[int, Lineage], number: int)
 
 @dataclass(frozen=True)
 class Interval:
-    """A part of a replicaset's log in which a space id has one schema version; `until` is None at the end."""
+    """A part of a replicaset's log in which a space id has one schema version.
+
+    Parameters
+    ----------
+    replicaset_id, space_id : int
+    version : int
+        Index of the schema version in the list of those that the lineages have.
+    since : LogPosition
+    until : LogPosition or None
+        The first position after the part; None if it has no end.
+
+    """
 
     replicaset_id: int
     space_id: int
@@ -229,13 +247,13 @@ class Interval:
     until: LogPosition | None
 
 
-def _intervals(history: History, lineages: Mapping[int, Lineage], kept: Sequence[int]) -> list[Interval]:
-    """Return the intervals of the lineages; their versions are indexes in `kept`."""
+def _intervals(history: History, lineages: Mapping[int, Lineage], numbers: Sequence[int]) -> list[Interval]:
+    """Return the intervals of the lineages; `numbers` has the numbers of their schema versions in `history`."""
     found = []
     for (replicaset_id, space_id), meanings in history.meanings.items():
         ends = [*(meaning.since for meaning in meanings[1:]), None]
         found += [
-            Interval(replicaset_id, space_id, kept.index(one.version), one.since, until)
+            Interval(replicaset_id, space_id, numbers.index(one.version), one.since, until)
             for one, until in zip(meanings, ends, strict=True)
             if one.lineage in lineages
         ]
@@ -291,19 +309,20 @@ def register_history(warehouse: Warehouse, config: Config, table: str) -> str:
 
 
 def _server_versions(changes: DataFrame) -> list[str | None]:
-    """Return the server versions that UPDATEs and UPSERTs have; None, for rows without one, is the first."""
+    """Return the server versions of all UPDATEs and UPSERTs, after a None that stands for rows without one."""
     operations = changes.where(F.col("type").isin("UPDATE", "UPSERT"))
     found = operations.select(SERVER_VERSION).distinct().collect()
     return [None, *sorted(row[0] for row in found if row[0] is not None)]
 
 
-def _layout_column(
+def _format_index_column(
     intervals: Sequence[Interval], servers: Sequence[str | None], versions: int
 ) -> Callable[..., Column]:
-    """Return an Arrow UDF of a row's replicaset id, space id, position and server version: its index in the formats.
+    """Return an Arrow UDF that computes the index of a row's tuple format.
 
-    The formats are those of all schema versions for the first server version, then those for the next one. The index
-    is null if the space id means another space at the row's position.
+    The UDF's arguments are the row's replicaset id, space id, position and server version. The index counts the formats
+    of all schema versions for the first of `servers`, then those for the second one, and so on. It is null if the space
+    id belongs to another space at the row's position.
     """
     offsets = {server: number * versions for number, server in enumerate(servers)}
 
@@ -320,8 +339,8 @@ def _layout_column(
         found = np.full(len(replicasets), -1, np.int32)
         for one in intervals:
             own = (replicasets == one.replicaset_id) & (spaces == one.space_id)
-            own &= _is_from(place, one.since)
-            found[own if one.until is None else own & ~_is_from(place, one.until)] = one.version
+            own &= _is_at_or_after(place, one.since)
+            found[own if one.until is None else own & ~_is_at_or_after(place, one.until)] = one.version
         is_absent = found < 0
         # Only operations depend on their server; `servers` lacks the versions of other rows.
         found += np.array([offsets.get(one, 0) for one in server.to_pylist()], np.int32)
@@ -333,8 +352,8 @@ def _layout_column(
     return wrapped
 
 
-def _is_from(position: Sequence[NDArray[np.int64]], since: LogPosition) -> NDArray[np.bool_]:
-    """Return which positions (segment, byte, row) are not before another one."""
+def _is_at_or_after(position: Sequence[NDArray[np.int64]], since: LogPosition) -> NDArray[np.bool_]:
+    """Return for each position (segment, byte, row) whether it is at or after `since`."""
     segment, byte, row = position
     same_block = (segment == since.segment) & (byte == since.position)
     is_later = (segment > since.segment) | ((segment == since.segment) & (byte > since.position))
@@ -343,7 +362,7 @@ def _is_from(position: Sequence[NDArray[np.int64]], since: LogPosition) -> NDArr
 
 
 def _keyed(rows: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
-    """Return the rows that have a canonical key, with it; the time of rows of snapshots becomes null."""
+    """Return the rows that have a key, with the canonical key as `_key`; the time of a snapshot's rows becomes null."""
     timed = F.when(~F.col("file").endswith(".snap"), F.col("timestamp"))
     from_tuple = ~F.col("type").isin("UPDATE", "DELETE")
     data = F.when(from_tuple, F.col("tuple")).otherwise(F.col("key"))
@@ -353,7 +372,15 @@ def _keyed(rows: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
 
 
 def _from_known_tuples(rows: DataFrame, cleaned: Collection[int]) -> DataFrame:
-    """Leave out UPDATEs and UPSERTs whose earlier tuple maintenance has removed; `cleaned`: replicasets concerned."""
+    """Leave out UPDATEs and UPSERTs for which maintenance has removed the row with the tuple that they change.
+
+    Parameters
+    ----------
+    rows : DataFrame
+    cleaned : collection of int
+        Ids of the replicasets of which maintenance has removed rows.
+
+    """
     if not cleaned:
         return rows
     knows = F.when(~F.col("type").isin("UPDATE", "UPSERT"), F.struct(*POSITION))
@@ -362,8 +389,8 @@ def _from_known_tuples(rows: DataFrame, cleaned: Collection[int]) -> DataFrame:
     return marked.where(F.col("_known") | ~F.col("replicaset_id").isin(sorted(cleaned))).drop("_known")
 
 
-def _with_ranges(rows: DataFrame, log: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
-    """Return the rows, and a DELETE of each key that existed before a DELETE_RANGE that covers it."""
+def _with_expanded_ranges(rows: DataFrame, log: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
+    """Add a DELETE for each DELETE_RANGE and each key in its range that has an earlier row."""
     ranges = log.where(F.col("type") == "DELETE_RANGE")
     if ranges.isEmpty():
         return rows

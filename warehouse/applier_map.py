@@ -1,4 +1,4 @@
-"""`_applier_map`: which instance a replica id of a replicaset means, and from which lsn on.
+"""`_applier_map`: which instance a replica id (column `local_id`) of a replicaset means, and from which lsn on.
 
 Rows are appended and never changed: Tarantool's vclock never loses an id, and an instance that gets a used id continues
 from the old one's last lsn (`replica_clear_id`), so (replica id, lsn) names one instance for ever.
@@ -7,8 +7,8 @@ from the old one's last lsn (`replica_clear_id`), so (replica id, lsn) names one
 If another replicaset expels it, or registers it again, the entry is appended once more with a new `expelled`; of equal
 entries the one of the highest epoch counts.
 
-If `_cluster` differs between two members of a replicaset (document 001), the replicaset's ids are those of the member
-that was read first; rows with a source apply only to the logs of that source. An instance without an id in the
+If `_cluster` differs between two members of a replicaset, the replicaset's ids are those of the member that was read
+first; rows with a source apply only to the logs of that source. An instance without an id in the
 first member's `_cluster` gets a number above Tarantool's (32 and up).
 """
 
@@ -45,8 +45,8 @@ COLUMNS = ("replicaset_id", "local_id", "global_id", "since_lsn", "source", "exp
 def by_replicaset(rows: Iterable[Mapping[str, Any]], table: Cluster) -> dict[int, tuple[MapRow, ...]]:
     """Return each replicaset's rows in order of (local_id, since_lsn), without duplicates.
 
-    An instance that never wrote a row leaves its id to the next one at the same lsn. Of such entries the last one is
-    that of the instance that has the id, or that lost it last.
+    If an instance wrote no row, the next owner of its replica id has the same `since_lsn`. Of rows with one `since_lsn`
+    the last one is the current owner's or, if the id has no owner, that of the instance that lost it last.
     """
     members = {member.global_id: member for member in table.members.values()}
     newest: dict[MapRow, MapRow] = {}
@@ -76,7 +76,7 @@ def _rank(entry: MapRow, member: Member | None) -> tuple[bool, bool, int]:
 
 
 def ids_of(entries: Iterable[MapRow]) -> dict[str, dict[int, int]]:
-    """Return for each source the replica ids that differ from its replicaset's: its own id to the replicaset's.
+    """Return, by source, a mapping of the source's replica ids to the replicaset's; equal ids are left out.
 
     Parameters
     ----------
@@ -95,9 +95,9 @@ def ids_of(entries: Iterable[MapRow]) -> dict[str, dict[int, int]]:
 
 
 def instances_of(entries: Iterable[MapRow], table: Cluster, replicaset_uuid: str) -> dict[int, str]:
-    """Return a replicaset's current ids and instance uuids, as in Tarantool's `_cluster`.
+    """Return the instance uuid of each current replica id of a replicaset, as in Tarantool's `_cluster`.
 
-    Without ids that were deleted, and without those whose instance has another id now.
+    Ids that were deleted are left out, and ids whose instance has another id now.
 
     Parameters
     ----------

@@ -51,8 +51,8 @@ _ROW = pa.schema(
     ]
 )
 
-_AT_ONCE = CommitProperties(custom_metadata={"userMetadata": MARK}, max_commit_retries=0)
-"""Without retries: the commit fails if another one came first."""
+_NO_RETRIES = CommitProperties(custom_metadata={"userMetadata": MARK}, max_commit_retries=0)
+"""The commit fails if another one came first, and is not repeated on top of it."""
 
 
 def load(warehouse: Warehouse) -> Cluster:
@@ -95,14 +95,15 @@ def allocation_of(value: str | None) -> Allocation | None:
 def record_allocation(warehouse: Warehouse, allocation: Allocation, now: datetime) -> Cluster:
     """Record the configured allocation in the table's property, and return the mapping.
 
-    With `counter`, the first start also adds the aggregator's own row.
+    The aggregator is a member of the mapping itself. With `counter`, its row is added at the first start.
 
     Parameters
     ----------
     warehouse : Warehouse
         Its system tables must exist.
     allocation : {'counter', 'preserve'}
-        As configured.
+        `counter` counts global ids up over all replicasets. With `preserve` an instance keeps its replica id or, if
+        that is taken, gets the lowest free number above Tarantool's.
     now : datetime
 
     Raises
@@ -127,7 +128,7 @@ def record_allocation(warehouse: Warehouse, allocation: Allocation, now: datetim
             return allocate(warehouse, (), now) if allocation == "counter" else _cluster(table)
         try:
             table.alter.set_table_properties(
-                {ALLOCATION: allocation}, raise_if_not_exists=False, commit_properties=_AT_ONCE
+                {ALLOCATION: allocation}, raise_if_not_exists=False, commit_properties=_NO_RETRIES
             )
         except CommitFailedError:
             _pause(attempt)
@@ -135,7 +136,7 @@ def record_allocation(warehouse: Warehouse, allocation: Allocation, now: datetim
 
 
 def allocate(warehouse: Warehouse, rows: Sequence[Incoming], now: datetime) -> Cluster:
-    """Register instances in the order in which sources name them, in one commit, and return the new mapping.
+    """Assign global ids to instances, in the order of `rows` and in one commit, and return the new mapping.
 
     Parameters
     ----------
@@ -181,7 +182,7 @@ def _commit_changes(
         rows[row["uuid"] or row["replicaset_uuid"]] = row
     try:
         whole = pa.Table.from_pylist(list(rows.values()), schema=_ROW)
-        write_deltalake(table, whole, mode="overwrite", commit_properties=_AT_ONCE)
+        write_deltalake(table, whole, mode="overwrite", commit_properties=_NO_RETRIES)
     except CommitFailedError:
         return False
     return True

@@ -170,8 +170,8 @@ class FileWriter:
 def statistics(metadata: pq.FileMetaData, long_texts: Mapping[str, tuple[str, str]]) -> str:
     """Return the statistics of a Parquet file as the JSON of Delta's log.
 
-    Each column should have both bounds in every file. In the Arrow dataset that delta-rs makes of a table, a filter on
-    a column finds no row of a file that lacks them, if another file has them.
+    Each column should have both bounds in every file. If one file has the bounds of a column and another file does not,
+    a filter through delta-rs' Arrow dataset of the table finds no row of the file without the bounds.
 
     Parameters
     ----------
@@ -213,7 +213,7 @@ def statistics(metadata: pq.FileMetaData, long_texts: Mapping[str, tuple[str, st
 
 
 def long_text_bounds(rows: pa.Table) -> dict[str, tuple[str, str]]:
-    """Return the least and the greatest text of each column with a text for whose length a footer has no bounds."""
+    """Return the least and the greatest text of each column with a text that is too long for a bound in the footer."""
     found = {}
     for name in rows.column_names:
         column = rows[name]
@@ -251,7 +251,7 @@ def _without_nan(rows: pa.Table) -> set[str]:
 
 
 def _bound(value: Any, column: pq.ColumnSchema, *, is_least: bool) -> int | float | str | None:
-    """Return the least or the greatest value of a column as the log has it; None where it has none of the type."""
+    """Return a least or greatest value in the format of Delta's log; None if the log has no bounds for such a value."""
     if isinstance(value, int | float):
         # JSON has no infinity; Spark writes this text, too.
         return value if math.isfinite(value) else str(value).replace("inf", "Infinity")
@@ -267,7 +267,10 @@ def _bound(value: Any, column: pq.ColumnSchema, *, is_least: bool) -> int | floa
 
 
 def _text_bound(value: str, *, is_least: bool) -> str:
-    """Return the first characters of a text; as the greatest value, with one that sorts behind all that follow."""
+    """Return a text cut to the maximum length of a bound.
+
+    To a cut upper bound the character that sorts last is appended, so that the bound is not less than the text.
+    """
     end = TEXT_LONGEST
     while not is_least and value[end : end + 1] == _LAST_CHARACTER:
         end += 1

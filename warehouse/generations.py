@@ -17,15 +17,16 @@ from warehouse.rid import SYNC_END, SYNC_START, RidChange, RidTable
 
 @dataclass(frozen=True)
 class HeldGeneration:
-    """One generation of a warehouse.
+    """One generation of a warehouse: a range of its epochs (`warehouse.rid` explains the terms).
 
     Parameters
     ----------
     ulid : ULID
     first, last : int
-        Its first and last epoch. The head ends with the newest epoch, a copied generation with the epoch of the copy.
+        The first and the last epoch of the generation. The head (the newest generation) ends with the newest epoch, a
+        copied generation with the epoch of the copy.
     peer : str or None
-        The warehouse that it was copied from.
+        The warehouse from which the generation was copied.
 
     """
 
@@ -34,8 +35,8 @@ class HeldGeneration:
     last: int
     peer: str | None = None
 
-    def drawn(self, *, is_head: bool) -> Generation:
-        """Return the generation and its text for a drawing of the RID."""
+    def with_text(self, *, is_head: bool) -> Generation:
+        """Return the generation with the text that `rid show` and `rid compare` print for it."""
         if self.last < self.first:
             epochs = "no epochs yet"
         elif self.first == self.last:
@@ -94,10 +95,10 @@ class ComparedRid:
     held: tuple[HeldGeneration, ...] = field(default=())
 
     def generations(self) -> list[Generation]:
-        """Return the generations for a drawing, the newest first."""
+        """Return the generations with the texts that `rid show` and `rid compare` print, the newest first."""
         if not self.held:
             return rid_generations(self.node.rid)
-        return [one.drawn(is_head=one.ulid == self.node.rid.head) for one in self.held]
+        return [one.with_text(is_head=one.ulid == self.node.rid.head) for one in self.held]
 
 
 def side_of(place: Place) -> ComparedRid:

@@ -89,15 +89,15 @@ class WriterLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether the lock is ours as far as this process knows; asks no store."""
+        """Whether this process has the lock, by what it knows without a request to the store."""
         return not self._stop.is_set() and (self._lease is None or self._lease.is_held)
 
     def check(self) -> None:
-        """Raise LockError if the lock is no longer ours. Called before each commit."""
+        """Check before a commit, as `check_held`; the lock of a primary may also renew the mark of its RID here."""
         self.check_held()
 
     def check_held(self) -> None:
-        """Raise LockError if the lock is no longer ours."""
+        """Raise LockError if this process does not have the lock any more."""
         if self._stop.is_set():
             raise LockError("the writer lock was released", advice="take it again")
         if self._lease is not None:

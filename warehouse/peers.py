@@ -4,9 +4,10 @@
     epoch → copy it to each connected peer → if a copy fails: the peer is lost, set the mark → next epoch
 
 The mark in the primary's RID (its replication id, docs/rid.md) says that copies may exist that are not connected.
-The writer has the writer lock of each connected peer, so a peer is promoted only after its writer has ended or lost
-that lock. A peer that is lost never stops the writer: it is tried again after a while. For a peer that is far behind, a
-thread copies data files first; only the last step, which also updates the peer's RID, is done between two epochs.
+The primary's writer has the writer lock of each connected peer, so a peer can be promoted only after that writer has
+ended, or has lost the peer's lock. A peer that is lost never stops the writer: it is tried again later. For a peer that
+is far behind, a thread copies data files first; only the last step, which also updates the peer's RID, is done between
+two epochs.
 `warehouse.copy` copies a warehouse, `udfs.rid` has the rules.
 """
 
@@ -38,7 +39,7 @@ log = logging.getLogger(__name__)
 CONNECT, LOSE_PEER, DISCONNECT = "connect", "lose_peer", "disconnect"
 
 COPIED = (LOSE_PEER, DISCONNECT, "copy", SYNC_END)
-"""Events after which another place may have data of the head generation."""
+"""Events after which another place may have data of the head (the newest generation, see `warehouse.rid`)."""
 
 SEPARATOR = ", "
 """Separates the names of several peers in one row of `_rid`."""
@@ -399,7 +400,7 @@ def lose_peer(table: RidTable, lost: Sequence[str]) -> RidChange:
 
 
 def connect(table: RidTable, others: Sequence[str]) -> RidChange:
-    """Remove the mark of a warehouse, and the note of its crash: all copies are connected, and equal."""
+    """Remove the mark of a warehouse, and `crashed_primary` from its RID: all copies are connected, and equal."""
     epoch = last_epoch(table.place)
 
     def change(node: Node) -> Node:
@@ -408,8 +409,8 @@ def connect(table: RidTable, others: Sequence[str]) -> RidChange:
     return table.update(CONNECT, epoch, change, peer=SEPARATOR.join(others), is_always_written=True)
 
 
-def end_connection(table: RidTable) -> None:
-    """Set the mark if the last writer was killed while its peers were connected, so that it could not set it."""
+def set_missing_mark(table: RidTable) -> None:
+    """Set the mark if the last writer was killed while its peers were connected: a killed writer does not set it."""
     ends = [c for c in table.history() if c.event in (CONNECT, LOSE_PEER)]
     if ends and ends[-1].event == CONNECT and ends[-1].node.rid.primary:
         lose_peer(table, _peer_names(ends[-1]))

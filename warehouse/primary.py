@@ -18,7 +18,7 @@ from udfs.rid.operations import Node
 from warehouse.fence import take_number
 from warehouse.lock import WriterLock
 from warehouse.newest_epoch import last_epoch
-from warehouse.peers import Peers, end_connection
+from warehouse.peers import Peers, set_missing_mark
 from warehouse.place import Place, known, place_of
 from warehouse.rid import RidChange, RidTable, new_ulid
 
@@ -92,10 +92,10 @@ class PrimaryLock(WriterLock):
             super().__exit__(kind, error, trace)
 
     def check(self) -> None:
-        """Raise LockError if the lock is no longer ours. Called before each commit.
+        """Raise LockError if this process does not have the lock any more. Called before each commit.
 
-        If the mark is set, the first call of a batch renews the id of the next generation, so that its time is that of
-        its first data.
+        If the mark is set, the first call in a batch replaces the ULID of the next generation, so that the time in the
+        ULID is the time of the generation's first data.
         """
         super().check()
         if self._rid is None or self._rid.last().node.next is None:
@@ -140,7 +140,7 @@ class PrimaryLock(WriterLock):
         now = self._rid.update("lock", epoch, lambda node: _promote_and_lock(node, before))
         if now.node.rid.crashed_primary and not crashed:
             log.warning("the last writer of %s was killed; its lock is taken over", self._rid.place.root)
-        end_connection(self._rid)
+        set_missing_mark(self._rid)
         if self._peers is not None:
             self._peers.open()
 

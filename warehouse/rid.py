@@ -3,8 +3,13 @@
 Written with delta-rs, so without Spark, and by compare-and-set: when two processes change the RID at once, one of them
 reads it again and repeats its change. So a copy may set the mark while the stream writes.
 
-The mark (column `next`) is the id of the generation that begins with the first epoch after the row's own. The RID
-follows from the newest row and the number of the newest epoch (`RidChange.at`), so an epoch itself writes nothing here.
+A *generation* is a range of epochs that one primary has written between two moments at which copies may have separated;
+its id is a ULID. The *head* is the newest generation of a warehouse. A *branch* is a generation that only one of two
+copies has. A *node* is one place with a copy of the data, and as a class (`udfs.rid.operations.Node`) its RID and mark.
+
+The *mark* (column `next`) is the id of the generation that begins with the first epoch after the row's own. It is set
+while copies may exist that no job keeps connected. The RID follows from the newest row and the number of the newest
+epoch (`RidChange.at`), so an epoch itself writes nothing here. Commits have marks of another kind (`warehouse.fence`).
 Not here: the rules (`udfs.rid`), and who may write (`warehouse.primary`).
 """
 

@@ -18,8 +18,8 @@ from warehouse.peers import connect as note_connection
 from warehouse.place import Place
 from warehouse.rid import RidChange, RidTable, new_ulid
 
-OUTSIDE = "outside"
-"""The peer in the row of a disconnection that an operator notes: copies that no RID names."""
+UNNAMED_COPIES = "outside"
+"""Stands for copies that no RID names, in the column `peer` of the row that records an operator's `disconnect`."""
 
 
 def promote(place: Place, *, abandon_sync: bool = False) -> RidChange:
@@ -86,9 +86,10 @@ def demote(place: Place) -> RidChange:
 
 
 def disconnect(place: Place) -> RidChange:
-    """Note that copies of a warehouse are not connected any more.
+    """Record that copies of a warehouse exist, or will exist, that no job keeps up to date.
 
-    The next data of a primary begin a new generation; a secondary becomes outdated. A writer may be running.
+    The next epoch of a primary begins a new generation. A secondary becomes outdated: this says of it that its primary
+    was disconnected, so that it misses later epochs until the next copy. A writer may be running.
 
     Raises
     ------
@@ -105,12 +106,12 @@ def disconnect(place: Place) -> RidChange:
         DISCONNECT,
         last_epoch(place),
         lambda node: operations.lose_peer(node, mark, was_primary=not node.rid.primary),
-        peer=OUTSIDE,
+        peer=UNNAMED_COPIES,
     )
 
 
 def connect(places: Sequence[Place]) -> list[RidChange]:
-    """Note that these warehouses are equal, and that no other copies exist.
+    """Record that these warehouses are equal, and that no other copies exist.
 
     Raises
     ------

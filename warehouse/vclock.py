@@ -1,8 +1,9 @@
-"""`_vclock`: the last settled lsn of each instance, one row per change of it; the row of the highest epoch is current.
+"""`_vclock`: the last settled lsn of each instance, with one row for each change; the row of the newest epoch is valid.
 
-Rows are only appended, so that no existing file is written again. `_epochs` has the same lsns by the replica ids of
-each replicaset; here they are by global id, for SQL and for the inverse map (document 000, step 3). Replicaset 0 is the
-aggregator itself.
+The settled lsn of an instance is the one up to which all of its rows were applied, or never will be. Rows are only
+appended, so that no existing file is written again. `_epochs` has the same lsns by the replica ids of each replicaset;
+here they are by global id, for SQL, and to compute a vclock in the replica ids of a source (`observe.instance_ids`).
+Replicaset 0 is the aggregator itself.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ class Component:
     global_id : int or None
         Null if the instance is not known: rows of a local space in a log that names no instance.
     local_id : int or None
-        The component of the replicaset's vclocks. 0 counts the changes of local spaces on the instance `global_id`;
-        null is the aggregator's own component.
+        The replica id of the component in the replicaset's vclocks. 0 counts the changes of local spaces on the
+        instance `global_id`; null is the aggregator's own component.
     lsn : int
     epoch : int
 

@@ -1,4 +1,4 @@
-"""SQL statements that create views: of who wrote each row, and of the tables as one epoch left them.
+"""SQL statements that create views: the instance that wrote each row, and the tables as of one epoch.
 
 Only text is made here, without Spark; `spark-sql -f`, beeline or a session runs it. The views are in databases of their
 own, since every name without a leading `_` may be a space's: `<database>_views`, and `<database>_epoch_<n>` or
@@ -46,9 +46,10 @@ def table_statements(root: str, database: str, tables: Sequence[str]) -> Iterato
 def who_wrote_statements(database: str, spaces: Sequence[str]) -> Iterator[str]:
     """Yield the statements of a view that names the instance and the replicaset from which each table's row comes.
 
-    Its columns: `space` (the table), `key`, `origin` (instance uuid, null if a snapshot does not name it), `replicaset`
-    (the replicaset's last leader), `replicaset_uuid`, `replicaset_id`, `global_id`, `lsn`, `timestamp`, `created`. For
-    a row that a policy made of several versions (negative replicaset id in its table), they are the last writer's.
+    The view's columns: `space` (the table), `key`, `origin` (instance uuid, null if a snapshot does not name it),
+    `replicaset` (the replicaset's last leader, which is the source that is read), `replicaset_uuid`, `replicaset_id`,
+    `global_id`, `lsn`, `timestamp`, `created` (the table's `_created`). For a row that a policy made from several
+    versions (its table has a negative replicaset id), all columns describe the instance that wrote last.
 
     Parameters
     ----------

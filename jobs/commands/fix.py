@@ -60,9 +60,9 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would c
 @click.option("--dry-run", is_flag=True, hidden=True, help="Of --rebuild.")
 @spark_options
 def backfill(config: str, **options: Any) -> int:
-    """Read logs again, all or those of some time.
+    """Read logs again: all of them, or those of a time range.
 
-    What was read before changes nothing. May run while the stream runs, which then does the work between two batches.
+    Rows that are in the tables already are skipped. The stream may run: it then does the work between two batches.
     """
     return carry_out(config, **options)
 
@@ -82,10 +82,10 @@ def snapshot(config: str, spaces: Sequence[str], source: str | None) -> int:
 @config_option
 @spark_options
 def heal(config: str, source: str) -> int:
-    """Make the tables what a source's snapshot says.
+    """Change the tables so that they equal the newest snapshot of a source.
 
-    This ends a divergence: two members of a replicaset hold different rows under the same lsn. Which member is right
-    is for you to say, by the name of its source.
+    This ends a divergence: two members of a replicaset have different rows under the same lsn. You choose the correct
+    member by the name of its source.
     """
     return carry_out(config, heal=source)
 
@@ -101,9 +101,9 @@ def heal(config: str, source: str) -> int:
 @dry_run_option
 @spark_options
 def rebuild(config: str, space: str, policy: str | None, dry_run: bool) -> int:
-    """Choose again between versions of a space's keys.
+    """Apply a space's policy again to the keys that several replicasets have.
 
-    For a policy that has changed in the configuration. --dry-run shows what another policy would choose.
+    Run it after a change of the policy in the configuration. --dry-run shows what another policy would choose.
     """
     return carry_out(config, rebuild=space, policy=policy, dry_run=dry_run)
 
@@ -112,9 +112,9 @@ def rebuild(config: str, space: str, policy: str | None, dry_run: bool) -> int:
 @config_option
 @spark_options
 def repair(config: str) -> int:
-    """Close gaps: read their sources again, then others.
+    """Close gaps: read their sources again, then the replicaset's other sources.
 
-    The gaps are those of `_gaps`. Exit code 1 where a gap stays open.
+    The gaps are those of the table `_gaps`. Exit code 1 if a gap stays open.
     """
     from jobs.repair import repair_warehouse
 
@@ -143,9 +143,9 @@ def repair(config: str) -> int:
 @dry_run_option
 @spark_options
 def maintain(config: str, keep_days: int, dry_run: bool) -> int:
-    """Join small files, and remove what is over by age.
+    """Join small files, and remove files that no epoch of the last --keep-days needs.
 
-    Rows of the aggregator's own tables go by the configuration's `retention`; by default none do.
+    Rows of the system tables are removed after the times in the section `retention`; by default no rows are removed.
     """
     from jobs.maintain import maintain as work
 

@@ -30,10 +30,11 @@ if TYPE_CHECKING:
 @click.option("--once", is_flag=True, help="Stop when everything that is there now is done.")
 @spark_options
 def run(config: str, once: bool) -> None:
-    """Follow all sources into the Delta tables.
+    """Read the logs of all sources into the Delta tables.
 
-    Until it is stopped, or with --once until all is done. Starts Spark itself; `spark-submit jobs/aggregate.py` does
-    the same on a cluster's own terms. A start continues where the last one stopped, however that ended.
+    Runs until it is stopped; with --once, until it has read all logs to their current end. Starts Spark in this
+    process. To run on a cluster with its settings of Spark, use `spark-submit jobs/aggregate.py`. A new start continues
+    where the last run stopped, even if that run was killed.
     """
     from jobs.aggregate import aggregate
 
@@ -56,7 +57,7 @@ def daemon_sections(file: str) -> Live:
 @click.option(
     "--accept-rewind",
     is_flag=True,
-    help="Begin a new spool where a server was restored from an older state; the old one is set aside.",
+    help="If a master was restored from an older state, so that its lsns went back: begin a new spool, keep the old.",
 )
 def subscribe(config: str, accept_rewind: bool) -> None:
     """Follow live masters as an anonymous replica, into spools.
@@ -79,7 +80,7 @@ def subscribe(config: str, accept_rewind: bool) -> None:
 def relay(config: str, aggregated: bool) -> None:
     """Serve spools over IPROTO.
 
-    To other subscription daemons, and to anonymous replicas of Tarantool. Reads the section `relay` of the
+    Other subscription daemons and anonymous replicas of Tarantool can read them. Reads the section `relay` of the
     configuration.
     """
     from jobs.relay import relay as work
@@ -104,7 +105,7 @@ def unpack(storage: str, into: str, replicasets: Sequence[str], as_json: bool) -
     """Unpack backups of `tt backup` into directories that `run` reads as sources.
 
     STORAGE is the folder or URI that `tt backup upload` was given, with its prefix. Run it after each backup: what was
-    unpacked before is passed over. Exit code 1 where an archive or a link of a chain is missing.
+    unpacked before is passed over. Exit code 1 if an archive is missing, or a backup between two others.
     """
     from pathlib import Path
 

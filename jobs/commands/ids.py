@@ -98,7 +98,7 @@ def show(warehouse: str | None, config: str | None, database: str, as_json: bool
 @click.option(
     "--abandon-sync",
     is_flag=True,
-    help="Give up a sync into it that has not ended; what it holds by then is a generation of its own.",
+    help="Abandon an unfinished sync into the warehouse; the data copied so far become a generation of its own.",
 )
 def promote(
     warehouse: str | None, config: str | None, database: str, as_json: bool, abandon_sync: bool
@@ -125,10 +125,11 @@ def demote(warehouse: str | None, config: str | None, database: str, as_json: bo
 @command("disconnect", "aggregator rid disconnect /data/warehouse")
 @warehouse_options
 def disconnect(warehouse: str | None, config: str | None, database: str, as_json: bool) -> None:
-    """Say that a copy exists, or will, that no job keeps connected.
+    """Record that a copy exists, or will exist, that no job keeps up to date.
 
-    The next data of a primary begin a new generation. Do it before a copy is made by other means than sync, as by cp
-    or by a snapshot of the storage. A running stream need not be stopped.
+    From then on the next epoch of a primary begins a new generation, by which the two can be told apart; a secondary
+    is marked as outdated. Run it before a copy is made by other means than sync, as by cp or by a snapshot of the
+    storage. A running stream need not be stopped.
     """
     from jobs.rid import disconnect as work
     from jobs.rid import place_from
@@ -142,7 +143,7 @@ def disconnect(warehouse: str | None, config: str | None, database: str, as_json
 @database_option
 @json_option
 def connect(warehouses: tuple[str, ...], database: str, as_json: bool) -> None:
-    """Say that these warehouses are the only copies, all the same.
+    """Record that these warehouses have equal content, and that no other copies exist.
 
     All are compared; if two differ, nothing is changed. The primary's next data stay in its generation if its job keeps
     all of them connected (`standby.peers`), and begin a new one otherwise.
@@ -164,7 +165,7 @@ def connect(warehouses: tuple[str, ...], database: str, as_json: bool) -> None:
 def compare(a: str, b: str, database: str, as_json: bool) -> int:
     """Compare two warehouses, or RIDs given as text.
 
-    Exit codes: 0 same, 3 sync, 4 split brain, 5 unrelated, 2 not a RID.
+    Exit codes: 0 same; 3 one is an older copy, which sync brings up to date; 4 split brain; 5 unrelated; 2 not a RID.
     """
     from jobs.rid import compare_two
 
@@ -175,13 +176,17 @@ def compare(a: str, b: str, database: str, as_json: bool) -> int:
 @command("sync", "aggregator rid sync --from /data/warehouse --to s3://standby/warehouse")
 @click.option("--from", "source", required=True, metavar="WAREHOUSE", help="What is copied.")
 @click.option("--to", "target", required=True, metavar="WAREHOUSE", help="Where to.")
-@click.option("--discard-target", metavar="RID", help="Give up what the target, at this RID, has of its own.")
+@click.option(
+    "--discard-target",
+    metavar="RID",
+    help="Discard what only the target has; RID is the target's, by `rid show`.",
+)
 @click.option(
     "--verify",
     type=click.Choice(["all", "copied"]),
     default="all",
     show_default=True,
-    help="Compare the content of all files, or of those copied now; of the others the size.",
+    help="Compare the content of all files, or only of the copied ones; of other files the size is compared.",
 )
 @database_option
 def sync(source: str, target: str, discard_target: str | None, verify: str, database: str) -> None:

@@ -27,10 +27,10 @@ page_option = click.option(
 @config_option
 @json_option
 def status(config: str, as_json: bool) -> int:
-    """Show how far the tables are, and what is wrong.
+    """Show up to which point the tables are complete, and which problems there are.
 
-    What may be wrong: gaps, open requests, rows that were set aside. Reads the tables only, without Spark. Exit code 1
-    if something needs attention.
+    Problems are gaps, rows that wait or were set aside, spools without a daemon, and standby copies that lack epochs.
+    Reads the tables only, without Spark. Exit code 1 if something needs attention.
     """
     from jobs.status import show
 
@@ -79,7 +79,7 @@ def doctor(config: str, as_json: bool) -> int:
 @config_option
 @json_option
 def plan(config: str, as_json: bool) -> int:
-    """Say what the next run will do that the last one did not.
+    """Show what the next run will do differently from the last one.
 
     Shows new sources and where they begin, spaces, tables that are created, changed or refused, policies and masks. It
     plans everything new in the logs as the run will, and writes nothing. Exit code 1 if something is refused or
@@ -292,7 +292,7 @@ def history(config: str, space: str, sql: str | None) -> None:
 )
 @click.option("--dbt", "as_dbt", is_flag=True, help="Print a sources.yml of dbt instead of SQL.")
 def views(config: str, epochs: Sequence[int], labels: Sequence[str], as_dbt: bool) -> None:
-    """Print SQL that creates views: of the tables at an epoch or instant, and of the writer of each row."""
+    """Print SQL of views: the tables as of an epoch or instant, and which instance wrote each row."""
     from jobs.views import views as work
 
     if as_dbt and (epochs or labels):

@@ -67,7 +67,7 @@ class StreamProgress:
     def log_first_batch(
         self, around: Callable[[BatchName], AbstractContextManager[object]]
     ) -> Callable[[BatchName], AbstractContextManager[object]]:
-        """Return `around` as a function that also logs the begin of the first batch."""
+        """Return a function like `around` that also logs when the first batch begins."""
 
         @contextmanager
         def logged(name: BatchName) -> Iterator[None]:

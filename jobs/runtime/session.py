@@ -1,9 +1,9 @@
 """The Spark session of a job: with Delta, in UTC, with workers that run the job's own Python.
 
 Works under spark-submit and in plain Python. In plain Python the folder `conf/` next to the packages is Spark's
-configuration folder (unless `SPARK_CONF_DIR` names another one); under spark-submit it is the one of set-up or of
-`--properties-file`. Settings that the tables depend on are set here if they are missing; tuning is in
-`conf/spark-defaults.conf`. `warehouse.catalog` adds databases and tables to the session.
+configuration folder (unless `SPARK_CONF_DIR` names another one). Under spark-submit, Spark reads the folder that set-up
+has configured, or the file of `--properties-file`. Settings that the tables depend on are set here if they are missing;
+tuning is in `conf/spark-defaults.conf`. `warehouse.catalog` adds databases and tables to the session.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ CONF_FOLDER = Path(__file__).resolve().parents[2] / "conf"
 SPARK = Path(pyspark.__file__).resolve().parent
 
 JAVA_ARCHIVE = SPARK / "classes.jsa"
-"""Java's classes of Spark, archived by set-up (`setup/java_archive.py`)."""
+"""Java's class data archive of Spark's classes, with which Java starts faster; made by `setup/java_archive.py`."""
 
 CLASS_PATH = f"{SPARK}/jars/*"
-"""The jars that the archive is of. Java uses an archive if its class path begins with what the archive was made with;
-Spark's own begins with the configuration folder, which cannot be archived: so the jars are named before it."""
+"""The jars whose classes are in the archive. Java uses the archive only if Java's class path begins with the same jars.
+The class path that Spark makes begins with the configuration folder, which cannot be in an archive. So these jars are
+put in front of it."""
 
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"

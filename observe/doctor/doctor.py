@@ -50,7 +50,11 @@ def findings_of(deployment: Deployment) -> list[Finding]:
     config, subscribe = deployment.config, deployment.subscribe
     findings = check_machine(gather_machine(config, subscribe))
     if config is not None:
-        findings += [*_check_functions(config), *_check_mask_key(config), *check_store(gather_store(config))]
+        findings += [
+            *_check_policy_functions(config),
+            *_check_mask_key(config),
+            *check_store(gather_store(config)),
+        ]
         if not any(finding.name == "warehouse_unknown" for finding in findings):
             findings += _check_tables_and_sources(config, subscribe)
     if subscribe is not None:
@@ -58,7 +62,8 @@ def findings_of(deployment: Deployment) -> list[Finding]:
     return findings
 
 
-def _check_functions(config: Config) -> Iterator[Finding]:
+def _check_policy_functions(config: Config) -> Iterator[Finding]:
+    """Yield, for each policy with a function of the user, whether the function can be imported."""
     policies = config.policies
     for space, policy in (("default", policies.default), *((n, policies.of(n)) for n in policies.spaces)):
         if policy.function is None:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from observe.doctor.findings import Finding, fail, ok, warn
 
-JAVA = 17
+MIN_JAVA_VERSION = 17
 """Oldest Java that Spark 4 supports (Spark's documentation, "Downloading")."""
 
-COPIES = 8
-"""Memory of the driver's Python, divided by `local_bytes` (docs/operation.md, "Memory, and the size of a batch")."""
+PYTHON_MEMORY_FACTOR = 8
+"""How many times `local_bytes` the driver's Python may need (docs/operation.md, "Memory, and the size of a batch")."""
 
-AMPLE = 4
-"""Free disk space that needs no warning, in multiples of one batch's size."""
+MIN_FREE_BATCHES = 4
+"""Free disk space below which a warning is given, in multiples of one batch's size."""
 
 MIB = 2**20
 
@@ -69,7 +69,7 @@ class MachineFacts:
     spark_memory_bytes : int
         `spark.driver.memory`.
     local_bytes : int
-        `local_bytes` of the configuration.
+        The setting `local_bytes`: the largest batch, in bytes of its decoded rows, that runs in the driver's Python.
     disks : tuple of Disk
 
     """
@@ -113,12 +113,12 @@ def _check_python(facts: MachineFacts) -> Finding:
 
 
 def _check_java(facts: MachineFacts) -> Finding:
-    advice = f"install Java {JAVA}, or set JAVA_HOME to one"
+    advice = f"install Java {MIN_JAVA_VERSION}, or set JAVA_HOME to one"
     if facts.java is None:
         return fail("java_missing", "java", "there is no java on the PATH, and JAVA_HOME names none", advice)
     if facts.java_version is None:
         return fail("java_missing", "java", f"{facts.java} does not start: {facts.java_error}", advice)
-    if facts.java_version < JAVA:
+    if facts.java_version < MIN_JAVA_VERSION:
         return fail("java_too_old", "java", f"{facts.java} is Java {facts.java_version}", advice)
     return ok("java", "java", f"{facts.java_version} ({facts.java})")
 
@@ -156,10 +156,10 @@ def _check_spark(facts: MachineFacts) -> Iterator[Finding]:
 
 
 def _check_memory(facts: MachineFacts) -> Finding:
-    needed = COPIES * facts.local_bytes + facts.spark_memory_bytes
+    needed = PYTHON_MEMORY_FACTOR * facts.local_bytes + facts.spark_memory_bytes
     text = (
-        f"the driver may need {size(needed)}: {COPIES} times local_bytes and {size(facts.spark_memory_bytes)} of "
-        "spark.driver.memory"
+        f"the driver may need {size(needed)}: {PYTHON_MEMORY_FACTOR} times local_bytes and "
+        f"{size(facts.spark_memory_bytes)} of spark.driver.memory"
     )
     if facts.memory_bytes is None:
         return ok("memory", "memory", text)
@@ -178,8 +178,10 @@ def _check_disks(disks: Sequence[Disk]) -> Iterator[Finding]:
             yield fail("disk_full", disk.subject, need, advice)
         elif disk.free_inodes == 0:
             yield fail("disk_full", disk.subject, f"no inode is free at {disk.path}", advice)
-        elif disk.free_bytes < AMPLE * disk.batch_bytes:
-            yield warn("disk_low", disk.subject, f"{text}, less than {AMPLE} batches may need", advice)
+        elif disk.free_bytes < MIN_FREE_BATCHES * disk.batch_bytes:
+            yield warn(
+                "disk_low", disk.subject, f"{text}, less than {MIN_FREE_BATCHES} batches may need", advice
+            )
         else:
             yield ok("disk", disk.subject, text)
 

@@ -52,7 +52,7 @@ class PeerFacts:
 
 
 @dataclass(frozen=True)
-class FollowedReplicaset:
+class SubscribedReplicaset:
     """The facts of one entry of `subscribe.replicasets`: its masters and its spool.
 
     Parameters
@@ -75,13 +75,13 @@ class FollowedReplicaset:
     spool_replicaset: str | None = None
 
 
-def check_masters(replicasets: Sequence[FollowedReplicaset]) -> list[Finding]:
+def check_masters(replicasets: Sequence[SubscribedReplicaset]) -> list[Finding]:
     """Return the findings about the masters and spools."""
     checks = (_check_peers, _check_spool, _check_same_replicaset)
     return [finding for replicaset in replicasets for check in checks for finding in check(replicaset)]
 
 
-def _check_peers(replicaset: FollowedReplicaset) -> Iterator[Finding]:
+def _check_peers(replicaset: SubscribedReplicaset) -> Iterator[Finding]:
     for peer in replicaset.peers:
         subject = f"peer {peer.address}"
         if peer.fault is not None:
@@ -96,7 +96,7 @@ def _check_peers(replicaset: FollowedReplicaset) -> Iterator[Finding]:
         yield ok("peer", subject, text)
 
 
-def _check_spool(replicaset: FollowedReplicaset) -> Iterator[Finding]:
+def _check_spool(replicaset: SubscribedReplicaset) -> Iterator[Finding]:
     subject = f"spool {replicaset.name}"
     if replicaset.spool_error is not None:
         advice = "name another folder, or move this one away: the daemon begins a new spool"
@@ -117,7 +117,7 @@ def _check_spool(replicaset: FollowedReplicaset) -> Iterator[Finding]:
     yield ok("spool", subject, f"it continues at {{{shown}}}")
 
 
-def _check_same_replicaset(replicaset: FollowedReplicaset) -> Iterator[Finding]:
+def _check_same_replicaset(replicaset: SubscribedReplicaset) -> Iterator[Finding]:
     uuids = {peer.replicaset: peer.address for peer in replicaset.peers if peer.replicaset is not None}
     if len(uuids) > 1:
         replicasets = ", ".join(f"{address} is of {uuid}" for uuid, address in sorted(uuids.items()))

@@ -14,7 +14,7 @@ AHEAD_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class LogHole:
-    """Two files of a log with missing rows between them.
+    """Two successive files of a log with missing rows between them; a gap of the tables if they lack these rows.
 
     Parameters
     ----------
@@ -31,7 +31,10 @@ class LogHole:
     start_vclock: Mapping[int, int]
 
     def missing(self, settled: Mapping[int, int]) -> dict[int, tuple[int, int]]:
-        """Return by replica id the range (first, last) of missing lsns that are not in the tables either."""
+        """Return, by replica id, the range (first, last) of the lsns that neither the files nor the tables have.
+
+        `settled` is the vclock up to which the tables have the replicaset's rows.
+        """
         known = joined(self.end_vclock, settled)
         return {
             replica_id: (known.get(replica_id, 0) + 1, lsn)

@@ -18,9 +18,11 @@ class StoreFacts:
         Path of the database's folder.
     scheme_error : str or None
         Why neither Spark nor delta-rs can open the location.
-    write_error, rename_error, condition_error : str or None
-        Why a test file could not be written; why it could not be renamed; why the store would not refuse to create a
-        file twice, so that two writers could overwrite each other's commits.
+    write_error, rename_error : str or None
+        Why a test file could not be written, and why it could not be renamed.
+    condition_error : str or None
+        The error if the store does not support conditional writes: it lets two writers create the same file, so that
+        one overwrites the commit of the other.
     checkpoint_error : str or None
         Why the checkpoint's folder cannot be written.
     holder : str or None

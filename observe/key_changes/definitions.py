@@ -1,7 +1,8 @@
-"""The definitions of a space over time: which rows of `_changelog` are its own, under which names and ids. Pure.
+"""The definitions of a space over time: which rows of `_changelog` are its own, under which names and ids. No I/O.
 
-`_schema` has a row for an epoch in which a space id changed. A space that was renamed brings its rows with it, so its
-earlier names are of the same story. Not here: reading tables (`reader`).
+`_schema` has a row for each epoch in which the definition of a space id changed. After a rename the rows that were
+written under the earlier name still belong to the space, so the history of a key includes the space's earlier names.
+`reader` reads the tables.
 """
 
 from __future__ import annotations
@@ -19,17 +20,18 @@ from schemas.system_tuples import unpacked
 
 @dataclass(frozen=True)
 class SpaceSpan:
-    """The epochs in which a space id of a replicaset is the space, or what was renamed to it later.
+    """A range of epochs in which a space id of a replicaset belongs to the wanted space, under any of its names.
 
     Parameters
     ----------
     replicaset_id, space_id : int
     first, last : int or None
-        None: from the beginning, to the end. At `last` it was dropped, or renamed to something else.
-    is_again : bool
-        Whether another space had the id before, which was dropped at `first` or before.
+        The first and the last epoch, both included; None without such a limit. At `last` the space was dropped, or got
+        a name that is not wanted.
+    is_id_reused : bool
+        Whether the id belonged earlier to another space, which was dropped at or before `first`.
     names : frozenset of str
-        The names that it had.
+        The names that the space had in these epochs.
 
     """
 
@@ -37,11 +39,11 @@ class SpaceSpan:
     space_id: int
     first: int | None
     last: int | None
-    is_again: bool
+    is_id_reused: bool
     names: frozenset[str]
 
     def covers(self, replicaset_id: int, space_id: int | None, epoch: int) -> bool:
-        """Whether a replicaset's space id is the space at an epoch."""
+        """Whether a replicaset's space id belongs to the wanted space at an epoch."""
         is_own = (self.replicaset_id, self.space_id) == (replicaset_id, space_id)
         is_since = self.first is None or self.first <= epoch
         return is_own and is_since and (self.last is None or epoch <= self.last)
@@ -49,7 +51,7 @@ class SpaceSpan:
 
 @dataclass(frozen=True)
 class SpaceDefinitions:
-    """All definitions of the spaces that a name means, in all replicasets and epochs.
+    """All definitions, in all replicasets and epochs, of the spaces that have or had a name.
 
     Parameters
     ----------
@@ -72,7 +74,10 @@ class SpaceDefinitions:
     spans: tuple[SpaceSpan, ...] = ()
 
     def definition_at(self, epoch: int, replicaset_id: int, space_id: int | None) -> LoggedSpace | None:
-        """Return the definition of a replicaset's space id at an epoch, or else its first one; None without any."""
+        """Return the definition that a space id has at an epoch.
+
+        If the id was defined only later, its first definition is returned; None if it was never defined.
+        """
         definitions = [
             (since, definition)
             for since, replicaset, space, definition in self.versions
@@ -82,7 +87,10 @@ class SpaceDefinitions:
         return before[-1] if before else definitions[0][1] if definitions else None
 
     def definitions_from(self, row: Mapping[str, Any]) -> Iterator[LoggedSpace]:
-        """Yield the definition of a row's space, and later ones: by then its tuple may have another key."""
+        """Yield the definition of the row's space at the row, then the space's later definitions.
+
+        A later definition may have another primary key, and so the row's tuple another key.
+        """
         replicaset_id, space_id, epoch = row["replicaset_id"], row["space_id"], row["epoch"]
         own = self.definition_at(epoch, replicaset_id, space_id)
         if own is not None:
@@ -93,23 +101,23 @@ class SpaceDefinitions:
             if is_own and any(span.covers(replicaset, space, since) for span in spans):
                 yield definition
 
-    def has(self, row: Mapping[str, Any]) -> bool:
+    def includes_row(self, row: Mapping[str, Any]) -> bool:
         """Return whether a row of `_changelog` belongs to the space.
 
         A name that existed only within one batch is in no row of `_schema`; then the space id decides. A row that was
-        written before the space got its name has an earlier one.
+        written before a rename has the space's earlier name.
         """
         ids, name = (row["replicaset_id"], row["space_id"]), row["space"]
         if name in self.names or (ids in self.ids and name not in self.others):
             return True
         return any(name in span.names and span.covers(*ids, row["epoch"]) for span in self.spans)
 
-    def ends(self, row: Mapping[str, Any]) -> bool:
-        """Return whether a TRUNCATE or DROP of `_changelog` is one of the space."""
+    def is_ended_by(self, row: Mapping[str, Any]) -> bool:
+        """Return whether a row of `_changelog` truncates or drops the space."""
         epoch, is_drop = row["epoch"], row["type"] == "DROP"
         return any(
             span.covers(row["replicaset_id"], row["of"], epoch)
-            and not (is_drop and span.is_again and epoch == span.first)
+            and not (is_drop and span.is_id_reused and epoch == span.first)
             for span in self.spans
         )
 
@@ -137,8 +145,8 @@ def definitions_of(
     name : str
         Name of the space or of its table.
     drops : collection of (int, int, int)
-        (epoch, replicaset id, space id) of the rows that dropped spaces: a space whose name changes without one was
-        renamed.
+        (epoch, replicaset id, space id) of the rows that dropped spaces. If the name of a space id changes and there
+        is no drop, the space was renamed.
 
     """
     all_rows = sorted(rows, key=lambda row: int(row["epoch"]))
@@ -167,7 +175,7 @@ def definitions_of(
 def _spans(
     rows: Sequence[Mapping[str, Any]], names: Collection[str], drops: Collection[tuple[int, int, int]]
 ) -> Iterator[SpaceSpan]:
-    """Yield the spans of the space with some names; `rows` are all of `_schema`, the oldest first."""
+    """Yield the spans of the spaces that have one of some names; `rows` are all rows of `_schema`, the oldest first."""
     lineages: dict[tuple[int, int], list[list[Mapping[str, Any]]]] = {}
     for row in rows:
         ids = int(row["replicaset_id"]), int(row["space_id"])

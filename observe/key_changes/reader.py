@@ -149,7 +149,7 @@ class KeyChangesReader:
                 advice="write the key as JSON: '[1, \"a\"]'",
             )
         members = self.ask("_cluster", "SELECT global_id, uuid, replicaset_id, replicaset_uuid FROM opened")
-        rows = [*self._changes(space, values), *filter(space.ends, ends)]
+        rows = [*self._changes(space, values), *filter(space.is_ended_by, ends)]
         changes = [*_with_tuples(space, sorted(rows, key=_position))]
         return KeyHistory(
             space=space,
@@ -166,13 +166,15 @@ class KeyChangesReader:
         """Return the rows of `_changelog` that change a key or delete a range of keys."""
         ids = _numbers(space_id for _, space_id in space.ids)
         is_space = f"(space IN ({_texts(space.names)}) OR space_id IN ({ids}))"
-        conditions = [_condition(values, parts) for parts in space.keys if len(parts) == len(values)]
+        conditions = [
+            _changelog_condition(values, parts) for parts in space.keys if len(parts) == len(values)
+        ]
         where = f"{is_space} AND ({' OR '.join(conditions)})"
         rows = self.ask("_changelog", f"SELECT {self._columns()} FROM opened WHERE {where}")
         return [
             row
             for row in rows
-            if space.has(row) and (row["type"] == "DELETE_RANGE" or _is_about(row, space, values))
+            if space.includes_row(row) and (row["type"] == "DELETE_RANGE" or _is_about(row, space, values))
         ]
 
     def _ends(self) -> list[dict[str, Any]]:
@@ -216,15 +218,26 @@ class KeyChangesReader:
     def _rows_of_key(
         self, space: SpaceDefinitions, values: Sequence[Value], table: str, tuples: str
     ) -> list[dict[str, Any]]:
-        """Return the rows of a table whose column `key` has a canonical key, the oldest first."""
+        """Return the rows of a table whose column `key` equals a key, the oldest first.
+
+        Parameters
+        ----------
+        space : SpaceDefinitions
+        values : sequence
+            The values of the key's parts, as in JSON.
+        table : str
+        tuples : str
+            SQL expression of the tuple of a row, which the result has in the column `shown`.
+
+        """
         is_space = f"space IN ({_texts(space.tables)})"
-        is_key = _of_key("key", space, values)
+        is_key = _key_column_condition("key", space, values)
         query = f"SELECT *, {tuples} AS shown FROM opened WHERE {is_space} AND ({is_key}) ORDER BY epoch"
         return [row for row in self.ask(table, query) if _has_values(row["key"], values)]
 
     def _winner(self, space: SpaceDefinitions, values: Sequence[Value]) -> dict[str, Any] | None:
-        """Return the key's row of the space's table, of a masked one with what its readers do not see."""
-        where = _of_key("_key", space, values)
+        """Return the key's row in the space's table; for a masked space, the complete row from the exact table."""
+        where = _key_column_condition("_key", space, values)
         query = f"SELECT _key, _tuple, _global_id, _replicaset_id, _lsn, _timestamp FROM opened WHERE {where}"
         for table in sorted(space.tables & self._versions.keys()):
             exact = exact_table(table)
@@ -234,14 +247,14 @@ class KeyChangesReader:
         return None
 
 
-def _of_key(column: str, space: SpaceDefinitions, values: Sequence[Value]) -> str:
-    """Return an SQL condition that all rows with a canonical key in a column fulfil."""
+def _key_column_condition(column: str, space: SpaceDefinitions, values: Sequence[Value]) -> str:
+    """Return an SQL condition that all rows fulfil whose `column` is the canonical key of `values`; others may too."""
     patterns = [key_pattern(values, parts) for parts in space.keys if len(parts) == len(values)]
     return " OR ".join(f"regexp_like(encode({column}, 'hex'), {_text(one or '')})" for one in patterns)
 
 
-def _condition(values: Sequence[Value], parts: Sequence[Any]) -> str:
-    """Return an SQL condition that all rows about a key fulfil; some other rows may fulfil it too."""
+def _changelog_condition(values: Sequence[Value], parts: Sequence[Any]) -> str:
+    """Return an SQL condition that all rows of `_changelog` about a key fulfil; some other rows may fulfil it too."""
     pattern = _text(key_pattern(values, parts) or "")
     if begins_with_key(parts):
         return f"regexp_like(encode(coalesce(key, tuple), 'hex'), {pattern}) OR type = 'DELETE_RANGE'"
@@ -290,7 +303,7 @@ def _position(row: Row) -> tuple[int, ...]:
 
 
 def _newest_of_each(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the last row of each space and replicaset."""
+    """Return the last of the rows of each space and replicaset."""
     return list({(row["space"], row["replicaset_id"]): row for row in rows}.values())
 
 

@@ -1,7 +1,7 @@
 """Reads from the tables what each committed batch did; a batch that has not been committed is never reported.
 
-Reads with delta-rs in this process while the stream runs: without a Spark job, without a lock, and of a large table
-only the files of one epoch. `observe.metrics.stream_metrics` computes the metrics.
+Reads with delta-rs in this process while the stream runs; this needs neither a Spark job nor a lock. Of a large table
+only the files that one epoch added are read. `observe.metrics.stream_metrics` computes the metrics.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class CommittedBatch:
     conflicts, quarantined : mapping of str to int
         Number of new rows of `_conflicts` and of `_quarantine` by space.
     misfits : mapping of str to int
-        By space, the rows of `quarantined` that are in their table, with a column that is NULL.
+        By space, the number of those quarantined rows that are in their table, with NULL in a column that cannot hold
+        the value.
     gaps : tuple of Gap
         Gaps that the batch found or whose state it changed.
 
@@ -88,7 +89,7 @@ class PendingCounts:
     pending_rows : mapping of int to int
         Number of rows in `_pending`, by replicaset id.
     refused_spaces : mapping of int to int
-        Number of refused spaces (in `_changelog` only, without a table), by replicaset id.
+        Number of refused spaces (their rows are stored in `_changelog` only), by replicaset id.
 
     """
 

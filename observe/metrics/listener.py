@@ -120,7 +120,7 @@ class MetricsListener(StreamingQueryListener):
     def _batch_line(
         self, batch: CommittedBatch, report: TriggerReport, steps: Mapping[str, float] | None
     ) -> dict[str, Any]:
-        """Return the log line of a batch; `steps` (durations) is None for a batch of another trigger."""
+        """Return the log line of a batch; `steps` is None for a batch to which `report` does not belong."""
         committed = batch.committed_at
         origins = [
             {

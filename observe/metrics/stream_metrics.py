@@ -14,14 +14,17 @@ Thread-safe, since Spark's listener, the job and the status page run in differen
 | `aggregator_source_stale{source}` | 1 if no row of a leader was read for the time `stale` of the configuration |
 | `aggregator_conflicts_total{space}` | new rows of `_conflicts` |
 | `aggregator_quarantined_total{space}` | new rows of `_quarantine` |
-| `aggregator_misfits_total{space}` | the quarantined rows that are in their table, with a column that is NULL |
+| `aggregator_misfits_total{space}` | the quarantined rows that are in their table, with NULL for what does not fit |
 | `aggregator_set_aside_total{space}` | the quarantined rows that are in no table |
-| `aggregator_gaps_open` | missing lsn ranges, and divergences |
+| `aggregator_gaps_open` | open gaps: missing ranges of lsns, and divergences (two different rows under one lsn) |
 | `aggregator_rows_waiting{replicaset}` | rows of `_pending` |
-| `aggregator_spaces_refused{replicaset}` | spaces that are followed in `_changelog` only |
-| `aggregator_instant_wait_seconds{source}` | age of the marker at which it waits for the others; 0: it does not wait |
+| `aggregator_spaces_refused{replicaset}` | refused spaces: their rows are in `_changelog` only |
+| `aggregator_instant_wait_seconds{source}` | age of the marker at which the source waits for others, else 0 |
 | `aggregator_peer_connected{peer}` | 1 while a standby copy gets each epoch |
-| `aggregator_lock_held` | 1 while this job has the writer lock, by its own clock |
+| `aggregator_lock_held` | 1 while this job has the writer lock and, by the job's clock, its lease has not expired |
+
+A *marker* is a row that a coordinator writes to all replicasets under one label (the section `instants` of the
+configuration); an epoch at which every replicaset is at its marker of one label is an *instant*.
 """
 
 from __future__ import annotations
@@ -59,9 +62,10 @@ class TriggerReport:
     leaders : frozenset of str
         The leader (the source that is read now) of each replicaset.
     unread_bytes : mapping of str to int
-        Leader to the number of unread bytes in its newest file; without leaders that still read an earlier file.
+        Number of unread bytes in the newest file, by leader. Leaders of which an earlier file is being read are left
+        out.
     waiting_since : mapping of str to float
-        Leader to the time of the marker at which it waits for the other replicasets, in seconds since 1970.
+        Time of the marker at which reading waits for the other replicasets, in seconds since 1970, by leader.
 
     """
 

@@ -95,7 +95,10 @@ def unique_indexes(state: State) -> list[UniqueIndex]:
 
 
 def format_number_column(plan: TablePlan) -> Column:
-    """Return the column of format numbers, by the column `replicaset_id`; null if the replicaset has no format."""
+    """Return a column with the index of the tuple format of a row's replicaset; null if the replicaset has none.
+
+    The index is that of `plan.formats`. The rows have the column `replicaset_id`.
+    """
     indexes = [F.lit(plan.formats.get(i)).cast("int") for i in range(max(plan.formats, default=0) + 1)]
     # For a merged tuple, the column is minus the id of the replicaset with its format.
     return F.get(F.array(*indexes), F.abs(F.col("replicaset_id")))

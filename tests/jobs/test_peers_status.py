@@ -61,7 +61,7 @@ def in_a_copy(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "is_near", "state"),
+    ("what", "is_up_to_date", "state"),
     [
         (as_copied, True, "has all epochs"),
         (one_behind, True, "1 epochs behind"),
@@ -74,15 +74,15 @@ def in_a_copy(pair: Pair) -> None:
     ],
 )
 def test_what_status_says_of_a_peer(
-    tmp_path: Path, what: Callable[[Pair], None], is_near: bool, state: str
+    tmp_path: Path, what: Callable[[Pair], None], is_up_to_date: bool, state: str
 ) -> None:
     pair = Pair(tmp_path)
     pair.sync()
     what(pair)
     root = pair.b.place.root
-    assert peers_overview(config_of(pair)) == (PeerOverview(root, is_near, state),)
+    assert peers_overview(config_of(pair)) == (PeerOverview(root, is_up_to_date, state),)
     found = Overview("w", 1, "", 0, 0, {}, (), (), 0, 0, 0, 0, peers=peers_overview(config_of(pair)))
-    assert [text for text, _ in found.findings] == [] if is_near else [f"peer {root}: {state}"]
+    assert [text for text, _ in found.findings] == [] if is_up_to_date else [f"peer {root}: {state}"]
 
 
 @pytest.mark.parametrize(("peers", "reason"), [("[b, b]", "named twice"), ("[a]", "is the warehouse itself")])

@@ -233,7 +233,7 @@ def test_a_job_keeps_a_peer_connected_and_a_fail_over_loses_nothing_in_silence(
     assert b.command("promote") == 0
     logs.add()
     b.run()
-    assert [(one.is_near, one.state) for one in peers_overview(config)] == [(False, "split brain")]
+    assert [(one.is_up_to_date, one.state) for one in peers_overview(config)] == [(False, "split brain")]
     with pytest.raises(RidStateError, match="split brain: the peer was written, too; nothing was written"):
         a.run(b)
     assert main(["compare", a.place.root, b.place.root]) == 4

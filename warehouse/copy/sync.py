@@ -3,10 +3,10 @@
     mark the source → record the start in the target's RID → remove discarded branches from the target, `_epochs` first
         → copy data files and logs, `_epochs` last → check everything → record the end in the target's RID
 
-The mark ends the source's generation with the consistent snapshot that is copied: later epochs, also those committed
-during the copy, belong to the next generation. Until the end is recorded, the target cannot be promoted or copied from.
-After a kill at any step, the target can be read at an epoch that both sides or the source had, and a new sync
-continues where this one ended.
+The mark in the source's RID (`warehouse.rid`) is the id of the next generation. It ends the source's generation with
+the consistent snapshot that is copied: later epochs, also those committed during the copy, belong to the next one.
+Until the end is recorded, the target cannot be promoted or copied from. After a kill at any step, the target can be
+read at an epoch that both sides or the source had, and a new sync continues where this one ended.
 
 `lost_after` returns the epochs that only the target has, and that a copy over it would lose.
 """
@@ -52,7 +52,7 @@ class LostEpochs:
     after : int
         The last epoch that is not lost; `BEFORE_THE_FIRST` if all are.
     epochs, rows : int
-        The number of lost epochs, and of the rows of logs that they settled.
+        The number of lost epochs, and of the rows of logs that they settled (applied, or found to be void).
     first, last : datetime or None
         When the first and the last of them was committed.
     tables : tuple of str

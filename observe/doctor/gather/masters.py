@@ -1,9 +1,11 @@
 """Gathers facts of the masters: connects, logs in, and sends the first requests of a subscriber.
 
-The right to replicate is tested with two requests that change nothing on the server: a SELECT of `_priv`, since the
-right to replicate includes the right to read the universe; and a SUBSCRIBE that each server refuses, by a replica that
-is neither registered nor anonymous (`box_process_subscribe` in `src/box/box.cc`; versions up to 2.11 check the right
-first).
+Two requests test the right to replicate; they change nothing on the server:
+
+1. A SELECT of `_priv`: a user with the right to replicate may read it, since that right includes reading everything.
+2. A SUBSCRIBE as a replica that is neither registered nor anonymous, which every server refuses
+   (`box_process_subscribe` in `src/box/box.cc`). Versions up to 2.11 check the right first, so the error says whether
+   it is missing.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import Any
 from uuid import uuid4
 
 from config.subscribe import ReplicasetConfig, Subscribe, seconds
-from observe.doctor.masters import FollowedReplicaset, PeerFacts
+from observe.doctor.masters import SubscribedReplicaset, PeerFacts
 from schemas.errors import (
     AggregatorError,
     ConfigurationError,
@@ -34,7 +36,7 @@ from sources.iproto.wire import ACCESS_DENIED, NO_USER, PASSWORD, TOO_EARLY, UNK
 from sources.spool.state import read_state, refuse_foreign_directory
 
 LOOP_ITERATIONS = 3
-"""Number of iterations of the event loop after which a closed connection, even with TLS, has closed its socket."""
+"""Number of iterations of the event loop to wait after connections are closed: then their sockets are closed, too."""
 
 _FAULT_BY_CODE = {
     ACCESS_DENIED: "no_right_to_replicate",
@@ -52,7 +54,7 @@ _SELECT_PRIVILEGE: dict[int, Any] = {
 """`_priv` is space 312; only the roles `replication` and `super` may read it."""
 
 
-def gather_masters(section: Subscribe, block: int) -> list[FollowedReplicaset]:
+def gather_masters(section: Subscribe, block: int) -> list[SubscribedReplicaset]:
     """Return the facts of all masters and their spools; `block` is the configuration's `max_block_bytes`."""
     peers = asyncio.run(_ask_all(section, seconds(section.answer)))
     return [
@@ -73,17 +75,17 @@ async def _ask_all(section: Subscribe, timeout: float) -> Sequence[Sequence[Peer
     return facts
 
 
-def _with_spool(replicaset: ReplicasetConfig, peers: Sequence[PeerFacts], block: int) -> FollowedReplicaset:
+def _with_spool(replicaset: ReplicasetConfig, peers: Sequence[PeerFacts], block: int) -> SubscribedReplicaset:
     """Add the facts of the spool to those of the peers."""
     spool = Path(replicaset.spool)
     try:
         refuse_foreign_directory(spool)
         if not spool.is_dir():
-            return FollowedReplicaset(replicaset.name, tuple(peers))
+            return SubscribedReplicaset(replicaset.name, tuple(peers))
         state = read_state(spool, block)
     except (AggregatorError, OSError) as error:
-        return FollowedReplicaset(replicaset.name, tuple(peers), str(error))
-    return FollowedReplicaset(replicaset.name, tuple(peers), None, state.vclock, state.replicaset_uuid)
+        return SubscribedReplicaset(replicaset.name, tuple(peers), str(error))
+    return SubscribedReplicaset(replicaset.name, tuple(peers), None, state.vclock, state.replicaset_uuid)
 
 
 async def ask_master(target: Target, timeout: float) -> PeerFacts:

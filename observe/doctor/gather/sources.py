@@ -124,7 +124,10 @@ def _identity(directory: Directory, listing: Listing) -> tuple[str | None, str |
 
 
 def _strangers(directory: Directory, listing: Listing, replicaset: str | None) -> str | None:
-    """Return which files are of different replicasets; None if none is known to be, or the source's is not known."""
+    """Return, as text, which files are of other replicasets than the source.
+
+    None if no file is known to be, or if the replicaset of the source is unknown.
+    """
     if replicaset is None:
         return None
     return ForeignFiles(directory, Origins(directory)).find(listing, replicaset)

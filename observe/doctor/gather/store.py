@@ -194,7 +194,7 @@ def _unreadable(warehouse: EpochWarehouse, versions: Mapping[str, int]) -> Itera
 
 
 def _missing_file(warehouse: EpochWarehouse, table: str, files: list[str]) -> str | None:
-    """Return the first missing file; only checked on this machine, since a request to a store takes longer."""
+    """Return the first missing file; files in an object store are not checked, since each would need a request."""
     folder = local_folder(warehouse.root)
     if folder is None:
         return None
@@ -225,6 +225,7 @@ def _tables_ahead(
 
 
 def _is_rolled_back(history: list[dict[str, object]]) -> bool:
+    """Return whether the newest commit of a table restores an earlier version; `history` is Delta's, newest first."""
     return bool(history) and history[0].get("operation") == "RESTORE"
 
 
