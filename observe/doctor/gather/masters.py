@@ -18,7 +18,7 @@ from typing import Any
 from uuid import uuid4
 
 from config.subscribe import ReplicasetConfig, Subscribe, seconds
-from observe.doctor.masters import SubscribedReplicaset, PeerFacts
+from observe.doctor.masters import PeerFacts, SubscribedReplicaset
 from schemas.errors import (
     AggregatorError,
     ConfigurationError,
