@@ -66,7 +66,10 @@ VARIANT_ARROW = pa.struct(
 """The Arrow type that Spark uses for a variant (`pyspark/sql/pandas/types.py`, `to_arrow_type`)."""
 
 DECIMAL_PRECISION = 38
-"""Greatest number of digits of Spark's decimal, of one in a variant, and of Tarantool's (`DECIMAL_MAX_DIGITS`)."""
+"""Greatest number of digits of a decimal in Spark, in a variant, and in Tarantool before 3.5 (`DECIMAL_MAX_DIGITS`).
+
+Since 3.5 a decimal of Tarantool may have 76 digits; one with more than 38 does not fit into its column.
+"""
 
 _TYPES: dict[ColumnStorage, tuple[DataType, pa.DataType]] = {
     ColumnStorage.LONG: (LongType(), pa.int64()),
@@ -122,8 +125,8 @@ def arrow_type(kind: ColumnStorage, options: TypeOptions) -> pa.DataType:
     return _TYPES[kind][1]
 
 
-def check_names(space: str, names: Iterable[str]) -> None:
-    """Raise for a format that no table can have.
+def check_format(space: str, names: Iterable[str]) -> None:
+    """Raise if the fields of a format cannot be the columns of a table.
 
     Raises
     ------
@@ -170,13 +173,13 @@ def union_fields(spaces: Sequence[Space]) -> tuple[Field, ...]:
     ------
     UnsupportedError
         No type of a field includes the values of the others (the error names space, field and types); or as in
-        `check_names`.
+        `check_format`.
 
     """
     kinds: dict[str, dict[str, None]] = {}
     strict: dict[str, int] = {}
     for space in spaces:
-        check_names(space.name, (one.name for one in space.fields))
+        check_format(space.name, (one.name for one in space.fields))
         for one in space.fields:
             kinds.setdefault(one.name, {})[type_family(one.type)] = None
             strict[one.name] = strict.get(one.name, 0) + (not one.is_nullable)
@@ -190,7 +193,7 @@ EXTRA_COLUMN = "_extra"
 """Variant: an array of the fields past the format; null if there are none."""
 
 INEXACT_COLUMN = "_inexact"
-"""String: the columns, joined by commas, whose value is less exact than the tuple's; null if all are exact."""
+"""String: names of the columns, joined by commas, whose value is less exact than the tuple's; null if all are exact."""
 
 MISFITS_COLUMN = "_misfits"
 """Array of strings: the columns that are null because the tuple's value does not fit; null if all fit."""

@@ -42,8 +42,8 @@ from udfs.operations.update_tree import (
     Update,
     UpdatedField,
     compute,
-    double_update,
     encode_at,
+    repeated_update_error,
 )
 
 
@@ -344,7 +344,7 @@ def _same_path_error(op: Operation, mine: Token, rules: Rules) -> TupleError | U
         return UnsupportedError(
             f"an operation inside {op.field}, which another operation of the request has changed"
         )
-    return double_update(op)
+    return repeated_update_error(op)
 
 
 def _update_below(update: Bar | Route, offset: int, field: UpdatedField, rules: Rules) -> UpdatedField:
@@ -416,4 +416,4 @@ def apply_operation(op: Operation, tree: TupleFields, rules: Rules) -> None:
         elif isinstance(update, Route):
             field = follow_route(op, field, update, rules)
         else:
-            raise op.no_such_field() if rules.can_repeat else double_update(op)
+            raise op.no_such_field() if rules.can_repeat else repeated_update_error(op)
