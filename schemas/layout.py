@@ -225,7 +225,7 @@ class TableLayout:
     fields : tuple of Field
         The table's fields, from `union_fields`.
     formats : tuple of tuple of Field
-        The format of each kind of tuple; a tuple's layout index is the index here.
+        The format of each kind of tuple; a tuple names its format by the index in this tuple.
     options : TypeOptions
         How types are mapped.
     binary : frozenset of str
@@ -280,7 +280,7 @@ def table_layout(
     Parameters
     ----------
     spaces : sequence of Space
-        At least one; the index in it is the layout index of its tuples.
+        At least one; the tuples of a space name their format by the index in this sequence.
     names : sequence of str, optional
         Column names in the order of `union_fields(spaces)`; by default the fields' own names.
     options : TypeOptions, optional

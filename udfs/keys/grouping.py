@@ -22,6 +22,7 @@ from udfs.kernels.memory import address, load8, load64
 from udfs.kernels.values import OVERREAD, Int
 
 NO_GROUP = -1
+"""In place of the number of a group."""
 
 
 @inner
@@ -158,7 +159,7 @@ class Groups:
     Parameters
     ----------
     ids : int32[rows]
-        Number of each row's group, in the order of their first rows; -1 for a row without a key.
+        Number of each row's group; -1 for a row without a key. Groups are numbered in the order of their first rows.
     firsts : int32[groups]
         First row of each group.
 

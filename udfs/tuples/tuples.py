@@ -134,7 +134,7 @@ def decode_tuples(tuples: pa.Array, layout: TableLayout, which: pa.Array | int =
 
 
 def tuple_columns(layout: TableLayout) -> Callable[[Column, Column], Column]:
-    """Return an Arrow UDF `(tuple binary, layout index int) → struct` of `layout.decoded_schema()`.
+    """Return an Arrow UDF `(tuple binary, format index int) → struct` with the schema `layout.decoded_schema()`.
 
     One call decodes all columns of a table; a batch may have tuples of several formats.
     """

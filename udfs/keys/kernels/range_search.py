@@ -23,6 +23,7 @@ from udfs.kernels.memory import address, load8
 from udfs.kernels.values import Int
 
 NO_ROW = -1
+"""In place of the row of a range."""
 
 
 @entry
@@ -154,6 +155,7 @@ def find_hits(
 
 
 NO_RANGE = -1
+"""In place of the number of a range."""
 
 
 @inner
