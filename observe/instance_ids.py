@@ -19,7 +19,7 @@ from config.deployment import Config
 from schemas.errors import ConfigurationError, WarehouseError
 from sources.xlog.directory.offset import from_text
 from udfs.remap.cluster_replace import AGGREGATOR, Cluster
-from udfs.remap.replica_ids import ids_in_source
+from udfs.remap.replica_ids import replica_id_in_source
 from warehouse import applier_map, cluster, vclock
 from warehouse.newest_epoch import EPOCHS, no_tables_error
 from warehouse.place import Place, place_of
@@ -137,7 +137,8 @@ def position(tables: IdTables, replicaset_uuid: str, source: str) -> dict[int, i
     found: dict[int, int] = {}
     for one in tables.components:
         if one.replicaset_id == number and one.local_id:
-            for own in ids_in_source(ids, one.local_id):
+            own = replica_id_in_source(ids, one.local_id)
+            if own is not None:
                 found[own] = max(found.get(own, 0), one.lsn)
     return dict(sorted(found.items()))
 
@@ -150,7 +151,8 @@ def instances(tables: IdTables, replicaset_uuid: str, source: str | None) -> dic
     entries = tables.entries(replicaset_uuid)
     ids = applier_map.ids_of(entries).get(source or "", {})
     known = applier_map.instances_of(entries, tables.cluster, replicaset_uuid)
-    return {own: uuid for meant, uuid in sorted(known.items()) for own in ids_in_source(ids, meant)}
+    own_ids = {meant: replica_id_in_source(ids, meant) for meant in sorted(known)}
+    return {own: known[meant] for meant, own in own_ids.items() if own is not None}
 
 
 def described(tables: IdTables) -> dict[str, Any]:

@@ -52,7 +52,7 @@ from schemas.iproto import SYSTEM_ID_MAX, SystemSpace
 from schemas.states import RowState, SpaceEvent, VersionState
 from sources.xlog.options import parse_options
 from sources.xlog.stream.follow import Follower
-from udfs.keys.key_order import bound_columns, directions_of, place_column
+from udfs.keys.key_order import bound_columns, directions_of, sort_key_column
 from udfs.keys.keys import key_columns
 from udfs.operations.tuple_format import TupleFormat, format_of
 from udfs.operations.update_rules import LATEST, Rules, rules_of
@@ -405,7 +405,7 @@ def _with_expanded_ranges(rows: DataFrame, log: DataFrame, versions: Sequence[Sc
         begin, end, place = F.col("_bounds.begin"), F.col("_bounds.end"), F.col("_place")
         held = (place >= begin) & ((F.length(end) == 0) | (place < end))
         held = held & (F.col("_of") == F.col("replicaset_id")) & (F.struct(*POSITION) > F.col("_first"))
-        placed = keys.withColumn("_place", place_column(directions)(F.col("_key")))
+        placed = keys.withColumn("_place", sort_key_column(directions)(F.col("_key")))
         hits = placed.join(F.broadcast(own), held)
         kinds = dict(rows.dtypes)
         nothing = ("tuple", "operations", "index_base")

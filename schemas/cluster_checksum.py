@@ -1,7 +1,9 @@
-"""Computes the checksum of a replicaset's instances: two sides with equal checksums need not send each other their ids.
+"""Computes the checksum of a replicaset's instances, by which a subscriber and the relay find whether their ids differ.
 
-Document 000 asks for a crc32 over the local_id:uuid pairs, without defining the bytes. docs/formats.md defines them, so
-that a daemon in another language computes the same sum.
+The subscription daemon (`sources.subscribe`) sends the checksum of the (replica id, uuid) pairs that it knows to the
+relay (`jobs/relay.py`). If the relay's checksum is equal, neither sends its pairs. The project's document on server ids
+asks for a crc32 over these pairs; docs/formats.md defines its bytes, so that a daemon in another language computes the
+same sum.
 """
 
 from __future__ import annotations

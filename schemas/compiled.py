@@ -31,7 +31,9 @@ _IMPORT = re.compile(
     r"|import[ \t]+(.*))",
     re.MULTILINE,
 )
-"""An import. Sources are searched as text: parsing the fifty that each process with kernels reads takes 0.1 s."""
+"""Matches an import statement.
+
+Sources are searched as text, because parsing about fifty modules takes 0.1 s in each process."""
 
 _NAME = re.compile(r"[\w.]+")
 
@@ -112,12 +114,15 @@ def is_cached(function: Any) -> bool:
 
 
 def kernel(function: Any) -> Any:
-    """Compile a function that Python calls; typed `Any`, since it takes numpy's numbers, but computes with integers."""
+    """Compile a function as `entry` does, but return it with the type `Any`.
+
+    It is for functions whose parameters are annotated as `int`, and which Python calls with numpy's integers.
+    """
     return _compile(function)
 
 
 def entry(function: Function) -> Function:
-    """Compile a function that Python calls."""
+    """Compile a function that Python calls; its type does not change."""
     compiled: Function = _compile(function)
     return compiled
 

@@ -1,8 +1,8 @@
-"""The rows of the system spaces that a new replica needs, as in a snapshot.
+"""The data dictionary: the rows of the system spaces that a new replica needs, as in a snapshot.
 
 A server that joins creates a few system spaces by itself and learns the others from `_space` and `_index`. These rows
 are the minimum with which servers of 2.11 and 3.x start, follow, and offer `box.space`, `box.schema` and users.
-They are the dictionary of version 2.11, the oldest server that may follow: newer ones read it too.
+They are as a server of version 2.11 writes them, the oldest server that may follow; newer ones read them too.
 
 Source: `box.space._space:pairs()` and `box.space._index:pairs()` on a new server of 2.11 (`src/box/schema_def.h` names
 the ids). `pipeline.node.definitions` adds the users' spaces.
@@ -16,7 +16,7 @@ from typing import Any
 from schemas.iproto import SystemSpace
 
 VERSION = (2, 11, 1)
-"""Version of the dictionary; a newer server asks for `box.schema.upgrade()` only when the schema is changed."""
+"""Version of the data dictionary; a newer server asks for `box.schema.upgrade()` only when the schema is changed."""
 
 ADMIN, GUEST, PUBLIC, REPLICATION, SUPER = 1, 0, 2, 3, 31
 """Ids of the users and roles that every server has."""

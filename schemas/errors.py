@@ -130,7 +130,7 @@ class IprotoError(AggregatorError):
 
 
 class ConnectionLostError(IprotoError):
-    """The connection broke, was refused, or fell silent."""
+    """The connection broke, was refused, or had no traffic for too long."""
 
 
 class ProtocolError(IprotoError):
@@ -154,7 +154,7 @@ class PeerError(IprotoError):
 
 
 class GapError(IprotoError):
-    """The server no longer has the logs after the last received row. Fields: `replica_id`, `wanted`, `oldest`."""
+    """The server has removed logs that the aggregator has not received. Fields: `replica_id`, `wanted`, `oldest`."""
 
 
 class StreamGapError(ProtocolError):
@@ -170,7 +170,10 @@ class TransactionLimitError(AggregatorError):
 
 
 class SpoolError(AggregatorError):
-    """A spool cannot be used as it is. Fields: `spool`, `file`."""
+    """A spool is damaged, has the wrong content, or cannot be written. Fields: `spool`, `file`.
+
+    A spool is a directory of `.snap` and `.xlog` files that a daemon writes with the rows of a live server.
+    """
 
 
 class SpoolBrokenError(SpoolError):

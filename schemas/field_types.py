@@ -1,8 +1,9 @@
 """The table of Tarantool's field types: a new one is an entry here.
 
 An entry says how a column of the type is stored, which values a field accepts, and which types include all its values.
-Sources: `src/box/field_def.c` (`field_mp_type`, `field_ext_type`, `field_type_compatibility`). In later versions a
-`double` accepts any number but a decimal; the log of an earlier one has no other numbers in it.
+Sources: `src/box/field_def.c` (`field_mp_type`, `field_ext_type`, `field_type_compatibility`). Since 2.11.1 a
+field of type `double` accepts every number but a decimal. Older servers accept only doubles there, so one rule serves
+the logs of all versions.
 """
 
 from __future__ import annotations

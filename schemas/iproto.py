@@ -27,13 +27,13 @@ class RequestType(IntEnum):
     RAFT_DEMOTE = 32
     RAFT_CONFIRM = 40
     RAFT_ROLLBACK = 41
-    RUNINFO = 100  # these three are rows of vinyl's .index and .run files alone
+    RUNINFO = 100  # these three are rows of vinyl's .index and .run files only
     PAGEINFO = 101
     ROWINDEX = 102
 
 
 class Command(IntEnum):
-    """Requests and answers of the replication protocol that are not rows; JOIN and REGISTER are never sent."""
+    """Requests and answers of the replication protocol that are not rows; JOIN and REGISTER are never used."""
 
     SELECT = 0x01
     AUTH = 0x07
@@ -45,7 +45,7 @@ class Command(IntEnum):
     JOIN_META = 0x47
     JOIN_SNAPSHOT = 0x48
     ID = 0x49
-    CLUSTER_INFO = 0x78  # of `jobs/relay.py` alone: docs/formats.md
+    CLUSTER_INFO = 0x78  # not Tarantool's, only `jobs/relay.py` uses it: docs/formats.md
 
 
 TYPE_ADMIN = int(Command.PING)
@@ -93,7 +93,7 @@ class BodyKey(IntEnum):
 
 
 class MessageKey(IntEnum):
-    """Keys of the bodies of requests and answers; those from 0x70 on are only of `jobs/relay.py`."""
+    """Keys of the bodies of requests and answers; those from 0x70 on are those of `jobs/relay.py`, not Tarantool's."""
 
     REPLICA_ID = 0x02
     SERVER_VERSION = 0x06
@@ -168,7 +168,9 @@ class SystemSpace(IntEnum):
 
 
 DML_MAX = int(RequestType.RAFT) - 1
-"""The highest type of a change of a space; types from 19 to this one are free for changes that later versions add."""
+"""The highest type that may be a change of a space.
+
+No version assigns the types from 19 to this one yet; a row of such a type counts as a change that is not known."""
 
 SYSTEM_ID_MAX = 511
 """Spaces with an id up to this are Tarantool's own (`BOX_SYSTEM_ID_MAX`)."""
@@ -180,10 +182,10 @@ LSN_MAX = 2**63 - 1
 """The highest lsn."""
 
 GROUP_LOCAL = 1
-"""Header key `GROUP_ID` of rows of local spaces (`GROUP_LOCAL`)."""
+"""The value of the header key `GROUP_ID` in rows of local spaces (`GROUP_LOCAL`)."""
 
 GROUP_CLUSTER = 2
-"""The replication group of `_cluster`'s own changes. Proposed by document 001; no server of Tarantool writes it."""
+"""The value of `GROUP_ID` in the aggregator's own changes of `_cluster`; no server of Tarantool writes it."""
 
 
 _UNKNOWN = "TYPE_"

@@ -66,7 +66,10 @@ VARIANT_ARROW = pa.struct(
 """The Arrow type that Spark uses for a variant (`pyspark/sql/pandas/types.py`, `to_arrow_type`)."""
 
 DECIMAL_PRECISION = 38
-"""Greatest number of digits of Spark's decimal, of one in a variant, and of Tarantool's (`DECIMAL_MAX_DIGITS`)."""
+"""Greatest number of digits of a decimal in Spark, in a variant, and in Tarantool before 3.5 (`DECIMAL_MAX_DIGITS`).
+
+Since 3.5 a decimal of Tarantool may have 76 digits; one with more than 38 does not fit into its column.
+"""
 
 _TYPES: dict[ColumnStorage, tuple[DataType, pa.DataType]] = {
     ColumnStorage.LONG: (LongType(), pa.int64()),
@@ -122,8 +125,8 @@ def arrow_type(kind: ColumnStorage, options: TypeOptions) -> pa.DataType:
     return _TYPES[kind][1]
 
 
-def check_names(space: str, names: Iterable[str]) -> None:
-    """Raise for a format that no table can have.
+def check_format(space: str, names: Iterable[str]) -> None:
+    """Raise if the fields of a format cannot be the columns of a table.
 
     Raises
     ------
@@ -170,13 +173,13 @@ def union_fields(spaces: Sequence[Space]) -> tuple[Field, ...]:
     ------
     UnsupportedError
         No type of a field includes the values of the others (the error names space, field and types); or as in
-        `check_names`.
+        `check_format`.
 
     """
     kinds: dict[str, dict[str, None]] = {}
     strict: dict[str, int] = {}
     for space in spaces:
-        check_names(space.name, (one.name for one in space.fields))
+        check_format(space.name, (one.name for one in space.fields))
         for one in space.fields:
             kinds.setdefault(one.name, {})[type_family(one.type)] = None
             strict[one.name] = strict.get(one.name, 0) + (not one.is_nullable)
@@ -190,7 +193,7 @@ EXTRA_COLUMN = "_extra"
 """Variant: an array of the fields past the format; null if there are none."""
 
 INEXACT_COLUMN = "_inexact"
-"""String: the columns, joined by commas, whose value is less exact than the tuple's; null if all are exact."""
+"""String: names of the columns, joined by commas, whose value is less exact than the tuple's; null if all are exact."""
 
 MISFITS_COLUMN = "_misfits"
 """Array of strings: the columns that are null because the tuple's value does not fit; null if all fit."""
@@ -222,7 +225,7 @@ class TableLayout:
     fields : tuple of Field
         The table's fields, from `union_fields`.
     formats : tuple of tuple of Field
-        The format of each kind of tuple; a tuple's layout index is the index here.
+        The format of each kind of tuple; a tuple names its format by the index in this tuple.
     options : TypeOptions
         How types are mapped.
     binary : frozenset of str
@@ -277,7 +280,7 @@ def table_layout(
     Parameters
     ----------
     spaces : sequence of Space
-        At least one; the index in it is the layout index of its tuples.
+        At least one; the tuples of a space name their format by the index in this sequence.
     names : sequence of str, optional
         Column names in the order of `union_fields(spaces)`; by default the fields' own names.
     options : TypeOptions, optional

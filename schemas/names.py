@@ -11,9 +11,9 @@ In Tarantool any printable name is legal, and `SQLT` is not `sqlt`. So:
   ========================  ===============================================================
   `u<position>`             the letter at this position (from 0, in characters) is a capital
   `u<position>_<count>`     this many letters from there are capitals
-  `x<position>_<hex>`       the UTF-8 bytes from there on, one `_` per character
-  `d`                       first: the leading `_` was added, because the name begins with a digit
-  `q`                       alone: the name itself, marked to avoid a clash
+  `x<position>_<hex>`       the characters from there on have these UTF-8 bytes; `<readable>` has `_` for each
+  `d` (the first edit)      the leading `_` was added, because the name begins with a digit
+  `q` (the only edit)       the name is unchanged; the suffix avoids a clash
   ========================  ===============================================================
 
 `SQLT` is always `sqlt__u0_4`, whether or not a `sqlt` exists: the result depends only on the name.
@@ -22,8 +22,9 @@ In Tarantool any printable name is legal, and `SQLT` is not `sqlt`. So:
 names have the same result, even if case is ignored, and `unescape` returns the name. Results need no quotes in SQL,
 unless the name is one of its keywords.
 
-The exact tuples of a space whose table is masked are in a second table, `_exact_<table>`, which is never an escaped
-name (for a table that ends in `__q`, `__h` and 32 hex digits follow, because it could be one otherwise).
+The exact tuples of a space whose table is masked (readers do not see some of its fields) are in a second table,
+`_exact_<table>`. This name is never an escaped name. `_exact_` before a name that ends in `__q` could be one, so `__h`
+and 32 hex digits are appended to it.
 
 The table of a space that is local to one instance ends in `__l<global id>`; a table with the rows of only one
 replicaset ends in `__r<replicaset id>`. A result longer than the 255 bytes that file systems allow is truncated and
@@ -40,7 +41,7 @@ from itertools import groupby
 from schemas.errors import WarehouseError
 
 NAME_MAX_BYTES = 255
-"""Longest component of a path in Linux file systems and object stores' tools (`NAME_MAX`)."""
+"""Greatest number of bytes of a path's component in Linux file systems (`NAME_MAX`) and in object stores' tools."""
 
 EXACT = "_exact_"
 """Prefix of the table with a space's exact tuples, if the space's own table is masked."""
@@ -51,10 +52,10 @@ _BYTES = r"x(?P<at>\d+)_(?P<hex>(?:[0-9a-f]{2})+)"
 _EDIT = re.compile(f"{_CAPITALS}|{_BYTES}")
 _EDITS = re.sub(r"\?P<\w+>", "?:", f"(?:{_CAPITALS}|{_BYTES})+")
 _ESCAPED = re.compile(rf"(?P<readable>.*)__(?P<edits>q|d|d?{_EDITS})", re.DOTALL)
-_LOCAL = re.compile(r"(?P<name>.*)__l(?P<global_id>\d+)", re.DOTALL)
-_OF_ONE = re.compile(r"(?P<name>.*)__r(?P<replicaset>\d+)", re.DOTALL)
-_MOVED = re.compile(r".*__q(?:__[lr]\d+)?", re.DOTALL)
-_CUT = re.compile(r".*__h[0-9a-f]{32}", re.DOTALL)
+_LOCAL_TABLE = re.compile(r"(?P<name>.*)__l(?P<global_id>\d+)", re.DOTALL)
+_REPLICASET_TABLE = re.compile(r"(?P<name>.*)__r(?P<replicaset>\d+)", re.DOTALL)
+_MARKED_BY_Q = re.compile(r".*__q(?:__[lr]\d+)?", re.DOTALL)
+_TRUNCATED = re.compile(r".*__h[0-9a-f]{32}", re.DOTALL)
 
 
 def table_name(space_name: str, local_to: int | None = None, replicaset: int | None = None) -> str:
@@ -110,7 +111,7 @@ def exact_table(table: str) -> str:
     """Return the name of the table with the exact tuples of a space whose own table is masked."""
     name = EXACT + table
     # `_exact__a__q` is also the table of a space `_exact__a`.
-    if len(name) <= NAME_MAX_BYTES and not _MOVED.fullmatch(table):
+    if len(name) <= NAME_MAX_BYTES and not _MARKED_BY_Q.fullmatch(table):
         return name
     digest = "__h" + hashlib.sha256(table.encode()).hexdigest()[:32]
     return name[: NAME_MAX_BYTES - len(digest)] + digest
@@ -124,13 +125,13 @@ def table_of_exact_tuples(tables: Container[str], table: str) -> str:
 
 def local_to(name: str) -> int | None:
     """Return the global id in the name of a local space's table, or None."""
-    match = _LOCAL.fullmatch(name)
+    match = _LOCAL_TABLE.fullmatch(name)
     return int(match["global_id"]) if match else None
 
 
 def replicaset_of(name: str) -> int | None:
     """Return the replicaset id in the name of a table with the rows of one replicaset, or None."""
-    match = _OF_ONE.fullmatch(name)
+    match = _REPLICASET_TABLE.fullmatch(name)
     return int(match["replicaset"]) if match else None
 
 
@@ -143,9 +144,9 @@ def unescape(name: str) -> str:
         The name is truncated (see `_schema`), or neither function made it.
 
     """
-    match = _LOCAL.fullmatch(name) or _OF_ONE.fullmatch(name)
+    match = _LOCAL_TABLE.fullmatch(name) or _REPLICASET_TABLE.fullmatch(name)
     escaped = match["name"] if match else name
-    if _CUT.fullmatch(escaped):
+    if _TRUNCATED.fullmatch(escaped):
         raise WarehouseError("a truncated name cannot be unescaped", name=name, advice="see `_schema`")
     original = _unescaped(escaped)
     if original is None or table_name(original, local_to(name), replicaset_of(name)) != name:
@@ -154,7 +155,9 @@ def unescape(name: str) -> str:
 
 
 def _escape(name: str) -> str:
-    if _PLAIN.fullmatch(name) and not any(p.fullmatch(name) for p in (_ESCAPED, _LOCAL, _OF_ONE, _CUT)):
+    if _PLAIN.fullmatch(name) and not any(
+        p.fullmatch(name) for p in (_ESCAPED, _LOCAL_TABLE, _REPLICASET_TABLE, _TRUNCATED)
+    ):
         return name
     runs = list(_runs(name))
     readable = "".join(text.lower() if kind in "u=" else "_" * len(text) for kind, _, text in runs)

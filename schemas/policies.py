@@ -53,7 +53,7 @@ POLICIES: Mapping[str, PolicyEntry] = {
         PolicyEntry("max", "extremes", "column", "the field whose greatest value wins", attribute="MAX"),
         PolicyEntry("min", "extremes", "column", "the field whose least value wins", attribute="MIN"),
         PolicyEntry("merge_fields", "merge_fields", "fields", "{field: [fields that say how new it is]}"),
-        PolicyEntry("sum", "sum_columns", "columns", "the fields that are added up"),
+        PolicyEntry("sum", "sum_fields", "columns", "the fields that are added up"),
         PolicyEntry("custom", "custom", "function", "package.module:function", takes_deleted=True),
     )
 }

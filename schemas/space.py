@@ -50,7 +50,7 @@ class KeyPart:
     path : str
         JSON path inside the field, as Tarantool writes it (`.city`, `[1].x`); empty for the field itself.
     collation : int or None
-        Id in `_collation`; None (or 3, `none`/`binary` by version) compares bytes.
+        Id in `_collation`; None and the ids of `BYTE_COLLATIONS` compare bytes.
     is_nullable : bool
         Never true for a primary key.
     is_descending : bool
@@ -267,5 +267,9 @@ KeyParts = tuple[tuple[int, str, int | None], ...]
 
 
 def key_parts(parts: Sequence[KeyPart]) -> KeyParts:
-    """Return field, path and collation of each part: all that defines a canonical key."""
+    """Return field, path and collation of each part: what says which values a canonical key has.
+
+    The type of a part is left out. It only decides how two rare kinds of integers are written
+    (`udfs.keys.kernels.canonical`): those that are not in their shortest encoding, and those that no double equals.
+    """
     return tuple((part.field, part.path, part.collation) for part in parts)

@@ -32,11 +32,15 @@ def refusal_reason(state: str) -> str | None:
 
 
 HELD_PREFIX = "its rows are held, the table stays as it is"
-"""The beginning of the reason of a refusal by a row that the table cannot follow: later rows of the space wait."""
+"""The beginning of the reason for which a space is *held*: refused from a row on that cannot be applied.
+
+The row has a type that is not known, or cannot be decoded. The table stays as it is, and the later rows of the space
+are only in `_changelog`.
+"""
 
 
 def is_held(reason: str) -> bool:
-    """Return whether the rows of a space that is refused for this reason wait, while its table stays as it is."""
+    """Return whether a space that is refused for this reason is held (`HELD_PREFIX`)."""
     return reason.startswith(HELD_PREFIX)
 
 
@@ -51,7 +55,11 @@ class SpaceEvent(StrEnum):
 
 
 class RowState(StrEnum):
-    """`_changelog.state`: whether a row counts; rows of local spaces never do."""
+    """`_changelog.state`: whether a row changes the tables.
+
+    Committed: it does. Rolled back: it does not, because its synchronous transaction was rolled back. Local: it does
+    not, because its space is local to one instance.
+    """
 
     COMMITTED = "committed"
     ROLLED_BACK = "rolled_back"
@@ -66,7 +74,11 @@ class RowMove(StrEnum):
 
 
 class VersionState(StrEnum):
-    """`_versions.state`: whether a replicaset has a version of a key; `udfs.versions.kernels.lives` has the numbers."""
+    """`_versions.state`: whether a replicaset has a version of a key; `udfs.versions.kernels.lives` has the numbers.
+
+    Present: a tuple. Deleted: a deletion. Unfit: a tuple that is not known, because a row could not be applied.
+    Removed: there is no version any more.
+    """
 
     PRESENT = "present"
     DELETED = "deleted"
@@ -75,9 +87,10 @@ class VersionState(StrEnum):
 
 
 class ConflictKind(StrEnum):
-    """`_conflicts.kind`: what two rows have in common.
+    """`_conflicts.kind`: why two versions conflict.
 
-    The primary key; the key of a unique secondary index; or a bucket of vshard that is active in two replicasets.
+    Key: they have the same primary key. Secondary: they have the same key in a unique secondary index. Doubled: they
+    are in a bucket of vshard that is active in two replicasets.
     """
 
     KEY = "key"
@@ -104,7 +117,8 @@ class GapState(StrEnum):
     """`_gaps.state`.
 
     Open: rows wait for the gap. Skipped: its loss was accepted. Filled: a backfill read its rows. Bridged: a snapshot
-    has the result of its rows. Healed: a snapshot of the member that is right replaced a divergence.
+    has the result of its rows. Healed: rows of two instances diverged, and a snapshot of the instance that the operator
+    chose replaced them.
     """
 
     OPEN = "open"

@@ -36,7 +36,7 @@ CLUSTER = _schema(
     first_seen=_TIME,
     expelled_at=_TIME,
 )
-"""`_cluster`: the persisted mapping of instance uuids to global ids (documents 000 and 001). Key: uuid."""
+"""`_cluster`: the global id of each instance uuid, by the rules of `udfs.remap.cluster_replace`. Key: uuid."""
 
 APPLIER_MAP = _schema(
     replicaset_id=_INT,
@@ -47,7 +47,7 @@ APPLIER_MAP = _schema(
     expelled=BooleanType(),
     epoch=_LONG,
 )
-"""`_applier_map`: rows of replica id `local_id` with lsn >= `since_lsn` were written by the instance `global_id`."""
+"""`_applier_map`: the instance `global_id` wrote the rows of replica id `local_id` with lsn >= `since_lsn`."""
 
 VCLOCK = _schema(replicaset_id=_INT, global_id=_LONG, local_id=_INT, lsn=_LONG, epoch=_LONG)
 """`_vclock`: one row per change of a component; the row with the highest epoch counts."""
@@ -70,7 +70,11 @@ XROW = (
     ("operations", _BINARY),
     ("body", _BINARY),
 )
-"""The columns of an xrow that the warehouse stores; the transaction flags are not needed there."""
+"""The columns of an xrow that both `_changelog` and `_pending` have.
+
+These are `schemas.xrow.XROW_FIELDS` without `is_commit`, `wait_sync` and `wait_ack`: a settled row needs no flags of
+its transaction. `_pending` has them in addition.
+"""
 
 CHANGELOG = _schema(
     epoch=_LONG,
@@ -86,11 +90,14 @@ CHANGELOG = _schema(
     server_version=_STRING,
     moved=_STRING,
 )
-"""`_changelog`: every xrow once it is settled. (epoch, segment, position, row) is the order of the log.
+"""`_changelog`: every xrow after it is settled. (epoch, segment, position, row) is the order of the log.
+
+A row is *settled* when it is decided whether it counts: its transaction is complete, a CONFIRM or ROLLBACK has decided
+a synchronous transaction, no earlier row of its instance is missing, and its global id and its space are known.
 
 `server_version` is the version of the server whose log the row was read from, such as 2.6.0: operations are applied by
 its rules. It is null in rows that a release without this column wrote. `moved` marks rows that vshard's rebalancer
-made: `received` with a bucket, or `collected` after the bucket was sent; null in all others."""
+made: `received` with a bucket, or `collected` after the bucket was sent; null in all other rows."""
 
 PENDING = _schema(
     replicaset_id=_INT,
@@ -104,8 +111,10 @@ PENDING = _schema(
     server_version=_STRING,
     earlier=_STRING,
 )
-"""`_pending`: xrows that wait to be settled, in the order (segment, position, row) of their log; `server_version` as in
-`_changelog`; `earlier` is the vclock of the rows before the row's file, from its header, as JSON: `{"1": 5}`."""
+"""`_pending`: xrows that are not settled yet (`CHANGELOG`). (segment, position, row) is the order of their log.
+
+`server_version` is as in `_changelog`. `earlier` is the vclock at the start of the file that has the row, from the
+file's header, as JSON: `{"1": 5}`."""
 
 SCHEMA = _schema(
     epoch=_LONG,
@@ -124,10 +133,12 @@ SCHEMA = _schema(
     keys=_STRING,
     followed=_STRING,
 )
-"""`_schema`: each version of each space; `space_tuple` and `index_tuples` are its rows of `_space`, `_index`; `keys`
-are the primary keys that it has had since it was created, as JSON. `followed` is, of a refused space, the definition of
-the rows that it has in its table, as JSON (`null` where it has none there); null in rows of other spaces, and in those
-that a release without this column wrote."""
+"""`_schema`: each version of each space.
+
+`space_tuple` and `index_tuples` are the space's rows of `_space` and `_index`; `keys` are the primary keys that the
+space has had since it was created, as JSON. `followed` is only for a refused space, whose rows stay in its table as
+they are: the last definition by which these rows were decoded, as JSON (the JSON value `null` if the table has no rows
+of the space). It is SQL's null for all other spaces, and in rows of releases without this column."""
 
 VERSIONS = _schema(
     space=_STRING,
@@ -141,11 +152,12 @@ VERSIONS = _schema(
     state=_STRING,
     epoch=_LONG,
 )
-"""`_versions`: a replicaset's own version of a key, unless it is the row in the space's table.
+"""`_versions`: a replicaset's own version of a key, unless this version is the row in the space's table.
 
-Appended; for one (space, key, replicaset_id) the highest epoch counts, unless that replicaset's version *is* the
-table's row, which is newer by construction. `state`: present, deleted, unfit (set aside in `_quarantine`),
-removed (there is no version any more).
+Rows are only appended. Of the rows of one (space, key, replicaset_id) the one with the highest epoch counts. None of
+them counts while the space's table has a row of this replicaset (`_replicaset_id`) under the key: that row was written
+later. `state`: present, deleted, unfit (the tuple is unknown or was set aside in `_quarantine`), removed (there is no
+version any more).
 """
 
 CONFLICTS = _schema(
@@ -173,8 +185,8 @@ CONFLICTS = _schema(
 
 `kind`: key; secondary, if two winners violate a unique index of the space together; or doubled, if a bucket of vshard
 is active in two replicasets with different versions of the key. `sequence`: the criterion that decided, such as
-`updated`, `timestamp`, `max(balance)`. `changed`: which of the two versions was new: winner, loser, both. A winner that
-the policy made of several versions has the negative replicaset id of the last writer.
+`updated`, `timestamp`, `max(balance)`. `changed`: which of the two versions was new: winner, loser, both. If the policy
+made the winner from several versions, `winner_replicaset_id` is minus the id of the last writer's replicaset.
 """
 
 QUARANTINE = _schema(
@@ -193,9 +205,9 @@ QUARANTINE = _schema(
 )
 """`_quarantine`: rows that cannot be applied, or only in part, with the reason.
 
-`misfits` are the columns that cannot hold their values: the row is in its table without them, and with its exact tuple.
-If it is null, the whole row was set aside. `space` is a table's name, or a system space (`_space`, `_cluster`) whose
-row is invalid.
+`misfits` are the columns that cannot hold their values: they are null in the table's row, which has the exact tuple. If
+`misfits` is null, the whole row was set aside. `space` is a table's name, or a system space (`_space`, `_cluster`)
+whose row is invalid.
 """
 
 VSHARD = _schema(
@@ -208,10 +220,10 @@ VSHARD = _schema(
     timestamp=_TIME,
     doubled_with=ArrayType(_INT),
 )
-"""`_vshard`: each state of vshard's buckets in each replicaset; the one with the highest epoch counts.
+"""`_vshard`: the states of vshard's buckets in each replicaset; of one bucket the row with the highest epoch counts.
 
-`status` is null if the replicaset no longer has the bucket; `since`: when it got the bucket; `doubled_with`: the other
-replicasets in which the bucket is active, null if it is in no other.
+`status` is null if the replicaset no longer has the bucket; `since`: when the replicaset got the bucket;
+`doubled_with`: the other replicasets in which the bucket is active, null if there are none.
 """
 
 GAPS = _schema(
@@ -247,8 +259,11 @@ EPOCHS = _schema(
 
 `vclock`: JSON {replicaset uuid: {replica id: lsn}}; `versions`: table name to Delta version; `writers`: JSON
 {table name: {"replicasets": [ids that wrote rows], "unfit": whether a version was set aside}}; `settings`: the batch's
-configuration of spaces, policies, masks, types and sources as JSON, null in rows of earlier releases; `instant`: the
-label of the cluster-wide instant that the tables are at (`sources.xlog.stream.instants`), null for any other epoch.
+configuration of spaces, policies, masks, types and sources as JSON, null in rows of earlier releases.
+
+`instant` is set if the epoch is an *instant*: a coordinator writes a marker with one label to all replicasets, while no
+change is in flight between them, and the epoch has the rows of each replicaset up to this marker. `instant` is the
+label; it is null for any other epoch (`sources.xlog.stream.instants`).
 """
 
 REQUESTS = _schema(
@@ -271,8 +286,11 @@ RETENTION = _schema(
     lsn=_LONG,
     rows=_LONG,
 )
-"""`_retention`: what maintenance has removed from a table by age. For `_changelog` one row per instance: its rows up to
-`lsn` are removed, except those of definitions and of spaces that could still need them."""
+"""`_retention`: what maintenance has removed from a table by age.
+
+For `_changelog` there is one row per instance: the instance's rows up to `lsn` are removed, except rows that define
+spaces and members, and rows of spaces that are refused or wait for their definition (`pipeline.retention.changelog`).
+"""
 
 VALIDATIONS = _schema(
     run=_STRING,

@@ -39,8 +39,9 @@ REPLICASET_FIELDS: tuple[tuple[str, pa.DataType], ...] = (
 )
 """Columns in front of `XROW_FIELDS` if several sources are read as one.
 
-`segment` numbers the files that one batch reads, over all replicasets, each replicaset's in the order of its
-log; so (segment, position, row) is the order of a replicaset's rows within a batch.
+A *segment* is a part of one file that a batch reads. `segment` is its number within the batch, unique over all
+replicasets; the segments of a replicaset are numbered in the order of its log. So (segment, position, row) is the order
+of a replicaset's rows within a batch.
 """
 
 XROW_ARROW = pa.schema(XROW_FIELDS)

@@ -46,7 +46,7 @@ class BinaryBuffers:
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a read-only view: most Arrow buffers are read-only, and numba compiles a kernel once per writability."""
+    """Return a read-only view, as most Arrow buffers are: numba compiles a kernel again for writable arrays."""
     view = array.view()
     view.flags.writeable = False
     return view
@@ -76,7 +76,11 @@ def null_mask(array: pa.Array) -> NDArray[np.uint8]:
 
 
 def indexes(which: pa.Array | NDArray[np.int32] | int, rows: int) -> NDArray[np.int32]:
-    """Return `which` as one index per row, -1 for null."""
+    """Return one index per row: from an array, with -1 for null, or from one number for all rows.
+
+    Functions that take a parameter `which` pass it here. It says which of several definitions (spaces, formats, keys)
+    each row has.
+    """
     if isinstance(which, np.ndarray):
         return which
     if isinstance(which, int):
@@ -126,7 +130,7 @@ def offsets_of(ends: NDArray[np.int64], what: str, advice: str) -> NDArray[np.in
     Parameters
     ----------
     ends : int64 array, (rows + 1,)
-        Where each row starts, and where the last one ends.
+        Where each row ends, after a leading 0.
     what, advice : str
         What the rows are, and what to do if they are too many, for the error.
 
@@ -160,30 +164,31 @@ def as_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def texts_of_rows(
-    keys: NDArray[np.uint8], rows: NDArray[np.int64], total: int, text: Callable[[bytes], str]
+    faults: NDArray[np.uint8], rows: NDArray[np.int64], total: int, text: Callable[[bytes], str]
 ) -> pa.Array:
-    """Return a string array of `total` rows with each key's text at its row, and null at all other rows.
+    """Return a string array of `total` rows, with the text of each fault at its row and null at all other rows.
 
-    Kernels report faults as numbers. A batch has few kinds of faults, so a bad row does not cost a Python object.
+    Kernels report a fault as numbers. The text of equal numbers is made only once, because a batch may have many bad
+    rows, but few kinds of faults.
 
     Parameters
     ----------
-    keys : uint8 array, (len(rows), width)
-        What the text of each of these rows depends on.
+    faults : uint8 array, (len(rows), width)
+        The numbers of each fault, as bytes.
     rows : int64 array
-        Ascending.
+        The rows of the faults, ascending.
     total : int
     text : callable
-        Returns the text of a key; called once per distinct key.
+        Returns the text for the numbers of a fault.
 
     """
     if len(rows) == 0:
         return pa.nulls(total, pa.string())
-    width = keys.shape[1]
-    flat = np.ascontiguousarray(keys)
+    width = faults.shape[1]
+    flat = np.ascontiguousarray(faults)
     binary = pa.Array.from_buffers(pa.binary(width), len(rows), [None, pa.py_buffer(flat)])
     coded = binary.dictionary_encode()
-    choices = pa.array([text(key.as_py()) for key in coded.dictionary], pa.string())
+    choices = pa.array([text(fault.as_py()) for fault in coded.dictionary], pa.string())
     index = np.zeros(total, np.int32)
     index[rows] = coded.indices.to_numpy()
     absent = np.ones(total, np.bool_)

@@ -1,8 +1,9 @@
 """Compiles the kernels of this package ahead of the first batch: `python -m udfs.warm`.
 
 Numba compiles a kernel at its first call and caches it on disk (`schemas.compiled`); without this, each worker of
-the first job compiles them in its first batch. One key, and one tuple with a value of every type (its decimal has too
-many digits for a double), call all kernels.
+the first job compiles them in its first batch. Decoding one key and one tuple with a value of every type runs all
+kernels. The tuple's number is a decimal of too many digits for the kernel that converts decimals to doubles, so the
+kernel that writes decimals as text runs, too.
 """
 
 from __future__ import annotations

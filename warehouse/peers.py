@@ -353,7 +353,7 @@ class Peers:
 
 
 def _lock_and_connect(node: Node) -> Node:
-    return node if node.rid.primary else operations.connect_all(operations.lock(node))
+    return node if node.rid.primary else operations.clear_mark(operations.lock(node))
 
 
 def _unlock(node: Node) -> Node:
@@ -404,7 +404,7 @@ def connect(table: RidTable, others: Sequence[str]) -> RidChange:
     epoch = last_epoch(table.place)
 
     def change(node: Node) -> Node:
-        return operations.settle_crash(operations.connect_all(node))
+        return operations.settle_crash(operations.clear_mark(node))
 
     return table.update(CONNECT, epoch, change, peer=SEPARATOR.join(others), is_always_written=True)
 

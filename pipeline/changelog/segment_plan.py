@@ -23,7 +23,7 @@ from schemas.space import Space
 from schemas.tables import PENDING
 from udfs.keys.keys import KeyPlan, key_plan
 from udfs.operations.update_rules import release_text
-from udfs.remap.replica_ids import IdEntry, ids_in_source
+from udfs.remap.replica_ids import IdEntry, replica_id_in_source
 
 Int32s = NDArray[np.int32]
 
@@ -222,7 +222,7 @@ def _rolled_back(settlement: Settlement, ids: Mapping[int, int]) -> tuple[Rolled
     return tuple(
         replace(gone, replica_id=replica_id)
         for gone in settlement.rolled_back
-        for replica_id in ids_in_source(ids, gone.replica_id)
+        if (replica_id := replica_id_in_source(ids, gone.replica_id)) is not None
     )
 
 

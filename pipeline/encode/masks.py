@@ -25,7 +25,7 @@ from schemas.layout import EXTRA_COLUMN, INEXACT_COLUMN, MISFITS_COLUMN, TableLa
 from schemas.space import Space
 from schemas.tables import VERSION_COLUMNS
 from sources.iproto.address import PasswordSource
-from udfs.tuples.masking import hash_text, keyed_hashes
+from udfs.tuples.masking import hash_text, hmac_column
 
 TUPLE_COLUMN = "_tuple"
 MASKS_PROPERTY = "aggregator.masks"
@@ -73,7 +73,7 @@ class Mask:
         columns = {}
         for name in filter(self.shows, rows.column_names):
             column = rows[name].combine_chunks()
-            columns[name] = keyed_hashes(column, key) if self.kinds.get(name) == "hash" else column
+            columns[name] = hmac_column(column, key) if self.kinds.get(name) == "hash" else column
         if MISFITS_COLUMN in columns:
             columns[MISFITS_COLUMN] = self._shown_names(columns[MISFITS_COLUMN])
         if INEXACT_COLUMN in columns:

@@ -26,7 +26,7 @@ from schemas.cluster_checksum import checksum
 from schemas.errors import TupleError
 from schemas.iproto import VCLOCK_MAX, BodyKey
 from schemas.system_tuples import unpacked
-from udfs.remap.replica_ids import ids_in_source
+from udfs.remap.replica_ids import replica_id_in_source
 
 IdTranslation = Mapping[int, int]
 
@@ -259,7 +259,8 @@ def in_source_ids(settlement: Settlement, ids: Mapping[int, IdTranslation]) -> S
         return settlement
     found = {}
     for (segment, meant), lsn in settlement.low_watermarks.items():
-        for own in ids_in_source(ids.get(segment, {}), meant):
+        own = replica_id_in_source(ids.get(segment, {}), meant)
+        if own is not None:
             found[segment, own] = lsn
     return replace(settlement, low_watermarks=found)
 
@@ -270,5 +271,5 @@ def map_entries_of_source(known: ReplicasetState, source: str) -> list[MapEntry]
     return [
         replace(entry, local_id=own)
         for entry in known.applier_map
-        for own in ids_in_source(ids, entry.local_id)
+        if (own := replica_id_in_source(ids, entry.local_id)) is not None
     ]

@@ -144,7 +144,7 @@ def _crowded(kind: str, value: bytes) -> None:
     crowded = replace(layout, formats=(layout.formats[0] * 15,))
     with (
         guards(),
-        patch.object(udfs.tuples.tuples, "check_names"),
+        patch.object(udfs.tuples.tuples, "check_format"),
         pytest.raises(TupleError, match="more room"),
     ):
         decode_tuples(pa.array([tuple_with(value, 15)] * 1000), crowded)

@@ -102,7 +102,7 @@ def test_the_first_batch_after_a_copy_begins_a_generation_and_the_second_does_no
         held.check()
         made.batch("0")
         assert now(made).rid.head == first
-        RidTable(made.place).update("mark", 0, lambda n: operations.separate(n, ulid(1)))
+        RidTable(made.place).update("mark", 0, lambda n: operations.mark_unconnected_copy(n, ulid(1)))
         held.check()
         renewed = now(made).next
         held.check()
@@ -122,7 +122,7 @@ def test_the_first_batch_after_a_copy_begins_a_generation_and_the_second_does_no
 def copied_from(made: Made, held: PrimaryLock) -> None:
     """Do a batch, then what a copy does to its source, then begin a batch."""
     made.batch("0")
-    RidTable(made.place).update("mark", 0, lambda n: operations.separate(n, ulid(1)))
+    RidTable(made.place).update("mark", 0, lambda n: operations.mark_unconnected_copy(n, ulid(1)))
     held.check()
 
 

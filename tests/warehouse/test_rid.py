@@ -35,7 +35,7 @@ def test_a_warehouse_without_rid_has_the_default(tmp_path: Path) -> None:
 def test_each_change_is_a_row_of_a_delta_table(tmp_path: Path) -> None:
     one = table(tmp_path)
     one.update("promote", -1, promoted)
-    one.update("mark", 4, lambda n: operations.separate(n, ulid(7)), peer="s3://standby")
+    one.update("mark", 4, lambda n: operations.mark_unconnected_copy(n, ulid(7)), peer="s3://standby")
     rows = DeltaTable(str(tmp_path / "aggregator.db" / "_rid")).to_pyarrow_table().to_pylist()
     rows.sort(key=lambda row: int(row["number"]))
     assert [(r["number"], r["event"], r["epoch"], r["peer"]) for r in rows] == [
@@ -65,7 +65,7 @@ def test_of_two_who_change_it_at_once_the_second_looks_again(tmp_path: Path) -> 
     def change(now: Node) -> Node:
         seen.append(now)
         if len(seen) == 1:
-            one.update("mark", 1, lambda n: operations.separate(n, ulid(5)))
+            one.update("mark", 1, lambda n: operations.mark_unconnected_copy(n, ulid(5)))
         return operations.lock(now)
 
     made = other.update("lock", 0, change)
@@ -115,7 +115,7 @@ def test_the_generation_of_the_mark_begins_with_the_next_epoch(
 def test_a_generation_that_has_begun_is_written_with_the_next_change(tmp_path: Path) -> None:
     one = table(tmp_path)
     one.update("promote", 2, promoted)
-    one.update("mark", 2, lambda n: operations.separate(n, ulid(5)))
+    one.update("mark", 2, lambda n: operations.mark_unconnected_copy(n, ulid(5)))
     one.update("generation", 2, lambda n: n)
     assert len(one.history()) == 2
     one.update("generation", 3, lambda n: n)
@@ -127,7 +127,7 @@ def test_a_mark_that_was_set_late_holds_for_the_epoch_that_came_before_it(tmp_pa
     """Who copies read epoch 2, the writer committed 3, then the mark was set: 3 belongs to the new generation."""
     one = table(tmp_path)
     one.update("promote", 0, promoted)
-    one.update("copy", 2, lambda n: operations.separate(n, ulid(5)))
+    one.update("copy", 2, lambda n: operations.mark_unconnected_copy(n, ulid(5)))
     found = one.update("renew", 3, lambda n: operations.renew_mark(n, ulid(6)))
     assert drawn(found.node) == "0000:0005:0001:0000:0001"
 

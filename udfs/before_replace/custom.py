@@ -1,9 +1,9 @@
 """The policy `custom`: the user's `function(old, new, change)`, applied to the versions of a key one after another.
 
-It is called for each version but the first, in the order of the versions: `old` is the result so far, `new` the next
-version; a deleted one is None. It returns one of the two, another tuple, or None, which deletes. It must be pure: the
-same arguments give the same answer, in every process and at every time; for a sample of keys each call is made twice
-and the answers are compared. A key whose function fails goes to `_quarantine`.
+The function is called for each version but the first, in the order of the versions: `old` is the result so far, `new`
+the next version; a deleted version is None. The function returns `old`, `new`, another tuple, or None, which deletes
+the key. It must be pure: the same arguments give the same answer, in every process and at every time; for a sample of
+keys each call is made twice and the answers are compared. A key for which the function fails goes to `_quarantine`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from importlib import import_module
 
 from schemas.errors import ConfigurationError, PolicyError
 from udfs.before_replace.policy import Candidate, Outcome
-from udfs.before_replace.row import Row, agree, in_format
+from udfs.before_replace.row import Row, have_same_positions, in_format
 
 Function = Callable[[Row | None, Row | None, "Change"], object]
 
@@ -24,8 +24,8 @@ TRACE = 4
 
 
 @dataclass(frozen=True)
-class Side:
-    """Where a tuple comes from.
+class Origin:
+    """Where a tuple comes from: the change that wrote it.
 
     Parameters
     ----------
@@ -55,15 +55,16 @@ class Change:
         Tarantool's name of the space.
     op : str
         REPLACE, or DELETE if `new` is None.
-    old, new : Side
-        Origins of the tuples. If the function itself made `old`, the origin of the newest version that went into it.
+    old, new : Origin
+        Where the tuples come from. If an earlier call of the function made the old tuple, `old` is the origin of the
+        newest version that was an argument of that call.
 
     """
 
     space: str
     op: str
-    old: Side
-    new: Side
+    old: Origin
+    new: Origin
 
 
 def load_function(name: str) -> Function:
@@ -110,9 +111,9 @@ def fold_custom(
     ----------
     function : callable
     candidates : sequence of Candidate
-        In their order; the last writer's is the last.
+        The versions of the key, in the order of `Candidate`.
     names : sequence of sequence of str
-        Field names, by `Candidate.layout`.
+        The names of the fields of each format; `Candidate.layout` is an index in this sequence.
     space : str
     twice : bool
         Whether to make each call twice and compare the answers.
@@ -125,10 +126,10 @@ def fold_custom(
     """
     rows = [_row(one, names) for one in candidates]
     winner: int | None = 0
-    row, side = rows[0], _side(candidates[0])
+    row, origin = rows[0], _origin(candidates[0])
     for number in range(1, len(candidates)):
-        new, new_side = rows[number], _side(candidates[number])
-        change = Change(space, "DELETE" if new is None else "REPLACE", side, new_side)
+        new, new_origin = rows[number], _origin(candidates[number])
+        change = Change(space, "DELETE" if new is None else "REPLACE", origin, new_origin)
         try:
             made = _call(function, row, new, change)
             again = _call(function, row, new, change) if twice else made
@@ -145,7 +146,7 @@ def fold_custom(
         if _is_same(made, row):
             continue
         winner = number if _is_same(made, new) else None
-        row, side = (new if winner is not None else made), new_side
+        row, origin = (new if winner is not None else made), new_origin
     if winner is not None and candidates[winner].tuple is not None:
         return Outcome(winner)
     layout = candidates[-1].layout
@@ -173,8 +174,8 @@ def _row(candidate: Candidate, names: Sequence[Sequence[str]]) -> Row | None:
 def _is_same(one: Row | None, other: Row | None) -> bool:
     if one is None or other is None:
         return one is other
-    return one.data == other.data and agree(one.names, other.names)
+    return one.data == other.data and have_same_positions(one.names, other.names)
 
 
-def _side(one: Candidate) -> Side:
-    return Side(one.replicaset, one.instance, one.global_id, one.lsn, one.timestamp, one.created)
+def _origin(one: Candidate) -> Origin:
+    return Origin(one.replicaset, one.instance, one.global_id, one.lsn, one.timestamp, one.created)

@@ -1,6 +1,6 @@
 """Makes one tuple from several versions, for the policies `merge_fields` and `sum`.
 
-Both start from the last writer's tuple and replace some of its fields. Fields are matched by name, because two
+Both policies start from the last writer's tuple and replace some of its fields. Fields are matched by name, because two
 replicasets' formats may have them at different positions; a field that the last writer's format lacks is left out.
 All other fields keep their exact bytes.
 """
@@ -30,9 +30,9 @@ def field_bytes(candidate: Candidate, formats: Formats, name: str) -> bytes | No
 
 
 def with_fields(last: Candidate, formats: Formats, values: Mapping[str, bytes | None]) -> bytes:
-    """Return the tuple of `last` with some fields replaced, by name.
+    """Return the tuple of `last` with the fields that `values` names replaced.
 
-    None becomes nil, and so does each missing field before a replaced one.
+    The value None is written as nil. A missing field before a replaced field is filled with nil.
     """
     if last.tuple is None:
         raise TupleError("a deleted version has no fields")
@@ -52,17 +52,18 @@ def merge_fields(
     groups: Mapping[str, Sequence[str]],
     sequences: Mapping[str, Sequence[bytes | None]],
 ) -> bytes:
-    """Return the last writer's tuple with each named field taken from the version with its newest value.
+    """Return the last writer's tuple, with each named field from the version whose sequence of the field is greatest.
 
     Parameters
     ----------
     candidates : sequence of Candidate
-        Without deleted ones; the last writer's is the last.
+        The versions of the key without deleted ones, in the order of `Candidate`.
     formats : Formats
     groups : mapping of str to sequence of str
-        Field to the fields of its sequence, which are copied with it.
+        For each merged field, its sequence: the fields that say how new its value is. They are copied with it.
     sequences : mapping of str to sequence of bytes
-        Field to the sequence of each candidate, as bytes: the greatest wins, of equal ones the last writer's.
+        For each merged field, the value of its sequence in each candidate, as bytes that compare like the values
+        (`udfs.keys.sequence`). The greatest value wins; of equal ones the last candidate's.
 
     """
     values: dict[str, bytes | None] = {}
@@ -77,7 +78,7 @@ def merge_fields(
 def sum_fields(candidates: Sequence[Candidate], formats: Formats, columns: Sequence[str]) -> bytes:
     """Return the last writer's tuple with the sum of some fields over all versions.
 
-    Numbers are added as Tarantool's UPDATE adds them, in the order of the versions; nil is skipped.
+    Numbers are added in the order of the versions, as Tarantool's UPDATE adds them; nil is skipped.
 
     Parameters
     ----------
@@ -89,7 +90,8 @@ def sum_fields(candidates: Sequence[Candidate], formats: Formats, columns: Seque
     Raises
     ------
     TupleError
-        A field is not a number, or the sum does not fit its type; with Tarantool's `code`.
+        A field is not a number, or the sum does not fit the field's type. The error's field `code` has Tarantool's
+        error code.
 
     """
     values: dict[str, bytes | None] = {}

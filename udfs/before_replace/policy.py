@@ -16,14 +16,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from schemas.space import Space
-from udfs.before_replace.row import agree
+from udfs.before_replace.row import have_same_positions
 
 
 class Candidate(NamedTuple):
     """One replicaset's version of a key.
 
-    Versions are ordered by (sequence, replicaset uuid, instance uuid, lsn); if none is configured, the sequence is the
-    timestamp. Unknown values come first. The order depends on the versions alone, never on when they arrived.
+    The versions of a key are ordered by sequence, replicaset uuid, instance uuid and lsn, in this order. The sequence
+    is the value of the fields in `PolicyOptions.sequence`; without such fields the timestamp takes its place. An
+    unknown value is less than any other. The order depends on the versions alone, never on when they arrived. The
+    version that comes last is the *last writer's*.
 
     Parameters
     ----------
@@ -39,7 +41,7 @@ class Candidate(NamedTuple):
     global_id : int
         Global id of `instance`; 0 if not known.
     layout : int
-        Index of the tuple's format among the table's formats.
+        Index of the tuple's format in `Formats.spaces`.
 
     """
 
@@ -54,18 +56,20 @@ class Candidate(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The result of a policy for one key.
+    """The result of a policy for one key: a winner, a made tuple or a fault.
+
+    If all three are None, the policy deletes the key.
 
     Parameters
     ----------
     winner : int or None
-        Index of the version that wins unchanged; None if none does.
+        Index of the version that wins unchanged; None if no version does.
     tuple : bytes or None
-        The tuple that the policy made instead; None if it made none.
+        The tuple that the policy made from several versions; None if the policy made no tuple.
     layout : int
-        Index of its format.
+        Index of the format of `tuple` in `Formats.spaces`.
     fault : str or None
-        Why the policy failed; None if it did not.
+        Why the policy failed; None if it did not fail.
 
     """
 
@@ -76,16 +80,17 @@ class Outcome(NamedTuple):
 
 
 def outcome_of(candidates: Sequence[Candidate], data: bytes, names: Sequence[Sequence[str]]) -> Outcome:
-    """Return the outcome for a tuple that a policy made in the format of the last version.
+    """Return the outcome for `data`, a tuple that a policy made in the format of the last candidate.
 
-    If some versions are the same tuple, the last of them wins. Equal bytes are the same tuple only if the formats agree
-    (`names` of fields, by `Candidate.layout`).
+    If some candidates have this very tuple, the last of these candidates wins, and no tuple counts as made. Equal bytes
+    are the same tuple only if a position means the same field in both formats; `names` has the names of the fields of
+    each format, by `Candidate.layout`.
     """
     layout = candidates[-1].layout
     same = [
         number
         for number, candidate in enumerate(candidates)
-        if candidate.tuple == data and agree(names[candidate.layout], names[layout])
+        if candidate.tuple == data and have_same_positions(names[candidate.layout], names[layout])
     ]
     return Outcome(same[-1]) if same else Outcome(None, data, layout)
 
@@ -121,7 +126,16 @@ class PolicyOptions:
 
 @dataclass(frozen=True)
 class Formats:
-    """The definitions of one table's space; a version names its format by index in `spaces`."""
+    """The formats of the tuples of one table: the definition of its space in each replicaset.
+
+    Parameters
+    ----------
+    space : str
+        Name of the space.
+    spaces : tuple of Space
+        The definitions; `Candidate.layout` is an index in this tuple.
+
+    """
 
     space: str
     spaces: tuple[Space, ...]
@@ -144,14 +158,14 @@ class Formats:
         return [[numbers.get(name, -1) for name in names] for numbers in self._numbers]
 
     def is_double(self, layout: int, name: str) -> bool:
-        """Return whether a field has the type double in a format: then a sum in it is never written as a float."""
+        """Return whether a field has the type double in a format: then its sum is MP_DOUBLE, never MP_FLOAT."""
         number = self.field_number(layout, name)
         return number >= 0 and self.spaces[layout].fields[number].type == "double"
 
 
 @dataclass(frozen=True)
 class Versions:
-    """Versions of one table's contended keys, as columns.
+    """Versions of one table's contended keys (keys that several replicasets have), as columns.
 
     Parameters
     ----------
@@ -176,24 +190,24 @@ class Versions:
 
 
 Rank = Callable[[Versions, PolicyOptions, Formats], NDArray[np.int64]]
-"""Ranks versions: the greatest number wins; among equals the later one by sequence, time and origin."""
+"""Ranks versions: the one with the greatest number wins; of equal ones the last in the order of `Candidate`."""
 
 Make = Callable[[Sequence[Sequence[Candidate]], PolicyOptions, Formats], list[Outcome]]
-"""Returns one outcome per key from its versions, which are in order, the last writer's last."""
+"""Makes one outcome per key from the key's versions, which are in the order of `Candidate`."""
 
 
 @dataclass(frozen=True)
 class PolicyKind:
-    """How one policy decides.
+    """The functions by which one policy decides.
 
     Parameters
     ----------
     label : callable
-        Returns the criterion that `_conflicts.sequence` shows.
+        Returns the text for the column `_conflicts.sequence`, such as `max(balance)`.
     rank : callable, optional
-        Ranks the versions; None if their order alone decides.
+        Ranks the versions; None if the order of `Candidate` alone decides.
     make : callable, optional
-        Makes a tuple; None if the policy chooses a version.
+        Makes a tuple from several versions; None if the policy always chooses one version.
 
     """
 

@@ -33,7 +33,7 @@ class Row(Sequence[Any]):
     names : tuple of str
         Names of its first fields.
     layout : int
-        Index of the tuple's format among the table's formats.
+        Index of the tuple's format in `udfs.before_replace.policy.Formats.spaces`.
 
     """
 
@@ -101,7 +101,7 @@ class Row(Sequence[Any]):
         return Row(join(parts), self.names, self.layout)
 
     def with_values(self, values: Sequence[Any]) -> Row:
-        """Return a tuple of the same format; fields whose value does not change keep their bytes."""
+        """Return a tuple of the same format with `values` as all of its fields; unchanged values keep their bytes."""
         parts = [
             self._parts[i] if i < len(self._parts) and _is_same_value(self[i], value) else encode(value)
             for i, value in enumerate(values)
@@ -109,20 +109,20 @@ class Row(Sequence[Any]):
         return Row(join(parts), self.names, self.layout)
 
 
-def agree(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Return whether two formats, as names of fields, are equal, or one begins with the other.
+def have_same_positions(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Return whether a position means the same field in two formats, given as names of fields.
 
-    Then a position means the same field in both.
+    That is so if the two lists of names are equal, or one list begins with the other.
     """
     return all(map(operator.eq, one, other))
 
 
 def in_format(row: Row, names: Sequence[str]) -> bytes:
-    """Return the MessagePack of a row in another format: each field at its position there.
+    """Return the MessagePack of a row, with its fields moved to their positions in the format `names`.
 
-    A field that the other format lacks is left out. If the two formats agree, the tuple does not change.
+    A field that this format lacks is left out. If a position means the same field in the row's format, nothing changes.
     """
-    if agree(row.names, names):
+    if have_same_positions(row.names, names):
         return row.data
     named = dict(zip(row.names, split(row.data), strict=False))
     count = max((place for place, name in enumerate(names, start=1) if name in named), default=0)

@@ -20,7 +20,7 @@ U64: TypeAlias = Any
 """A 64-bit unsigned integer."""
 
 Decimal: TypeAlias = tuple[U64, U64, Int, bool, bool]
-"""high, low, exponent, is negative, is valid."""
+"""(high, low, exponent, is negative, is valid): the value is coefficient * 10^exponent."""
 
 TEN = np.uint64(10)
 TEN18 = np.uint64(10**18)
@@ -31,7 +31,7 @@ _HALF = np.uint64(32)
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
 _SCALE_MAX = 1 << 30
-"""Compare with both bounds: `abs` of the least integer overflows and is negative."""
+"""Greatest absolute scale. Compare with -_SCALE_MAX, too: `abs` of the least int64 overflows and is negative."""
 
 
 @inner

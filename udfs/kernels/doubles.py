@@ -1,8 +1,9 @@
-"""Converts integers and decimals to doubles, and decides exactly whether the double is equal.
+"""Converts integers and decimals to doubles, and decides whether the double equals the number that was converted.
 
-A double equals an integer if their values are equal. It equals a decimal if Tarantool's comparison says so, which
-converts the double to a decimal of 15 significant digits (`decimal_from_double`, `DBL_DIG`). So 0.1 equals 0.1, and a
-decimal of more digits equals a double only if it has exactly its value.
+A double equals an integer if both have the same value. A decimal of up to 15 significant digits equals its nearest
+double, because Tarantool's comparison converts the double to a decimal of 15 digits (`decimal_from_double`, `DBL_DIG`):
+the decimal 0.1 equals the double 0.1, although the values differ by 5.6e-18. A decimal of more digits equals its
+nearest double only if both have the same value: 9007199254740993.5 does not, because no double has this value.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Words: TypeAlias = tuple[U64, U64, U64]
 
 TENS = np.array([10.0**k for k in range(53)])
 EXACT_POWER = 22
-"""10^22 is the largest power of ten that is a double; so m * 10^k is rounded once for m < 2^53, |k| <= 22."""
+"""The largest k for which 10^k is exactly a double: up to it, m * 10^k and m / 10^k are rounded once for m < 2^53."""
 
 DOUBLE_DIGITS = 15
 _WORD = (1 << 64) - 1
@@ -41,9 +42,10 @@ def integer_to_double(kind: Int, argument: Int) -> tuple[float, bool]:
 
 @inner
 def decimal_to_double(number: Any) -> tuple[float, bool, bool]:
-    """Return the double nearest to a decimal, whether the two are equal, and whether that is decided.
+    """Return the double nearest to a decimal, whether the two are equal, and whether both results are valid.
 
-    It is decided for up to 15 digits times 10^-22 to 10^22, and for integers of 64 bits; other numbers are rare.
+    They are valid for a decimal of up to 15 digits times 10^-22 to 10^22, and for an integer of 64 bits. For other
+    decimals, which are rare, the caller computes both in Python.
     """
     high, low, power = strip(number[0], number[1], number[2])
     digits = count_digits(high, low)
@@ -80,7 +82,7 @@ def _shifted(words: Words, count: Int) -> Words:
 
 @inner
 def _order(number: U64, power: Int, mantissa: U64, exponent: Int) -> Int:
-    """Return the sign of number * 10^power - mantissa * 2^exponent; the two are nearly equal."""
+    """Return the sign of number * 10^power - mantissa * 2^exponent, for two products that are nearly equal."""
     left = _times_five(number, max(power, 0))
     right = _times_five(mantissa, max(-power, 0))
     if power > exponent:
@@ -94,14 +96,14 @@ def _order(number: U64, power: Int, mantissa: U64, exponent: Int) -> Int:
 
 
 @inner
-def rounds_to(number: U64, power: Int, size: float) -> bool:
-    """Return whether number * 10^power, rounded to a double, is `size`.
+def rounds_to(number: U64, power: Int, magnitude: float) -> bool:
+    """Return whether `magnitude` is the double nearest to number * 10^power.
 
-    For a number of up to 15 digits, |power| up to 52, and a positive normal `size` near to it.
+    `number` has up to 15 digits, |power| is up to 52, and `magnitude` is a positive normal double near the product.
     """
     if -EXACT_POWER <= power <= EXACT_POWER:
-        return bool((number / TENS[-power] if power < 0 else number * TENS[power]) == size)
-    bits = np.float64(size).view(np.int64)
+        return bool((number / TENS[-power] if power < 0 else number * TENS[power]) == magnitude)
+    bits = np.float64(magnitude).view(np.int64)
     exponent = (bits >> 52) - 1075
     mantissa = np.uint64((bits & ((1 << 52) - 1)) | (1 << 52))
     odd = mantissa & _ONE == _ONE

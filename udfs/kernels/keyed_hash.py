@@ -1,10 +1,10 @@
 """Hashes bytes for hash tables in memory, with secret seeds, so that no input can be made to collide.
 
 The bytes are read as words of 32 bits; the hash is the upper half of the sum of each word times a random number of 64
-bits. Two spans of one size collide no more often than by chance (Dietzfelbinger; Lemire and Kaser, "Strongly universal
-string hashing is fast"). More than `WORDS` words are hashed in pieces, each with the hash of the previous one. Seeds
-are drawn when the process starts (`hash_seeds`), so nothing that is stored, compared between processes, or visible in a
-result may depend on a hash.
+bits. Two inputs of one size collide no more often than by chance (Dietzfelbinger; Lemire and Kaser, "Strongly universal
+string hashing is fast"). A longer input is hashed in pieces of `WORDS` words, and the hash of each piece includes that
+of the piece before. Seeds are drawn when the process starts (`hash_seeds`), so nothing that is stored, compared between
+processes, or visible in a result may depend on a hash.
 """
 
 from __future__ import annotations

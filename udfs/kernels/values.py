@@ -1,11 +1,11 @@
 """Reads one MessagePack value in memory: its class, its content, its end, and the content of strings and datetimes.
 
-A value's class is finer than MessagePack's type and follows what Tarantool's field types distinguish
-(`src/box/field_def.c`); an extension is classed by its type (`src/lib/core/mp_extension_types.h`).
-`head` returns `(class, argument, next)`, positions being addresses. For a number or a boolean the argument is its value
-(the bit pattern of a double or of an unsigned above 2^63 - 1) and `next` is its end. For a string, varbinary or
-extension the argument is the length and `next` the first byte of the content. For an array or a map the argument is the
-count and `next` the first element. No value is converted.
+A value's class (`kind` in the code) is finer than MessagePack's type and follows what Tarantool's field types
+distinguish (`src/box/field_def.c`); an extension is classed by its type (`src/lib/core/mp_extension_types.h`). `head`
+returns `(class, argument, next)`, positions being addresses. For a number or a boolean the argument is its value (the
+bit pattern of a double or of an unsigned above 2^63 - 1) and `next` is its end. For a string, varbinary or extension
+the argument is the length and `next` the first byte of the content. For an array or a map the argument is the count and
+`next` the first element. No value is converted.
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ from udfs.kernels.keyed_hash import hash_seeds, keyed_hash
 from udfs.kernels.memory import address, load8, load64
 from udfs.kernels.values import OVERREAD, Int
 
-NOWHERE = -1
+NO_GROUP = -1
+"""In place of the number of a group."""
 
 
 @inner
@@ -72,7 +73,7 @@ def group_rows(
     base, mask, count, keys = address(data), np.int64(table.size - 1), 0, address(seeds)
     for row in range(partitions.size):
         if nulls[row] != 0:
-            ids[row] = NOWHERE
+            ids[row] = NO_GROUP
             continue
         begin, end, partition = base + offsets[row], base + offsets[row + 1], np.int64(partitions[row])
         hashed = keyed_hash(begin, end - begin, partition, keys)
@@ -127,7 +128,7 @@ def find_rows(
     base, known_base, mask = address(data), address(known_data), np.int64(table.size - 1)
     keys = address(seeds)
     for row in range(partitions.size):
-        ids[row] = NOWHERE
+        ids[row] = NO_GROUP
         if nulls[row] != 0:
             continue
         begin, end, partition = base + offsets[row], base + offsets[row + 1], np.int64(partitions[row])
@@ -158,7 +159,7 @@ class Groups:
     Parameters
     ----------
     ids : int32[rows]
-        Number of each row's group, in the order of their first rows; -1 for a row without a key.
+        Number of each row's group; -1 for a row without a key. Groups are numbered in the order of their first rows.
     firsts : int32[groups]
         First row of each group.
 

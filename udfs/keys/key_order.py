@@ -1,12 +1,12 @@
 """Converts canonical keys, or their first parts, to bytes that compare as the primary index compares the keys.
 
-The bytes serve only for comparing. A part's declared type does not matter: all values that an index may have are
-ordered like those of a `scalar` part. `udfs.keys.kernels.sort_key` writes each part; the bytes of a descending part are
+The bytes serve only for comparing. The declared type of a part does not matter: the values of every part are ordered
+like those of a `scalar` part. `udfs.keys.kernels.sort_key` writes each part; the bytes of a descending part are
 complemented. No part's bytes are a prefix of another's; so a key begins with the bytes of its first parts and sorts at
 or after them, like Tarantool's lower bound.
 
-`ordered_keys` converts Arrow arrays. `bound_columns` and `place_column` are the same as Spark columns, for queries on
-one space.
+`ordered_keys` converts Arrow arrays. Two Arrow UDFs do so in queries of Spark: `sort_key_column` for the keys of one
+space, `bound_columns` for the bounds of DELETE_RANGE rows.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def write_ordered_keys(
     out : uint8 array
         Large enough for all keys.
     ends : int64 array, (rows + 1,), zeroed
-        Where each key's bytes start in `out`, and where the last one's end.
+        Receives where the bytes of each key end in `out`, after a leading 0.
 
     """
     base, begin = address(data), address(out)
@@ -122,8 +122,8 @@ def ordered_keys(keys: pa.Array, order_: KeyOrder, which: Int32s) -> pa.Array:
     Returns
     -------
     pyarrow.BinaryArray
-        Null for a key that is null or left out. A prefix (the first parts of a key) sorts at or before all keys with
-        this prefix, and a greater prefix sorts after them.
+        The bytes of each key; null where the key is null or left out. The bytes of a prefix (the first parts of a key)
+        sort at or before those of all keys with this prefix. The bytes of a greater prefix sort after all these keys.
 
     Raises
     ------
@@ -153,9 +153,10 @@ BOUNDS = StructType([StructField("begin", BinaryType()), StructField("end", Bina
 
 
 def bound_columns(spaces: Sequence[Space]) -> Callable[[Column, Column], Column]:
-    """Return an Arrow UDF `(body binary, space index int) → struct<begin, end>`: the bounds of a range.
+    """Return an Arrow UDF `(body binary, space index int) → struct<begin, end>`: the bounds of a DELETE_RANGE row.
 
-    An open bound is empty bytes; a range that cannot be read has nulls.
+    `body` is the body of the row, and the index is that of its space in `spaces`. The bounds compare with the keys of
+    `sort_key_column`. An open bound is empty bytes; both bounds are null if the body cannot be read.
     """
     plan, order = key_plan(spaces), key_order([directions_of(space) for space in spaces])
 
@@ -172,11 +173,11 @@ def bound_columns(spaces: Sequence[Space]) -> Callable[[Column, Column], Column]
     return arrow_column_function(bounds, BOUNDS)
 
 
-def place_column(directions: Directions) -> Callable[[Column], Column]:
+def sort_key_column(directions: Directions) -> Callable[[Column], Column]:
     """Return an Arrow UDF `(canonical key binary) → binary`: the key as bytes that compare as in its index."""
     order = key_order([directions])
 
-    def place(key: pa.Array) -> pa.Array:
+    def sort_key(key: pa.Array) -> pa.Array:
         return ordered_keys(key, order, np.zeros(len(key), np.int32))
 
-    return arrow_column_function(place, BinaryType())
+    return arrow_column_function(sort_key, BinaryType())

@@ -1,7 +1,7 @@
 """Builds a regular expression that finds a key in hexadecimal MessagePack, in any of its encodings.
 
-For engines that can neither decode MessagePack nor compare slices of bytes. It filters rows quickly but may match too
-many, so the caller compares the matches by value. Encodings:
+The pattern is for query engines that can neither decode MessagePack nor compare slices of bytes. It filters rows
+quickly, but may also match other rows, so the caller compares the matches by value. Encodings:
 <https://github.com/msgpack/msgpack/blob/master/spec.md>; extensions: `mp_extension_types.h` of Tarantool.
 """
 

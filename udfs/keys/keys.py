@@ -1,9 +1,9 @@
-"""Writes primary keys in canonical form: keys have equal bytes if and only if Tarantool's index treats them as equal.
+"""Writes primary keys in canonical form, in which keys that Tarantool's index treats as equal have equal bytes.
 
 A canonical key is a MessagePack array of the parts, so it can be decoded; `udfs.keys.kernels.canonical` describes the
-parts. It comes from a tuple, by the field numbers and JSON paths of the primary key, or from the `key` array of a
-DELETE or UPDATE. `udfs.operations.json_path` has the syntax of paths, `udfs.keys.kernels.keys` follows them through a
-tuple. `udfs.keys.key_order` orders keys.
+parts, and two rare exceptions. A canonical key comes from a tuple, by the field numbers and JSON paths of the primary
+key, or from the `key` array of a DELETE or UPDATE. `udfs.operations.json_path` has the syntax of paths,
+`udfs.keys.kernels.keys` follows them through a tuple. `udfs.keys.key_order` orders keys.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ KEY_ARROW = pa.struct([pa.field(KEY_FIELD, pa.binary()), pa.field(ERROR_FIELD, p
 KEY_SPARK = StructType([StructField(KEY_FIELD, BinaryType()), StructField(ERROR_FIELD, StringType())])
 
 FIELD_MAX = 2**31 - 1
-"""The highest number of a field in an index, from 1 (`BOX_INDEX_FIELD_MAX`)."""
+"""The highest 1-based number of a field in an index (`BOX_INDEX_FIELD_MAX`)."""
 
 _COMPARES = {"unsigned": canonical.BY_ENCODING, "double": canonical.AS_DOUBLE}
 
@@ -195,7 +195,7 @@ def _flags(flag: pa.Array | bool, rows: int) -> NDArray[np.uint8]:
 def canonical_keys_by(
     data: pa.Array, plan: KeyPlan, which: pa.Array | int = 0, from_tuple: pa.Array | bool = True
 ) -> pa.StructArray:
-    """Return canonical keys as `canonical_keys` does, with a ready plan."""
+    """Return canonical keys as `canonical_keys` does, by a plan from `key_plan`."""
     return _canonical(data, plan, which, _flags(from_tuple, len(data)))
 
 

@@ -34,14 +34,14 @@ UPDATE_ARG_TYPE = 26
 """`ER_UPDATE_ARG_TYPE`."""
 
 AS_DECIMAL, AS_DOUBLE, AS_FLOAT, AS_INTEGER = range(4)
-"""Types of a number; the type of a sum is the first one that an operand has."""
+"""Types of a number. The type of a sum is the first type in this list that one of its operands has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
     """A number with its type in MessagePack, read or to be written.
 
-    `is_signed` marks a non-negative integer in a signed encoding, which `& | ^` do not accept as unsigned.
+    `is_signed`: the integer is non-negative, but has the encoding of a signed one; `&`, `|` and `^` refuse it.
     """
 
     type: int

@@ -18,7 +18,7 @@ EXTENSION = 1
 """`MP_DECIMAL`."""
 
 NARROW, WIDE = (38, 37, -1), (76, 999_999, -999_999)
-"""Digits, greatest and least normal exponent of a result, before 3.5 and since 3.5 (`decimal_context`)."""
+"""Of a result before 3.5 and since: (digits, greatest exponent, least normal exponent) (`decimal_context`)."""
 
 _PLUS, _MINUS = "acef", "bd"
 _FIX_EXT = {1: 0xD4, 2: 0xD5, 4: 0xD6, 8: 0xD7, 16: 0xD8}

@@ -18,9 +18,9 @@ UPDATE_FIELD = 29
 """`ER_UPDATE_FIELD`."""
 
 _LETTERS = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo"})
-_INSIDE = _LETTERS | {"Nl", "Nd"}
+_NAME_CATEGORIES = _LETTERS | {"Nl", "Nd"}
 # ICU treats some characters of these categories as alphabetic (Other_Alphabetic); Python's tables do not list them.
-_UNDECIDED = frozenset({"Mn", "Mc", "So"})
+_UNCLEAR_CATEGORIES = frozenset({"Mn", "Mc", "So"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +149,12 @@ class Lexer:
         while not self.at_end:
             character, size = self._character()
             category = unicodedata.category(character)
-            if category in _UNDECIDED:
+            if category in _UNCLEAR_CATEGORIES:
                 raise UnsupportedError(
                     f"the path {self.path!r} has a bare name with {character!r}",
                     advice="write such names in brackets and quotes",
                 )
-            if character != "_" and category not in _INSIDE:
+            if character != "_" and category not in _NAME_CATEGORIES:
                 break
             self._advance(size)
         return Token(STRING, key=self.path[start : self.offset])

@@ -83,7 +83,7 @@ class Operation:
         return str(self.token.index + (self.token.index >= 0))
 
     def advance(self) -> Token:
-        """Return the next token of the path, or the current one if it is not used yet."""
+        """Return the next token of the path if the current one was consumed, else the current one."""
         if self.is_consumed:
             token = self.lexer.next() if self.lexer is not None else Token(END)
             if token.kind == END:
@@ -105,7 +105,7 @@ class Operation:
 def operation_groups(data: bytes) -> list[bytes]:
     """Return one array of operations per request; only an UPSERT of a vinyl run has several requests in one row.
 
-    Its operations are then an array of such arrays (since 2.7, `src/box/vy_upsert.c`).
+    The operations of this UPSERT are an array of arrays of operations (since 2.7, `src/box/vy_upsert.c`).
 
     Parameters
     ----------

@@ -8,9 +8,10 @@ The primary key is compared as the index compares it, so a number in it may chan
 (`memtx_space_execute_upsert` in `src/box/memtx_space.c`, `tuple_compare`). An UPDATE that changes the key is an error;
 an UPSERT that would change it has no effect.
 
-memtx checks the result before it writes the log, so all its rows fit their format. Vinyl logs an UPSERT without reading
-the tuple; since 2.6.1 a later read skips an UPSERT whose result does not fit (gh-1622, `src/box/vy_upsert.c`):
-`fits_format`. Types of secondary index parts, constraints and the number of fields are not checked.
+Memtx checks the result before it writes the log, so all rows of memtx spaces fit their format. Vinyl logs an UPSERT
+without reading the tuple; since 2.6.1 a later read skips an UPSERT whose result does not fit (gh-1622,
+`src/box/vy_upsert.c`), which `fits_format` finds. Types of secondary index parts, constraints and the number of fields
+are not checked.
 """
 
 from __future__ import annotations

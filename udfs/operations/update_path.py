@@ -1,8 +1,8 @@
 """Applies one operation to the tree of a tuple's fields, also inside a field by a JSON path.
 
 The first operation of a request in a field becomes a `Bar` (`src/box/xrow_update_bar.c`): only the changed value is
-rewritten, and the header of its container if that one grows or shrinks; everything else keeps its bytes. A new key of a
-map comes first.
+rewritten, and the header of its container if the number of elements changes; everything else keeps its bytes. A new key
+of a map comes first.
 
 A second operation in the same field (`src/box/xrow_update_route.c`) makes a `Route` of the common part of the two
 paths, whose bytes stay; where the paths diverge, the container becomes an updated array or map
@@ -42,16 +42,15 @@ from udfs.operations.update_tree import (
     Update,
     UpdatedField,
     compute,
-    double_update,
     encode_at,
+    repeated_update_error,
 )
 
 
 def element_at(data: bytes, pos: int, token: Token) -> int | None:
-    """Return where the element of a container starts that a token names; None if there is none.
+    """Return the start of the element of a container that a token names; None if there is no such element.
 
-    A number finds an element of an array, or an integer key of a map, counted from 1
-    (`tuple_field_go_to_index`).
+    A token NUMBER with index i names the element i of an array, or the key i + 1 of a map (`tuple_field_go_to_index`).
     """
     kind = KIND[data[pos]]
     if kind not in (ARRAY, MAP):
@@ -344,7 +343,7 @@ def _same_path_error(op: Operation, mine: Token, rules: Rules) -> TupleError | U
         return UnsupportedError(
             f"an operation inside {op.field}, which another operation of the request has changed"
         )
-    return double_update(op)
+    return repeated_update_error(op)
 
 
 def _update_below(update: Bar | Route, offset: int, field: UpdatedField, rules: Rules) -> UpdatedField:
@@ -416,4 +415,4 @@ def apply_operation(op: Operation, tree: TupleFields, rules: Rules) -> None:
         elif isinstance(update, Route):
             field = follow_route(op, field, update, rules)
         else:
-            raise op.no_such_field() if rules.can_repeat else double_update(op)
+            raise op.no_such_field() if rules.can_repeat else repeated_update_error(op)

@@ -1,9 +1,10 @@
 """The differences of UPDATE and UPSERT between Tarantool versions, as named switches.
 
-A log contains operations, not results, so the rules of the server that wrote it decide the bytes of a tuple. An
-UPDATE in a log was accepted; most newer rules only accept more. They matter for UPSERT, whose failing
-operations are skipped, and for floats. Checked live against 2.6.0 and on recorded logs of 3.8.0; the versions
-in between come from Tarantool's change logs, which each switch names.
+A log contains operations, not results, so the rules of the server that wrote it decide the bytes of a tuple. An UPDATE
+in a log was accepted by its server, so a newer rule that only accepts more does not change its result. Such rules
+matter for UPSERT, because the server skips operations that fail. The rules for floats matter for both. Checked live
+against 2.6.0 and on recorded logs of 3.8.0; the versions in between come from Tarantool's change logs, which each
+switch names.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ class Rules:
     floats : str
         How a sum of doubles or floats is stored. `exact`: as MP_FLOAT if no digit is lost, else as MP_DOUBLE; `typed`
         (before gh-4701): as MP_DOUBLE if an operand is one, else rounded to MP_FLOAT; `unclear`: in one of these ways,
-        so a sum for which they differ is an error.
+        and a sum for which the two differ raises `UnsupportedError`.
     autofill : bool
         `=` and `!` by number or name past the end fill the gap with nulls (gh-3378).
     can_repeat : bool
-        Several operations may change one field, each the result of the previous one (gh-8226).
+        Several operations of a request may change one field; each changes the result of the previous one (gh-8226).
     long_integers : bool
         Field numbers, and offsets and lengths of `:`, may be in 64-bit encodings, which some clients always use
         (refused by 2.6.0, accepted by 2.11.9 and 3.9).

@@ -3,7 +3,7 @@
 The server applies the operations of a request to a tree over the old tuple and writes the tree at the end
 (`src/box/xrow_update_field.h`). This tree has the same shape as the server's, because the shape decides bytes: which
 headers and keys are rewritten, and the order of a map's keys. `udfs.operations.update_path` has the nodes of operations
-by a path.
+that go into a field by a JSON path.
 
 An array or a map in which several elements are updated, or whose size changes, is rewritten
 (`src/box/xrow_update_array.c`, `src/box/xrow_update_map.c`): its header in the shortest form and, in a map, the updated
@@ -103,7 +103,7 @@ def change_scalar(op: Operation, field: UpdatedField, rules: Rules) -> None:
         field.update = Computed(compute(op, read_scalar(field.data, field.start), rules))
         return
     if not rules.can_repeat:
-        raise double_update(op)
+        raise repeated_update_error(op)
     try:
         field.update = Computed(compute(op, before.value if isinstance(before, Computed) else None, rules))
     except SumOverflowError as error:
@@ -123,7 +123,7 @@ def assign(op: Operation, field: UpdatedField, rules: Rules) -> None:
         field.update = Assigned(op.value)
 
 
-def double_update(op: Operation) -> TupleError:
+def repeated_update_error(op: Operation) -> TupleError:
     """Return the error of a second operation on a field that may have only one."""
     return op.update_error("double update of the same field")
 
@@ -148,7 +148,7 @@ class Array:
             pos = end
 
     def render(self, _: UpdatedField, node: FormatNode | None) -> bytes:
-        """Return the updated array as MessagePack; each element is checked by the format of its final position."""
+        """Return the updated array as MessagePack; each element is encoded by the format of its final position."""
         encoded = (item.render(_node_in(node, number)) for number, item in enumerate(self.items))
         return encode_array(len(self.items)) + b"".join(encoded)
 
@@ -212,7 +212,8 @@ class Array:
 class TupleFields(Array):
     """The fields of a tuple under update: encoded, with an `UpdatedField` for each that an operation touches.
 
-    So an operation costs as much as the touched fields and the list, not as every field.
+    So the cost of a request depends on the fields that it touches, and on copying the list, not on decoding every
+    field.
     """
 
     __slots__ = ("encoded", "touched")
@@ -233,15 +234,15 @@ class TupleFields(Array):
 
     def insert(self, number: int, elements: list[UpdatedField]) -> None:
         """Insert unchanged fields before another one, or after the last."""
-        self._move(number, number, len(elements))
+        self._renumber(number, number, len(elements))
         self.encoded[number:number] = [one.data[one.start : one.end] for one in elements]
 
     def remove(self, number: int, count: int) -> None:
         """Remove some fields."""
-        self._move(number, number + count, -count)
+        self._renumber(number, number + count, -count)
         del self.encoded[number : number + count]
 
-    def _move(self, begin: int, end: int, by: int) -> None:
+    def _renumber(self, begin: int, end: int, by: int) -> None:
         """Forget the changes of the fields `begin <= number < end`, and renumber the touched fields after them."""
         found = ((number, field) for number, field in self.touched.items() if not begin <= number < end)
         self.touched = {number + by * (number >= end): field for number, field in found}
@@ -263,7 +264,10 @@ class _Item:
 
 
 class Map:
-    """An updated map: touched keys, newest first, each with the untouched pairs that followed it."""
+    """An updated map: its touched keys, the last touched one first.
+
+    Each keeps the untouched pairs that followed it in the old encoding.
+    """
 
     __slots__ = ("count", "data", "items")
 

@@ -1,15 +1,16 @@
 """Assigns global ids: decides how a row of a source's `_cluster` changes the aggregator's `_cluster`.
 
-Documents 000 and 001. The primary key is the uuid. A row of a source's `_cluster` with a known uuid changes only that
-source's applier map; a new uuid is inserted with a free id. An id is never reused, not even that of an expelled
-instance. Each change of `_cluster` is made by the aggregator and takes its next lsn; a row that changes nothing takes
-no lsn, so that no change circulates in a loop.
+The rules are those of the project's documents on server ids (000) and on a chain of aggregators (001). The primary key
+is the uuid. A row of a source's `_cluster` with a known uuid changes only the applier map of that source, which maps
+the source's replica ids to global ids; a new uuid is inserted with a free global id. An id is never reused, not even
+that of an expelled instance. Each change of `_cluster` is made by the aggregator and takes its next lsn; a row that
+changes nothing takes no lsn, so that no change circulates in a loop.
 
 Two allocations:
 
-- `counter`: a new uuid gets the number after the highest one (document 000).
-- `preserve`: a new uuid keeps its replica id; if that is taken, it gets the lowest free one above (document 001:
-  `{5, uuid6}` against `{5, uuid5}` becomes `{6, uuid6}`, and the source's map gets `{5: 6}`).
+- `counter`: a new uuid gets the global id after the highest one.
+- `preserve`: a new uuid gets its replica id as its global id; if that id is taken, it gets the lowest free id above.
+  If 5 is the id of uuid5, `{5, uuid6}` becomes `{6, uuid6}`, and the source's map gets `{5: 6}`.
 
 Pure; `warehouse.cluster` stores the result.
 """
@@ -37,14 +38,14 @@ class Member:
     global_id, uuid : int, str, or None
         Both are None if the replicaset is known, but none of its instances yet.
     local_id : int or None
-        The replica id in its replicaset; None if no row of `_cluster` has it (an anonymous replica).
+        The instance's replica id in its replicaset; None for an anonymous replica, which no row of `_cluster` names.
     replicaset_id : int
         The aggregator's short number for the replicaset.
     replicaset_uuid : str
     lsn : int
         The aggregator's lsn of the last change of the row.
     expelled : bool
-        Whether its replicaset has deleted it; it keeps its global id.
+        Whether the replicaset has removed the instance, which keeps its global id.
 
     """
 
@@ -153,8 +154,8 @@ class Decision:
     change: ClusterChange | None = None
 
 
-def before_replace(cluster: Cluster, new: Incoming) -> Decision:
-    """Decide the effect of one row of a source's `_cluster`.
+def decide_row(cluster: Cluster, new: Incoming) -> Decision:
+    """Decide the effect of one row of a source's `_cluster`, as a before_replace trigger of `_cluster` does.
 
     Parameters
     ----------
@@ -221,7 +222,7 @@ def free_id(cluster: Cluster, wanted: int | None) -> int:
     ----------
     cluster : Cluster
     wanted : int or None
-        Its replica id.
+        The instance's replica id.
 
     """
     taken = {m.global_id for m in cluster.members.values() if m.global_id is not None}
@@ -238,9 +239,9 @@ def replace_all(
 ) -> tuple[Cluster, tuple[ClusterChange, ...]]:
     """Apply incoming rows in order as one commit; return the new table and its changes.
 
-    Rows that undo each other change nothing, so a batch that is repeated after a kill makes no second change. The
-    aggregator adds itself with the first rows: before them with `counter`; after them with `preserve`, where it takes
-    a free id like an anonymous replica that adds itself (document 001, b).
+    Rows that undo each other change nothing, so a batch that is repeated after a kill makes no second change. If the
+    aggregator is not a member yet, this call adds it: with the allocation `counter` before the first row, with
+    `preserve` after the last row, so that it takes an id that no instance needs.
 
     Parameters
     ----------
@@ -256,7 +257,7 @@ def replace_all(
         incoming = [own, *incoming] if cluster.allocation == "counter" else [*incoming, own]
     after, keys = cluster, dict[str, str]()
     for row in incoming:
-        decision = before_replace(after, row)
+        decision = decide_row(after, row)
         after = decision.cluster
         if decision.change is not None:
             # A placeholder row is stored under its replicaset's uuid, so its change needs that key.

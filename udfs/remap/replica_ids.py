@@ -24,7 +24,7 @@ UNKNOWN = -1
 
 
 class IdEntry(NamedTuple):
-    """One entry of an applier map: rows of `replica_id` with lsn >= `since_lsn` are the instance `global_id`'s."""
+    """One entry of an applier map: the instance `global_id` wrote the rows of `replica_id` with lsn >= `since_lsn`."""
 
     replica_id: int
     since_lsn: int
@@ -121,21 +121,26 @@ def remap(vclock: Mapping[int, int], ids: Iterable[tuple[int, int]]) -> dict[int
 
 
 def unmap(vclock: Mapping[int, int], ids: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """Return a vclock of global ids with a source's replica ids: the inverse of `remap` (document 000, step 3; 001)."""
+    """Return a vclock of global ids with the replica ids of a source: the inverse of `remap`."""
     known = {global_id: replica_id for replica_id, global_id in as_bijection(ids).items()}
     return {known[global_id]: lsn for global_id, lsn in vclock.items() if global_id in known}
 
 
-def ids_in_source(ids: Mapping[int, int], replica_id: int) -> list[int]:
-    """Return the replica id that a source uses for an id of its replicaset: a list of one, or empty if it has none.
+def replica_id_in_source(ids: Mapping[int, int], replica_id: int) -> int | None:
+    """Return the replica id that a source uses for an instance; None if the source has no id for it.
+
+    The `_cluster` of a source normally has the same ids as that of the other sources of its replicaset. Where they
+    disagree, the aggregator uses one of the ids for the replicaset, and `ids` maps the source's own id to it.
 
     Parameters
     ----------
     ids : mapping of int to int
-        The source's replica ids that differ from its replicaset's (document 001).
+        The source's replica id → the replicaset's, where the two differ.
     replica_id : int
-        An id of the replicaset.
+        The instance's id in the replicaset.
 
     """
-    own = [local_id for local_id, other in ids.items() if other == replica_id]
-    return own or ([] if replica_id in ids or replica_id >= VCLOCK_MAX else [replica_id])
+    own = next((local_id for local_id, other in ids.items() if other == replica_id), None)
+    if own is not None:
+        return own
+    return None if replica_id in ids or replica_id >= VCLOCK_MAX else replica_id

@@ -1,14 +1,21 @@
-"""Compares two RIDs: same, which way to sync, split brain, unrelated. Pure.
+"""Compares two RIDs: same data, which way to sync, split brain, unrelated. Pure.
 
-Two nodes whose bases exist and differ are unrelated. Else head, old1 and old2 of both are searched for a
-common ULID. Its indexes (0, 1, 2) decide: both 0, same data; one 0, that node is behind; none 0, a split brain whose
-common data are that generation. Without a common ULID, a node with an empty head is the target of a sync; two heads
-are a split brain with no known common generation. Flags and `incoming` play no role.
+Two nodes whose bases exist and differ are unrelated. Else head, old1 and old2 of both are searched for a common ULID.
+Its position in each RID (0: head, 1: old1, 2: old2) decides:
 
-Where the epochs of both are known, too, `with_epochs` looks into the common generation: nodes that are connected share
-a generation while it grows, and a primary that dies may have epochs of it that were not copied yet.
+- 0 in both: the nodes have the same data.
+- 0 in one: this node is behind, and the other one is the source of a sync.
+- 0 in neither: a split brain. The common ULID is the last generation that both have.
 
-`draw` shows the generations of one or two nodes as text, the newest on top, with a column of marks per node:
+Without a common ULID, a node with an empty head is the target of a sync; two heads are a split brain with no known
+common generation. Flags and `incoming` play no role.
+
+If the epochs of both nodes are known, too, `with_epochs` also compares their epochs of the common generation. An epoch
+is a committed batch. Connected nodes share a generation while it grows, and a primary that crashes may have epochs of
+it that no other node has copied.
+
+`draw` shows the generations of one or two nodes as text, the newest on top. Each node has a column: `*` in the lines of
+its generations, `|` between them.
 
     a b
     *    01DT3V6WF6K5K12JBV8B563TXP  2019-11-20 08:21:36  a: head, from epoch 11
@@ -27,7 +34,8 @@ from ulid import ULID
 
 from udfs.rid.value import EMPTY, Rid
 
-Side = Literal["a", "b"]
+NodeName = Literal["a", "b"]
+"""Which of the two compared nodes."""
 
 
 class Verdict(StrEnum):
@@ -59,14 +67,14 @@ class Comparison:
     """
 
     verdict: Verdict
-    source: Side | None = None
-    target: Side | None = None
+    source: NodeName | None = None
+    target: NodeName | None = None
     common: ULID | None = None
     indexes: tuple[int, int] | None = None
-    younger: Side | None = None
+    younger: NodeName | None = None
 
     def as_json(self) -> Mapping[str, str | None]:
-        """Return the object that the command prints."""
+        """Return the JSON object that `rid compare --json` prints."""
         return {
             "verdict": self.verdict.value,
             "from": self.source,
@@ -97,9 +105,9 @@ def compare(a: Rid, b: Rid) -> Comparison:
 def with_epochs(found: Comparison, a: Rid, b: Rid, ends: tuple[int, int]) -> Comparison:
     """Return a comparison that also considers how many epochs of the common generation each node has.
 
-    Only one node at a time writes under one head, so the node with fewer epochs of a generation has the first of the
-    other's epochs. A node that is behind by its RID, but has epochs of the common generation that the newer node
-    never had, would lose them by a sync: this is a split brain.
+    Only one node at a time writes under one head, so the node with fewer epochs of a generation has only epochs that
+    the other node has, too. If the node that is behind by its RID has more epochs of the common generation, a sync
+    would discard those that the other node lacks: this is a split brain.
 
     Parameters
     ----------
@@ -112,7 +120,7 @@ def with_epochs(found: Comparison, a: Rid, b: Rid, ends: tuple[int, int]) -> Com
     """
     if found.common is None or ends[0] == ends[1]:
         return found
-    longer: Side = "a" if ends[0] > ends[1] else "b"
+    longer: NodeName = "a" if ends[0] > ends[1] else "b"
     if found.verdict is Verdict.SAME:
         return replace(found, verdict=Verdict.SYNC, source=longer, target="b" if longer == "a" else "a")
     if found.verdict is Verdict.SYNC and found.target == longer:
@@ -142,7 +150,7 @@ def _without_common(a: Rid, b: Rid) -> Comparison:
     return Comparison(Verdict.SPLIT_BRAIN)
 
 
-def _younger(a: Rid, b: Rid) -> Side | None:
+def _younger(a: Rid, b: Rid) -> NodeName | None:
     if a.head.milliseconds == b.head.milliseconds:
         return None
     return "a" if a.head.milliseconds > b.head.milliseconds else "b"

@@ -25,8 +25,8 @@ class Node:
     ----------
     rid : Rid
     next : ULID or None
-        The mark: the generation that begins with the next data written. Set while an unconnected node may exist;
-        None while all nodes are connected, and once that generation has begun.
+        The mark: the ULID of the generation that begins with the next write. It is set while an unconnected node may
+        exist; it is None while all nodes are connected, and after that generation has begun.
 
     """
 
@@ -87,27 +87,27 @@ def lose_peer(node: Node, fresh: ULID, *, was_primary: bool) -> Node:
     return node
 
 
-def separate(node: Node, fresh: ULID) -> Node:
+def mark_unconnected_copy(node: Node, fresh: ULID) -> Node:
     """Set the mark, unless one is set, because an unconnected copy of the data is made.
 
-    Call it before the copy for the source and each node connected to it, and after the copy for the target. Else
-    both copies could be written under one head.
+    Before the copy is made, call this function for the source and for each node that is connected to the source; after
+    the copy, call it for the target. Otherwise two nodes could write different data under the same head.
     """
     return node if node.next is not None else _marked(node, fresh)
 
 
-def connect_all(node: Node) -> Node:
-    """Remove the mark: all nodes are connected. A sync gives the node what it lacks, so it is no longer outdated."""
+def clear_mark(node: Node) -> Node:
+    """Clear the mark and the flag `outdated`, because all nodes are connected and this one has all data."""
     return replace(node, rid=replace(node.rid, outdated=False), next=None)
 
 
 def renew_mark(node: Node, fresh: ULID) -> Node:
-    """Replace the mark, if one is set, by a ULID of the current time."""
+    """Replace the mark, if one is set, by `fresh`, a ULID of the current time."""
     return node if node.next is None else _marked(node, fresh)
 
 
-def write(node: Node) -> Node:
-    """Return the node after data were written: if the mark is set, its generation begins.
+def record_write(node: Node) -> Node:
+    """Return the node after data were written: if the mark is set, the generation that it names begins.
 
     Raises
     ------
@@ -123,7 +123,7 @@ def write(node: Node) -> Node:
 
 
 def begin_generation(node: Node) -> Node:
-    """Return the node with the generation of its mark as head; unchanged without a mark."""
+    """Return the node with the generation that the mark names as its head; without a mark, the node is unchanged."""
     if node.next is None:
         return node
     return Node(_rotated(node.rid, node.next))
@@ -132,7 +132,7 @@ def begin_generation(node: Node) -> Node:
 def start_sync(target: Node, source: Node) -> Node:
     """Return the target at the start of a sync: `incoming` is the source's head, and `base` the source's base.
 
-    Its mark is removed, because data that come with the sync do not begin a generation.
+    The target's mark is cleared, because data that come with the sync do not begin a generation.
 
     Raises
     ------
@@ -177,7 +177,7 @@ def complete_sync(target: Node) -> Node:
 def drop_generations_after(node: Node, common: ULID) -> Node:
     """Return a node without the generations after `common`, whose data were discarded; `EMPTY` leaves only the base.
 
-    In `old1` or `old2` they would say that the data contain them.
+    If they stayed in `old1` or `old2`, the RID would claim that the node's data contain them.
     """
     old = node.rid.generations
     kept = old[old.index(common) :] if common != EMPTY else ()
@@ -202,7 +202,7 @@ def abandon_sync(node: Node, fresh: ULID, *, changed: bool) -> Node:
 
 
 def lock(node: Node, *, is_readable: bool = True) -> Node:
-    """Return the node with `file_lock` taken; `crashed_primary` is set if the last writer of a primary left its lock.
+    """Return the node with `file_lock` taken; `crashed_primary` is set if a writer ended without unlocking a primary.
 
     Parameters
     ----------

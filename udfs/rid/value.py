@@ -30,7 +30,8 @@ _FORM = "incoming:head:old1:old2:base:consistency:outdated:primary:crashed_prima
 class FileLock(IntEnum):
     """The state of the warehouse's writer lock.
 
-    `ALLOW_READ`: a writer has it, and readers need not wait. `LOCKED`: a copy replaces the data.
+    `UNKNOWN`: the lock was never taken. `UNLOCKED`: it is free. `ALLOW_READ`: a writer has the lock, and the tables can
+    be read. `LOCKED`: a copy into this node has the lock and replaces the data, so the tables are not to be read.
     """
 
     UNKNOWN = 0
@@ -48,9 +49,9 @@ class Rid:
     incoming : ULID
         During a sync into this node, the source's head; else empty.
     head : ULID
-        Generation of the data.
+        The current generation of the data.
     old1, old2 : ULID
-        The two generations before it.
+        The two generations before `head`, the newer one first.
     base : ULID
         Identifies the network of copies; never rotated.
     consistency : bool
@@ -60,7 +61,7 @@ class Rid:
     primary : bool
         Whether this node may be written.
     crashed_primary : bool
-        Whether its writer crashed while it was a primary, and no sync has completed since.
+        Whether a writer of this node crashed while the node was a primary, and no sync has completed since.
     file_lock : FileLock
 
     """

@@ -1,7 +1,7 @@
 """Allocates the memory of one batch's typed columns for `udfs.tuples.kernels.columns`, and wraps it as Arrow arrays.
 
 Buffers of a fixed size per row (values, offsets, validity) share one block; each column of text or variants has its
-own content buffers, which grow when the walk runs out of room.
+own content buffers, which grow when the decoding loop (`udfs.tuples.kernels.walk`) runs out of room.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from udfs.tuples.kernels.variant_shape import SHAPE_WORDS, SLACK
 from udfs.tuples.kernels.writers import DECIMAL_TEXT_MAX, INTERVAL_TEXT_MAX, UUID_TEXT
 
 _ALIGN = 64
-_HUGE = 64 << 20
+_HUGE_ROW_BYTES = 64 << 20
 """A row that needs more bytes than this gets exactly that room, not twice as much."""
 
 _TEXT_WIDTHS = {
@@ -44,8 +44,11 @@ _TEXT_WIDTHS = {
 }
 """Greatest number of bytes of one row's text; a string or varbinary is never longer than its tuple."""
 
-_WIDE = (ColumnStorage.WIDE, ColumnStorage.DECIMAL)
-_SPANS = (ColumnStorage.STRING, ColumnStorage.BINARY, ColumnStorage.RAW_STRING)
+_SIXTEEN_BYTES = (ColumnStorage.WIDE, ColumnStorage.DECIMAL)
+"""Columns with values of 16 bytes; those of other numbers have 8."""
+
+_COPIED_BYTES = (ColumnStorage.STRING, ColumnStorage.BINARY, ColumnStorage.RAW_STRING)
+"""Columns whose values are copies of bytes of the tuple."""
 
 
 def _allocate(size: int) -> NDArray[np.uint8]:
@@ -137,8 +140,8 @@ class Columns:
         """
         wants = self.table[:, words.WANTED].copy()
         self.table[:, words.WANTED] = 0
-        usual = min(GROWTH * self.largest + 32 + SLACK, _HUGE)
-        is_huge = int(wants.max(initial=0)) > _HUGE
+        usual = min(GROWTH * self.largest + 32 + SLACK, _HUGE_ROW_BYTES)
+        is_huge = int(wants.max(initial=0)) > _HUGE_ROW_BYTES
         for column, storage in enumerate(self.storages):
             if storage is not ColumnStorage.VARIANT:
                 self._grow_text(column, storage)
@@ -159,16 +162,19 @@ class Columns:
                     self._enlarge(column, self._grown(used, wanted, row), is_metadata)
 
     def _grown(self, used: int, wanted: int, row: int) -> int:
-        """Return the new size of a variant's content: for all rows, by the rows so far, or for one huge row alone."""
+        """Return the new size of a variant's content, estimated for all rows from those before `row`.
+
+        For a huge row it is at least what that row needs.
+        """
         expected = used * self.rows // row * 5 // 4 if row else 0
-        if wanted > _HUGE:
+        if wanted > _HUGE_ROW_BYTES:
             return max(used + wanted, expected)
         return max(2 * used, expected) + 2 * wanted
 
     def _grow_text(self, column: int, storage: ColumnStorage) -> None:
         """Enlarge a text column that has no room for one more row."""
         line = self.table[column]
-        need = self.largest if storage in _SPANS else _TEXT_WIDTHS.get(storage, 0)
+        need = self.largest if storage in _COPIED_BYTES else _TEXT_WIDTHS.get(storage, 0)
         if line[words.KIND] == words.IS_TEXT and line[words.END] + need > line[words.LIMIT]:
             self._enlarge(column, 2 * int(line[words.END] - line[words.START]) + need)
 
@@ -270,12 +276,12 @@ def prepare(
             line[words.OFFSETS], line[words.META_OFFSETS] = address, address + offset_bytes
             block[column * bits : (column + 1) * bits] = 0
             block[place : place + 4] = block[place + offset_bytes : place + offset_bytes + 4] = 0
-        elif storage in _TEXT_WIDTHS or storage in _SPANS:
+        elif storage in _TEXT_WIDTHS or storage in _COPIED_BYTES:
             line[words.KIND], line[words.OFFSETS] = words.IS_TEXT, address
             block[place : place + 4] = 0
-            made._enlarge(column, total if storage in _SPANS else _TEXT_WIDTHS[storage] * rows)
+            made._enlarge(column, total if storage in _COPIED_BYTES else _TEXT_WIDTHS[storage] * rows)
         else:
-            line[words.KIND] = 2 if storage in _WIDE else 1
+            line[words.KIND] = 2 if storage in _SIXTEEN_BYTES else 1
             line[words.START] = address
         if storage is ColumnStorage.BOOLEAN:
             line[words.KIND] = words.IS_BITS
@@ -289,6 +295,6 @@ def _fixed_size(storage: ColumnStorage, rows: int, bits: int, offset_bytes: int)
         return 2 * offset_bytes
     if storage is ColumnStorage.BOOLEAN:
         return bits
-    if storage in _SPANS or storage in _TEXT_WIDTHS:
+    if storage in _COPIED_BYTES or storage in _TEXT_WIDTHS:
         return offset_bytes
-    return _aligned((16 if storage in _WIDE else 8) * rows)
+    return _aligned((16 if storage in _SIXTEEN_BYTES else 8) * rows)

@@ -22,13 +22,13 @@ def hash_text(text: str, key: bytes) -> str:
     return hmac.new(key, text.encode("utf-8", "surrogatepass"), "sha256").hexdigest()
 
 
-def keyed_hashes(column: pa.Array, key: bytes) -> pa.Array:
-    """Return the hash of each value of a column, by `hash_text`; null for null.
+def hmac_column(column: pa.Array, key: bytes) -> pa.Array:
+    """Return the HMAC of each value of a column, by `hash_text`; null for null.
 
     Parameters
     ----------
     column : pyarrow.Array
-        Of a type that a table's typed column can have (`schemas.layout`), here or in its files.
+        Of any type of a typed column: as it is in memory (`schemas.layout`), or as the table's Parquet files store it.
     key : bytes
 
     Returns

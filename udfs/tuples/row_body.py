@@ -3,8 +3,8 @@
 Tarantool 3.9 logs `index:delete_range(begin, end)` as one row. It deletes the keys from `begin` (included) to `end`
 (excluded) in the order of the index. A bound may be only the first parts of a key; an empty one leaves its side open.
 
-A kernel finds the values of these keys in the body maps of many rows. It checks everything, because it also
-reads bodies of unknown row types.
+A kernel finds the values of given keys of the body map (`schemas.iproto.BodyKey`) in many rows. It checks everything,
+because it also reads bodies of unknown row types.
 """
 
 from __future__ import annotations

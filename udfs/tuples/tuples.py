@@ -21,7 +21,7 @@ from pyspark.sql import Column
 
 from schemas.errors import TupleError
 from schemas.field_types import FIELD_TYPES, ColumnStorage, type_family
-from schemas.layout import EXTRA_COLUMN, MISFITS_ARROW, TableLayout, check_names
+from schemas.layout import EXTRA_COLUMN, MISFITS_ARROW, TableLayout, check_format
 from udfs.buffers import BinaryBuffers, arrow_column_function, flatten, indexes, texts_of_rows
 from udfs.kernels.memory import OVERWRITE
 from udfs.kernels.values import ABSENT, CLASS_NAMES, NIL, OVERREAD
@@ -86,7 +86,7 @@ class Plan:
 def plan_of(layout: TableLayout) -> Plan:
     """Return the plan of a layout; raises like `schemas.layout.union_fields` and `schemas.layout.column_storage`."""
     for form in layout.formats:
-        check_names(layout.space, (field.name for field in form))
+        check_format(layout.space, (field.name for field in form))
     columns = {field.name: index for index, field in enumerate(layout.fields)}
     storages = tuple(layout.storage_of(field) for field in layout.fields)
     words: list[int] = []
@@ -134,7 +134,7 @@ def decode_tuples(tuples: pa.Array, layout: TableLayout, which: pa.Array | int =
 
 
 def tuple_columns(layout: TableLayout) -> Callable[[Column, Column], Column]:
-    """Return an Arrow UDF `(tuple binary, layout index int) → struct` of `layout.decoded_schema()`.
+    """Return an Arrow UDF `(tuple binary, format index int) → struct` with the schema `layout.decoded_schema()`.
 
     One call decodes all columns of a table; a batch may have tuples of several formats.
     """

@@ -1,11 +1,12 @@
 """Applies the rows of one key in one replicaset, in the order of the log: `Fold` is the key's state between two rows.
 
-The result is the tuple that the replicaset's servers have, or the name of the row that cannot be applied; never a wrong
-tuple. `pipeline.reduce.fold` applies the rows of many keys.
+The result is the tuple that the replicaset's servers have, or a `Fault` that names the row that cannot be applied; it
+is never a wrong tuple. `pipeline.reduce.fold` applies the rows of many keys.
 
 Effects (seen live, and in Tarantool's `memtx_space.c`): a DELETE or UPDATE of a missing tuple is in the log and changes
 nothing; an UPSERT of a missing tuple inserts; an UPSERT whose operations would change the key changes nothing. After a
-row that cannot be applied, the tuple is unknown until a row that does not need it (INSERT, REPLACE, DELETE).
+row that cannot be applied, the version is *unfit*: its tuple is unknown until a row that does not need the old tuple
+(INSERT, REPLACE, DELETE).
 
 During consecutive operations the tuple is stored as a list of its fields, so that a chain of operations splits and
 joins it only once: the cost of an operation depends on its change, not on the size of the tuple.
@@ -103,7 +104,7 @@ TUPLE_LIMIT = 64 << 20
 """Greatest size in bytes of a tuple after operations; servers allow 1 MiB by default (`memtx_max_tuple_size`)."""
 
 GROWTH = 16
-"""Greatest growth of a tuple in bytes per byte of operations (a decimal); nulls that fill gaps are counted apart."""
+"""Greatest growth of a tuple in bytes per byte of operations; decimals grow most. Nulls in gaps are counted apart."""
 
 
 class Fold:
@@ -121,7 +122,7 @@ class Fold:
     is_present : bool
         Whether there is a tuple.
     is_unfit : bool
-        Whether the tuple is unknown, because an earlier row could not be applied.
+        Whether the version is unfit: its tuple is unknown, because an earlier row could not be applied.
     is_changed : bool
         Whether a row had an effect.
     faults : list of Fault
@@ -142,7 +143,7 @@ class Fold:
         self.start(None)
 
     def start(self, base: Version | None, is_unfit: bool = False) -> None:
-        """Begin a key with its previous version; None if the replicaset has never had it."""
+        """Begin a key with its previous version, `base`; None if the replicaset has never had the key."""
         known = base or Version(None, 0, 0, None, None)
         self._tuple, self.global_id, self.lsn, self.timestamp, self.created, self.layout = known
         self._forget_fields()
@@ -168,8 +169,8 @@ class Fold:
         ----------
         row : RowChange
         new : bytes, optional
-            The tuple that the row's server logged as the result of an UPDATE or UPSERT (`wal_ext`). It wins: if the
-            row gives another tuple here, `faults` names the difference.
+            The tuple that the row's server logged as the result of an UPDATE or UPSERT (`wal_ext`). It
+            becomes the version's tuple. If the operations give another tuple here, `faults` describes the difference.
 
         """
         self._apply(row)
@@ -273,7 +274,7 @@ class Fold:
         self._fields, self._size_bound = None, self._limit
 
     def _check_size(self, fields: list[bytes], more: int = 0) -> None:
-        """Raise if the fields and `more` bytes exceed the limit; the fields are counted only if they may."""
+        """Raise if the fields and `more` bytes exceed the limit; sizes are summed only if they may exceed it."""
         self._size_bound += more
         if self._size_bound <= self._limit:
             return

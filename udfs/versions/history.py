@@ -1,7 +1,7 @@
 """Computes all versions of each key, for Spark's `mapInArrow` over rows that are sorted by key and position in the log.
 
-Returns each row that has an effect, with the version after it. Runs Python per row, so it serves queries on one space
-and never a batch.
+The result has each row that has an effect, with the version after it. Python runs per row here, so only queries on one
+space use this module; the aggregator's own batches do not.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class _VersionCollector:
     def _apply_end(self, until: Position | None) -> None:
         """Apply the first end of all versions after the key's last row, and before `until` if it is given.
 
-        A later one finds no version.
+        Later ends before `until` have no effect, because the key has no version after the first one.
         """
         replicaset_id = self._key[0] if self._key is not None else 0
         places = self._places.get(replicaset_id, [])

@@ -292,7 +292,7 @@ def _is_connected(source: Rid, target: Node, epoch: int, newest: int) -> bool:
 
 
 def _end_extension(node: Node) -> Node:
-    return operations.connect_all(operations.lock(operations.complete_sync(node)))
+    return operations.clear_mark(operations.lock(operations.complete_sync(node)))
 
 
 def require_syncable(found: Comparison, ours: ComparedRid, theirs: ComparedRid, discard: Rid | None) -> None:
@@ -333,7 +333,9 @@ def _mark_source(ours: RidTable, target: Place) -> tuple[TableVersions, Node]:
     mark = new_ulid()
     while True:
         tables = newest_versions(ours.place)
-        change = ours.update("copy", tables.epoch, lambda n: operations.separate(n, mark), peer=target.root)
+        change = ours.update(
+            "copy", tables.epoch, lambda n: operations.mark_unconnected_copy(n, mark), peer=target.root
+        )
         if change.epoch == tables.epoch:
             return tables, change.node
 
@@ -370,7 +372,7 @@ def _record_start(
 
 
 def _end_sync(node: Node, mark: ULID) -> Node:
-    return operations.unlock(operations.separate(operations.complete_sync(node), mark))
+    return operations.unlock(operations.mark_unconnected_copy(operations.complete_sync(node), mark))
 
 
 def _copy(

@@ -29,7 +29,7 @@ from tests.pipeline.logs import (
 )
 from tests.pipeline.plan.planner import EMPTY, Fate, Piece, Planner
 from udfs.remap.cluster_replace import Allocation
-from udfs.remap.replica_ids import ids_in_source
+from udfs.remap.replica_ids import replica_id_in_source
 from warehouse.applier_map import MapRow, ids_of
 
 C, D = "cccccccc-0000-4000-8000-000000000003", "dddddddd-0000-4000-8000-000000000003"
@@ -208,7 +208,7 @@ def test_a_source_without_a_view_is_followed_as_it_is() -> None:
 
 def test_ids_of_a_source_and_back() -> None:
     ids = {1: 2, 2: 1, 3: 32}
-    assert [ids_in_source(ids, meant) for meant in (1, 2, 3, 4, 32, 33)] == [[2], [1], [], [4], [3], []]
+    assert [replica_id_in_source(ids, meant) for meant in (1, 2, 3, 4, 32, 33)] == [2, 1, None, 4, 3, None]
     known = ReplicasetState(
         1, A, applier_map=(MapEntry(3, 7, 1), MapEntry(32, 8, 5)), id_translations={"b": {3: 32}}
     )

@@ -19,7 +19,7 @@ from tests.pipeline.resolve.chosen import Chosen, chosen
 from tests.udfs.before_replace import rules
 from tests.udfs.before_replace.orders import last_write
 from tests.udfs.before_replace.versions import OTHER, SPACE, candidates
-from udfs.before_replace.custom import Change, Side, fold_custom, load_function
+from udfs.before_replace.custom import Change, Origin, fold_custom, load_function
 from udfs.before_replace.policy import Candidate, Outcome
 from udfs.before_replace.row import Row, decode, encode
 
@@ -75,8 +75,8 @@ def test_the_function_gets_both_origins() -> None:
 
     fold_custom(keep, [version(1, 1), version(2, gone=True), version(3, 3)], NAMES, "s")
     assert [change.op for change in changes] == ["DELETE", "REPLACE"]
-    assert changes[0].old == Side("r1", "i1", 1, 1, 1, 1)
-    assert changes[1].old == changes[0].new == Side("r2", "i2", 2, 2, 2, 2)
+    assert changes[0].old == Origin("r1", "i1", 1, 1, 1, 1)
+    assert changes[1].old == changes[0].new == Origin("r2", "i2", 2, 2, 2, 2)
 
 
 def test_a_tuple_that_is_made_has_the_last_writers_format() -> None:

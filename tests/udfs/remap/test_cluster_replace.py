@@ -1,4 +1,4 @@
-"""before_replace on `_cluster`: documents 000 and 001 case by case, and invariants for any order of rows."""
+"""Rows of `_cluster`: the cases of the documents on server ids and on a chain of aggregators, and invariants."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from udfs.remap.cluster_replace import (
     ClusterChange,
     Incoming,
     Member,
-    before_replace,
+    decide_row,
     replace_all,
 )
 from udfs.remap.replica_ids import as_bijection, remap, unmap
@@ -44,7 +44,7 @@ def taken(
     """Apply rows one by one; return the table, the entries of the source's map, and the aggregator's changes."""
     entries, changes = [], []
     for row in rows:
-        decision = before_replace(cluster, row)
+        decision = decide_row(cluster, row)
         cluster = decision.cluster
         entries += [decision.entry] if decision.entry else []
         changes += [decision.change] if decision.change else []
@@ -54,7 +54,7 @@ def taken(
 def test_case_a_an_id_that_is_taken() -> None:
     """Document 001: {5, uuid6} against our {5, uuid5} is {6, uuid6} here, and {5: 6} in the source's map."""
     cluster = having("preserve", (5, uuid(5)))
-    decision = before_replace(cluster, Incoming(uuid(6), 5, A))
+    decision = decide_row(cluster, Incoming(uuid(6), 5, A))
     assert decision.entry == (5, 6)
     assert decision.change == ClusterChange(uuid(6), Member(6, uuid(6), 5, 1, A, lsn=2))
     assert decision.cluster.members[uuid(5)] == cluster.members[uuid(5)]
@@ -65,7 +65,7 @@ def test_case_b_an_id_that_the_aggregator_itself_has() -> None:
     rows = [Incoming(uuid(1), 1, A), Incoming(uuid(2), 2, A)]
     cluster, _ = replace_all(Cluster("preserve"), rows, OWN)
     assert cluster.global_ids == {uuid(1): 1, uuid(2): 2, OWN: 3}
-    decision = before_replace(cluster, Incoming(uuid(3), 3, A))
+    decision = decide_row(cluster, Incoming(uuid(3), 3, A))
     assert decision.entry == (3, 4)
     assert decision.cluster.own == cluster.own
 
@@ -105,19 +105,19 @@ def test_a_known_uuid_issues_no_change_of_its_own() -> None:
         Incoming(uuid(1), None, A),
         Incoming(uuid(1), 1, B),
     ):
-        assert before_replace(cluster, row).change is None
+        assert decide_row(cluster, row).change is None
         assert replace_all(having("counter", (1, uuid(1)), (2, OWN)), [row], OWN)[1][:-1] == ()
 
 
 @pytest.mark.parametrize("allocation", ALLOCATIONS)
 def test_an_expelled_instance_keeps_its_id(allocation: Allocation) -> None:
     cluster = having(allocation, (1, uuid(1)), (2, uuid(2)))
-    gone = before_replace(cluster, Incoming(uuid(2), 2, A, expelled=True))
+    gone = decide_row(cluster, Incoming(uuid(2), 2, A, expelled=True))
     assert gone.entry is None
     assert gone.change == ClusterChange(uuid(2), Member(2, uuid(2), 2, 1, A, lsn=3, expelled=True))
-    reused = before_replace(gone.cluster, Incoming(uuid(3), 2, A))
+    reused = decide_row(gone.cluster, Incoming(uuid(3), 2, A))
     assert reused.entry == (2, 3)
-    back = before_replace(reused.cluster, Incoming(uuid(2), 4, A))
+    back = decide_row(reused.cluster, Incoming(uuid(2), 4, A))
     assert back.change == ClusterChange(uuid(2), Member(2, uuid(2), 4, 1, A, lsn=5))
     assert back.entry == (4, 2)
 
@@ -125,38 +125,34 @@ def test_an_expelled_instance_keeps_its_id(allocation: Allocation) -> None:
 def test_an_instance_that_only_headers_named_gets_its_replica_id_when_it_is_registered() -> None:
     """An anonymous replica is registered: its row is completed, its global id stays."""
     cluster, _ = replace_all(Cluster("counter"), [Incoming(uuid(1), None, A)], OWN)
-    decision = before_replace(cluster, Incoming(uuid(1), 4, A))
+    decision = decide_row(cluster, Incoming(uuid(1), 4, A))
     assert decision.change == ClusterChange(uuid(1), Member(2, uuid(1), 4, 1, A, lsn=3))
     assert decision.entry == (4, 2)
 
 
 def test_a_counter_continues_from_the_highest_id() -> None:
-    assert before_replace(having("counter", (7, uuid(7))), Incoming(uuid(1), 1, A)).entry == (1, 8)
+    assert decide_row(having("counter", (7, uuid(7))), Incoming(uuid(1), 1, A)).entry == (1, 8)
     assert (
-        before_replace(having("preserve", (7, uuid(7))), Incoming(uuid(1), None, A)).cluster.global_ids[
-            uuid(1)
-        ]
+        decide_row(having("preserve", (7, uuid(7))), Incoming(uuid(1), None, A)).cluster.global_ids[uuid(1)]
         == 1
     )
 
 
 def test_expelling_an_unknown_or_foreign_instance_changes_nothing() -> None:
     cluster = having("counter", (1, uuid(1)))
-    gone = before_replace(cluster, Incoming(uuid(1), 1, A, expelled=True)).cluster
+    gone = decide_row(cluster, Incoming(uuid(1), 1, A, expelled=True)).cluster
     for row in (Incoming(uuid(1), 1, A, expelled=True), Incoming(uuid(9), 1, A, expelled=True)):
-        assert before_replace(gone, row).cluster == gone
-    assert before_replace(cluster, Incoming(uuid(1), 1, B, expelled=True)).cluster == cluster
-    assert before_replace(gone, Incoming(uuid(1), None, A)).cluster == gone, (
-        "a file's header brings nobody back"
-    )
+        assert decide_row(gone, row).cluster == gone
+    assert decide_row(cluster, Incoming(uuid(1), 1, B, expelled=True)).cluster == cluster
+    assert decide_row(gone, Incoming(uuid(1), None, A)).cluster == gone, "a file's header brings nobody back"
 
 
 def test_an_instance_stays_in_its_replicaset() -> None:
     """The other replicaset's map gets its global id; if the row moved, its own replicaset could lose its number."""
     cluster = having("counter", (1, uuid(1)))
-    gone = before_replace(cluster, Incoming(uuid(1), 1, A, expelled=True)).cluster
+    gone = decide_row(cluster, Incoming(uuid(1), 1, A, expelled=True)).cluster
     for state in (cluster, gone):
-        decision = before_replace(state, Incoming(uuid(1), 3, B))
+        decision = decide_row(state, Incoming(uuid(1), 3, B))
         assert (decision.entry, decision.change, decision.cluster) == ((3, 1), None, state)
         assert (
             replace_all(state, [Incoming(uuid(1), 3, B), Incoming(None, None, B)], OWN)[0].replicaset_ids[B]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ulid import ULID
 
 from tests.udfs.rid.rids import of, rid, ulid
-from udfs.rid.comparison import Comparison, Generation, Side, Verdict, compare, draw, rid_generations
+from udfs.rid.comparison import Comparison, Generation, NodeName, Verdict, compare, draw, rid_generations
 from udfs.rid.value import FLAGS, FileLock, Rid
 
 SAME, SYNC, SPLIT, UNRELATED = Verdict.SAME, Verdict.SYNC, Verdict.SPLIT_BRAIN, Verdict.UNRELATED
@@ -119,7 +119,7 @@ def test_rule(a: str, b: str, expected: Comparison) -> None:
 
 def turned(comparison: Comparison) -> Comparison:
     """Return the comparison with the two nodes swapped."""
-    other: dict[Side | None, Side | None] = {"a": "b", "b": "a", None: None}
+    other: dict[NodeName | None, NodeName | None] = {"a": "b", "b": "a", None: None}
     return replace(
         comparison,
         source=other[comparison.source],

@@ -62,7 +62,7 @@ def fresh(world: World) -> tuple[World, ULID]:
 
 
 def written(place: Place, by: str) -> Place:
-    node = operations.write(place.node)
+    node = operations.record_write(place.node)
     return replace(place, node=node, data=(*place.data, (node.rid.head, f"{by}{len(place.data)}")))
 
 
@@ -106,7 +106,7 @@ def a_joins(world: World) -> World:
     if found.verdict is not Verdict.SAME and found.target != "b":
         return world
     world = copied(world)
-    a, b = (operations.connect_all(place.node) for place in (world.a, world.b))
+    a, b = (operations.clear_mark(place.node) for place in (world.a, world.b))
     return replace(world, a=replace(world.a, node=a), b=replace(world.b, node=b), is_connected=True)
 
 

@@ -76,7 +76,7 @@ class Network(RuleBasedStateMachine):
     def write(self, data: st.DataObject) -> None:
         n = data.draw(st.sampled_from(sorted(self.primaries({0, 1, 2}))))
         before = self.nodes[n]
-        self.nodes[n] = operations.write(operations.renew_mark(before, self.fresh()))
+        self.nodes[n] = operations.record_write(operations.renew_mark(before, self.fresh()))
         assert (self.nodes[n].rid.head != before.rid.head) == (before.next is not None)
         self.data[n] = self.new_write(self.data[n])
         if self.group(n) == {0, 1, 2}:
@@ -117,7 +117,7 @@ class Network(RuleBasedStateMachine):
         self.groups = [group for group in self.groups if group is not one and group is not other]
         self.groups.append(one | other)
         if one | other == {0, 1, 2}:
-            self.nodes = [operations.connect_all(node) for node in self.nodes]
+            self.nodes = [operations.clear_mark(node) for node in self.nodes]
 
     def may_sync(self, a: int, b: int) -> bool:
         source, target = self.nodes[a], self.nodes[b]
@@ -144,7 +144,7 @@ class Network(RuleBasedStateMachine):
         source, target = self.nodes[a], self.nodes[b]
         found = compare(source.rid, target.rid)
         for n in self.group(a):
-            self.nodes[n] = operations.separate(self.nodes[n], self.fresh())
+            self.nodes[n] = operations.mark_unconnected_copy(self.nodes[n], self.fresh())
         if found.verdict is Verdict.SPLIT_BRAIN:
             target = operations.drop_generations_after(target, found.common or EMPTY)
             common = common_part(self.data[a], self.data[b])
@@ -163,7 +163,7 @@ class Network(RuleBasedStateMachine):
         self.data[b] = self.copies.pop(b)
         ended = operations.complete_sync(self.nodes[b])
         self.sealed.setdefault(ended.rid.head, set()).add(self.data[b])
-        self.nodes[b] = operations.separate(ended, self.fresh())
+        self.nodes[b] = operations.mark_unconnected_copy(ended, self.fresh())
 
     @rule(n=NODES)
     def crash(self, n: int) -> None:

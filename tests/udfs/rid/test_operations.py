@@ -53,9 +53,9 @@ def test_only_demotion_releases_primary() -> None:
     kept: list[Callable[[Node], Node]] = [
         lambda n: operations.promote(n, ulid(9), unconnected=True),
         lambda n: operations.lose_peer(n, ulid(9), was_primary=True),
-        lambda n: operations.separate(n, ulid(9)),
-        operations.connect_all,
-        operations.write,
+        lambda n: operations.mark_unconnected_copy(n, ulid(9)),
+        operations.clear_mark,
+        operations.record_write,
         operations.lock,
         operations.unlock,
         operations.settle_crash,
@@ -168,7 +168,7 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
     ),
     (
         "writing to a secondary",
-        lambda: operations.write(node("0000:0001:0000:0000:0001", 3)),
+        lambda: operations.record_write(node("0000:0001:0000:0000:0001", 3)),
         "not primary",
     ),
 ]
@@ -192,19 +192,19 @@ def test_the_mark_is_set_when_a_primary_loses_a_peer() -> None:
 
 
 def test_the_mark_is_cleared_when_all_are_connected() -> None:
-    assert operations.connect_all(node("0000:0001:0000:0000:0001", 2, **PRIMARY)).next is None
+    assert operations.clear_mark(node("0000:0001:0000:0000:0001", 2, **PRIMARY)).next is None
 
 
 def test_under_the_mark_the_first_data_begin_a_generation_and_the_second_do_not() -> None:
     marked = node("0000:0003:0002:0001:0001", 4, **PRIMARY)
-    first = operations.write(marked)
+    first = operations.record_write(marked)
     assert first == node("0000:0004:0003:0002:0001", **PRIMARY)
-    assert operations.write(first) == first
+    assert operations.record_write(first) == first
 
 
 def test_without_the_mark_data_change_no_generation() -> None:
     unmarked = node("0000:0003:0002:0001:0001", **PRIMARY)
-    assert operations.write(unmarked) == unmarked
+    assert operations.record_write(unmarked) == unmarked
 
 
 def test_the_mark_gets_the_time_of_the_write_and_is_never_before_the_head() -> None:
@@ -217,8 +217,8 @@ def test_the_mark_gets_the_time_of_the_write_and_is_never_before_the_head() -> N
 
 
 def test_a_copy_marks_both_sides_whatever_their_role_and_keeps_a_mark() -> None:
-    assert operations.separate(node("0000:0003:0002:0001:0001"), ulid(8)).next == ulid(8)
-    assert operations.separate(node("0000:0003:0002:0001:0001", 4), ulid(8)).next == ulid(4)
+    assert operations.mark_unconnected_copy(node("0000:0003:0002:0001:0001"), ulid(8)).next == ulid(8)
+    assert operations.mark_unconnected_copy(node("0000:0003:0002:0001:0001", 4), ulid(8)).next == ulid(4)
 
 
 def test_outdated_is_set_on_a_secondary_that_loses_the_primary() -> None:

@@ -52,7 +52,9 @@ class Pair:
     def mark_a(self) -> None:
         """Set the mark on the primary, as a copy elsewhere does."""
         epoch = last_epoch(self.a.place)
-        RidTable(self.a.place).update("copy", epoch, lambda n: operations.separate(n, new_ulid()), peer="c")
+        RidTable(self.a.place).update(
+            "copy", epoch, lambda n: operations.mark_unconnected_copy(n, new_ulid()), peer="c"
+        )
 
     def crash_a(self) -> None:
         """Leave the lock of the primary in its RID, and find it so."""

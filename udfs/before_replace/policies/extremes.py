@@ -1,4 +1,7 @@
-"""`max` and `min`: the version with the greatest or the least value of a field wins; one without a value never does."""
+"""`max` and `min`: the version with the greatest or the least value of a field wins.
+
+A version without such a value ranks lowest, so it wins only if no version has a value.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`merge_fields`: the last writer's tuple, with each named field from the version that has its newest value."""
+"""`merge_fields`: the last writer's tuple, with each named field from the version in which it is newest."""
 
 from __future__ import annotations
 

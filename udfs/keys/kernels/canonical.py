@@ -1,15 +1,20 @@
-"""Writes parts of a key in canonical form: equal bytes if and only if Tarantool's index treats the values as equal.
+"""Writes parts of a key in canonical form, in which values that Tarantool's index treats as equal have equal bytes.
 
-Equality is that of `src/box/tuple_compare.cc`. Numbers compare by value in any encoding (except `BY_ENCODING`), so an
-integral number becomes the shortest MessagePack integer. A double that Tarantool treats as equal to a decimal of up to
-15 digits (`decimal_from_double`) becomes that decimal; other doubles are their eight bytes. A decimal has no trailing
-zeros. NaN equals NaN, but a quiet one differs from a signalling one. A datetime is its instant; strings and varbinary
-are their bytes.
+Equality is that of `src/box/tuple_compare.cc`, with two exceptions (below). The forms:
 
-Tarantool's equality of doubles and decimals is not transitive: doubles that differ beyond the 15th digit, or below
-10^-38, all equal one decimal but not each other, and in 2.6 an infinity equals every decimal. Bytes cannot express
-that: here a decimal equals only the double or integer of its value. Nor can they express that in a `double` key NaN
-equals everything.
+- An integral number is the shortest MessagePack integer, whatever its type, because numbers compare by value
+  (`BY_ENCODING` is an exception).
+- A decimal has no trailing zeros.
+- A double that is the nearest one to a decimal of up to 15 digits is that decimal: the double 0.1 is the decimal 0.1.
+  Any other double is its eight bytes.
+- All quiet NaNs are one value, and all signalling NaNs are another one.
+- A datetime is its seconds and nanoseconds, without the time zone. A string or varbinary is its bytes.
+
+The exceptions are equalities of Tarantool that are not transitive, so that equal bytes cannot express them. First,
+Tarantool compares a double with a decimal by 15 digits (`decimal_from_double`). Doubles that differ only after the 15th
+digit, or only below 10^-38, all equal one decimal, but not each other; in 2.6 an infinity equals every decimal. Here
+a decimal of up to 15 digits equals only its nearest double, and a longer one that is no integer equals no double.
+Second, NaN equals every number of a `double` key; here it equals only NaN.
 """
 
 from __future__ import annotations
@@ -45,8 +50,12 @@ HEADER_MAX = 3
 """Greatest number of bytes that `put_array` writes."""
 
 BY_VALUE, BY_ENCODING, AS_DOUBLE = 0, 1, 2
-"""How an index compares integers: by value; `unsigned` also by encoding (`mp_compare_uint` compares first bytes first,
-so `02` and `cd 00 02` are two keys); `double` after conversion to a double (`mp_read_as_double`)."""
+"""How an index compares integers.
+
+`BY_VALUE`: by their values. `BY_ENCODING`, for parts of type `unsigned`: by the first bytes of the encodings, then by
+the values (`mp_compare_uint`), so `02` and `cd 00 02` are two keys. `AS_DOUBLE`, for parts of type `double`: by the
+nearest doubles (`mp_read_as_double`).
+"""
 
 _QUIET = 0x7FF8000000000000
 _SIGNALLING = 0x7FF0000000000001
@@ -155,14 +164,14 @@ def put_decimal(target: Int, number: Any) -> Int:
 
 
 @inner
-def _short_decimal(size: float) -> tuple[U64, Int, bool]:
-    """Return the up to 15 digits and the power of ten that equal a positive double, and whether they exist."""
-    power = DOUBLE_DIGITS - 1 - np.int64(np.floor(np.log10(size)))
+def _short_decimal(magnitude: float) -> tuple[U64, Int, bool]:
+    """Return the up to 15 digits and the power of ten whose nearest double is `magnitude`, and whether they exist."""
+    power = DOUBLE_DIGITS - 1 - np.int64(np.floor(np.log10(magnitude)))
     for step in (power, power - 1, power + 1):
-        scaled = np.rint(size * TENS[step] if step >= 0 else size / TENS[-step])
+        scaled = np.rint(magnitude * TENS[step] if step >= 0 else magnitude / TENS[-step])
         if 1e14 <= scaled < 1e15:
             _, number, exponent = strip(np.uint64(0), np.uint64(scaled), -step)
-            return number, exponent, rounds_to(number, exponent, size)
+            return number, exponent, rounds_to(number, exponent, magnitude)
     return np.uint64(0), np.int64(0), False
 
 
@@ -172,16 +181,16 @@ def put_double(target: Int, value: float) -> Int:
     if np.isnan(value):
         bits = np.float64(value).view(np.int64)
         return _put_eight(target, 0xCB, _QUIET if bits & _QUIET_BIT else _SIGNALLING)
-    size = abs(value)
-    if size < 18446744073709551616.0 and size == np.floor(size):
+    magnitude = abs(value)
+    if magnitude < 18446744073709551616.0 and magnitude == np.floor(magnitude):
         if value >= 9223372036854775808.0:
             return _put_eight(target, 0xCF, np.int64(np.uint64(value)))
         if value >= -9223372036854775808.0:
             return (
                 put_negative(target, np.int64(value)) if value < 0 else put_unsigned(target, np.int64(value))
             )
-    if 1e-38 <= size < 1e38:
-        number, exponent, found = _short_decimal(size)
+    if 1e-38 <= magnitude < 1e38:
+        number, exponent, found = _short_decimal(magnitude)
         if found:
             return put_decimal(target, (np.uint64(0), number, exponent, value < 0, True))
     return _put_eight(target, 0xCB, np.float64(value).view(np.int64))
@@ -202,7 +211,7 @@ def _put_datetime(target: Int, pos: Int, size: Int) -> Int:
 
 @inner
 def _put_extension(target: Int, kind: Int, start: Int, pos: Int, size: Int) -> Int:
-    """Write a decimal, a datetime, or a uuid; of a uuid the index compares the 16 bytes after the first two."""
+    """Write a decimal, a datetime or a uuid. The index compares 16 bytes of a uuid, which follow two header bytes."""
     if kind == DECIMAL:
         number = read_decimal(pos, size)
         return put_decimal(target, number) if number[4] else -1

@@ -45,7 +45,7 @@ class Parts(NamedTuple):
     step_starts : int32 array
         Start of the steps of each part's path, and the end of the last one's.
     steps : int64 array, (steps, 2)
-        A 0-based index into an array and -1, or position and size of a map's key in `names`.
+        Each row is (0-based index into an array, -1) or (position, size) of a map's key in `names`.
     names : uint8 array
         The keys of all steps.
 
@@ -105,7 +105,7 @@ def _follow(pos: Int, end: Int, steps: Any, first: Int, last: Int, names: Int) -
 def _one_key(
     pos: Int, end: Int, source: Int, first: Int, last: Int, parts: Any, target: Int, limit: Int
 ) -> Any:
-    """Write one key before the address `limit`; return (target, code, part, class)."""
+    """Write one key, which must end at or before the address `limit`; return (target, code, part, class)."""
     whole = source == TUPLE
     kind, count, pos = head(pos, end) if pos < end else (BAD, np.int64(0), pos)
     if kind != ARRAY:

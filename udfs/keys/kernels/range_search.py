@@ -1,12 +1,15 @@
-"""Finds ranges of keys: the bucket's range that a key is in, and the next DELETE_RANGE that contains a key.
+"""Finds the ranges of keys that contain a key, among ranges that do not overlap and among those of DELETE_RANGE rows.
 
-Ranges that do not overlap (`range_rows`) are found by a binary search among their bounds.
+`range_rows` finds the one range of a group that contains a key, by a binary search among the bounds of the group. The
+ranges of a group do not overlap. `pipeline.key_ranges` divides the keys of a table in this way for the tasks of a
+batch.
 
-DELETE_RANGEs may overlap, so `find_hits` uses a segment tree, which `build_range_tree` makes. The sorted bounds of all
-ranges divide the keys into places, numbered from 0. A range covers consecutive places and has a position (row) in the
-log. The children of the tree's node n are 2 n and 2 n + 1; the leaves start at `size`. A range is stored at the few
-nodes that together cover it, in the order of the log. So the next range after a row that contains a key is found in
-log² steps, however many ranges there are.
+`find_hits` finds the next DELETE_RANGE that contains a key. This type of row deletes all keys of a range
+(`index:delete_range`, Tarantool 3.9). Such ranges may overlap, so they are in a segment tree, which `build_range_tree`
+makes. The sorted bounds of all ranges divide the keys into intervals, numbered from 0. A range covers consecutive
+intervals and has a position (row) in the log. The children of the tree's node n are 2 n and 2 n + 1; the leaves start
+at `size`. A range is stored at the few nodes that together cover it, in the order of the log. So the search for the
+next range after a row takes log² steps, however many ranges there are.
 """
 
 from __future__ import annotations
@@ -19,23 +22,25 @@ from schemas.compiled import entry, inner
 from udfs.kernels.memory import address, load8
 from udfs.kernels.values import Int
 
-NOTHING = -1
+NO_ROW = -1
+"""In place of the row of a range."""
 
 
 @entry
 def build_range_tree(lows: Any, highs: Any, rows: Any, size: Int, starts: Any, items: Any) -> Int:
     """Store ranges at the nodes that cover them; return the number of items.
 
-    Call it twice: first without room for `items`, to fill `starts`.
+    Call it twice with the same `starts`: first with an empty `items`, which fills `starts`, then with an `items` of the
+    returned length.
 
     Parameters
     ----------
     lows, highs : int64 array, (ranges,)
-        First and last place of each range; a range whose last place is before its first covers none.
+        First and last interval of each range; a range whose last interval is before its first covers none.
     rows : int64 array, (ranges,)
         The row of each range, ascending.
     size : int
-        A power of two, at least the number of places.
+        A power of two, at least the number of intervals.
     starts : int64 array, (2 size + 1,)
         Start of each node's items. Zeros before the first call.
     items : int64 array
@@ -74,10 +79,10 @@ def build_range_tree(lows: Any, highs: Any, rows: Any, size: Int, starts: Any, i
 
 
 @inner
-def _next(place: Int, size: Int, after: Int, starts: Any, items: Any) -> Int:
-    """Return the first row after another one whose range contains a place; `NOTHING` if there is none."""
-    found: Int = NOTHING
-    node = place + size
+def _next(interval: Int, size: Int, after: Int, starts: Any, items: Any) -> Int:
+    """Return the first row after the row `after` whose range covers an interval; `NO_ROW` if there is none."""
+    found: Int = NO_ROW
+    node = interval + size
     while node > 0:
         low, high = starts[node], starts[node + 1]
         end = high
@@ -96,8 +101,8 @@ def _next(place: Int, size: Int, after: Int, starts: Any, items: Any) -> Int:
 @entry
 def find_hits(
     keys: Any,
-    places: Any,
-    lives: Any,
+    intervals: Any,
+    exists_before: Any,
     size: Int,
     starts: Any,
     items: Any,
@@ -105,16 +110,18 @@ def find_hits(
     hit_rows: Any,
     hit_keys: Any,
 ) -> Int:
-    """Find the ranges that may end a version: after each row of a key, the first range that contains the key.
+    """Find the DELETE_RANGEs that may delete a version: after each row of a key, the first that contains the key.
+
+    For a key that has a version before the first row, the first range that contains the key is found, too.
 
     Parameters
     ----------
     keys : int32 array, (rows,)
         Number of each row's key, -1 for a row to ignore.
-    places : int64 array, (keys,)
-        The place of each key, -1 for a key that no range can contain.
-    lives : uint8 array, (keys,)
-        Whether a key has a version before the first row.
+    intervals : int64 array, (keys,)
+        The interval of each key, -1 for a key that no range can contain.
+    exists_before : uint8 array, (keys,)
+        Whether a key has a version before the first row of `keys`.
     size, starts, items
         As in `build_range_tree`.
     last : int64 array, (keys,)
@@ -129,25 +136,26 @@ def find_hits(
 
     """
     count: Int = 0
-    for key in range(places.size):
-        last[key] = NOTHING
-        if places[key] >= 0 and lives[key] != 0:
-            hit = _next(places[key], size, NOTHING, starts, items)
+    for key in range(intervals.size):
+        last[key] = NO_ROW
+        if intervals[key] >= 0 and exists_before[key] != 0:
+            hit = _next(intervals[key], size, NO_ROW, starts, items)
             if hit >= 0:
                 hit_rows[count], hit_keys[count], last[key] = hit, key, hit
                 count += 1
     for row in range(keys.size):
         key = keys[row]
-        if key < 0 or places[key] < 0:
+        if key < 0 or intervals[key] < 0:
             continue
-        hit = _next(places[key], size, row, starts, items)
+        hit = _next(intervals[key], size, row, starts, items)
         if hit >= 0 and hit != last[key]:
             hit_rows[count], hit_keys[count], last[key] = hit, key, hit
             count += 1
     return count
 
 
-NOWHERE = -1
+NO_RANGE = -1
+"""In place of the number of a range."""
 
 
 @inner
@@ -180,11 +188,12 @@ def range_rows(
     data, offsets, nulls
         The keys, as in `udfs.buffers.BinaryBuffers`. A row without a key is in no range.
     firsts : int32[groups]
-        Number of the first range of each group.
+        Number of each group's first range.
     starts : int32[groups + 1]
-        First bound of each group.
+        Index of each group's first bound.
     bound_data, bound_offsets
-        The least key of each range of a group but its first, ascending within the group.
+        The bounds of the groups, one group after another, ascending in each group. A bound is the least key of a range.
+        The first range of a group has no bound, so a group of n ranges has n - 1 bounds.
     numbers : int32[n]
         Receives the range of each row; -1 if it is in no range.
 
@@ -193,7 +202,7 @@ def range_rows(
     for row in range(groups.size):
         group = groups[row]
         if group < 0 or nulls[row] != 0:
-            numbers[row] = NOWHERE
+            numbers[row] = NO_RANGE
             continue
         begin, size = base + offsets[row], np.int64(offsets[row + 1] - offsets[row])
         low, high = np.int64(starts[group]), np.int64(starts[group + 1])

@@ -7,14 +7,15 @@ The first byte is the value's class, in the order of `mp_class` (`src/box/tuple_
 | without an order | none |
 | boolean | 0 or 1 |
 | number | see below |
-| string, varbinary | each byte, with 0 as 01 01 and 1 as 01 02; then 0 |
+| string, varbinary | each byte, where 00 becomes 01 01 and 01 becomes 01 02; then 00 |
 | uuid | its 16 bytes |
 | datetime | seconds since 1970 UTC and nanoseconds, 12 bytes |
 
-A number is the largest double up to its absolute value, 8 bytes; then 0 if the two are equal, else 1 and the number
-itself as a power of ten and 38 digits, 20 bytes. All of that is complemented if the number is negative; NaN is zeros.
-So an integer, a double and a decimal of one value have the same bytes, and different numbers differ. Integers and
-fixed parts are big-endian, signed ones with the sign bit flipped. No value's bytes are a prefix of another's.
+A number begins with the largest double that is not above its absolute value (8 bytes). A byte 0 follows if this double
+equals the absolute value; else a byte 1, and the absolute value as a power of ten and 38 digits (20 bytes). All bytes
+are complemented if the number is negative; NaN is zeros. So an integer, a double and a decimal of one value have the
+same bytes, and different numbers differ. All integers in these bytes are big-endian, and the sign bit of signed ones is
+flipped. No value's bytes are a prefix of another's.
 
 The server compares a decimal with a double by the double's first 15 digits (`decimal_from_double`), which is not a
 consistent order (many doubles equal one decimal); here every number has its exact value: integers and decimals are
@@ -62,7 +63,7 @@ _MANTISSA = np.uint64(1 << 53)
 _FRACTION = (1 << 52) - 1
 _TENS = np.array([10.0**k for k in range(309)])
 _EXACT_POWER = 22
-"""10^22 is the largest power of ten that is a double."""
+"""10^22 is the largest power of ten that is exactly a double."""
 
 _SPLIT = 134217729.0
 """2^27 + 1 splits a double in halves whose products are exact (Dekker)."""
@@ -70,7 +71,7 @@ _SPLIT = 134217729.0
 
 @inner
 def truncate_integer(value: U64) -> tuple[Int, bool]:
-    """Return the bits of the largest double up to an integer, and whether they are equal."""
+    """Return the bits of the largest double that is not above an integer, and whether the two are equal."""
     cut = _ZERO
     while value >> cut >= _MANTISSA:
         cut += _ONE

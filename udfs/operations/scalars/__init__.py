@@ -1,4 +1,6 @@
-"""The operations that compute a field's new value from its old one; each has a module, and lines in the table.
+"""The operations that compute a field's new value from its old one.
+
+Each module has one or more of them; `SCALAR_OPERATIONS` maps their codes to them.
 
 `=`, `!` and `#` change the tree of a tuple instead (`udfs.operations.update_tree`, `udfs.operations.update_path`).
 """
@@ -15,4 +17,4 @@ SCALAR_OPERATIONS: Mapping[str, ScalarOperation] = {
     **dict.fromkeys("&|^", bits.BITS),
     ":": splice.SPLICE,
 }
-"""By the code in the log."""
+"""The operations by their codes in the log."""

@@ -3,8 +3,9 @@
 With a double or a float the sum is computed as a double, and written as MP_FLOAT if that is exact (see
 `udfs.operations.update_rules` for older servers); with a decimal everything becomes a decimal.
 
-An operation that overflows is an error, but from 3.0 on its sum stays in a field that the request has changed before
-(`xrow_update_op_do_arith` computes in place). An UPSERT continues with that sum: `SumOverflowError.total`.
+An overflow is an error. From 3.0 on the server has by then stored the sum, if an earlier operation of the request has
+changed the field (`xrow_update_op_do_arith` computes in place). An UPSERT skips the failed operation and continues with
+that sum (`SumOverflowError.total`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The columns that the walk fills, as words in memory; `udfs.tuples.columns` allocates them.
+"""The columns that the decoding loop fills, as words in memory.
+
+The loop is `udfs.tuples.kernels.walk`; `udfs.tuples.columns` allocates the columns.
 
 A column is described by `WORDS` int64 words. A column of fixed width has its values at `START`. A text or bytes column
 has a content that grows from `START` to `END`, at most to `LIMIT`, and four-byte offsets; a variant has both twice, for
@@ -32,7 +34,7 @@ DATA, WANTED = 16, 17
 """Address of the bytes of all tuples; number of bytes for which a variant's buffers have no room."""
 
 IS_TEXT, IS_VARIANT, IS_BITS = 16, 32, 64
-"""`KIND` is the width of a value in words of eight bytes, or one of these."""
+"""`KIND` of a column is the width of its values in words of eight bytes, or one of these constants."""
 
 FITS, INEXACT, OUT_OF_RANGE, TOO_MANY_DIGITS, INVALID, NOT_UTF8, TOO_LARGE, UNDECIDED = range(8)
 """Statuses of a field; `UNDECIDED`: Python computes the nearest double of the decimal."""

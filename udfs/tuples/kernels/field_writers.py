@@ -2,9 +2,9 @@
 
 `put_quickly` is the fast path: it writes a field that has the most frequent encoding of its type, and returns where the
 field ends, or 0 for anything else: another class, a rarer encoding, an invalid or inexact value. Then `put_any` handles
-the field; so the fast path affects only the speed. A value stored for a field that turns out to be cut short is
-overwritten. The position of the next field depends on as few loads as possible, because each load waits for the one
-before.
+the field; so the fast path affects only the speed. If the fast path has stored a value of a field that is cut short,
+`put_any` overwrites it. The position of the next field is computed from as few loads as possible, because each load
+waits for the one before.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def _put_text(storage: Int, size: Int, pos: Int, column: Int, row: Int) -> Int:
 
 @inner
 def put_variant(pos: Int, end: Int, extras: Int, column: Int, row: Int) -> tuple[Int, Int]:
-    """Put the value at `pos`, or `extras` values as one array; return where it ends (-1: broken) and a status."""
+    """Put the value at `pos`, or `extras` values, unless it is 0, as an array; return (end, status), end -1: broken."""
     target, meta, most = word(column, END), word(column, META_END), GROWTH * (end - pos) + 32 + SLACK
     if target + most > word(column, LIMIT) or meta + most > word(column, META_LIMIT):
         set_word(column, WANTED, most)
@@ -416,7 +416,7 @@ def _packed_digits(digits: U64) -> U64:
 
 @inlined
 def quick_decimal(pos: Int, column: Int, row: Int) -> Int:
-    """Put a decimal of up to 15 digits whose scale is 0 to 127, and 0 to 19 below the column's."""
+    """Put a decimal of up to 15 digits with a scale of 0 to 127; the column's scale is 0 to 19 above it."""
     form = load16(pos)
     if 0x01D5 <= form <= 0x01D7:
         size, pos = 1 << (form - 0x01D4), pos + 2

@@ -209,7 +209,7 @@ def _put_value(
 
 @inner
 def _give_up_map(frame: Int, end: Int) -> tuple[Int, Int]:
-    """Write a map with a key that is not text as its MessagePack; return (pos, target)."""
+    """Write a map with a key that has no text form as a binary, its MessagePack; return (pos, target)."""
     source, target = word(frame, _SOURCE), word(frame, _START)
     pos = skip(source, end)
     return pos, (put_binary(target, source, pos - source) if pos >= 0 else target)

@@ -20,9 +20,10 @@ NO_KEY = -1
 KEY_COUNT, TEXT_END, STAMP, SLOT_MASK = 0, 1, 2, 3
 KEYS, SLOTS, TEXTS, FRAMES, ENTRIES, HASH_SEEDS = 4, 5, 6, 7, 8, 9
 DICTIONARY_WORDS = 10
-"""Words of a dictionary: number of keys; address of the next text; number of the variant, which marks live slots;
-number of slots minus one; addresses of the keys (position and size each), the slots and the first text; addresses of
-the open frames and their children (`udfs.tuples.kernels.variant`), and of the hash's seeds."""
+"""Words of a dictionary: number of keys; address of the next text; number of the variant (a slot is in
+use only if it has this number); number of slots minus one; addresses of the keys (position and size each), the slots
+and the first text; addresses of the open frames and their children (`udfs.tuples.kernels.variant`), and of the hash's
+seeds."""
 
 
 @inner

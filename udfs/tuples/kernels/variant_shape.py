@@ -3,8 +3,8 @@
 Documents of one field mostly have the same keys in the same order, and the same nesting. The shape of one document is
 cached, so the next needs no dictionary, no sorting and no moving of children: headers, metadata and the slot of each
 child's offset are known. If a value has another shape, or might differ from the result of
-`udfs.tuples.kernels.variant`, `replay` gives up without an effect; so a shape affects only the speed. Only shapes of
-containers with up to 15 children and string keys are cached.
+`udfs.tuples.kernels.variant`, `replay` gives up, and what it has written is overwritten; so a shape affects only the
+speed. Only shapes of containers with up to 15 children and string keys are cached.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ _DATA, _OFFSETS, _OFFSET_WIDTH, _CHILDREN, _LEFT, _LAST = 0, 1, 2, 3, 4, 5
 a shape is recorded, the number of children to come and the offset of the last one, negative in a map."""
 
 SLACK = 96 * DEPTH_MAX
-"""Room in bytes that a replay may need beyond its value before it gives up: headers are written before children."""
+"""Number of bytes that `replay` may write past the room for a value before it gives up: it writes headers first."""
 
 PATIENCE, PAUSE = 8, 15
-"""After `PATIENCE` consecutive misses, a shape is tried on only one of sixteen rows."""
+"""After `PATIENCE` consecutive misses, a shape is tried only on rows whose number has no bit of `PAUSE`: one of 16."""
 
 
 @inlined

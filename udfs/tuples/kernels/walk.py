@@ -37,7 +37,7 @@ BAD_ROWS, INEXACT_ROWS, UNDECIDED_ROWS, COUNTERS = 0, 1, 2, 3
 """Indexes of the walk's counters, and their number."""
 
 Stop: TypeAlias = tuple[Int, Int, Int, Int, Int]
-"""Where the walk of a tuple stopped: address, number of the field, code, class; and the bits of the statuses."""
+"""Where the walk of a tuple stopped: address, position of the field, code, class; and the bits of the statuses."""
 
 
 @inner
@@ -51,10 +51,10 @@ def _note(column: Int, row: Int, status: Int) -> Int:
 
 
 @inlined
-def _walk_fields(pos: Int, end: Int, number: Int, fields: Int, columns: Int, row: Int) -> Stop:
-    """Walk the first `number` fields."""
+def _walk_fields(pos: Int, end: Int, field_count: Int, fields: Int, columns: Int, row: Int) -> Stop:
+    """Walk the first `field_count` fields."""
     statuses = np.int64(0)
-    for position in range(number):
+    for position in range(field_count):
         if pos >= end:
             return pos, position, NOT_MSGPACK, BAD, statuses
         field = word(fields, position)
@@ -69,7 +69,7 @@ def _walk_fields(pos: Int, end: Int, number: Int, fields: Int, columns: Int, row
                 if status == NO_ROOM:
                     break
         pos = after
-    return pos, number, OK, ABSENT, statuses
+    return pos, field_count, OK, ABSENT, statuses
 
 
 @inner
@@ -160,12 +160,13 @@ def walk(
         1 if there is no tuple.
     formats : int32 array
         Index of each tuple's format.
-    starts : int32 array
-        Per format: where its fields start in `fields`, and where the columns that it lacks start; then where the
-        last format ends.
+    starts : int32 array, (2 formats + 1,)
+        For each format two indexes in `fields`: of its first field, and of the first column that it lacks. At the end
+        the length of `fields`.
     fields : int64 array
-        Per field: offset of its column (`COLUMN_SHIFT`), its storage (`STORAGE_SHIFT`), bits of the classes that it
-        accepts.
+        For each format its fields, then the columns that it lacks. A field is a word of the offset of its column
+        (`COLUMN_SHIFT`), its storage (`STORAGE_SHIFT`) and the bits of the classes that it accepts. A column that the
+        format lacks is a word of the column's offset.
     columns : int64 array, (columns + 1, WORDS)
         Described in `udfs.tuples.kernels.columns`; the last one is for the fields past the format.
     errors : int32 array, (3, rows), zeroed

@@ -32,7 +32,7 @@ _ADJUST = 8
 
 @inner
 def write_hex(target: Int, pos: Int, size: Int) -> Int:
-    """Write up to four bytes as lower-case hexadecimal, over eight bytes; return where the text ends."""
+    """Write up to four bytes as lower-case hexadecimal; overwrite eight bytes; return where the text ends."""
     text = np.int64(0)
     for k in range(size):
         text |= _HEX[load8(pos + k)] << (16 * k)
@@ -42,7 +42,7 @@ def write_hex(target: Int, pos: Int, size: Int) -> Int:
 
 @inner
 def write_uuid(target: Int, pos: Int) -> Int:
-    """Write 16 bytes as 8-4-4-4-12 (`src/lib/core/mp_uuid.c`: MP_EXT 2, fields big-endian), over 40 bytes."""
+    """Write 16 bytes as 8-4-4-4-12 (`src/lib/core/mp_uuid.c`: MP_EXT 2, fields big-endian); overwrite 40 bytes."""
     target = write_hex(target, pos, 4)
     for first in (4, 6, 8):
         store8(target, 45)
@@ -73,7 +73,7 @@ def write_integer(target: Int, value: Int) -> Int:
 
 @inner
 def _write_coefficient(target: Int, number: Any, first: Int, last: Int) -> Int:
-    """Write the digits first..last (from the end, last excluded) of a coefficient."""
+    """Write the digits of a coefficient from number `first - 1` down to `last`; the last digit has the number 0."""
     for k in range(first - 1, last - 1, -1):
         part = number[0] // POWERS[k - 19] if k >= 19 else number[1] // POWERS[k]
         store8(target, np.int64(part % TEN) + 48)

@@ -1,7 +1,7 @@
-"""Reduces the rows of each key, in the order of the log, to its version in its replicaset after them.
+"""Applies the rows of each key in the order of the log; the result is the version that the replicaset has after them.
 
-A key's *life* begins with the insertion of a missing tuple; a DELETE, a truncation, or a snapshot that lacks the key
-ends it. Time never goes back within a life. A DELETE leaves a deleted version, which a later truncation does not
+The *life* of a key begins with the insertion of a missing tuple; a DELETE, a truncation, or a snapshot that lacks the
+key ends it. Time never goes back within a life. A DELETE leaves a deleted version, which a later truncation does not
 change; a truncation itself leaves nothing. A DELETE of a missing tuple has no effect. `pipeline.reduce.fold` handles
 keys with an operation (UPDATE, UPSERT).
 """
@@ -56,21 +56,24 @@ def reduce_rows(
     times : int64[n]
         Microseconds since 1970, `NO_TIME` if unknown.
     truncations : int32[n]
-        Number of truncations of the row's space before it.
+        Number of truncations of the row's space before the row.
     is_snapshot, is_same : uint8[n]
         Whether the row is from a snapshot; whether its tuple equals the key's current one.
     all_truncations : int32[keys]
         Number of all truncations of the key's space.
     is_renewed : uint8[keys]
-        Whether a snapshot replaces the content of the key's space: a key that it lacks is deleted.
+        1 if a snapshot replaces the whole content of the key's space; a key that is not in the snapshot is deleted.
     states : int8[keys]
         States of the versions: before the rows on input, after them on return.
     versions_time, versions_created : int64[keys]
         Times and insertion times of the versions, likewise updated.
-    sources, events : int32[keys]
-        Receive the row with the tuple and the last row that had an effect; -1 if it is the previous version's.
+    sources : int32[keys]
+        Receives the row that has the version's tuple; -1 if the tuple is that of the version before the rows.
+    events : int32[keys]
+        Receives the last row that had an effect; -1 if no row had one.
     seen : int32[keys]
-        Working memory, zeroed: truncations seen; in the two lowest bits whether the snapshot had the key, and ended.
+        Working memory, zeroed. Bit 0: the snapshot has the key. Bit 1: a row after the snapshot was applied. The higher
+        bits: the number of the space's truncations that were applied so far.
 
     """
     sources[:] = NO_ROW
