@@ -164,7 +164,7 @@ def read_range(piece: ByteRange, options: XlogOptions) -> Iterator[pa.RecordBatc
             exact=piece.exact,
             closed=piece.exact or segment.is_closed,
             # Behind its last whole block a log may have the beginning of one that its server was killed in.
-            ahead=segment.end,
+            next_block_before=segment.end,
             skipped=skipped,
             limits=reader.Limits(block=options.max_block_bytes),
         )
