@@ -129,7 +129,8 @@ class RelayLimits(Part):
     strangers : int
         Greatest number of connections without authentication; beyond it, the oldest ones are closed.
     subscribers : int
-        Number of subscribers' instance uuids to remember; each may delay the removal of files by `keep.forget`.
+        Number of subscribers' instance uuids to remember; each may delay the removal of files by
+        `subscribe.keep.forget`.
 
     """
 

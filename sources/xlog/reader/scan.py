@@ -2,11 +2,11 @@
 
 Every block belongs to the range in which it *starts*. A range that begins at any byte finds its first block by magic,
 and verifies it by header and checksum, so that a magic inside compressed data is not mistaken for one. The start of a
-damaged block cannot be verified; it is reported by the range that reaches it along the chain of sound blocks, even
-after the range's own end. So nothing is reported twice, and nothing is missed.
+damaged block cannot be verified. The reader that arrives there from valid block to valid block reports the damage, even
+if the damaged block lies after the end of its range. So nothing is reported twice, and nothing is missed.
 
-If a tuple's bytes are a whole sound block, a range that begins inside the block around it would take it for a block:
-if that is possible, ranges begin at known blocks (`reader.block_starts`).
+A tuple may contain bytes that are a valid block, and a range that begins at any byte could mistake them for a block of
+the file. So the ranges of a segment with large blocks begin at known block starts (`reader.block_starts`).
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Scanner:
         return count, buffer.base + at, Status(status)
 
     def _check_block(self, position: int) -> tuple[Status, int]:
-        """Return the status of the block at a position (`GROUP`: sound), and the size in its header."""
+        """Return the status of the block at a position (`GROUP` if it is undamaged), and the size in its header."""
         buffer = self._buffer
         offset = buffer.load(position, FIXED_HEADER_SIZE)
         args = (offset + 1, self._how.limits.block)

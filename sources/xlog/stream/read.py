@@ -76,7 +76,7 @@ def _refuse_unknown_ids(batch: pa.RecordBatch, span: OriginSpan, segment: Segmen
 
 
 def _within_blocks(segment: Segment, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows of a batch without those of the segment's first and last block that other batches read."""
+    """Remove the rows of the segment's first and last block that belong to other micro-batches."""
     if segment.skipped_rows:
         is_first = pc.equal(batch["position"], segment.begin)
         batch = batch.filter(pc.invert(pc.and_(is_first, pc.less(batch["row"], segment.skipped_rows))))
