@@ -28,11 +28,11 @@ GROUP_BYTES = 512 * 1024
 """Bytes of the file that are checked and decoded at a time, so that they stay in the processor's cache."""
 GROUP_BLOCKS = 16 * 1024
 
-PROVEN_BYTES = 64 << 20
-PROVEN_RATIO = 16
-"""A search for a block gives up when the lengths of false starts add up to more than `PROVEN_BYTES` plus `PROVEN_RATIO`
-times the bytes searched. Each false start costs a checksum over its claimed length, so bytes full of them would take
-quadratic time."""
+FALSE_START_BYTES = 64 << 20
+FALSE_START_RATIO = 16
+"""A search for a block gives up when the lengths of false starts add up to more than `FALSE_START_BYTES` plus
+`FALSE_START_RATIO` times the bytes searched. Each false start costs a checksum over its claimed length, so bytes full
+of them would take quadratic time."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Scanner:
 
     def find(self, begin: int, end: int) -> int:
         """Return the first verified block start in begin <= position < end, or -1."""
-        position, proven = begin, 0
+        position, claimed_bytes = begin, 0
         while position < end:
             offset = self._buffer.load(position, MAGIC_SIZE)
             last = min(self._buffer.filled, end + MAGIC_SIZE - 1 - self._buffer.base)
@@ -111,8 +111,8 @@ class Scanner:
             status, size = self._check_block(position)
             if status == Status.GROUP:
                 return position
-            proven += min(size, self._buffer.size - position)
-            if proven > PROVEN_BYTES + PROVEN_RATIO * (position - begin):
+            claimed_bytes += min(size, self._buffer.size - position)
+            if claimed_bytes > FALSE_START_BYTES + FALSE_START_RATIO * (position - begin):
                 error = damage(Status.FALSE_STARTS, self._buffer.file, position)
                 raise_or_count(error, self._buffer.size - position, self._how.mode, self._skipped)
                 return -1

@@ -112,12 +112,12 @@ def _parts(
         limit = options.max_block_bytes
         inner = reader.block_starts(filesystem, path, piece.begin, piece.end, RUN_PART, limit)[1:]
     except XlogError:
-        inner = list(_proven_starts(piece, filesystem, path, options))
+        inner = list(_verified_starts(piece, filesystem, path, options))
     for begin, end in reversed(list(pairwise([piece.begin, *inner, piece.end]))):
         yield begin, end, None
 
 
-def _proven_starts(
+def _verified_starts(
     piece: ByteRange, filesystem: pa.fs.FileSystem, path: str, options: XlogOptions
 ) -> Iterator[int]:
     """Yield starts of blocks inside a range that are at least `RUN_PART` apart, each found by its checksum."""

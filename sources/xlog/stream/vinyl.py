@@ -35,7 +35,7 @@ from sources.xlog.format.vylog import Run, Tree, trees_at_checkpoint
 from sources.xlog.reader import reader
 from sources.xlog.stream.segment import Segment
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 STATEMENTS = ("INSERT", "REPLACE", "DELETE", "UPSERT")
 _RUN_INFO, _MAX_LSN = RequestType.RUNINFO.name, 4
@@ -95,7 +95,9 @@ def vinyl_spaces_of(directory: Directory, snapshot: str, *, is_strict: bool = Fa
     except XlogError as error:
         if is_strict and not isinstance(error, XlogRowError):
             raise
-        log.error("source %s: the vinyl spaces of %s are refused: %s", directory.source.name, snapshot, error)
+        logger.error(
+            "source %s: the vinyl spaces of %s are refused: %s", directory.source.name, snapshot, error
+        )
         return VinylSpaces()
     whole, refused = [], {tree.space_id for tree in trees.values() if tree.is_cut}
     for tree in trees.values():
@@ -108,7 +110,7 @@ def vinyl_spaces_of(directory: Directory, snapshot: str, *, is_strict: bool = Fa
         except XlogError as error:
             if is_strict:
                 raise
-            log.error(
+            logger.error(
                 *("source %s: the vinyl space %d of %s is refused: %s", directory.source.name),
                 *(tree.space_id, snapshot, error),
             )
