@@ -42,7 +42,9 @@ from sources.xlog.format.block import BLOCK_LIMIT
 
 
 class Live(Part):
-    """The sections of the daemons, in the deployment's file or in one of their own; other keys are ignored.
+    """The part of the configuration that the daemons read: in the deployment's file, or in a file of its own.
+
+    Keys of the aggregating job may be in the same file; the daemons do not check them.
 
     Parameters
     ----------
@@ -155,7 +157,8 @@ class Standby(Part):
     Parameters
     ----------
     peers : tuple of str
-        Warehouses, each like the key `warehouse`. The folder must exist; the first copy may find it empty.
+        Warehouses, each written like the key `warehouse`. Each folder must exist; it may be empty until the job copies
+        the warehouse into it.
     retry : str
         How long a lost peer is left alone before it is tried again.
 
@@ -291,10 +294,12 @@ class Config(Part):
     cluster, spaces, policies, types
         Described in their classes.
     start : str
-        Where a source with empty tables begins: at its newest `snapshot`, or with its first `logs`.
+        Where a source begins if the tables have no rows of its replicaset yet: at its newest `snapshot`, or with its
+        first `logs`.
     feed : str
-        `leader`: one of several sources of a replicaset is read, the others are on standby. There is no other mode
-        here: with `own_peer` (a value of `subscribe.feed`) the daemon merges the peers into one spool, one source.
+        The only value is `leader`: one of several sources of a replicaset is read, the others are on standby. With
+        `own_peer`, a value of `subscribe.feed`, the daemon merges the rows of all peers into one spool, which is one
+        source here.
     on_gap : str
         `hold`: rows after a missing lsn wait until it is filled. `skip`: the loss is recorded and accepted.
     on_source_error : str
@@ -316,7 +321,7 @@ class Config(Part):
     retention : Retention
         How long the aggregator's own tables keep old rows (`jobs.maintain`).
     standby : Standby
-        Copies of the warehouse that the job keeps connected.
+        Copies of the warehouse that get each epoch before the job commits the next one.
     metrics : MetricsConfig or None
         Where the stream's metrics are served and written; None: only its progress is logged.
     lineage : LineageConfig or None

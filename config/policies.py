@@ -39,7 +39,8 @@ class Policy(Part):
         Fields of the space that say which version is later; the first difference decides. If empty, the rows'
         timestamps are compared. Policies other than `last_write_wins` use it only between equals.
     deletes : str
-        `own`: a DELETE removes only its replicaset's own version. `all`: it takes part in the choice.
+        `own`: a DELETE removes only its replicaset's own version. `all`: a DELETE competes with the versions of all
+        replicasets like any other change; if the policy chooses it, the key is deleted.
     priority : tuple of str
         For `source_priority`: uuids of replicasets, or names of sources whose `replicaset` is configured, the
         preferred one first. Replicasets that are not listed come last.

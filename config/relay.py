@@ -56,7 +56,7 @@ class ServedSpool(Part):
 
 
 class FollowerUser(Part):
-    """A user of the read-only servers that follow the decided tables.
+    """A user that `relay --aggregated` creates on the Tarantool servers that follow it; these servers are read-only.
 
     Parameters
     ----------
@@ -89,7 +89,9 @@ class FollowerUser(Part):
 
 
 class Aggregated(Part):
-    """The decided tables as one replicaset (`relay --aggregated`).
+    """Settings of `relay --aggregated`, which serves the decided tables as one replicaset.
+
+    The decided tables are the tables of all spaces, whose rows are the versions that the policies chose.
 
     Parameters
     ----------
@@ -104,6 +106,7 @@ class Aggregated(Part):
     forget : str
         How long files are kept for a follower that no longer acknowledges.
     readers : tuple of FollowerUser
+        The users of the followers.
 
     """
 
@@ -126,7 +129,8 @@ class RelayLimits(Part):
     strangers : int
         Greatest number of connections without authentication; beyond it, the oldest ones are closed.
     subscribers : int
-        Number of subscribers' instance uuids to remember; each may delay the removal of files by `keep.forget`.
+        Number of subscribers' instance uuids to remember; each may delay the removal of files by
+        `subscribe.keep.forget`.
 
     """
 

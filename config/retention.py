@@ -20,7 +20,8 @@ class Retention(Part):
     Parameters
     ----------
     tombstones : int or None
-        Days after which a deleted key is removed from `_versions`, in the time of the slowest replicaset's log.
+        Days after which a deleted key is removed from `_versions`. They are counted from the deletion to the time up to
+        which the log of the slowest replicaset was read.
     changelog : int or None
         Days after which rows are removed from `_changelog`, from the batch that read them.
     conflicts : int or None

@@ -22,7 +22,7 @@ Strings = Literal["binary"]
 """The type of a string field's column: binary, for strings that may not be UTF-8."""
 
 Misfits = Literal["quarantine"]
-"""The treatment of a row with a value that its column cannot hold: the whole row is set aside."""
+"""The only value is `quarantine`: a row with a value that its column cannot hold is in `_quarantine`, in no table."""
 
 
 def _for_all_fields(chosen: object) -> object:

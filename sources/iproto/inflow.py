@@ -152,8 +152,8 @@ class RowStream:
         For each replica id, what happens to its rows: `SENT` or `AS_NOP` of `kernels.wire`. The array is read again
         for each row, so the caller may change it. None keeps all rows.
     on_registration : callable, optional
-        Called with the rows of each transaction that changes `_cluster`, before later rows are filtered, if the rows of
-        some id are replaced by NOPs.
+        Called with the rows of each transaction that changes `_cluster`, before the next rows are filtered. It is
+        called only while some id has the treatment `AS_NOP`.
 
     """
 
@@ -312,7 +312,7 @@ def _protocol_error(status: int, peer: str) -> ProtocolError:
 
 
 def compile_kernels() -> None:
-    """Compile the kernels, or load compiled ones: later it would delay acknowledgements by seconds."""
+    """Compile or load the kernels before the first row comes; later this would delay acknowledgements by seconds."""
     nothing = np.zeros(1, np.uint8)
     RowStream({}, lambda _: None, "").feed(nothing, 0, 0)
     SnapshotStream(lambda _: None, "").feed(nothing, 0, 0)

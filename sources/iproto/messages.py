@@ -117,8 +117,8 @@ class Subscription:
     replicaset_uuid, instance_uuid : str
         Uuid of the server's replicaset, and of the subscriber; the latter is neither nil nor the server's own.
     vclock : mapping
-        The server sends the rows above it. It must also have an lsn for each excluded id (`LSN_BEYOND`, or one higher
-        than in the server's gc vclock); otherwise the server may require logs that no subscriber needs.
+        The server sends the rows above it. It must also have an lsn for each excluded id (`LSN_BEYOND`, or any lsn
+        above that in the server's gc vclock); otherwise the server may refuse because it lacks logs of these ids.
     version : (int, int, int)
         The server's version, from its greeting; it is sent back as the subscriber's version. It must be at least 1.7.4:
         a server takes the start vclock of an older subscriber as its acknowledgement.
@@ -129,7 +129,7 @@ class Subscription:
         checksum differs.
     origins : frozenset of str, optional
         For a relay only: uuids of the instances whose rows are sent. Rows of others become NOPs, except rows that
-        register instances, define spaces or settle transactions.
+        register instances, define spaces, or confirm or roll back transactions.
 
     """
 

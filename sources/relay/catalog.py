@@ -104,7 +104,7 @@ class SpoolCatalog:
         return self._read_ends.get(path.name, 0) + (path.name in self._closed)
 
     def is_followed(self, path: Path) -> bool:
-        """Return whether another log follows a log that was read to its end, so that no row is appended to it."""
+        """Return whether another log follows a log, so that the log no longer grows; as of the last refresh."""
         return path in self._followed
 
     @property
@@ -168,7 +168,7 @@ class SpoolCatalog:
         return any((folder / name).exists() for folder in self._set_aside for name in removed)
 
     def _begin_again(self) -> None:
-        """Forget the spool that was set aside (`--accept-rewind`): the new one has files of the same names."""
+        """Forget all files: with `--accept-rewind` the daemon moved them, and new files may have the same names."""
         self.replacements += 1
         self.vclock, self.cluster, self._owners = {}, {}, {}
         for known in (self._owners_at_start, self._registrations, self._read_ends, self._metas):

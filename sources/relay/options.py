@@ -31,7 +31,7 @@ class ClientLimits:
         Seconds between two checks of passwords from one address.
     subscribers : int
         Maximum number of subscribers whose acknowledgements are stored; each may delay the removal of files by
-        `keep.forget`.
+        `subscribe.keep.forget`.
 
     """
 

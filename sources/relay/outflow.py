@@ -160,7 +160,7 @@ class RowFramer:
 
 
 def compile_kernels() -> None:
-    """Compile the kernels, or load compiled ones: later it would block all subscribers for seconds."""
+    """Compile or load the kernels before the first client comes; later this would block all subscribers for seconds."""
     rows = np.zeros(0, np.uint8)
     read_only = rows.view()
     read_only.flags.writeable = False

@@ -55,7 +55,7 @@ class RefusalError(Exception):
     code : int
         Tarantool's error code.
     message : str
-        Text of the error; Tarantool's own text if it has the same error.
+        Text of the error; if Tarantool has this error, Tarantool's text.
     is_last : bool
         Whether the connection is closed after the answer.
 

@@ -128,7 +128,7 @@ class DiskSpace:
             raise self.full_error(written, f"{free} bytes are free, {needed} are needed")
 
     def full_error(self, written: int, why: str) -> SpoolFullError:
-        """Return the error for a snapshot that ran out of space after `written` bytes; the next check requires more."""
+        """Return the error for a snapshot that ran out of space; the next `check` expects more than `written` bytes."""
         if written:
             self._known_size = max(self._known_size, written + 1)
         progress = f" after {written} bytes" if written else ""

@@ -24,7 +24,7 @@ class SpoolRetention:
     age : float or None
         If there are no readers: seconds after its last write until a file may be removed.
     forget : float
-        Seconds after its last acknowledgement until a reader is ignored that is not in `readers`.
+        A reader that is not in `readers` is ignored this many seconds after its last acknowledgement.
     snapshot : bool
         Whether the newest snapshot and all logs after it stay for new readers, such as subscribers of a relay.
 

@@ -51,7 +51,7 @@ class ServerVersions:
     version : str
         The version of most rows, such as `2.6.0`.
     by_origin : mapping of int to str
-        For replica ids whose rows another peer sends: the version of that peer, if it differs.
+        {replica id: version} for ids whose rows come from a peer with another version than `version`.
 
     """
 
@@ -273,7 +273,7 @@ class Spool:
         self.durable = self.vclock
 
     def move_files_to(self, name: str) -> Path:
-        """Move all files to a new folder in the spool, which is empty then; return the folder.
+        """Move all files into a new folder inside the spool, and return the folder; then the spool has no files.
 
         The last log is moved last: if the daemon is killed meanwhile, its restart finds the same vclock, or nothing.
         Acknowledgements are moved too, since readers have read none of the files that follow.

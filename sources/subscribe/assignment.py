@@ -1,8 +1,8 @@
 """Decides which peer feeds the rows of each instance (sends them to the daemon), and from which vclock on.
 
-The rules are pure functions. `FeedChooser` applies them to the peers' last ballots; it remembers since when a condition
-is true, if it acts only after some time, but sends nothing and starts no stream (`replicaset` does). A peer is
-identified by its instance uuid, and an instance by its replica id.
+The rules are pure functions. `FeedChooser` applies them to the peers' last ballots. Some decisions are made only after
+a condition was true for some time, so it stores since when it is true. It sends nothing and starts no stream
+(`replicaset` does). A peer is identified by its instance uuid, and an instance by its replica id.
 
 A server does not report a start vclock that is higher than its own: it silently leaves out rows until it has passed the
 start. So `peer_fitness` is checked before each SUBSCRIBE.
@@ -151,7 +151,10 @@ class FeedChooser:
         return feedable, lost_ids, accepted_behind
 
     def is_every_id_fed(self, current: IdsByPeer) -> bool:
-        """Return whether each id is fed by a peer; if not, rows of others could be merged before the missing ones."""
+        """Return whether a peer feeds each id.
+
+        If not, rows of other ids could be merged before earlier rows of the id that no peer feeds.
+        """
         if self.options.feed is FeedMode.LEADER:
             return True
         fed = {i for ids in current.values() if ids is not None for i in ids}

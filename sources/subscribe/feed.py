@@ -127,7 +127,8 @@ async def start_feed(
     ids : frozenset of int or None
         The replica ids whose rows the peer sends; None: all.
     checked_ids : frozenset of int
-        Ids of which the peer must have as many rows as the spool, and the logs after them; checked with a new VOTE.
+        Ids that are checked with a new VOTE: the peer must have all rows of them that the spool has, and the logs with
+        the rows that follow.
     vclock : mapping
         The vclock of the spool, after which rows are requested.
     instance_uuid : str

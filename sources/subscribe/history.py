@@ -7,8 +7,8 @@ be added to the rows of another history. So hashes of the last rows that each pe
 
 Only rows of the same peer are compared: the log of another member may rightly have another row under the same lsn (a
 NOP for a skipped conflict, or a row that a trigger changed). NOPs are not compared: a whitelist replaces rows by NOPs.
-Timestamps are left out of the hash: a server that fetches its own rows back from its peers sets them again. `start`
-detects a server that has fewer rows than before.
+Timestamps are left out of the hash: a server that fetches its own rows back from its peers sets them again.
+`assignment.is_rewound` detects a server that has fewer rows than before.
 """
 
 from __future__ import annotations

@@ -19,7 +19,10 @@ class FeedMode(StrEnum):
 
 
 class OrphanPolicy(StrEnum):
-    """Which peer feeds an orphan, an instance that is not connected itself: the last peer, or the peers in turn."""
+    """Which peer feeds a new orphan (an instance that is not connected itself).
+
+    `LAST`: the peer with the highest replica id. `ROUND_ROBIN`: the peer with the fewest ids.
+    """
 
     LAST = "last"
     ROUND_ROBIN = "round_robin"

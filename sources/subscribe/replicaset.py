@@ -1,8 +1,7 @@
 """Follows one replicaset: runs a stream from the right peers, merges their rows, and writes them to the spool.
 
 `_step` runs repeatedly and makes all decisions, from the peers' last answers and the spool's vclock; so a step that
-failed is simply repeated. The decisions are pure functions (`assignment`, `merge`). `daemon` runs several
-replicasets.
+failed is simply repeated. `assignment` and `merge` make the decisions, without I/O. `daemon` runs several replicasets.
 """
 
 from __future__ import annotations
@@ -445,7 +444,7 @@ class FollowedReplicaset:
 
 
 def merged_versions(feeds: Collection[PeerFeed]) -> ServerVersions:
-    """Return the server versions of the rows of all streams: the newest one, and each replica id with another one.
+    """Return the newest version of the peers, and the version of each replica id whose peer has another version.
 
     The version of a row is that of the peer that sends it: its operations are applied by the rules of this version.
     """

@@ -1,10 +1,10 @@
 """Filters rows by the instance that made them, for a daemon with the option `origins`.
 
 Rows of other instances become NOPs, so that the spool's vclock equals the master's. Rows that register instances,
-define spaces or settle transactions are kept: other rows depend on them. Which instance a replica id means is followed
-from the rows of `_cluster`. A relay filters before it sends (`sources.relay`); rows of a Tarantool are filtered here.
-With `feed: own_peer`, a new instance's rows and the row of `_cluster` that registers it come in different streams, so
-the rows may come first.
+define spaces, or confirm or roll back transactions are kept: other rows depend on them. The rows of `_cluster` say
+which instance a replica id belongs to. A relay filters before it sends (`sources.relay`); rows of a Tarantool are
+filtered here. With `feed: own_peer`, a new instance's rows and the row of `_cluster` that registers it come in
+different streams, so the rows may come first. Such rows are of no known instance, and become NOPs.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class OriginWhitelist:
     def load(self, directory: Path, cluster: Mapping[int, str]) -> None:
         """Read which instance each replica id means at the end of a spool.
 
-        `cluster` is {replica id: instance uuid} as a peer reports it now, for ids that a spool without a snapshot
-        lacks.
+        `cluster` is {replica id: instance uuid} as a peer reports it now. It is used for ids that the spool does not
+        register, since a spool without a snapshot lacks the older rows of `_cluster`.
         """
         if not self.origins:
             return

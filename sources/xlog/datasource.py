@@ -1,8 +1,8 @@
 """Spark's data source `format("xlog")`: Tarantool's logs as a table and as a stream.
 
-Options are checked in `sources.xlog.options`, `sources.xlog.readers` reads. It defines no `pushFilters`, because that
-makes every read fail while filter pushdown for Python data sources is off, which is Spark's default; options filter
-instead.
+`sources.xlog.options` checks the options, and `sources.xlog.readers` reads. The data source defines no `pushFilters`,
+because a data source with this method cannot be read while filter pushdown for Python data sources is off, which is
+Spark's default. Options filter instead.
 
 The readers are imported when they are needed: they load compiled kernels, for half a second, and Spark starts a process
 for the schema alone.

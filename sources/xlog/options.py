@@ -33,7 +33,7 @@ class Source:
     name : str
         Name of the source in offsets, rows, and messages.
     path : str
-        A local path or any URI that `pyarrow.fs` opens; may be a glob if it is read by itself.
+        A local path or any URI that `pyarrow.fs` opens; a path of the option `path` or `paths` may be a glob.
     replicaset : str or None
         The replicaset's uuid, if the files do not have it.
     origins : frozenset of str
@@ -73,19 +73,21 @@ class XlogOptions:
     sources : tuple of Source
         From option `sources` (JSON list of {name, path, replicaset?, origins?}), `path` or `paths` (a list, as
         `load([...])` gives it). `path` and `paths` may be globs (`sources.xlog.directory.paths`); each path and each
-        match is read by itself: a directory in the order of its logs, a file as a whole, whatever its type and name.
+        match is read by itself, as a source of its own: a directory in the order of its logs, a file as a whole,
+        whatever its type and name.
     with_replicaset : bool
         Whether rows have `REPLICASET_FIELDS`: if the option `sources` was given.
     start : str
-        `snapshot`: the newest complete snapshot, then the logs from its vclock; `history`: the oldest one that
-        the logs continue, then those; `logs`: from the first log, without a snapshot.
-        `includeSnapshot` true or false is another spelling. Default: logs. A path whose directory has
-        snapshots and no log begins with the newest complete one. One file is read from its beginning.
+        `snapshot` reads the newest complete snapshot and then the logs after it. `history` reads the oldest snapshot
+        that the logs continue, and then these logs. `logs` reads from the first log, without a snapshot.
+        `includeSnapshot=true` means `snapshot`, `includeSnapshot=false` means `logs`. Default: logs. A path whose
+        directory has snapshots and no log begins with the newest complete snapshot. One file is read from its
+        beginning.
     start_vclock : mapping
-        `startVclock`: per replicaset, begin in the newest log whose header VClock is not beyond it.
+        `startVclock`: for each replicaset, begin in the newest log whose header VClock is at most this vclock.
     held_vclock : mapping
-        `heldVclock`: per replicaset whose log has a gap, the vclock before the gap; a member that becomes the leader
-        begins no later, so that it brings the missing rows.
+        `heldVclock`: for each replicaset whose rows wait because of a gap, the vclock before the gap. A new leader
+        begins at or before this vclock, so that its log can supply the missing rows.
     start_offset, end_offset : mapping of str to OffsetEntry, or None
         `startOffset`, `endOffset`: texts of offsets that bound a batch read.
     from_vclock, to_vclock : Vclock or None
@@ -110,7 +112,8 @@ class XlogOptions:
         `gaps`: `fail` stops with `XlogGapError` if files are missing between two files; `report` marks
         the segment after the gap (`Segment.gap`) and continues.
     on_source_error : str
-        `on_source_error`: `fail`, or `skip` a source that cannot be read, with a warning.
+        `on_source_error`, spelled like the key of the configuration: `fail`, or `skip` a source that cannot be read,
+        with a warning.
     max_lag : float
         `maxLag`: by how many seconds a leader's last write may be older than another member's, before this member
         becomes the leader. Default 60.

@@ -81,10 +81,10 @@ class XlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"_options": self._options, "_follower": follower_of(self._options)}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Return the offset in which no replicaset has begun.
+        """Return the empty offset.
 
-        Spark does not log it, and calls this again to repeat the first batch, so it must not depend on the files.
-        In the first batch, which has no rows, every replicaset begins.
+        Spark does not write this offset to its log, but calls the method again to repeat the first batch. So the result
+        must not depend on the files. The first batch has no rows: it ends where every replicaset begins.
         """
         return to_document({})
 

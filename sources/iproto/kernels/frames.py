@@ -1,7 +1,7 @@
 """A numba kernel that converts rows of a log to packets for a subscriber.
 
     log     header, body
-    packet  ce and 4 bytes of length, header with SYNC, body
+    packet  byte 0xce and a length of 4 bytes, header with SYNC, body
 
 Rows may be left out or replaced by NOPs. A body is copied unchanged. The kernel reads nothing outside of
 `buffer[begin:end]`, whatever its bytes are. `rows` does the opposite; `sources.relay` decides which rows are sent.
@@ -66,7 +66,8 @@ def frame_rows(
     sync : int
         IPROTO_SYNC of the subscriber's request, below 2^32.
     vclock : int64[32]
-        The subscriber's vclock: rows up to it are left out. Raised by each other row, even if it is not sent.
+        The subscriber's vclock: rows up to it are left out. The kernel advances it to every row above it, also if the
+        row is not sent.
     treatments : int64[32]
         For each replica id, `LEFT_OUT`, `SENT` or `AS_NOP`.
     stop_row : int64[2]
@@ -75,7 +76,7 @@ def frame_rows(
         Whether the rows are of a snapshot: all are sent, without lsn and timestamp.
     state : int64[STATE_SIZE]
         POSITION in `buffer`; WRITTEN: bytes in `out`; NEEDED_BYTES: the size that `out` must have; REPEATED: number of
-        rows left out.
+        rows that are left out.
     out : uint8[]
         Output for the packets.
 

@@ -183,9 +183,9 @@ def walk_stream(
     buffer : uint8[]
         Received bytes, from `state[POSITION]` to `end`; no other byte is read.
     vclock : int64[32]
-        Rows up to it are dropped; raised after each complete transaction.
+        Rows up to it are dropped. The kernel advances it after each complete transaction.
     counts : int64[32]
-        Number of copied rows by replica id; increased.
+        Number of copied rows by replica id; the kernel adds to it.
     state : int64[STATE_SIZE]
         The state between calls, initially zeros; see `kernels.wire`.
     out : uint8[]
@@ -195,7 +195,8 @@ def walk_stream(
     times : float64[n]
         Output: for each transaction the timestamp of its last row, seconds since 1970 UTC, by the server's clock.
     treatments : int64[32]
-        For each replica id `SENT`, or `AS_NOP`: its rows are replaced by NOPs, except rows that pass any whitelist.
+        For each replica id `SENT`, or `AS_NOP`: its rows are replaced by NOPs, except those that
+        `passes_whitelist` keeps.
 
     Returns
     -------

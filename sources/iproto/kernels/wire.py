@@ -185,7 +185,9 @@ def body_space_id(data: Int, begin: Int, end: Int) -> Int:
 
 @kernel
 def passes_whitelist(kind: Int, space: Int) -> bool:
-    """Return whether a row is kept despite a whitelist: it registers an instance, defines a space or settles rows.
+    """Return whether a row is kept although its instance is not on the whitelist.
+
+    It is kept if it registers an instance, defines a space, or confirms or rolls back synchronous transactions.
 
     Rows of sequences and of vinyl's deferred deletes do none of this, although they are in system spaces.
     """

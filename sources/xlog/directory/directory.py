@@ -103,7 +103,7 @@ class FileEnds:
         closed : bool
             Whether the file cannot grow: a snapshot, or a log with a successor.
         begin : int
-            Where the walk begins, unless a later end is cached: the end of a whole block.
+            The end of a whole block, at which the walk begins unless a later position is cached.
 
         Raises
         ------
@@ -127,7 +127,10 @@ class FileEnds:
         return end
 
     def _walk_on(self, name: str, known: int, begin: int) -> FileEnd:
-        """Return the end of the blocks; a log that became shorter and longer again has other blocks before `known`."""
+        """Return the end of the blocks, by a walk from `known`, or from `begin` if no block starts at `known` any more.
+
+        The latter happens if the log became shorter and was written again.
+        """
         try:
             return self._walk_to_end(name, max(known, begin))
         except XlogError:
@@ -159,9 +162,9 @@ class FileEnds:
     def refuse_rewritten(self, file: LogFile, position: int) -> None:
         """Raise an error if a spool's log became shorter than a position, and was written again since.
 
-        That is certain if no block starts there, or if the bytes before it are not those at the last call of
-        `remember_position`. Otherwise a log that another process saw before may have other rows before the position:
-        then lsns are missing.
+        The error is raised if no block starts at the position, or if the bytes before it are not those at the last call
+        of `remember_position`. After a restart nothing is remembered, so a rewritten log with a block start there is
+        not noticed here. Then lsns are missing in the stream.
         """
         if self.mode is Mode.FAILFAST and position < file.size:
             reader.block_starts(*self.locate(file.name), position, position + 1, 1, self.block)
@@ -283,7 +286,7 @@ class Directory:
     mode : Mode
         What to do about damage.
     with_generations : bool
-        Whether snapshots after a gap in a spool are listed as generations.
+        Whether the listing has `generations`: snapshots from which a spool continues after a gap.
     block : int
         The longest block, in bytes.
     is_final : bool
@@ -315,8 +318,8 @@ class Directory:
         """Return the files.
 
         Empty files are left out, and so is the newest file of a kind if its header is incomplete. A damaged header is
-        an error. A lenient `mode` leaves such a file out of a directory, since its place in the order is unknown; of a
-        source of one file, the blocks are read.
+        an error. In the modes DROPMALFORMED and PERMISSIVE a directory is listed without such a file, since its place
+        in the order is unknown. If the source is one file, its blocks are read nevertheless.
 
         Raises
         ------

@@ -7,16 +7,16 @@ read. The end of a file whose successor follows without a gap is written as posi
     {"replicasets": {"<uuid>": {"file": "00000000000000001344.xlog", "leader": "a1", "position": 1205,
                                 "vclock": {"1": 729, "2": 613}}}, "version": 1}
 
-`vclock`    the file's header VClock without component 0: where a successor begins if the leader and its file are gone
+`vclock`    the file's header VClock without component 0: where a new leader begins if the leader and its file are gone
 `since`     optional; the vclock of the snapshot that the stream began with: rows at or below it are in the snapshot and
-            are not read again. In a snapshot it marks a generation: the snapshot follows a gap
+            are not read again. If `file` is a snapshot, it is a generation: it replaces all rows before a gap
 `restart`   optional, true: the previous file was removed, and the stream continues here
             (`sources.xlog.stream.failover`)
 `done`      optional, true: the file matched a glob and was read to its end marker, so it may be removed
 
-`instant`, if present, is the last point of a sharded cluster that the stream has reached in this replicaset
-(`sources.xlog.stream.instants`). `state` is `waiting` while the stream waits there (`whole` once all replicasets do),
-and `done` or `missed` after it has read on. A point may be within a block: then `rows` rows of the block from
+A marker row with one label in every replicaset defines an instant; its position in one log is a point. `instant`, if
+present, is the last point that the stream has reached in this replicaset (`sources.xlog.stream.instants`); for its
+`state` see `InstantState`. A point may be within a block: then `rows` rows of the block from
 `position` to `end` are read.
 
 Plain data and its strict parser, without I/O.
@@ -51,7 +51,7 @@ class InstantState(StrEnum):
     WAITING = "waiting"
     """The replicaset waits there, because another one has not reached the instant."""
     WHOLE = "whole"
-    """All replicasets wait there: the batch that ends here is the instant."""
+    """All replicasets wait there: the batch that ends here ends at the instant."""
     DONE = "done"
     """The replicaset has been read further, after all replicasets had reached the instant."""
     MISSED = "missed"
@@ -69,8 +69,8 @@ class Instant:
     time : int
         Timestamp of the marker row in this replicaset's log, microseconds since 1970.
     lsns : Vclock
-        Replica id to the lsn of the last marker that was read; after a failover to another member, earlier markers come
-        again.
+        {replica id: lsn of the last marker that was read}. After a failover earlier markers are read again, and these
+        lsns identify them.
     state : InstantState
     rows : int
         Number of rows of the block at the entry's position that are before the point; 0 if it is between two blocks.

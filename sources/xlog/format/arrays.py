@@ -11,7 +11,7 @@ Int: TypeAlias = int | np.int64
 """A number in a kernel, which may be called from Python or from compiled code."""
 
 Word: TypeAlias = Any
-"""A uint64 in a kernel: numpy's arithmetic on it has no type that also fits compiled code."""
+"""A uint64 in a kernel; Any, because no static type fits both numpy's arithmetic on it and the compiled code."""
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Ints: TypeAlias = npt.NDArray[np.int64]

@@ -6,7 +6,7 @@
     1..5    mp_uint: checksum of the block before; always 0
     1..5    mp_uint: checksum of this block's bytes as they are in the file (compressed)
     0..12   mp_str of padding: the fixed header is 19 bytes long for all numbers
-    length  rows, one after another (`kernel`), or a zstd frame of them
+    length  rows, one after another (`kernels.row`), or a zstd frame of them
 
 The checksum is CRC-32C that starts at 0 and is not inverted at the end. A block has whole transactions: none spans
 two blocks. Four zero bytes where a block must start are space that is allocated but not written yet.

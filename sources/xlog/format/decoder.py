@@ -1,8 +1,8 @@
 """Decodes groups of checked blocks into batches: decompresses them, walks the rows, and ends batches at the limits.
 
 Memory is flat: one scratch buffer for decompressed rows, and one batch that is being filled. Damage inside a block is
-raised or left out, as `damage` says: of a damaged frame the whole block, of a bad row only the row, unless the
-end of the row cannot be found in its MessagePack: then the rest of its block, too.
+raised or left out, as `damage` says. If a zstd frame is damaged, the whole block is left out. If a row is bad, only
+this row is left out; if its end cannot be found in the MessagePack, the rest of its block is left out too.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class Labels:
         return name in self._values
 
     def take(self, name: str, count: int) -> pa.Array:
-        """Return `count` rows of `file` or `instance_uuid`."""
+        """Return the column `name` (`file` or `instance_uuid`) with `count` rows."""
         if count > len(self._columns[name]):
             self._columns[name] = pa.repeat(pa.scalar(self._values[name], pa.string()), count)
         return self._columns[name].slice(0, count)

@@ -20,7 +20,7 @@ def shared(vclock: Vclock) -> dict[int, int]:
 
 
 def not_beyond(vclock: Vclock, other: Vclock) -> bool:
-    """Return whether every component of `vclock` is at most the one of `other`."""
+    """Return whether every component of `vclock` is at most the one of `other`; False if neither vclock is."""
     return all(lsn <= other.get(id_, 0) for id_, lsn in vclock.items())
 
 

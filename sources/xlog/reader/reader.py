@@ -57,7 +57,7 @@ def read_rows(
     *,
     exact: bool = False,
     closed: bool = False,
-    ahead: int | None = None,
+    next_block_before: int | None = None,
     meta: Meta | None = None,
     skipped: Skipped | None = None,
     limits: Limits = DEFAULT_LIMITS,
@@ -80,9 +80,9 @@ def read_rows(
         Whether both ends are block starts (`block_starts`): no block is searched for, and none after `end` is read.
     closed : bool
         Whether the file cannot grow: an incomplete block at its end is damage, otherwise it is being written.
-    ahead : int, optional
-        Unless `exact`, the block after `end` is checked if it begins before this position; by default wherever it
-        begins. The reader of the next range cannot find its damage.
+    next_block_before : int, optional
+        Unless `exact`, the first block after `end` is checked if it begins before this position (None: wherever it
+        begins), because the reader of the next range cannot find that this block is damaged.
     meta : Meta, optional
         The file's header, if it is known.
     skipped : Skipped, optional
@@ -112,8 +112,8 @@ def read_rows(
     decoder = Decoder(file, how, counted, finish, corrupt if permissive else None)
     with FileBuffer(fs, path, limits.window) as buffer:
         part = _range(known, begin, end, buffer.size, exact, closed)
-        if ahead is not None:
-            part = replace(part, next_block_before=min(part.next_block_before, ahead))
+        if next_block_before is not None:
+            part = replace(part, next_block_before=min(part.next_block_before, next_block_before))
         yield from _read(buffer, part, decoder, how, counted)
 
 
@@ -176,8 +176,8 @@ def _read(
 SMALL_WINDOW, LARGE_WINDOW = 4 * 1024, 1 << 20
 HEADERS_AT_ONCE = 16 * 1024
 TAIL_BYTES = 1 << 18
-"""Twice the bytes at which a server ends a block: the last block of a file is searched for in so many bytes. Only a
-transaction of more bytes makes a longer block."""
+"""Number of bytes at the end of a file in which its last block is searched for: twice the size at which a server ends a
+block. Only a larger transaction gives a longer block."""
 
 
 class WholeEnd(NamedTuple):
@@ -246,8 +246,9 @@ def end_of_whole_blocks(
 def ends_with_marker(fs: pa.fs.FileSystem, path: str, begin: int, end: int, limit: int = BLOCK_LIMIT) -> bool:
     """Return whether a file of `end` bytes is closed: its last bytes are the end marker, not those of a tuple.
 
-    The file's blocks are walked only if its last bytes leave this open: no header in them says that a block ends before
-    the marker, or one says that a block ends behind it. Damage counts as closed: reading finds it.
+    Its last bytes usually decide: a block header in them says that the block ends where the marker begins. If there is
+    no such header, or a header says that its block ends after the marker, all blocks of the file are walked. Damage
+    counts as closed: reading the rows finds it.
 
     Parameters
     ----------

@@ -2,11 +2,11 @@
 
 Every block belongs to the range in which it *starts*. A range that begins at any byte finds its first block by magic,
 and verifies it by header and checksum, so that a magic inside compressed data is not mistaken for one. The start of a
-damaged block cannot be verified; it is reported by the range that reaches it along the chain of sound blocks, even
-after the range's own end. So nothing is reported twice, and nothing is missed.
+damaged block cannot be verified. The reader that arrives there from valid block to valid block reports the damage, even
+if the damaged block lies after the end of its range. So nothing is reported twice, and nothing is missed.
 
-If a tuple's bytes are a whole sound block, a range that begins inside the block around it would take it for a block:
-if that is possible, ranges begin at known blocks (`reader.block_starts`).
+A tuple may contain bytes that are a valid block, and a range that begins at any byte could mistake them for a block of
+the file. So the ranges of a segment with large blocks begin at known block starts (`reader.block_starts`).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ GROUP_BYTES = 512 * 1024
 """Bytes of the file that are checked and decoded at a time, so that they stay in the processor's cache."""
 GROUP_BLOCKS = 16 * 1024
 
-PROVEN_BYTES = 64 << 20
-PROVEN_RATIO = 16
-"""A search for a block gives up when the lengths of false starts add up to more than `PROVEN_BYTES` plus `PROVEN_RATIO`
-times the bytes searched. Each false start costs a checksum over its claimed length, so bytes full of them would take
-quadratic time."""
+FALSE_START_BYTES = 64 << 20
+FALSE_START_RATIO = 16
+"""A search for a block gives up when the lengths of false starts add up to more than `FALSE_START_BYTES` plus
+`FALSE_START_RATIO` times the bytes searched. Each false start costs a checksum over its claimed length, so bytes full
+of them would take quadratic time."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Scanner:
 
     def find(self, begin: int, end: int) -> int:
         """Return the first verified block start in begin <= position < end, or -1."""
-        position, proven = begin, 0
+        position, claimed_bytes = begin, 0
         while position < end:
             offset = self._buffer.load(position, MAGIC_SIZE)
             last = min(self._buffer.filled, end + MAGIC_SIZE - 1 - self._buffer.base)
@@ -111,8 +111,8 @@ class Scanner:
             status, size = self._check_block(position)
             if status == Status.GROUP:
                 return position
-            proven += min(size, self._buffer.size - position)
-            if proven > PROVEN_BYTES + PROVEN_RATIO * (position - begin):
+            claimed_bytes += min(size, self._buffer.size - position)
+            if claimed_bytes > FALSE_START_BYTES + FALSE_START_RATIO * (position - begin):
                 error = damage(Status.FALSE_STARTS, self._buffer.file, position)
                 raise_or_count(error, self._buffer.size - position, self._how.mode, self._skipped)
                 return -1
@@ -136,7 +136,7 @@ class Scanner:
         return count, buffer.base + at, Status(status)
 
     def _check_block(self, position: int) -> tuple[Status, int]:
-        """Return the status of the block at a position (`GROUP`: sound), and the size in its header."""
+        """Return the status of the block at a position (`GROUP` if it is undamaged), and the size in its header."""
         buffer = self._buffer
         offset = buffer.load(position, FIXED_HEADER_SIZE)
         args = (offset + 1, self._how.limits.block)

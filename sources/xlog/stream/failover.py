@@ -2,15 +2,16 @@
 
 A member's log has all rows of its replicaset in the order in which it applied them, so one source of a replicaset
 (the leader) is read and the others are on standby. The offset names the leader. It stays until its source is removed,
-cannot be followed, or is behind. Its successor begins at the newest of its own logs whose header VClock is not beyond
-the one of the file where the leader stopped: every row that the leader had not passed is in that log or a later one.
-Rows that the leader had passed come twice; readers of the stream drop them by vclock.
+cannot be followed, or is behind. The new leader begins at the newest of its logs whose header VClock is at most that of
+the file in which the old leader stopped. So every row that was not read from the old leader is in this log or a later
+one. Rows that were read from the old leader come twice; readers of the stream drop them by vclock.
 
-The batch of a failover reads nothing: it ends where the successor begins. So a batch never depends on two leaders, and
+The batch of a failover reads nothing: it ends where the new leader begins. So a batch never depends on two leaders, and
 the offsets are enough to repeat it.
 
 A server may have removed the file that the stream is in. Then the stream restarts at a later place: in a log that has
-all rows after the settled vclock, or else in a snapshot, as a generation. That batch reads nothing either.
+all rows after the settled vclock (all rows up to it are applied, or dropped for good) or, if there is none, in a
+snapshot that replaces all earlier rows (a generation). That batch reads nothing either.
 """
 
 from __future__ import annotations
@@ -111,7 +112,8 @@ def initial_entry(member: MemberFiles, uuid: str, options: XlogOptions) -> Offse
 def _replacing_snapshot(member: MemberFiles, had: Vclock) -> OffsetEntry | None:
     """Return the entry of the member's snapshot that replaces the missing rows after a vclock, or None.
 
-    It is the oldest one that the logs continue, so that as few rows as possible are in no log; else the newest.
+    It is the oldest snapshot that the logs continue, so that as many rows as possible come from logs. If the logs
+    continue no snapshot, it is the newest one.
     """
     listing = member.listing
     logs = listing.logs if listing is not None else ()
@@ -132,7 +134,7 @@ def later_log(entry: OffsetEntry, members: Sequence[MemberFiles], settled: Vcloc
     entry : OffsetEntry
     members : sequence of MemberFiles
     settled : mapping of int to int
-        Rows up to it need not be read.
+        All rows up to this vclock are applied, or dropped for good, so they need not be read.
 
     """
     leader = next((member for member in members if member.name == entry.leader), None)
@@ -144,7 +146,7 @@ def later_log(entry: OffsetEntry, members: Sequence[MemberFiles], settled: Vcloc
 
 
 def is_inside_a_block(entry: OffsetEntry, error: Exception) -> bool:
-    """Return whether an error says that no block starts at an entry: its log became shorter, and longer again."""
+    """Return whether an error means that no block starts at the entry's position: the log was written again."""
     return (
         isinstance(error, XlogMagicError | XlogHeaderError)
         and error.fields.get("file") == entry.file
@@ -170,9 +172,10 @@ def generation_entry(
     entry : OffsetEntry
         The entry whose file is gone.
     members : sequence of MemberFiles
-        The leader's own snapshot comes first, then the others' in the order given.
+        The sources of the replicaset. A snapshot of the leader is preferred, then those of the others in this order.
     settled : mapping of int to int
-        An older snapshot would undo changes, and is not used.
+        All rows up to this vclock are applied, or dropped for good. An older snapshot would undo changes, so it is not
+        used.
 
     """
     had = joined(entry.vclock, settled)
@@ -204,8 +207,8 @@ def entry_of_successor(
 ) -> OffsetEntry | None:
     """Return where a member continues in place of the leader that `entry` names; None if its logs begin later.
 
-    If the leader is lost inside its snapshot, the member begins with its own snapshot. If the leader's log had a gap,
-    the member begins before it if it can.
+    If the leader becomes unreadable while the stream reads its snapshot, the member begins with its own snapshot. If
+    the leader's log had a gap, the member begins before the gap if it can.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Follows the sources of a deployment: computes the offsets up to which batches can read.
 
-`Follower` remembers headers, ends and identities of files from call to call, which do not change; a batch depends on
-its offsets alone. Choices are pure functions of `sources.xlog.stream.failover` and `sources.xlog.stream.plan`.
+`Follower` caches facts about files that do not change: headers, ends of closed files, and replicasets. A batch depends
+on its offsets alone. Choices are pure functions of `sources.xlog.stream.failover` and `sources.xlog.stream.plan`.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ class Follower:
         Parameters
         ----------
         start : Offset
-            Where the stream is. A replicaset that is not in it begins: the batch has no rows of it.
+            The offset that the stream has reached. If a replicaset is missing in it, the batch has no rows of this
+            replicaset: it ends where the replicaset begins.
         max_bytes : int, optional
             Approximate number of bytes to read, divided fairly among the replicasets; each reads at least a block.
 
@@ -185,7 +186,7 @@ class Follower:
         return {uuid: members[uuid] for uuid in sorted(members)}
 
     def _refuse_foreign_files(self, member: MemberFiles, uuid: str) -> None:
-        """Raise an error if a source has files of another replicaset; a path that is read by itself may."""
+        """Raise an error if a source of the option `sources` has files of another replicaset."""
         if member.listing is None or not self.options.with_replicaset:
             return
         name = member.name
@@ -305,7 +306,8 @@ class Follower:
     def _check_logs(self, leader: MemberFiles, entry: OffsetEntry) -> None:
         """Report a source whose newest snapshot is newer than its logs: rows of the snapshot are in no log.
 
-        A server logs every row before it takes a snapshot that has it, so waiting does not help.
+        A server writes a row to a log before it takes a snapshot with the row. So the missing logs were removed or are
+        elsewhere, and waiting does not help.
         """
         listing = leader.listing
         if listing is None or not listing.snapshots or listing.snapshots[-1].replicaset_uuid is not None:
@@ -356,14 +358,17 @@ class Follower:
         return tuple(found.values())
 
     def _uuid_of_path(self, name: str) -> str:
-        """Return the replicaset uuid that offsets use for a path that is read by itself."""
+        """Return the uuid that stands for a path in offsets, in the place of a replicaset's uuid.
+
+        It is zero if the path is the only one, and otherwise derived from the path. The files are not searched.
+        """
         is_one = len(self.options.sources) == 1 and self.options.sources[0].name == name
         return str(UUID(int=0) if is_one else uuid5(NAMESPACE_URL, name))
 
     def _is_empty_match(self, entry: OffsetEntry) -> bool:
         """Return whether an entry is in a file that a glob matched and that has no rows so far.
 
-        Such a file is not in the offset, so Tarantool may remove it without loss.
+        Such an entry is left out of the offset, so Tarantool may remove the file without loss.
         """
         directory = self.directory(entry.leader)
         if not (directory.is_file and self._is_match(entry.leader)):

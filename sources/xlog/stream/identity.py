@@ -5,11 +5,12 @@ The uuid of a replicaset is a tuple of `_schema` (272): `{'cluster', uuid}` in T
 block, since spaces are written in the order of their ids; a log has it only if it began before the instance's first
 snapshot. Files of a spool name it in their headers, since a spool may have no snapshot.
 
-Rows of another replicaset's file would pass for the source's. A header names the instance that wrote the file, and only
-a spool's names the replicaset. So an instance is known by its own snapshot, which has the uuid of its replicaset, and
-by `_cluster` of the snapshots and logs of known instances. A folder may rightly hold files of several members: a member
-that joined again has a new uuid. An unknown instance is not refused while its snapshot is still being copied, or while
-no `_cluster` is known. If all files name one instance, no file is read.
+If files of another replicaset were read, their rows would be taken for rows of the source's replicaset. A header names
+the instance that wrote the file, and only a spool's names the replicaset. So an instance is known by its own snapshot,
+which has the uuid of its replicaset, and by `_cluster` of the snapshots and logs of known instances. A folder may
+rightly hold files of several members: a member that joined again has a new uuid. An unknown instance is not refused
+while its snapshot is still being copied, or while no `_cluster` is known. If all files name one instance, no file is
+read.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def identity_of(directory: Directory, listing: Listing, path_uuid: str | None = 
     directory, listing
         Of the source.
     path_uuid : str, optional
-        The uuid that offsets use for a path that is read by itself; then its files are not searched.
+        The uuid that stands for the path in offsets, if the option `path` or `paths` names the source
+        (`Follower._uuid_of_path`). Then the files are not searched.
 
     Raises
     ------

@@ -6,11 +6,11 @@ the batch: a replicaset with a marker ends there, and waits there until all othe
 state.
 
 A replicaset that reaches a marker waits there until every other one waits at a marker of the same label. Then the batch
-is the instant: it has all rows up to the point of every replicaset, and none after. A replicaset stops waiting if the
-others can no longer reach its point, or have not done so in time. Time means timestamps of rows, so that an old log is
-read in the same way as a new one; for a replicaset without unread rows it is the time of the clock.
+ends at the instant: it has all rows up to the point of every replicaset, and none after. A replicaset stops waiting if
+the others can no longer reach its point, or have not done so in time. Time means timestamps of rows, so that an old log
+is read in the same way as a new one; for a replicaset without unread rows it is the time of the clock.
 
-The search decodes the rows of the markers' spaces on the driver, once for each byte of the logs.
+The driver decodes the rows of the marker spaces; it reads each byte of the logs only once.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def at_whole_instant(entry: OffsetEntry) -> OffsetEntry:
 
 
 def after_instant(entry: OffsetEntry, last: Instant | None) -> OffsetEntry:
-    """Return an entry with the last instant of the stream, which it has passed."""
+    """Return an entry with `last` as its instant, which the stream has read past: it is `done` or `missed`."""
     if last is None:
         return entry
     following = {InstantState.WAITING: InstantState.MISSED, InstantState.WHOLE: InstantState.DONE}
@@ -195,7 +195,10 @@ class InstantFollower(Follower):
         return next((name for name in sorted(self.unreadable) if name not in self._uuids), None)
 
     def _waiting_replicasets(self, start: Offset, free: Offset) -> set[str]:
-        """Return the replicasets that must still wait at an instant, because it is not complete."""
+        """Return the replicasets that must still wait at an instant, because it is not complete.
+
+        `free` is the offset up to which each replicaset could be read if none waited.
+        """
         waiting = {
             uuid: entry.instant
             for uuid, entry in start.items()

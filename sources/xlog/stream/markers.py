@@ -5,8 +5,8 @@ kinds:
 
 - Tarantool's recovery points (3.8 and later). `box.backup.recovery_point.create{label = L}` logs an UPDATE of
   `_recovery_point` (396) with the key `{0, 0, 0}` and the operation `{'=', 'opts', {label = L}}`. It changes nothing:
-  its position in the log *is* the point. The row that describes the point is inserted later, after rows that came in
-  between (seen with 3.9).
+  its position in the log *is* the point, so the UPDATE is the marker. Later the server inserts a row that describes the
+  point; other rows may come between the two (seen with 3.9).
 - Rows of a user's space: an INSERT or REPLACE whose tuple has the label in a field.
 
 A marker without a label, or one that cannot be read, is skipped. `sources.xlog.stream.instants` acts on markers.

@@ -1,20 +1,21 @@
 """Translates a whitelist of instances into the replica ids of one log, for each part of the log.
 
 Rows name their origin by replica id; `_cluster` (320) maps it to an instance. The ids at the beginning of a file are
-those of the newest complete snapshot that is not beyond the file, changed by the `_cluster` rows of the logs
-between; without such a snapshot, those of the logs from the first one on. An id may get a new instance
-(`box_register_replica` in `src/box/box.cc` inserts a row, or updates its uuid): the old one is valid up to the block
-of that row. A deleted id keeps its last instance until another one gets it.
+those in the newest complete snapshot whose vclock is at most the file's, changed by the `_cluster` rows of the logs
+between this snapshot and the file; without such a snapshot, those in the logs from the first one on. An id may get a
+new instance
+(`box_register_replica` in `src/box/box.cc` inserts a row, or updates its uuid): the old instance is valid up to the
+block of that row. A deleted id keeps its last instance until another instance gets the id.
 
-A row of `_cluster` that no server writes registers nothing; the batch that reads it sets it aside and reports it.
+A malformed row of `_cluster`, which no Tarantool server would write, registers nothing.
 
-A row of `_cluster` by an instance that is not wanted is left out like its other rows, but what it assigns must be
-known: the segment is split there, and its second part names the assignment (`Segment.registered`).
+A row of `_cluster` that an unwanted instance wrote is left out like all rows of this instance. But the registration in
+the row must be known: the segment is split there, and its second part names the registration (`Segment.registered`).
 
-Rows of a snapshot have no origin and are not filtered. Rows of local spaces belong to the instance whose file it is.
+Rows of a snapshot have no origin and are not filtered. Rows of local spaces belong to the instance that wrote the file.
 
-`members_at` reads `_cluster` where a segment begins, without deleted members: a server sends it to a new subscriber
-before any row (document 000, steps 5 and 6).
+`members_at` reads `_cluster` where a segment begins, without deleted members, as a server sends it to a new subscriber
+before any row.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def _updated_uuid(operations: Sequence[Any], index_base: int) -> str | None:
 
 
 def registration(row: Mapping[str, Any]) -> IdAssignment | None:
-    """Return the registration in a row of `_cluster`; None for a DELETE and for a row that no server writes."""
+    """Return the registration in a row of `_cluster`; None for a DELETE and for a malformed row."""
     place = (row["position"], row.get("replica_id") or 0, row.get("lsn") or 0)
     try:
         if row["type"] in ("INSERT", "REPLACE"):
@@ -134,7 +135,7 @@ class Origins:
     _seen: dict[str, tuple[int, tuple[IdAssignment, ...]]] = field(default_factory=dict)
 
     def spans(self, listing: Listing, segment: Segment, whitelist: frozenset[str]) -> tuple[OriginSpan, ...]:
-        """Return the wanted replica ids of a segment, as one span per change of their meaning.
+        """Return the wanted replica ids of a segment: a new span begins where an id gets another instance.
 
         Parameters
         ----------

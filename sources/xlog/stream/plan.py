@@ -1,7 +1,8 @@
-"""Plans the bytes of each file that one batch reads, and how tasks share them: pure functions.
+"""Splits files into segments, and segments into byte ranges for tasks: pure functions that `batch` calls.
 
-A batch reads of each replicaset the files from its start entry to its end entry: a snapshot first if the start is
-in one, then the logs from the newest one that is not beyond the snapshot's vclock. Each file is one `Segment`; a task
+For each replicaset, a batch reads the files from the start entry to the end entry. If the start is in a snapshot, the
+batch reads the snapshot first, then the logs, beginning with the newest log whose header VClock is at most the
+snapshot's vclock. Each file is one `Segment`; a task
 gets byte ranges of segments. A range has the blocks that *start* in it, so however a segment is split, every block
 belongs to exactly one task.
 """
@@ -58,7 +59,7 @@ def since_of(file: LogFile, since: Vclock | None) -> Vclock | None:
 
 
 def since_from(entry: OffsetEntry, first: LogFile) -> Vclock | None:
-    """Return the vclock of the snapshot whose rows are not read again from the logs that follow `entry`."""
+    """Return the vclock of the snapshot that was read: rows at or below it are left out of the logs after `entry`."""
     return {i: n for i, n in sorted(first.vclock.items()) if n} if first.is_snapshot else entry.since
 
 

@@ -76,7 +76,7 @@ def _refuse_unknown_ids(batch: pa.RecordBatch, span: OriginSpan, segment: Segmen
 
 
 def _within_blocks(segment: Segment, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows of a batch without those of the segment's first and last block that other batches read."""
+    """Remove the rows of the segment's first and last block that belong to other micro-batches."""
     if segment.skipped_rows:
         is_first = pc.equal(batch["position"], segment.begin)
         batch = batch.filter(pc.invert(pc.and_(is_first, pc.less(batch["row"], segment.skipped_rows))))
@@ -112,12 +112,12 @@ def _parts(
         limit = options.max_block_bytes
         inner = reader.block_starts(filesystem, path, piece.begin, piece.end, RUN_PART, limit)[1:]
     except XlogError:
-        inner = list(_proven_starts(piece, filesystem, path, options))
+        inner = list(_verified_starts(piece, filesystem, path, options))
     for begin, end in reversed(list(pairwise([piece.begin, *inner, piece.end]))):
         yield begin, end, None
 
 
-def _proven_starts(
+def _verified_starts(
     piece: ByteRange, filesystem: pa.fs.FileSystem, path: str, options: XlogOptions
 ) -> Iterator[int]:
     """Yield starts of blocks inside a range that are at least `RUN_PART` apart, each found by its checksum."""
@@ -164,7 +164,7 @@ def read_range(piece: ByteRange, options: XlogOptions) -> Iterator[pa.RecordBatc
             exact=piece.exact,
             closed=piece.exact or segment.is_closed,
             # Behind its last whole block a log may have the beginning of one that its server was killed in.
-            ahead=segment.end,
+            next_block_before=segment.end,
             skipped=skipped,
             limits=reader.Limits(block=options.max_block_bytes),
         )

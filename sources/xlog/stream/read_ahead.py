@@ -1,8 +1,9 @@
 """Computes how far a batch can read in one source's files, and how far it reads within a budget of bytes.
 
-A `ReadAhead` is found from the directory, headers and ends alone. Its end, and every position within a budget, is the
-end of a whole block, in the canonical form of offsets (`sources.xlog.directory.offset`). Rows are read only to find out
-whether any are missing between two files, if the first was not closed or the second does not name it.
+A `ReadAhead` is computed only from the list of files, their headers and their ends. Its end, and every position within
+a budget, is the end of a whole block, in the canonical form of offsets (`sources.xlog.directory.offset`). Rows are read
+only to find out whether any are missing between two files: if the first file has no EOF marker, or the second one has
+no PrevVClock.
 
 A generation (a spool's snapshot after a gap) begins a batch of its own and is read whole: the rows that it replaces are
 in no log.
@@ -88,7 +89,8 @@ class ReadAhead:
     def entry_of(self, index: int, position: int) -> OffsetEntry:
         """Return the canonical entry of a position: without a gap, the end of a file is the start of the next one.
 
-        The stream waits before a gap until a row after it is read, so that one batch sees both sides.
+        Before a gap the entry stays at the end of the file, until rows of the file after the gap are read. So one batch
+        has the gap and a row after it.
         """
         since = since_from(self.entry, self.files[0])
         while index > 0 and position <= self.files[index].header:
@@ -130,7 +132,7 @@ def read_ahead_of(
     XlogMissingError
         If the entry's file is gone.
     XlogTruncatedError
-        If a file is shorter than what was read of it, or was so before it was written again.
+        If a file is shorter than the part already read, or was shorter at some time and has grown again.
     XlogError
         If the last file is damaged, or no block of a spool's file starts at the entry.
 

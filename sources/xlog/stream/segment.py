@@ -79,8 +79,8 @@ class Segment:
     origins : tuple of OriginSpan or None
         The whitelist as replica ids; None means rows of every instance.
     registered : mapping of int to str
-        Replica ids to the uuids of the instances that rows of `_cluster` at the segment's begin assign them to, where
-        the whitelist leaves these rows out.
+        {replica id: instance uuid} from the rows of `_cluster` in the first block of the segment that the whitelist
+        leaves out.
     space_id : int or None
         For a `.run` file of a vinyl space, whose rows do not name the space.
     vinyl : frozenset of int or None

@@ -1,4 +1,6 @@
-"""Reads vinyl rows from before a checkpoint: the `.run` files of a `.snap`, as segments of the batch that ends it.
+"""Reads vinyl rows from before a checkpoint: the `.run` files that belong to a `.snap`.
+
+The segments of these files are in the batch that reads the end of the snapshot.
 
 A `.snap` has only memtx rows. The `.vylog` of the same signature names the runs of each vinyl space
 (`sources.xlog.format.vylog`); they are in `<space id>/<index id>/<run id>.run` in the same directory, and have the
@@ -8,8 +10,8 @@ newest statement is first, so a run is read backwards. Of two runs of one range 
 runs are read in the order of their greatest lsn (`.index`, type 100, key 4). Their rows become rows of the snapshot,
 without lsn or time.
 
-Limit: a space is refused, and logged, if only a part of one of its runs belongs to it, because a range was split (from
-1 GiB per index on).
+Limit: a space is refused, and logged, if only a part of one of its runs belongs to it, because a range was split
+(Tarantool does so for indexes of more than 1 GiB).
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from sources.xlog.format.vylog import Run, Tree, trees_at_checkpoint
 from sources.xlog.reader import reader
 from sources.xlog.stream.segment import Segment
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 STATEMENTS = ("INSERT", "REPLACE", "DELETE", "UPSERT")
 _RUN_INFO, _MAX_LSN = RequestType.RUNINFO.name, 4
@@ -73,12 +75,12 @@ def vinyl_spaces_of(directory: Directory, snapshot: str, *, is_strict: bool = Fa
     directory, snapshot
         The source's directory, and the base name of a `.snap` in it.
     is_strict : bool
-        Whether damage is raised instead: for a source that is read by itself in mode FAILFAST.
+        Whether damage is raised instead: for a source of the option `path` or `paths` in mode FAILFAST.
 
     Raises
     ------
     XlogMissingError
-        A file of the `.vylog` is missing.
+        A file that the `.vylog` names is missing.
     XlogError
         A file is damaged, and `is_strict`.
 
@@ -93,7 +95,9 @@ def vinyl_spaces_of(directory: Directory, snapshot: str, *, is_strict: bool = Fa
     except XlogError as error:
         if is_strict and not isinstance(error, XlogRowError):
             raise
-        log.error("source %s: the vinyl spaces of %s are refused: %s", directory.source.name, snapshot, error)
+        logger.error(
+            "source %s: the vinyl spaces of %s are refused: %s", directory.source.name, snapshot, error
+        )
         return VinylSpaces()
     whole, refused = [], {tree.space_id for tree in trees.values() if tree.is_cut}
     for tree in trees.values():
@@ -106,7 +110,7 @@ def vinyl_spaces_of(directory: Directory, snapshot: str, *, is_strict: bool = Fa
         except XlogError as error:
             if is_strict:
                 raise
-            log.error(
+            logger.error(
                 *("source %s: the vinyl space %d of %s is refused: %s", directory.source.name),
                 *(tree.space_id, snapshot, error),
             )
@@ -128,7 +132,7 @@ def _run_file(tree: Tree, run: Run) -> str:
 
 
 def _check_ends(directory: Directory, file: str) -> None:
-    """Raise an error unless a run has a header and an end marker: a server writes them before it names the run."""
+    """Raise an error unless a run has a header and an end marker; a server writes both before the `.vylog` names it."""
     fs, path = directory.locate(file)
     try:
         begin = reader.read_meta(fs, path).length

@@ -9,8 +9,8 @@ Keys come in any order, unknown ones are skipped. The kernels read only inside t
 refuse what Tarantool refuses: anything but a map, and a value whose type does not fit its key.
 
 For changes other than INSERT, REPLACE, UPDATE, UPSERT and DELETE (DELETE_RANGE, INSERT_ARROW, types of later servers)
-only the space is read, and the column `body` has the whole body. It also has that of an UPDATE or UPSERT with the new
-tuple in addition to the operations (0x2d, `wal_ext`).
+only the space is read, and the column `body` has the whole body. The column also has the body of an UPDATE or UPSERT
+that contains the new tuple besides the operations (key 0x2d, `wal_ext`).
 
 Source: `xrow_header_decode`, `xrow_header_encode` and `xrow_decode_dml` in Tarantool's `src/box/xrow.c`.
 """
@@ -33,7 +33,8 @@ TYPE, REPLICA_ID, LSN, TIMESTAMP = 0, 2, 3, 4
 GROUP_ID, TSN, FLAGS, SPACE_ID, INDEX_BASE = 7, 8, 9, 11, 12
 KEY, TUPLE, OPERATIONS, BODY = 13, 14, 15, 16
 COMMIT, WAIT_SYNC, WAIT_ACK, _HAS_NEW = 17, 18, 19, 20
-"""Bits of `RowColumns.marks`; up to 9 they are the header's own keys, as are the places of a row's `numbers`."""
+"""Numbers of bits in `RowColumns.marks`; up to `INDEX_BASE` also indexes of the array `numbers`. Those up to 9 are the
+header's keys."""
 
 WIDE = ("position", "lsn", "tsn", "timestamp")
 NARROW = ("row", "type", "replica_id", "group_id", "space_id", "index_base")
@@ -68,9 +69,10 @@ class RowColumns(NamedTuple):
     narrow : int32[6, n]
         `NARROW`: number in the block, type, replica id, group id, space id, index base.
     marks : uint32[n]
-        Bits: which columns the row has, and its flags. If a bit is not set, the number is arbitrary.
+        One bit for each column that the row has, and bits for its flags. If the bit of a column is not set, its value
+        in `wide` or `narrow` is undefined.
     ends : int32[4, n + 1]
-        Arrow's offsets into each row of `data`; the first column is 0.
+        `ends[k]` has Arrow's offsets of the binary column `data[k]`; `ends[k, 0]` is 0.
     data : uint8[4, size]
         The bytes of the columns `BINARY`.
 
