@@ -92,7 +92,7 @@ class Planner:
                 parts, whole = healing.mark_segments(parts), healing.add_counts(whole)
             plan = plan_batch(self.config, self.state, parts, whole, self.allocate, self.router)
             found = sync_spaces(self.state, plan.controls)
-            more = _union(watched_spaces(self.state, plan.controls), _passed_spaces(plan), watched)
+            more = _union(watched_spaces(self.state, plan.controls), _spaces_to_watch(plan), watched)
             if _is_subset(found, known) and _is_subset(more, watched):
                 spaces = plan.previously_unknown(("applied",)) & spaces_awaiting_definition(self.state)
                 if released or not spaces:
@@ -114,10 +114,11 @@ class Planner:
         return {uuid: Summary() for uuid, one in known if one.has_waiting_rows and (is_all or one.buckets)}
 
 
-def _passed_spaces(plan: BatchPlan) -> dict[str, frozenset[int]]:
-    """Return, by replicaset uuid, the ids of followed spaces of which a row that cannot be applied was read before.
+def _spaces_to_watch(plan: BatchPlan) -> dict[str, frozenset[int]]:
+    """Return, by replicaset uuid, the ids of spaces of which the summaries must report all rows that cannot be applied.
 
-    That happens after a heal. A summary has the first such row only, which hides a later one that is new.
+    Usually a summary has only the first such row of a space. After a heal this row may have been read before. Then it
+    takes no effect, and would hide a later row that is new.
     """
     found = {}
     for uuid, settlement in plan.settlements.items():

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from config.deployment import Config
-from pipeline.bucket import bucket_plan
 from pipeline.checkpoint import resume_offset
 from pipeline.commit.load import load_state
 from pipeline.executors.summary_task import summaries_by_replicaset, summarize_range
 from pipeline.executors.work import SyncSpaces, WatchedSpaces
 from pipeline.inputs import state_with_server_versions
+from pipeline.partition import partition_plan
 from pipeline.plan.plan import BatchPlan
 from pipeline.plan.router import build_router
 from pipeline.plan.summary import Summary
@@ -25,7 +25,7 @@ from pipeline.planning import Planner
 from pipeline.source_options import stream_options
 from pipeline.start import MaskChange, mask_changes
 from pipeline.state import State
-from pipeline.waiting_order import with_room
+from pipeline.waiting_order import with_spaced_numbers
 from pipeline.write.prepare import changes_needed
 from pipeline.write.tables import TableChange
 from schemas.tables import SYSTEM_TABLES
@@ -43,7 +43,8 @@ from warehouse.rid import RidTable
 from warehouse.warehouse import EpochWarehouse
 
 MAX_INSTANTS = 1000
-"""The maximum number of instants that a preview follows."""
+"""The maximum number of instants in a preview. A batch ends at each instant, where replicasets wait for each other; a
+preview continues behind it."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,9 @@ def preview_next_run(config: Config) -> Preview:
     follower = follower_of(parse_options({**options, "on_source_error": "skip"}))
     start = resume_offset(warehouse, config.checkpoint) or {}
     begins = begin_offsets(follower, start, follower.latest(start))
-    segments = with_room(segments_between(follower, begins, _end_offset(follower, begins)), after_start)
+    segments = with_spaced_numbers(
+        segments_between(follower, begins, _end_offset(follower, begins)), after_start
+    )
     after_start = state_with_server_versions(warehouse.open_tables, follower, after_start)
     planner = Planner(
         *(config, warehouse.open_tables, after_start),
@@ -199,6 +202,6 @@ def _table_changes(
     """Return how the tables of a batch must change, except those that the start rewrites for their masks."""
     done = {name for one in masks for name in (one.table, one.exact)}
     found: dict[str, TableChange] = {}
-    for encoding in bucket_plan(plan).encodings:
+    for encoding in partition_plan(plan).encodings:
         found |= changes_needed(warehouse.open_tables, encoding)
     return {name: change for name, change in found.items() if name not in done}

@@ -175,7 +175,10 @@ def served_spaces(
 
 
 def space_name(table: str) -> str:
-    """Return a space's name for followers: its table's name, unescaped unless the table has one replicaset's rows."""
+    """Return a space's name for followers: the name of its table, unescaped.
+
+    The table of one replicaset's rows, or of one instance's local space, keeps its name, which also has that id.
+    """
     if local_to(table) is not None or replicaset_of(table) is not None:
         return table
     try:

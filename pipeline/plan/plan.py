@@ -130,7 +130,7 @@ class BatchPlan:
         return frozenset(segment.segment for segment in self.segments if segment.is_snapshot)
 
     def previously_unknown(self, outcomes: Sequence[str]) -> set[tuple[str, int]]:
-        """Return (replicaset uuid, space id) of spaces that were unknown before and had one of the outcomes."""
+        """Return (replicaset uuid, space id) of spaces that were unknown before the batch and had one of `outcomes`."""
         return {
             (uuid, space_id)
             for uuid, spaces in self.unknown.items()
@@ -344,7 +344,10 @@ def _follow_vshard(
     control: ControlChanges,
     rows: Sequence[ControlRow],
 ) -> ReplicasetBuckets:
-    """Return vshard's buckets before and after a batch; a snapshot that heals, or has some spaces, changes none."""
+    """Return vshard's buckets before and after a batch.
+
+    A snapshot for healing, or one that replaces only some spaces, does not change the buckets.
+    """
     heals = any(part.heals for part in parts)
     is_new_state = generation is not None and generation.spaces is None and not heals
     if generation is not None and not is_new_state:

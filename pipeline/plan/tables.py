@@ -151,7 +151,7 @@ def table_plan(
     writing : frozenset of int
         Ids of replicasets that write the table in the batch.
     keys : mapping of int to frozenset, optional
-        For each replicaset id whose key must be the others', all primary keys that the space has had.
+        For each replicaset whose primary key must equal that of the others: all primary keys that its space has had.
     earlier : mapping of int to Space, optional
         Each replicaset's definition before the batch, by replicaset id.
 
@@ -177,7 +177,7 @@ def table_plan(
         tuple(spaces),
         policy,
         config.priority(policy),
-        mask_of(config.spaces, spaces, layout, lasts=exact_table(table) in state.versions),
+        mask_of(config.spaces, spaces, layout, is_masked=exact_table(table) in state.versions),
         any(config.spaces.sets_misfits_aside(space.name) for space in spaces),
         is_empty=not before.replicasets,
         is_contended=len(before.replicasets | writing) > 1 or before.has_unfit,
@@ -237,7 +237,7 @@ def table_check(config: Config) -> TableCheck:
         _check_keys(table, definitions, keys)
         spaces = list(definitions.values())
         layout = build_table_layout(spaces, config.types, config.spaces)
-        mask_of(config.spaces, spaces, layout, lasts=False)
+        mask_of(config.spaces, spaces, layout, is_masked=False)
 
     return check
 
@@ -397,7 +397,10 @@ def closest_fields(name: str, definitions: Collection[Space]) -> str:
 
 
 def warn_unknown_fields(policies: Policies, definitions: Collection[Space]) -> None:
-    """Warn of fields that a space's policy names and no replicaset has; a policy needs at least two replicasets."""
+    """Log the fields that a space's policy names and no replicaset has.
+
+    Nothing is logged for a space that only one replicaset has, since a policy chooses between two or more.
+    """
     if len(definitions) < 2:
         return
     name = next(iter(definitions)).name

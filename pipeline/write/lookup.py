@@ -1,8 +1,8 @@
 """Finds the versions of keys before a batch, and the files and indices of their rows.
 
-A replicaset's version is the row of its table; otherwise it is the newest entry of (space, key, replicaset) in
-`_versions`. An entry is outdated if the replicaset's version is the row. Only row groups that may contain one of the
-keys are read.
+If the table's row of a key came from a replicaset, this row is the replicaset's version, and its entries in `_versions`
+are outdated. Otherwise its version is the newest entry of (space, key, replicaset) in `_versions`. Only row groups that
+may contain one of the keys are read.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class FoundVersions:
 
 
 class KeyShare(Protocol):
-    """The keys that belong to a task (`pipeline.key_ranges.BucketShare`)."""
+    """The keys that belong to a task (`pipeline.key_ranges.PartitionKeys`)."""
 
     def owns(self, table: int, keys: pa.Array) -> NDArray[np.bool_]:
         """Return for each key of a table whether it belongs to the task."""
@@ -351,9 +351,9 @@ def _entries_of_version_rows(rows: pa.Table, tables: NDArray[np.int32], schema: 
 
 
 def _restore_misfits(entries: pa.Table, tables_without_misfits: frozenset[int]) -> pa.Table:
-    """Set versions with a misfit, whose tuples are known, to present if their table may have such rows.
+    """Change unfit versions with a known tuple to present, unless their table leaves out rows with misfits.
 
-    So a table that does not leave them out any more gets them back when their keys are looked up.
+    If a table no longer leaves such rows out, they return to it when their keys are next looked up.
     """
     states, tables = entries["state"].to_numpy(), entries["table"].to_numpy()
     known = as_array(entries["tuple"]).is_valid().to_numpy(zero_copy_only=False)

@@ -1,4 +1,4 @@
-"""Finds ranges of keys: the bucket's range that a key is in, and the next DELETE_RANGE that contains a key.
+"""Finds ranges of keys: the partition's range that a key is in, and the next DELETE_RANGE that contains a key.
 
 Ranges that do not overlap (`range_rows`) are found by a binary search among their bounds.
 
