@@ -105,7 +105,7 @@ def _schema_versions(segment: Segment, meta: Meta, limits: reader.Limits) -> Ite
 
 
 def server_version_of_file(follower: Follower, source: str, file: str) -> str | None:
-    """Return the version of the server that wrote a file of a source; None if the file does not exist any more."""
+    """Return the version of the server that wrote a file of a source; None if the file no longer exists."""
     if source not in {one.name for one in follower.options.sources}:
         return None
     listing = follower.directory(source).listing()

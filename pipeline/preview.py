@@ -61,7 +61,7 @@ class Preview:
         For each replicaset uuid, the offset at which the run begins to read.
     bytes : mapping of str to int
         For each replicaset uuid, the number of bytes of logs that the run reads.
-    unfollowed : mapping of str to str
+    unreadable_sources : mapping of str to str
         For each source that cannot be read, the reason.
     tables : mapping of str to TableChange
         For each table with new rows, how it must change before it can be written.
@@ -71,7 +71,7 @@ class Preview:
         The aggregator's own tables that the start creates.
     requests : tuple of Request
         Open requests, which the run will execute.
-    is_primary : bool
+    is_writable : bool
         Whether the warehouse may be written.
 
     """
@@ -80,12 +80,12 @@ class Preview:
     plan: BatchPlan | None
     start_offsets: Offset
     bytes: Mapping[str, int]
-    unfollowed: Mapping[str, str]
+    unreadable_sources: Mapping[str, str]
     tables: Mapping[str, TableChange] = field(default_factory=dict)
     masks: tuple[MaskChange, ...] = ()
     own_tables: tuple[str, ...] = ()
     requests: tuple[Request, ...] = ()
-    is_primary: bool = True
+    is_writable: bool = True
 
 
 def preview_next_run(config: Config) -> Preview:
@@ -118,12 +118,12 @@ def preview_next_run(config: Config) -> Preview:
         plan=plan if plan.row_count else None,
         start_offsets=begins,
         bytes=_bytes_by_replicaset(segments),
-        unfollowed=dict(follower.unreadable),
+        unreadable_sources=dict(follower.unreadable),
         tables=_table_changes(warehouse, plan, masks) if plan.row_count else {},
         masks=masks,
         own_tables=tuple(name for name in SYSTEM_TABLES if not warehouse.exists(name)),
         requests=requests.open_requests(warehouse) if warehouse.exists(requests.TABLE) else (),
-        is_primary=not rid.number or rid.node.rid.primary,
+        is_writable=not rid.number or rid.node.rid.primary,
     )
 
 

@@ -272,7 +272,7 @@ def schema_versions(plan: BatchPlan, after: State) -> list[schema.SpaceVersion]:
 
 
 def _version(now: ReplicasetState, space_id: int, change: SpaceChange | None) -> schema.SpaceVersion:
-    rows = now.spaces.get(space_id) or (change.rows if change is not None else None)
+    rows = now.spaces.get(space_id) or (change.definition if change is not None else None)
     if rows is None:
         raise KeyError(space_id)
     state: str = SpaceState.PRESENT if space_id in now.spaces else SpaceState.DROPPED

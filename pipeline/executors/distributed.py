@@ -241,19 +241,19 @@ class DistributedExecutor:
         """Rewrite files with removed rows, and return the files to add and to remove of each table."""
         encodings = {one.exact: one for one in work.partition_plan.encodings}
         removed = _removed_rows(partitions)
-        again = {
+        reencoded = {
             name: one
             for name, one in encodings.items()
             if work.table_changes.get(name) is TableChange.REWRITE
         }
-        for name in again:
+        for name in reencoded:
             known = removed.get(name, {})
             removed[name] = {file: known.get(file, np.zeros(0, np.uint8)) for file in work.files[name]}
         added: dict[str, list[DataFile]] = {}
         for report in partitions:
             for table, files in report.added.items():
                 added.setdefault(table, []).extend(files)
-        tasks, place = list(rewrite_tasks(removed, again)), work.place
+        tasks, place = list(rewrite_tasks(removed, reencoded)), work.place
 
         def run(number: int) -> Iterator[pa.RecordBatch]:
             yield report_cell(0, run_rewrite_task(place, tasks[number]))
@@ -266,7 +266,7 @@ class DistributedExecutor:
         writes = [
             TableWrite(
                 *(name, added.get(name, []), list(removed.get(name, {}))),
-                table_schema(again[name]) if name in again else None,
+                table_schema(reencoded[name]) if name in reencoded else None,
             )
             for name in names
         ]

@@ -23,7 +23,7 @@ from pipeline.changelog.rows import CHANGELOG_ARROW, SegmentRows, keyed_from_cha
 from pipeline.commit.epoch import LOW_CARDINALITY, in_order
 from pipeline.executors.work import BatchOutput, BatchWork, SyncSpaces, WatchedSpaces
 from pipeline.partition import PartitionResult, process_partition
-from pipeline.plan.summary import Summary, join_summaries, summarize_rows
+from pipeline.plan.summary import Summary, concat_summaries, summarize_rows
 from pipeline.resolve.records import key_error_rows
 from pipeline.write.lookup import FileCache
 from pipeline.write.tables import TableChange, TableChanges, TableWrite, write_exact, write_masked
@@ -112,7 +112,7 @@ class LocalExecutor:
             spaces = (sync.get(uuid, frozenset()), watched.get(uuid, frozenset()))
             for batch in self._rows[segment.segment]:
                 found[uuid].append(summarize_rows(batch, segment.segment, *spaces))
-        return {uuid: join_summaries(parts) for uuid, parts in found.items()}
+        return {uuid: concat_summaries(parts) for uuid, parts in found.items()}
 
     def run(self, work: BatchWork) -> BatchOutput:
         """Execute a plan: write the files of all tables, without a commit."""

@@ -81,7 +81,7 @@ def newest_epoch(warehouse: Warehouse) -> EpochRow | None:
 
 
 def epoch_with_mark(warehouse: Warehouse, mark: EpochMark) -> EpochRow | None:
-    """Return the epoch of a mark, None if the warehouse does not have it any more."""
+    """Return the epoch of a mark, None if the warehouse no longer has it."""
     found = _epochs(warehouse, f"WHERE epoch = {mark.epoch}")
     return next((row for row in found if row.committed_at == mark.committed_at), None)
 

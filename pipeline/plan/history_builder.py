@@ -151,7 +151,7 @@ class _HistoryBuilder:
         """Apply an event of a space."""
         key = (replicaset_id, change.space_id)
         track = self._tracks.setdefault(key, _SpaceTrack())
-        space = change.rows.decoded()
+        space = change.definition.decoded()
         if change.kind is SpaceEvent.DEFINED:
             self._define(key, track, space, change.position)
             return
@@ -280,7 +280,7 @@ class _HistoryBuilder:
             self._add_meaning(key, replace(last, since=place, truncations=last.truncations + 1))
 
     def _stop(self, key: tuple[int, int], track: _SpaceTrack, place: LogPosition, *, is_alive: bool) -> None:
-        """Stop following a lineage; it ends unless `is_alive`, which leaves its versions in the table."""
+        """Stop updating a lineage's table. The lineage ends; with `is_alive` it does not, and its versions stay."""
         if track.is_followed:
             self._add_meaning(key, Meaning(place))
         if track.lineage != NO_TABLE:

@@ -369,7 +369,7 @@ def _sync_test(known: ReplicasetState, control: ControlChanges, parts: Sequence[
     """
     history = {space_id: [(BEGINNING, rows.decoded().is_sync)] for space_id, rows in known.spaces.items()}
     for change in control.changes:
-        waits = change.kind is not SpaceEvent.DROPPED and change.rows.decoded().is_sync
+        waits = change.kind is not SpaceEvent.DROPPED and change.definition.decoded().is_sync
         history.setdefault(change.space_id, []).append((change.position, waits))
     # Waiting rows that an older version of the aggregator stored have no server version.
     last = last_server_version(parts) or known.server_version
@@ -396,7 +396,7 @@ def sync_spaces(
     for uuid, one in state.replicasets.items():
         found[uuid] = {i for i, rows in one.spaces.items() if rows.decoded().is_sync}
     for uuid, control in (controls or {}).items():
-        changed = {c.space_id for c in control.changes if c.rows.decoded().is_sync}
+        changed = {c.space_id for c in control.changes if c.definition.decoded().is_sync}
         found[uuid] = found.get(uuid, set()) | changed
     return {uuid: frozenset(ids) for uuid, ids in found.items()}
 
@@ -407,7 +407,7 @@ def watched_spaces(
     """Return the ids of the spaces that are vshard's `_bucket`, also if a batch defines it, by replicaset uuid."""
     found = {uuid: bucket_space_ids(one.spaces) for uuid, one in state.replicasets.items()}
     for uuid, control in (controls or {}).items():
-        own = bucket_space_ids({}, (change.rows for change in control.changes))
+        own = bucket_space_ids({}, (change.definition for change in control.changes))
         found[uuid] = found.get(uuid, frozenset()) | own
     return found
 

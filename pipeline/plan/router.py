@@ -124,7 +124,7 @@ class TableOwners:
         owners[replicaset_id] = owners[replicaset_id]._replace(primary_keys=None)
 
     def release(self, replicaset_id: int, table: str) -> None:
-        """Record that a replicaset has no rows in a table any more."""
+        """Record that a replicaset no longer has rows in a table."""
         self._owners.get(table, {}).pop(replicaset_id, None)
 
     def is_taken(self, replicaset_id: int, table: str, space_id: int) -> bool:

@@ -75,7 +75,7 @@ Buckets = Mapping[int, VshardBucket]
 
 @dataclass(frozen=True)
 class BucketEvent:
-    """A change of a bucket's status; `status` is None if the replicaset does not have the bucket any more."""
+    """A change of a bucket's status; `status` is None if the replicaset no longer has the bucket."""
 
     position: LogPosition
     bucket: int
@@ -178,8 +178,8 @@ def follow_buckets(
         Whether the batch begins with a snapshot that replaces the replicaset's state.
 
     """
-    defined = {**spaces, **{change.space_id: change.rows for change in control.changes}}
-    own = bucket_space_ids(spaces, (change.rows for change in control.changes))
+    defined = {**spaces, **{change.space_id: change.definition for change in control.changes}}
+    own = bucket_space_ids(spaces, (change.definition for change in control.changes))
     fields = {i: shard_field(one.indexes.values()) for i, one in {**defined, **control.spaces}.items()}
     buckets = {} if is_new_state else dict(before)
     events: list[BucketEvent] = []

@@ -91,21 +91,21 @@ class KeyFilter(Protocol):
         """Return for each key whether it is chosen."""
 
 
-class SharedTables(Protocol):
+class TaskTables(Protocol):
     """The tables of which a task has keys (`pipeline.key_ranges.PartitionKeys`)."""
 
     def has(self, table: int) -> bool:
         """Return whether the task has keys of a table, given by its number."""
 
 
-def base_requests(keyed: KeyedRows, plan: ReducePlan, share: SharedTables | None = None) -> list[BaseRequest]:
+def base_requests(keyed: KeyedRows, plan: ReducePlan, share: TaskTables | None = None) -> list[BaseRequest]:
     """Return which versions must be read to reduce rows, and to resolve the changed versions.
 
     Parameters
     ----------
     keyed : KeyedRows
     plan : ReducePlan
-    share : SharedTables, optional
+    share : TaskTables, optional
         The tables of which the task has keys; all by default.
 
     """

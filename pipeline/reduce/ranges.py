@@ -89,7 +89,7 @@ class RangeSet:
         Parameters
         ----------
         rows : int32[rows]
-            Number of each row's key, -1 for a row without one.
+            The number of each row's key, -1 for a row without a key.
         intervals : int64[keys]
             From `intervals_of`.
         lives : bool[keys]

@@ -103,7 +103,7 @@ class FoundVersions:
     files: list[FileRef]
 
 
-class KeyShare(Protocol):
+class TaskKeys(Protocol):
     """The keys that belong to a task (`pipeline.key_ranges.PartitionKeys`)."""
 
     def owns(self, table: int, keys: pa.Array) -> NDArray[np.bool_]:
@@ -111,7 +111,7 @@ class KeyShare(Protocol):
 
 
 def find_versions(
-    requests: Sequence[BaseRequest], files: BaseFiles, cache: FileCache, share: KeyShare | None = None
+    requests: Sequence[BaseRequest], files: BaseFiles, cache: FileCache, share: TaskKeys | None = None
 ) -> FoundVersions:
     """Return the requested versions.
 
@@ -121,7 +121,7 @@ def find_versions(
         At most one per table.
     files : BaseFiles
     cache : FileCache
-    share : KeyShare, optional
+    share : TaskKeys, optional
         Limits requests for all versions of a replicaset to the task's keys.
 
     """
@@ -141,7 +141,7 @@ def find_versions(
     return FoundVersions(_with_versions(rows, asked, files, cache) if asked else rows, refs)
 
 
-def _with_all_keys(request: BaseRequest, files: BaseFiles, share: KeyShare | None) -> BaseRequest:
+def _with_all_keys(request: BaseRequest, files: BaseFiles, share: TaskKeys | None) -> BaseRequest:
     """Read the keys of the replicasets in a request, and return a request for these keys."""
 
     def requested(rows: pa.Table, key: str, replicaset: str) -> Iterator[pa.Array]:
