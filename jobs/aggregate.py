@@ -103,7 +103,7 @@ def keep_connected(writer: BatchWriter, peers: Peers | None, *, has_epoch: bool)
 
     """
     if peers is not None and (has_epoch or peers.has_work()):
-        with writer.between:
+        with writer.batch_lock:
             peers.follow()
 
 

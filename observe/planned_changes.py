@@ -113,11 +113,11 @@ def replicaset_labels(config: Config, preview: Preview) -> dict[str, str]:
 
 
 def _refusals(config: Config, preview: Preview) -> Iterator[PlannedChange]:
-    if not preview.is_primary:
+    if not preview.is_writable:
         yield PlannedChange(
             Sign.REFUSED, "not_primary", "rid", "the warehouse is secondary: a run is refused (docs/rid.md)"
         )
-    for source, reason in preview.unfollowed.items():
+    for source, reason in preview.unreadable_sources.items():
         result = "the run stops" if config.on_source_error == "fail" else "it is left out"
         yield PlannedChange(Sign.REFUSED, "source_not_followed", source, f"{result}: {reason}")
 

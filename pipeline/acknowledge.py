@@ -1,14 +1,17 @@
 """Acknowledges to local spools which rows are in the tables, so that the subscription daemon may remove old files.
 
 After the commit of a batch, each local spool of its replicasets gets an acknowledgement (`sources.spool.acks`): the
-vclock in the header of the file in which that batch *began*, limited to the settled vclock. A killed job repeats the
-same batch, another member continues from that file, and after a lost checkpoint the stream starts from the settled
-vclock. So the files of an idle stream's last batch stay.
+vclock in the header of the file in which that batch *began*, limited to the settled vclock: the last lsn of each
+replica id in `_changelog`. The rows from there on may be read again: a killed job repeats the batch, another instance
+of the replicaset continues from that file, or the checkpoint is lost and the stream starts from the settled vclock. So
+the files of the last batch stay while a stream is idle.
 
-Neither Spark nor delta-rs syncs its commits to the disk, but a file that every reader has acknowledged is removed. So
-the file system of a local warehouse is synced before each later acknowledgement. An object store is durable by itself.
+Neither Spark nor delta-rs syncs its commits to the disk, but the daemon removes a file that every reader has
+acknowledged. So the file system of a local warehouse is synced before each acknowledgement that differs from the last
+one. An object store is durable by itself.
 
-A failed acknowledgement is only a warning: no row waits for it. The daemon removes the files.
+If an acknowledgement fails, it is only logged as a warning, because no row waits for it. The daemon then keeps the
+files until a later acknowledgement.
 """
 
 from __future__ import annotations
@@ -54,25 +57,25 @@ def reader_name(config: Config) -> str:
     return config.reader or f"{config.database}-{zlib.crc32(config.warehouse.encode()):08x}"
 
 
-def passed_vclock(header: Vclock, one: ReplicasetState, source: SourceConfig) -> dict[int, int]:
+def acknowledged_vclock(header: Vclock, replicaset: ReplicasetState, source: SourceConfig) -> dict[int, int]:
     """Return the vclock up to which a source is never read again, in the source's replica ids.
 
     Parameters
     ----------
     header : Vclock
-        The header's vclock of the file where the last batch began.
-    one : ReplicasetState
-        After the last batch.
+        The vclock in the header of the file where the last batch began.
+    replicaset : ReplicasetState
+        The state of the replicaset after the last batch.
     source : SourceConfig
-        Components of instances that its whitelist excludes are taken from the header.
+        Components of instances that the whitelist of the source excludes are taken from `header`.
 
     """
-    ids = one.id_translations.get(source.name, {})
+    ids = replicaset.id_translations.get(source.name, {})
     found = {}
     for local_id, lsn in header.items():
         translated = ids.get(local_id, local_id)
-        is_read = not source.origins or one.cluster.get(translated) in source.origins
-        found[local_id] = min(lsn, one.settled.get(translated, 0)) if is_read else lsn
+        is_read = not source.origins or replicaset.cluster.get(translated) in source.origins
+        found[local_id] = min(lsn, replicaset.settled.get(translated, 0)) if is_read else lsn
     return found
 
 
@@ -112,7 +115,7 @@ class Acknowledger:
             try:
                 uuid = self._replicaset(source) if is_spool(spool) else ""
                 if uuid in began and uuid in state.replicasets:
-                    vclock = passed_vclock(began[uuid].vclock, state.replicasets[uuid], source)
+                    vclock = acknowledged_vclock(began[uuid].vclock, state.replicasets[uuid], source)
                     self._acknowledge(source.name, spool, vclock)
             except (OSError, AggregatorError) as error:
                 log.warning("source %s: %s was not acknowledged: %s", source.name, spool, error)

@@ -20,7 +20,6 @@ import pyarrow as pa
 
 from config.deployment import Config
 from config.policies import Policy
-from pipeline.bucket import bucket_plan
 from pipeline.changelog.cluster_rows import cluster_rows
 from pipeline.changelog.divergence import repeated_lsns
 from pipeline.changelog.segment_plan import segment_plans
@@ -29,6 +28,7 @@ from pipeline.commit.epoch import append_rows, commit_epoch
 from pipeline.commit.vshard import with_collected
 from pipeline.executors.local import LocalExecutor, read_locally
 from pipeline.executors.work import BatchWork, Executor
+from pipeline.partition import partition_plan
 from pipeline.plan.plan import BatchPlan
 from pipeline.plan.router import build_router
 from pipeline.plan.tables import check_space
@@ -36,7 +36,7 @@ from pipeline.planning import Planner
 from pipeline.requests.generation import Healing
 from pipeline.state import State
 from pipeline.waiting import PendingRows
-from pipeline.waiting_order import with_room
+from pipeline.waiting_order import with_spaced_numbers
 from pipeline.write.lookup import BaseFiles, FileCache
 from pipeline.write.prepare import Prepared, prepare_tables
 from schemas.states import GapState
@@ -89,7 +89,7 @@ MakeDistributed = Callable[[Follower, Sequence[Segment]], Executor]
 class BatchWriter:
     """Processes batches one after another, and stores the state between them.
 
-    Other work on the tables acquires the lock `between`, so that no batch runs at the same time.
+    Other work on the tables holds the attribute `batch_lock`, so that no batch runs at the same time.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ class BatchWriter:
         distributed: MakeDistributed | None = None,
     ) -> None:
         self.state = state
-        self.between = threading.Lock()
+        self.batch_lock = threading.Lock()
         self.tables = warehouse.open_tables
         self.follower = follower
         self._warehouse, self._config = warehouse, config
@@ -149,7 +149,7 @@ class BatchWriter:
         """
         self._began, self.steps = time.monotonic(), {}
         with self.tables.renewed_once():
-            spaced = with_room(segments, self.state)
+            spaced = with_spaced_numbers(segments, self.state)
             return self._process(spaced, name, healing, follower or self.follower)
 
     def _process(
@@ -174,7 +174,10 @@ class BatchWriter:
         return plan.row_count, len(written.tables)
 
     def _commit_instant(self, name: BatchName) -> None:
-        """Commit the epoch of an instant whose batch has no rows, for example if a whitelist excludes the markers."""
+        """Commit an epoch for an instant (`pipeline.commit.batch.instant_label`) although its batch has no rows.
+
+        For example, a whitelist may exclude the marker rows, at which the replicasets waited for each other.
+        """
         label = instant_label(name, self.state)
         if label is not None:
             self._lock.check()
@@ -188,7 +191,7 @@ class BatchWriter:
         return self._config
 
     def use_policy(self, space: str, policy: Policy) -> None:
-        """Use another policy for a space from now on; its table must have been rebuilt with it before."""
+        """Use another policy for a space from now on; the space's table must already be rebuilt with that policy."""
         spaces = {**self._config.policies.spaces, space: policy}
         policies = self._config.policies.model_copy(update={"spaces": spaces})
         self._config = self._config.model_copy(update={"policies": policies})
@@ -225,16 +228,16 @@ class BatchWriter:
         self, plan: BatchPlan, pending: Sequence[PendingRows], healing: Healing | None
     ) -> tuple[BatchWork, Prepared]:
         """Create missing tables, and return the batch with all inputs of its tasks."""
-        tables, bucket = self.tables, bucket_plan(plan)
-        prepared = prepare_tables(tables, bucket.encodings)
-        names = {name for one in bucket.encodings for name in (one.exact, one.name)}
+        tables, partition = self.tables, partition_plan(plan)
+        prepared = prepare_tables(tables, partition.encodings)
+        names = {name for one in partition.encodings for name in (one.exact, one.name)}
         files = {name: tables.files(name) for name in sorted(names)}
         base = BaseFiles(
             tables.place,
-            {number: (one.exact, files[one.exact]) for number, one in enumerate(bucket.encodings)},
+            {number: (one.exact, files[one.exact]) for number, one in enumerate(partition.encodings)},
             tables.files("_versions"),
-            tuple(one.name for one in bucket.encodings),
-            frozenset(number for number, one in enumerate(bucket.encodings) if one.sets_misfits_aside),
+            tuple(one.name for one in partition.encodings),
+            frozenset(number for number, one in enumerate(partition.encodings) if one.sets_misfits_aside),
         )
         again = repeated_lsns(plan)
         return (
@@ -242,7 +245,7 @@ class BatchWriter:
                 plan,
                 tables.place,
                 segment_plans(plan),
-                bucket,
+                partition,
                 base,
                 files,
                 prepared.changes,

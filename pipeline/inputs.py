@@ -66,7 +66,10 @@ def _log_segment(segment: Segment, known: ReplicasetState | None, limits: reader
 
 
 def _vclock_before(segment: Segment) -> dict[int, int]:
-    """Return the vclock of the rows before a segment's file that its source should have (`LogSegment.earlier`)."""
+    """Return the vclock of the rows that precede a segment's file, which its source should have.
+
+    It becomes `LogSegment.earlier`.
+    """
     if segment.is_snapshot or not segment.is_log:
         return {}
     found = shared(segment.vclock)
@@ -102,7 +105,7 @@ def _schema_versions(segment: Segment, meta: Meta, limits: reader.Limits) -> Ite
 
 
 def server_version_of_file(follower: Follower, source: str, file: str) -> str | None:
-    """Return the version of the server that wrote a file of a source; None if the file does not exist any more."""
+    """Return the version of the server that wrote a file of a source; None if the file no longer exists."""
     if source not in {one.name for one in follower.options.sources}:
         return None
     listing = follower.directory(source).listing()
@@ -119,8 +122,8 @@ def with_members(
 ) -> list[LogSegment]:
     """Return the segments, with the source's `_cluster` in the first segment of each source that is new.
 
-    Document 000: if a replicaset is new, or a source takes over from another one, the source's `_cluster` is read
-    before its rows. Otherwise rows of replica ids that were registered in files outside of the batches would wait
+    If a replicaset is new, or a source takes over from another one, the source's `_cluster` is read before its rows.
+    Otherwise rows of replica ids that were registered in files outside of the batches would wait
     forever, and ids that two members assign to different instances would be confused. For a source that continues, the
     batch's rows of `_cluster` are enough.
 

@@ -1,8 +1,8 @@
-"""Divides the keys of a batch into buckets, by a sample of its rows.
+"""Divides the keys of a batch into partitions, by a sample of its rows.
 
-A bucket is the work of one task: ranges of keys of some tables. All versions of a key are in one bucket, so buckets are
-independent. Keys that are close together in a table's files are in one bucket, so few tasks read and write each file.
-Small tables share a bucket, a large one is divided. Pure.
+A partition is the work of one task: ranges of keys of some tables. All versions of a key are in one partition, so
+partitions are independent. Keys that are close together in a table's files are in one partition, so few tasks read and
+write each file. Small tables share a partition, a large one is divided. Pure.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from udfs.keys.kernels.range_search import range_rows
 
 Int32s = NDArray[np.int32]
 UNDIVIDED_SHARE = 0.25
-"""Tables with less than this fraction of a bucket's weight are not divided."""
+"""Tables with less than this fraction of a partition's weight are not divided."""
 
 
 @dataclass(frozen=True)
 class KeyRanges:
-    """The ranges of keys that form each bucket. Picklable.
+    """The ranges of keys that form each partition. Picklable.
 
     Parameters
     ----------
-    buckets : int
-        The number of buckets.
+    partitions : int
+        The number of partitions.
     groups : int32[tables]
         The group of each table: the tables of a group are divided at the same keys.
     firsts : int32[groups]
-        The first bucket of each group, which has the lowest keys.
+        The first partition of each group, which has the lowest keys.
     starts : int32[groups + 1]
         The index of each group's first bound in `bounds`.
     bounds : pyarrow.BinaryArray
-        The lowest key of each further bucket of a group.
+        The lowest key of each further partition of a group.
 
     """
 
-    buckets: int
+    partitions: int
     groups: Int32s
     firsts: Int32s
     starts: Int32s
     bounds: pa.Array
 
-    def find_buckets(self, tables: Int32s, keys: pa.Array) -> Int32s:
-        """Return the bucket of each row, by its table number and its key."""
+    def find_partitions(self, tables: Int32s, keys: pa.Array) -> Int32s:
+        """Return the partition of each row, by its table number and its key."""
         flat, bounds = flatten(keys, OVERREAD), flatten(self.bounds, OVERREAD)
         numbers = np.empty(len(keys), np.int32)
         range_rows(
@@ -58,28 +58,28 @@ class KeyRanges:
         )
         return numbers
 
-    def table_buckets(self, table: int) -> range:
-        """Return the buckets that have keys of a table."""
+    def table_partitions(self, table: int) -> range:
+        """Return the partitions that have keys of a table."""
         group = self.groups[table]
         first = int(self.firsts[group])
         return range(first, first + 1 + int(self.starts[group + 1] - self.starts[group]))
 
 
 @dataclass(frozen=True)
-class BucketShare:
-    """The keys of one bucket."""
+class PartitionKeys:
+    """The keys of one partition."""
 
     ranges: KeyRanges
-    bucket: int
+    partition: int
 
     def has(self, table: int) -> bool:
-        """Return whether the bucket has keys of a table."""
-        return self.bucket in self.ranges.table_buckets(table)
+        """Return whether the partition has keys of a table."""
+        return self.partition in self.ranges.table_partitions(table)
 
     def owns(self, table: int, keys: pa.Array) -> NDArray[np.bool_]:
-        """Return which keys of a table belong to the bucket."""
+        """Return which keys of a table belong to the partition."""
         found: NDArray[np.bool_] = (
-            self.ranges.find_buckets(np.full(len(keys), table, np.int32), keys) == self.bucket
+            self.ranges.find_partitions(np.full(len(keys), table, np.int32), keys) == self.partition
         )
         return found
 
@@ -105,15 +105,15 @@ def groups_of_tables(plan: ReducePlan) -> tuple[Int32s, frozenset[int]]:
 
 
 def key_ranges(
-    plan: ReducePlan, buckets: int, tables: Int32s, keys: pa.Array, weights: NDArray[np.float64]
+    plan: ReducePlan, partitions: int, tables: Int32s, keys: pa.Array, weights: NDArray[np.float64]
 ) -> KeyRanges:
-    """Divide keys so that each bucket gets about the same weight.
+    """Divide keys so that each partition gets about the same weight.
 
     Parameters
     ----------
     plan : ReducePlan
-    buckets : int
-        The maximum number of buckets.
+    partitions : int
+        The maximum number of partitions.
     tables : int32[sample]
         The table number of each sampled row.
     keys : pyarrow.BinaryArray
@@ -125,23 +125,23 @@ def key_ranges(
     groups, undivided = groups_of_tables(plan)
     count = int(groups.max(initial=-1)) + 1
     own = groups[tables]
-    target = max(float(weights.sum()), 1e-9) / buckets
+    target = max(float(weights.sum()), 1e-9) / partitions
     firsts, starts, bounds = np.zeros(count, np.int32), np.zeros(count + 1, np.int32), list[bytes]()
-    bucket, filled = 0, 0.0
+    partition, filled = 0, 0.0
     for group in range(count):
         rows = np.flatnonzero(own == group)
         weight = float(weights[rows].sum())
-        firsts[group] = bucket
+        firsts[group] = partition
         if group in undivided or weight < target * UNDIVIDED_SHARE:
             filled += weight
         else:
-            left = buckets - 1 - bucket
+            left = partitions - 1 - partition
             found, filled = _split_keys(keys.take(pa.array(rows)), weights[rows], filled, target, left)
             bounds += found
-            bucket += len(found)
+            partition += len(found)
         starts[group + 1] = len(bounds)
-        if filled >= target and bucket + 1 < buckets:
-            bucket, filled = bucket + 1, 0.0
+        if filled >= target and partition + 1 < partitions:
+            partition, filled = partition + 1, 0.0
     used = 1 + int((firsts + np.diff(starts)).max(initial=0))
     return KeyRanges(used, groups, firsts, starts, pa.array(bounds, pa.binary()))
 

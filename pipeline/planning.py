@@ -16,7 +16,7 @@ from pipeline.inputs import log_segments, with_members
 from pipeline.plan.plan import Allocator, BatchPlan, plan_batch, sync_spaces, watched_spaces
 from pipeline.plan.position import LogSegment
 from pipeline.plan.router import Router
-from pipeline.plan.summary import Summary, merge_summaries, summarize_rows
+from pipeline.plan.summary import Summary, interleave_summaries, summarize_rows
 from pipeline.requests.generation import Healing
 from pipeline.state import State
 from pipeline.waiting import PendingRows, released_rows, spaces_awaiting_definition, with_released_counts
@@ -84,7 +84,7 @@ class Planner:
         known, watched = sync_spaces(self.state), watched_spaces(self.state)
         released: list[PendingRows] = []
         while True:
-            summaries = {**self._waiting(not segments), **rows.summaries(known, watched)}
+            summaries = {**self._empty_summaries_of_waiting(not segments), **rows.summaries(known, watched)}
             pending = ordered_pending_rows(self.tables, self.state, own, summaries)
             parts, whole = _with_pending(own, summaries, pending, known, watched)
             parts, whole = [*(one.segment for one in released), *parts], with_released_counts(whole, released)
@@ -92,7 +92,7 @@ class Planner:
                 parts, whole = healing.mark_segments(parts), healing.add_counts(whole)
             plan = plan_batch(self.config, self.state, parts, whole, self.allocate, self.router)
             found = sync_spaces(self.state, plan.controls)
-            more = _union(watched_spaces(self.state, plan.controls), _passed_spaces(plan), watched)
+            more = _union(watched_spaces(self.state, plan.controls), _spaces_to_watch(plan), watched)
             if _is_subset(found, known) and _is_subset(more, watched):
                 spaces = plan.previously_unknown(("applied",)) & spaces_awaiting_definition(self.state)
                 if released or not spaces:
@@ -105,7 +105,7 @@ class Planner:
             # A space became synchronous, or must be watched, from this batch on: its rows must be summarized again.
             known, watched = found, more
 
-    def _waiting(self, is_all: bool) -> dict[str, Summary]:
+    def _empty_summaries_of_waiting(self, is_all: bool) -> dict[str, Summary]:
         """Return an empty summary of each replicaset whose waiting rows may continue without new rows of its own.
 
         Those are the storages of vshard, which may wait for another replicaset's log; with `is_all`, all replicasets.
@@ -114,10 +114,11 @@ class Planner:
         return {uuid: Summary() for uuid, one in known if one.has_waiting_rows and (is_all or one.buckets)}
 
 
-def _passed_spaces(plan: BatchPlan) -> dict[str, frozenset[int]]:
-    """Return, by replicaset uuid, the ids of followed spaces of which a row that cannot be applied was read before.
+def _spaces_to_watch(plan: BatchPlan) -> dict[str, frozenset[int]]:
+    """Return, by replicaset uuid, the ids of spaces of which the summaries must report all rows that cannot be applied.
 
-    That happens after a heal. A summary has the first such row only, which hides a later one that is new.
+    Usually a summary has only the first such row of a space. After a heal this row may have been read before. Then it
+    takes no effect, and would hide a later row that is new.
     """
     found = {}
     for uuid, settlement in plan.settlements.items():
@@ -155,6 +156,6 @@ def _with_pending(
         spaces = (sync.get(uuid, frozenset()), watched.get(uuid, frozenset()))
         own = [one for one in pending if one.segment.replicaset_uuid == uuid]
         parts = [summarize_rows(one.rows, one.segment.segment, *spaces) for one in own]
-        found[uuid] = merge_summaries([summary, *parts]) if parts else summary
+        found[uuid] = interleave_summaries([summary, *parts]) if parts else summary
     whole = [*segments, *(one.segment for one in pending)]
     return sorted(whole, key=lambda segment: segment.segment), found

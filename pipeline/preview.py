@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from config.deployment import Config
-from pipeline.bucket import bucket_plan
 from pipeline.checkpoint import resume_offset
 from pipeline.commit.load import load_state
 from pipeline.executors.summary_task import summaries_by_replicaset, summarize_range
 from pipeline.executors.work import SyncSpaces, WatchedSpaces
 from pipeline.inputs import state_with_server_versions
+from pipeline.partition import partition_plan
 from pipeline.plan.plan import BatchPlan
 from pipeline.plan.router import build_router
 from pipeline.plan.summary import Summary
@@ -25,7 +25,7 @@ from pipeline.planning import Planner
 from pipeline.source_options import stream_options
 from pipeline.start import MaskChange, mask_changes
 from pipeline.state import State
-from pipeline.waiting_order import with_room
+from pipeline.waiting_order import with_spaced_numbers
 from pipeline.write.prepare import changes_needed
 from pipeline.write.tables import TableChange
 from schemas.tables import SYSTEM_TABLES
@@ -43,7 +43,8 @@ from warehouse.rid import RidTable
 from warehouse.warehouse import EpochWarehouse
 
 MAX_INSTANTS = 1000
-"""The maximum number of instants that a preview follows."""
+"""The maximum number of instants in a preview. A batch ends at each instant, where replicasets wait for each other; a
+preview continues behind it."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Preview:
         For each replicaset uuid, the offset at which the run begins to read.
     bytes : mapping of str to int
         For each replicaset uuid, the number of bytes of logs that the run reads.
-    unfollowed : mapping of str to str
+    unreadable_sources : mapping of str to str
         For each source that cannot be read, the reason.
     tables : mapping of str to TableChange
         For each table with new rows, how it must change before it can be written.
@@ -70,7 +71,7 @@ class Preview:
         The aggregator's own tables that the start creates.
     requests : tuple of Request
         Open requests, which the run will execute.
-    is_primary : bool
+    is_writable : bool
         Whether the warehouse may be written.
 
     """
@@ -79,12 +80,12 @@ class Preview:
     plan: BatchPlan | None
     start_offsets: Offset
     bytes: Mapping[str, int]
-    unfollowed: Mapping[str, str]
+    unreadable_sources: Mapping[str, str]
     tables: Mapping[str, TableChange] = field(default_factory=dict)
     masks: tuple[MaskChange, ...] = ()
     own_tables: tuple[str, ...] = ()
     requests: tuple[Request, ...] = ()
-    is_primary: bool = True
+    is_writable: bool = True
 
 
 def preview_next_run(config: Config) -> Preview:
@@ -101,7 +102,9 @@ def preview_next_run(config: Config) -> Preview:
     follower = follower_of(parse_options({**options, "on_source_error": "skip"}))
     start = resume_offset(warehouse, config.checkpoint) or {}
     begins = begin_offsets(follower, start, follower.latest(start))
-    segments = with_room(segments_between(follower, begins, _end_offset(follower, begins)), after_start)
+    segments = with_spaced_numbers(
+        segments_between(follower, begins, _end_offset(follower, begins)), after_start
+    )
     after_start = state_with_server_versions(warehouse.open_tables, follower, after_start)
     planner = Planner(
         *(config, warehouse.open_tables, after_start),
@@ -115,12 +118,12 @@ def preview_next_run(config: Config) -> Preview:
         plan=plan if plan.row_count else None,
         start_offsets=begins,
         bytes=_bytes_by_replicaset(segments),
-        unfollowed=dict(follower.unreadable),
+        unreadable_sources=dict(follower.unreadable),
         tables=_table_changes(warehouse, plan, masks) if plan.row_count else {},
         masks=masks,
         own_tables=tuple(name for name in SYSTEM_TABLES if not warehouse.exists(name)),
         requests=requests.open_requests(warehouse) if warehouse.exists(requests.TABLE) else (),
-        is_primary=not rid.number or rid.node.rid.primary,
+        is_writable=not rid.number or rid.node.rid.primary,
     )
 
 
@@ -199,6 +202,6 @@ def _table_changes(
     """Return how the tables of a batch must change, except those that the start rewrites for their masks."""
     done = {name for one in masks for name in (one.table, one.exact)}
     found: dict[str, TableChange] = {}
-    for encoding in bucket_plan(plan).encodings:
+    for encoding in partition_plan(plan).encodings:
         found |= changes_needed(warehouse.open_tables, encoding)
     return {name: change for name, change in found.items() if name not in done}

@@ -53,7 +53,7 @@ class ReplicasetState:
     refused : mapping of int to str
         For each space whose rows go to `_changelog` only, the reason.
     followed : mapping of int to Space
-        For each refused space that has rows in its table, the last definition by which its rows were followed.
+        For each refused space that has rows in its table, the definition by which the last of them were applied.
     leader : str or None
         The instance whose log was read last; component 0 of `settled` and `read` counts its local changes.
     last_source : str or None
@@ -61,8 +61,8 @@ class ReplicasetState:
     local_lsns : mapping of str to int
         For each instance uuid, the lsn of the last change of a local space that is in `_changelog`.
     id_translations : mapping of str to mapping of int to int
-        For each source whose `_cluster` differs from `cluster` (document 001), the replica id in `cluster` of each of
-        the source's replica ids that differs.
+        For each source whose `_cluster` differs from `cluster`, a map from the source's replica ids to those in
+        `cluster`; only ids that differ are in the map.
     has_loss : bool
         Whether rows of its log are lost, or differ from another member's: then an INSERT does not prove that its key is
         new.
@@ -105,7 +105,7 @@ class ReplicasetState:
     log_time: datetime | None = None
 
     def definition(self, space_id: int) -> Space | None:
-        """Return the definition of the rows that a space has in its table; None where it has none there.
+        """Return the definition of a space's rows in its table; None if the space has no rows in a table.
 
         The rows of a refused space stay as they were, so its newer definitions say nothing of them.
         """
@@ -188,7 +188,7 @@ class State:
 
 
 def _lowest_vclock(one: ReplicasetState) -> dict[int, int]:
-    """Return the component-wise minimum of the settled vclock, written in the replica ids of each source."""
+    """Translate the settled vclock into the replica ids of each source; return the component-wise minimum of all."""
     lowest = {i: lsn for i, lsn in one.settled.items() if i < VCLOCK_MAX}
     for ids in one.id_translations.values():
         vclock = {i: one.settled.get(ids.get(i, i), 0) for i in {*lowest, *ids}}

@@ -69,16 +69,16 @@ class StreamWriter:
             Spark's number of the batch within the checkpoint.
 
         """
-        with self._writer.between:
+        with self._writer.batch_lock:
             if self._is_finished:
                 raise AggregatorError("the job is being stopped: this batch is for the next start")
             self._batch(batch_id)
 
     def finish(self) -> None:
         """Wait until the current batch is done; later batches raise an error."""
-        if self._writer.between.locked():
+        if self._writer.batch_lock.locked():
             log.warning("the batch in progress is finished first; to stop at once, send the signal again")
-        with self._writer.between:
+        with self._writer.batch_lock:
             self._is_finished = True
 
     def _batch(self, batch_id: int) -> None:

@@ -137,7 +137,8 @@ def finished_mask(
     rows : pyarrow.Table
         At least `replicaset_id`, `space_id` and `reason`.
     replicaset_ids : sequence of int
-        The replicasets of the batch. It reads all of their rows, and writes those that must still wait once more.
+        The replicasets of the batch. The batch reads all of their waiting rows, and writes those that must still wait
+        to `_pending` again.
     spaces : iterable of (int, int)
         Spaces that are defined now, as (replicaset id, space id): rows that waited for their definition are processed.
 

@@ -1,4 +1,4 @@
-"""Inserts the waiting rows of a batch's replicasets among its log segments: in front of those that follow their lsns.
+"""Inserts the waiting rows of a batch's replicasets among its log segments: before the segments with later lsns.
 
 Members of a replicaset may lack different files of its log, so waiting rows can belong between two segments of another
 member. The numbers of the segments leave room for them.
@@ -26,13 +26,13 @@ from sources.xlog.stream.segment import Segment
 from warehouse.commits import OpenTables
 
 SEGMENT_STEP = 1 << 20
-"""The distance between the numbers of segments between which waiting rows may come."""
+"""Log segments are numbered in steps of this size, so that segments of waiting rows get numbers between them."""
 
 NUMBER_MAX = 2**31 - 1
 """The highest number of a segment."""
 
 
-def with_room(segments: Sequence[Segment], state: State) -> tuple[Segment, ...]:
+def with_spaced_numbers(segments: Sequence[Segment], state: State) -> tuple[Segment, ...]:
     """Return a batch's segments, numbered so that segments of waiting rows fit between them.
 
     Parameters
@@ -61,7 +61,7 @@ def ordered_pending_rows(
     state : State
         Before the batch.
     segments : sequence of LogSegment
-        The batch's segments, with numbers that leave room (`with_room`).
+        The batch's segments, with numbers that leave room (`with_spaced_numbers`).
     summaries : mapping of str to Summary
         The summaries of these segments, by replicaset uuid.
 
@@ -101,7 +101,8 @@ def _order(
 ) -> list[tuple[int, int]]:
     """Return the order of a replicaset's waiting rows among its log segments, as `order_waiting` does.
 
-    A generation already contains the waiting rows from before it, so these come after it.
+    A generation (a snapshot that replaces the state) already contains the effect of the waiting rows from before it.
+    So the generation comes first, and these rows come after it.
     """
     generation = find_generation(one, segments)
     snapshots = frozenset(segment.segment for segment in segments if segment.is_snapshot)
@@ -160,8 +161,8 @@ def order_waiting(
 ) -> list[tuple[int, int]]:
     """Return the order of waiting parts among log segments.
 
-    The order of the log segments stays. Waiting parts come as early as possible, and in the order given, except where
-    other rows have lsns that are missing before them.
+    The order of the log segments stays. Waiting parts come as early as possible, and in the order given. But if lsns
+    are missing before a part and other rows have them, those rows come first.
 
     Parameters
     ----------
@@ -200,7 +201,7 @@ def _first_filling(
     read: Mapping[int, int],
     holes: Sequence[InstanceLsns],
 ) -> int:
-    """Return the first of some waiting parts that nothing is missing before and that has lsns in `holes`.
+    """Return the first waiting part that has lsns in `holes` and has no missing lsns before it.
 
     If there is none, return the first one of all.
     """

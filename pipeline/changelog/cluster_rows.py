@@ -1,9 +1,10 @@
-"""Returns the aggregator's own changes of `_cluster` as rows of `_changelog`: the log that it would write itself.
+"""Returns the aggregator's own changes of `_cluster` as rows of `_changelog`, as if an instance logged them.
 
-Document 001: a row of a source's `_cluster` becomes a NOP, and the aggregator makes a change of its own, in the
-replication group of `_cluster`, with its own global id and its own next lsn. `_cluster` is written before the batch,
-and is not rolled back with an unfinished batch; then the next batch writes the rows that `_changelog` lacks. If a later
-change of the same instance has replaced a change by then, its row is a NOP, so that each own lsn has one row.
+A row of a source's `_cluster` becomes a NOP. In its place the aggregator makes a change of its own `_cluster`, in the
+replication group of that space, with the aggregator's global id and its next lsn. `_cluster` is written before the
+batch, and is not rolled back with an unfinished batch; then the next batch writes the rows that `_changelog` lacks.
+`_cluster` has only the last change of each instance. A NOP stands for an earlier change that was replaced before
+`_changelog` got it, so that each lsn of the aggregator has a row.
 
 Pure.
 """
@@ -25,7 +26,7 @@ from schemas.states import RowState
 from udfs.remap.cluster_replace import AGGREGATOR, OWN_REPLICASET, Member
 
 CLUSTER = "_cluster"
-"""The space of these rows; also in place of a file's name, with the lsn as `position`."""
+"""The name of the space `_cluster`. Its rows come from no file: `file` has this name, and `position` the lsn."""
 
 
 def cluster_rows(
@@ -54,7 +55,7 @@ def cluster_rows(
 
 
 def member_tuple(member: Member) -> bytes:
-    """Return a row of `_cluster` as a tuple: the fields of document 000, then the lsn of its last change (001)."""
+    """Return a row of `_cluster` as a tuple: the ids and uuids of the instance, then the lsn of its last change."""
     fields = [member.global_id, member.uuid, member.local_id, member.replicaset_id, member.lsn]
     result: bytes = msgpack.packb(fields)
     return result
@@ -84,7 +85,7 @@ def _row(lsn: int, member: Member | None, own: Member, epoch: int, now: datetime
 
 
 def without_registrations(rows: pa.RecordBatch, spaces: NDArray[np.int32]) -> Mapping[str, pa.Array]:
-    """Return the columns of rows, with a NOP for each row of a source's `_cluster` (document 001).
+    """Return the columns of rows, with a NOP for each row of a source's `_cluster`.
 
     The NOP advances the vclock; the aggregator makes the change itself (`cluster_rows`). Its space id shows why it is
     a NOP.

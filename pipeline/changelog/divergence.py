@@ -32,7 +32,7 @@ from warehouse.place import Place
 log = logging.getLogger(__name__)
 
 LSN_HASHES = pa.schema([("replica_id", pa.int32()), ("lsn", pa.int64()), ("hash", pa.int64())])
-"""The numbers of a replicaset's rows, and the hash of each row's content (`udfs.keys.row_hash`)."""
+"""The replica id and lsn of rows of a replicaset, and the hash of each row's content (`udfs.keys.row_hash`)."""
 
 
 @dataclass(frozen=True)

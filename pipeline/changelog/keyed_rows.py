@@ -39,10 +39,11 @@ KEYED = pa.schema(
         ("bucket_events", pa.int32()),
     ]
 )
-"""Rows that change tuples, in log order. `type` is an index in `CHANGE_TYPES`; `meaning` is the number of the row's
-meaning (`pipeline.changelog.segment_plan.Meanings`); `new_tuple` is the result of an UPDATE or UPSERT if its server
-logged it (`wal_ext`); `release` is the release of the row's server, by whose rules operations are applied
-(`udfs.operations.update_rules.release_number`), 0 if it is unknown or not needed; `timestamp` is null for rows of a
+"""Rows that change tuples, in log order. `type` is an index in `CHANGE_TYPES`; `meaning` is the index in
+`pipeline.changelog.segment_plan.Meanings` of what the row's space id means (definition, table, lineage, era);
+`new_tuple` is the result of an UPDATE or UPSERT if its server logged it (`wal_ext`); `release` is the release of the
+row's server, by whose rules operations are applied (`udfs.operations.update_rules.release_number`), 0 if it is unknown
+or not needed; `timestamp` is null for rows of a
 snapshot, which have no usable time. For a DELETE that vshard's garbage collector may have made, `bucket_events` is the
 number of rows of `_bucket` before it in the batch (`pipeline.changelog.moves`); it is null for all other rows.
 
@@ -58,10 +59,10 @@ KEY_ERRORS = pa.schema(
         ("rows", pa.int64()),
     ]
 )
-"""Errors of rows whose key cannot be computed: `rows` is the number of rows for which the named row is an example."""
+"""Errors of rows whose key cannot be computed. One row of the log stands for all with its error; `rows` counts them."""
 
 ACTIONS = np.array([PUT, PUT, OPERATION, OPERATION, DELETE, DELETE], np.int8)
-"""The effect on a key of a row of each of `CHANGE_TYPES`."""
+"""For each type in `CHANGE_TYPES`: what a row of this type does to its key."""
 
 INSERT, REPLACE, UPDATE, UPSERT, DELETED, DELETED_RANGE = range(len(CHANGE_TYPES))
 

@@ -3,7 +3,7 @@
 Pure. A tuple that is inserted while its bucket is `receiving` came with the bucket; the row contains the bucket's id.
 A DELETE contains only the key; the garbage collector made it if the bucket of the deleted tuple was `sent` or `garbage`
 at that position of the log. So a keyed DELETE gets the number of rows of `_bucket` before it, and its bucket is found
-later, when the tuple is known (`pipeline.bucket`).
+later, when the tuple is known (`pipeline.partition`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class BucketMoves:
     Parameters
     ----------
     fields : KeyPlan
-        For each schema version, the bucket's id as a key; an empty key for a space that is not sharded.
+        For each schema version, a key plan whose only part is the field with the bucket's id, so that the id is read as
+        a key is; without parts for a space that is not sharded.
     places : tuple of LogPosition
         Positions of the rows of `_bucket`, in log order.
     states : mapping of bytes to tuple of (int, str or None)
@@ -64,12 +65,12 @@ class BucketMoves:
         return known[place][1] if place >= 0 else None
 
     @property
-    def collects(self) -> bool:
+    def may_collect(self) -> bool:
         """Whether the garbage collector may have deleted tuples."""
         return any(state in COLLECTED_IN for known in self.states.values() for _, state in known)
 
     @property
-    def receives(self) -> bool:
+    def may_receive(self) -> bool:
         """Whether tuples may have come with a received bucket."""
         return any(state == RECEIVING for known in self.states.values() for _, state in known)
 
@@ -141,7 +142,7 @@ def events_before(moves: BucketMoves | None, segment: int, positions: Int64s, ro
 
 def collector_events(events: Int32s, is_delete: Flags, moves: BucketMoves | None) -> pa.Array:
     """Return the column `bucket_events` of keyed rows: set for DELETEs that the garbage collector may have made."""
-    if moves is None or not moves.collects:
+    if moves is None or not moves.may_collect:
         return pa.nulls(len(events), pa.int32())
     return pa.array(events, pa.int32(), mask=~is_delete)
 
@@ -165,7 +166,7 @@ def moved_column(
     """
     nothing = pa.nulls(len(versions), pa.string())
     about = np.flatnonzero(wanted & (versions != NO_TABLE))
-    if moves is None or not moves.receives or not len(about):
+    if moves is None or not moves.may_receive or not len(about):
         return nothing
     result = np.zeros(len(versions), np.bool_)
     place = pa.array(about)
@@ -195,7 +196,8 @@ class ShardPlan:
     fields : KeyPlan
         As `BucketMoves.fields`.
     doubled : mapping of bytes to frozenset of (int, int)
-        By the bucket's id as a canonical key: pairs of replicasets in which it is doubled, the lower id first.
+        By the bucket's id as a canonical key: pairs of replicasets that both have it
+        active (doubled: see `pipeline.plan.vshard`), the lower id first.
     versions : mapping of str to int
         For each table of a sharded space, a schema version by which `fields` finds the bucket's id.
     bucket_tables : frozenset of str

@@ -211,7 +211,7 @@ def _settled_rows(
     rolled_back = _rolled_back(rows, numbers, plan)
     global_ids = remap_rows(numbers.replica_id, numbers.lsn, plan.ids)
     if numbers.is_local.any():
-        own = UNKNOWN if plan.local_id is None else plan.local_id
+        own = UNKNOWN if plan.writer_global_id is None else plan.writer_global_id
         global_ids = np.where(numbers.is_local, own, global_ids)
     ids = pa.array(global_ids, pa.int64(), mask=global_ids == UNKNOWN)
     types = _change_types(rows)
@@ -247,7 +247,7 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _by_meaning(values: Int32s, meaning: Int32s) -> Int32s:
-    """Return the value that belongs to each row's meaning, `NO_TABLE` for a row without one."""
+    """Return the value for each row's meaning, by the meaning's index; `NO_TABLE` for a row without a meaning."""
     if not len(values):
         return np.full(len(meaning), NO_TABLE, np.int32)
     return np.where(meaning == NO_TABLE, NO_TABLE, values[meaning])
@@ -359,7 +359,9 @@ def _texts_at(values: list[str], index: NDArray[np.int8] | Int32s) -> pa.Array:
 
 
 def keyed_from_changelog(rows: pa.Table, plan: SegmentPlan) -> pa.Table:
-    """Convert rows of `_changelog` to keyed rows as if they came last: with the last meaning of their space id.
+    """Convert rows of `_changelog` to keyed rows, as if they came at the end of the batch.
+
+    They get the last meaning in the batch of their space id.
 
     Parameters
     ----------

@@ -68,7 +68,8 @@ def build_meanings(history: History, refused_tables: Mapping[str, str]) -> Meani
     ----------
     history : History
     refused_tables : mapping of str to str
-        Rows of these tables go to no table, but `_changelog` still has the name of their space.
+        For each table that cannot be written, the reason. Rows of its spaces are not applied, but `_changelog` still
+        has the space's name.
 
     """
     flat: list[tuple[int, int, int, int]] = []
@@ -91,13 +92,16 @@ def build_meanings(history: History, refused_tables: Mapping[str, str]) -> Meani
     return Meanings(
         *(versions, lineages, eras, truncations, np.array(is_early, np.bool_)),
         names=[space.name for space in spaces],
-        keys=key_plan([_with_usable_key(space) for space in spaces]),
+        keys=key_plan([_without_unsupported_key(space) for space in spaces]),
         by_space=by_space,
     )
 
 
-def _with_usable_key(space: Space) -> Space:
-    """Return a space without its primary key if that is not supported: its rows go to no table, but need its name."""
+def _without_unsupported_key(space: Space) -> Space:
+    """Return a space; if its primary key is not supported, return it without the key.
+
+    Rows of such a space are not applied, but `_changelog` has the space's name.
+    """
     try:
         key_plan([space])
     except UnsupportedError:
@@ -114,7 +118,7 @@ class SegmentPlan:
     epoch, segment, replicaset_id : int
     source, file : str
     is_snapshot : bool
-    local_id : int or None
+    writer_global_id : int or None
         Global id of the instance that wrote the log, and so its local rows.
     low_watermarks : mapping of int to int
         For each replica id (0: local), the highest lsn that was read before.
@@ -125,7 +129,7 @@ class SegmentPlan:
     rolled_back : tuple of RolledBackRows
         In the source's replica ids.
     ids : tuple of IdEntry
-        The source's applier map.
+        The applier map of the source: which global id the rows of a replica id have, from which lsn on.
     meanings : Meanings
         The meanings of the batch.
     unknown : mapping of int to LogPosition
@@ -151,7 +155,7 @@ class SegmentPlan:
     source: str
     file: str
     is_snapshot: bool
-    local_id: int | None
+    writer_global_id: int | None
     low_watermarks: Mapping[int, int]
     waits_from: LogPosition | None
     reason: str | None
@@ -199,7 +203,7 @@ def _segment_plan(
         source=segment.source,
         file=segment.file,
         is_snapshot=segment.is_snapshot,
-        local_id=None if instance is None else plan.after.global_ids[instance],
+        writer_global_id=None if instance is None else plan.after.global_ids[instance],
         low_watermarks=low_watermarks,
         waits_from=settlement.waits_from,
         reason=settlement.reason,

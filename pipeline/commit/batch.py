@@ -48,7 +48,7 @@ Reached = Callable[[str], None]
 
 @dataclass(frozen=True)
 class BatchName:
-    """The name of a batch in `_epochs`.
+    """The origin of an epoch in `_epochs`: a batch of the stream, or work outside of the stream.
 
     Parameters
     ----------
@@ -68,7 +68,9 @@ class BatchName:
 def instant_label(name: BatchName, after: State) -> str | None:
     """Return the label of the instant that the tables reach with a batch, None if they reach none.
 
-    If rows before a point wait, the tables lack them, so the point is not an instant.
+    An instant is an epoch at which each replicaset has been read up to its marker row of the same label
+    (`sources.xlog.stream.instants`). If rows before a marker still wait, the tables lack these rows, so the epoch is
+    not an instant.
     """
     start, end = name.offsets
     found = None if start is None or end is None else instant_between(from_text(start), from_text(end))
@@ -132,7 +134,7 @@ def commit_batch(
         else:
             versions[one.table] = tables.replace(one.table, one.added, one.schema)
             reached(one.table)
-    for encoding in work.bucket_plan.encodings:
+    for encoding in work.partition_plan.encodings:
         if encoding.name in prepared.masked:
             versions[encoding.name] = rewrite_masked(tables, encoding)
     commit("_versions", written.versions)
@@ -150,7 +152,7 @@ def commit_batch(
         if rows:
             versions[table] = append_rows(tables, table, rows)
             reached(table)
-    names = {name for one in work.bucket_plan.encodings for name in (one.exact, one.name)}
+    names = {name for one in work.partition_plan.encodings for name in (one.exact, one.name)}
     for table in (names | prepared.changed) - versions.keys():
         if table not in plan.before.versions or table in prepared.changed:
             versions[table] = tables.version(table)
@@ -163,7 +165,7 @@ def commit_batch(
 
 
 def _with_settled(plan: BatchPlan, written: BatchOutput) -> State:
-    """Return the state after the batch; where rows wait, its vclocks end with the rows that were written."""
+    """Return the state after the batch; if rows of a replicaset wait, its settled vclock ends with the written rows."""
     found: dict[str, dict[tuple[str | None, int], int]] = {}
     for segment in plan.segments:
         for origin, lsn in written.settled.get(segment.segment, {}).items():
@@ -181,7 +183,7 @@ def _with_settled(plan: BatchPlan, written: BatchOutput) -> State:
 def _with_written(state: State, work: BatchWork, written: BatchOutput) -> State:
     """Return the state with what was found while rows were written: writers, divergences, unknown spaces."""
     writers = dict(state.writers)
-    for number, name in enumerate(work.bucket_plan.reduce.tables):
+    for number, name in enumerate(work.partition_plan.reduce.tables):
         own = frozenset(replicaset for table, replicaset in written.writers if table == number)
         unfit = number in written.unfit_tables
         if own or unfit:
@@ -270,7 +272,7 @@ def schema_versions(plan: BatchPlan, after: State) -> list[schema.SpaceVersion]:
 
 
 def _version(now: ReplicasetState, space_id: int, change: SpaceChange | None) -> schema.SpaceVersion:
-    rows = now.spaces.get(space_id) or (change.rows if change is not None else None)
+    rows = now.spaces.get(space_id) or (change.definition if change is not None else None)
     if rows is None:
         raise KeyError(space_id)
     state: str = SpaceState.PRESENT if space_id in now.spaces else SpaceState.DROPPED

@@ -24,13 +24,14 @@ CHECK_EVERY = 8
 """After a batch, the list of a table's files is checked if this many commits or new files have come."""
 
 JOIN_BYTES = (1 << 20, 32 << 20)
-"""Files below the first size are joined with each other, then those below the second: each byte is rewritten twice."""
+"""Files below the first size are joined with each other, later files below the second: each byte is rewritten twice."""
 
 JOIN_AT_ONCE = 64 << 20
 """The maximum size of the files that are joined at a time, in bytes."""
 
 JOIN_IN_MEMORY = 2 * FILE_BYTES
-"""The approximate maximum size of their rows in memory. A file with half of `FILE_BYTES` there is never joined."""
+"""The approximate maximum size in memory of the rows of files that are joined at a time. A file whose rows have half of
+`FILE_BYTES` in memory is never joined."""
 
 MAX_FOOTERS = 4 * JOIN_FILES
 """The maximum number of footers that are read after a batch to choose files."""

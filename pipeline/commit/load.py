@@ -62,7 +62,7 @@ def load_state(warehouse: Warehouse) -> State:
     spaces = schema.load(warehouse, epoch.versions.get(schema.TABLE))
     keys = schema.load_keys(warehouse, epoch.versions.get(schema.TABLE))
     components = vclock.load(warehouse)
-    read = _read_lsns(warehouse.opened("_pending"))
+    read = _waiting_lsns(warehouse.opened("_pending"))
     unknown = unknown_spaces(warehouse.open_tables)
     lossy = _lossy_replicasets(warehouse.opened("_gaps"))
     buckets = stored_buckets(newest_of_each(warehouse.opened(vshard.TABLE), ("replicaset_id", "bucket_id")))
@@ -124,7 +124,10 @@ def _log_time(buckets: Mapping[int, VshardBucket]) -> datetime | None:
 def _leader(
     table: Cluster, replicaset_id: int, components: Sequence[vclock.Component], lsn: int | None
 ) -> str | None:
-    """Return an instance whose component 0 is in the settled vclock as `lsn`: the one that was recorded last."""
+    """Return the instance whose last lsn of local spaces is `lsn`: component 0 of the settled vclock.
+
+    If there are several such instances, the one that was recorded in the newest epoch is returned.
+    """
     uuids = {global_id: uuid for uuid, global_id in table.global_ids.items()}
     local = [
         c for c in components if c.replicaset_id == replicaset_id and c.local_id == LOCAL_ID and c.lsn == lsn
@@ -166,9 +169,10 @@ def _spaces(replicaset_id: int, stored: Iterable[schema.StoredSpace]) -> dict[in
 
 
 def _lossy_replicasets(gaps: DeltaTable) -> frozenset[int]:
-    """Return the replicasets of whose logs rows are missing or differ, and that no generation has replaced since.
+    """Return the replicasets with missing or diverging rows, unless a later generation has replaced their state.
 
-    The rows of a generation's own batch come after its snapshot. A snapshot that heals may be older than lost rows.
+    A loss in a generation's own epoch counts, since the rows of that batch come after its snapshot. A snapshot for
+    healing does not end a loss, since it may be older than the lost rows.
     """
     lost: dict[int, int] = {}
     replaced: dict[int, int] = {}
@@ -181,7 +185,7 @@ def _lossy_replicasets(gaps: DeltaTable) -> frozenset[int]:
     return frozenset(number for number, epoch in lost.items() if epoch >= replaced.get(number, -1))
 
 
-def _read_lsns(waiting: DeltaTable) -> dict[int, dict[tuple[str, int], int]]:
+def _waiting_lsns(waiting: DeltaTable) -> dict[int, dict[tuple[str, int], int]]:
     """Return the highest waiting lsn by replicaset id and (source, replica id)."""
     query = """
         SELECT replicaset_id, source, replica_id, max(lsn) AS lsn FROM opened

@@ -1,4 +1,7 @@
-"""Records vshard's buckets: their states, rows of its garbage collector, and differing rows of doubled buckets."""
+"""Records vshard's buckets: their states, rows of its garbage collector, and differing rows of doubled buckets.
+
+A doubled bucket is active in two replicasets at once (`pipeline.plan.vshard`).
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,7 @@ def stored_buckets(rows: Iterable[Mapping[str, Any]]) -> dict[int, dict[int, Vsh
 
 
 def buckets_of_several(replicasets: Iterable[ReplicasetState]) -> frozenset[int]:
-    """Return the ids of buckets that clients can write to in more than one replicaset."""
+    """Return the ids of buckets that clients can write to in several replicasets: each may be doubled."""
     seen: set[int] = set()
     repeated: set[int] = set()
     for one in replicasets:
@@ -107,13 +110,13 @@ def _are_collected(rows: pa.Table, collected: pa.Table) -> np.ndarray[Any, np.dt
 
 @dataclass(frozen=True)
 class _Version:
-    """A replicaset's version of a key; `is_row` says whether it is the row of the table."""
+    """A replicaset's version of a key; `is_table_row` says whether the table's row of the key is this version."""
 
     tuple: bytes
     global_id: int | None
     lsn: int | None
     timestamp: datetime | None
-    is_row: bool
+    is_table_row: bool
 
 
 def doubled_rows(tables: OpenTables, before: State, after: State, epoch: int) -> list[dict[str, Any]]:
@@ -190,20 +193,23 @@ def _versions_in_bucket(
         if row["_replicaset_id"] in wanted:
             version = _Version(row["_tuple"], row["_global_id"], row["_lsn"], row["_timestamp"], True)
             found.setdefault(row["_key"], {})[row["_replicaset_id"]] = version
-    for row in _query(tables, "_versions", _LOST.format(table=name), exact):
+    for row in _query(tables, "_versions", _VERSIONS_NOT_IN_TABLE.format(table=name), exact):
         if row["replicaset_id"] in wanted and _field_of(row["tuple"], field) == number:
             version = _Version(row["tuple"], row["global_id"], row["lsn"], row["timestamp"], False)
             found.setdefault(row["key"], {})[row["replicaset_id"]] = version
     return found
 
 
-_LOST = f"""
+_VERSIONS_NOT_IN_TABLE = f"""
     SELECT * FROM (
         SELECT *, row_number() OVER (PARTITION BY key, replicaset_id ORDER BY epoch DESC) AS place
         FROM opened WHERE space = '{{table}}'
     ) AS newest LEFT ANTI JOIN other ON newest.key = other._key AND newest.replicaset_id = other._replicaset_id
     WHERE place = 1 AND state = '{VersionState.PRESENT}'"""
-"""Versions that are not the row. A row's own replicaset may have older versions, also of another bucket."""
+"""A query for the replicasets' newest versions in `_versions`, which are not in the exact table, `other`.
+
+The versions of the replicaset that wrote the table's row are excluded: they are older than the row, and may be of
+another bucket."""
 
 
 def _query(tables: OpenTables, table: str, query: str, other: str | None = None) -> list[dict[str, Any]]:
@@ -234,7 +240,7 @@ def _conflict(
     pair: tuple[ReplicasetState, ReplicasetState],
     epoch: int,
 ) -> dict[str, Any]:
-    ids = sorted((one.id for one in pair), key=lambda id_: not (id_ in own and own[id_].is_row))
+    ids = sorted((one.id for one in pair), key=lambda id_: not (id_ in own and own[id_].is_table_row))
     row: dict[str, Any] = {
         "epoch": epoch,
         "decided_at": datetime.now(UTC),

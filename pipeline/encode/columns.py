@@ -1,9 +1,10 @@
 """Exact tuples → the columns of a space's table.
 
 Pure. Typed columns are made here and only here. If a value does not fit its column, the row is in the table with a null
-column that `_misfits` names, and `_quarantine` has the reason. A tuple whose fields cannot be distinguished has no row;
-if the space is configured so, neither has a tuple with a misfit. Such a tuple goes to `_quarantine`, and stays a
-version (`unfit`), so that a later UPDATE finds it.
+column that `_misfits` names, and `_quarantine` has the reason. Such a value is called a misfit. A tuple that cannot
+be split into fields has no row in the table; if the configuration sets misfits aside, a tuple with a misfit has none
+either. A tuple without a row goes to `_quarantine`, and remains a version with the state `unfit`, so that a later
+UPDATE finds it.
 """
 
 from __future__ import annotations
@@ -108,8 +109,8 @@ class Encoded:
         Rows of the exact table, as in its files. `_extra`, `_inexact` and `_misfits` are left out if they are null in
         all rows.
     misfits : pyarrow.Table
-        Rows of `PUTS` that do not fit, with the columns `reason` and `misfits`: the names of the columns that are null
-        for it in the table; null for a row that is not in `rows`.
+        Rows of `PUTS` with a value that does not fit, and two more columns: `reason`, and `misfits`, the names of the
+        table's columns that are null because of that. `misfits` is null for a row that is left out of `rows`.
 
     """
 

@@ -2,8 +2,8 @@
 
 A space with masked fields has two tables. The one named after the space has no exact tuples, and no fields without a
 name, since a mask could not find them. The other one, `_exact_<table>`, has the whole rows, and the aggregator computes
-on it alone: keys, operations and policies need not know masks. A reader who may not see a masked field must not be
-given access to tables whose names begin with `_`.
+on it alone: the code for keys, operations and policies does not deal with masks. A reader who may not see
+a masked field must not be given access to tables whose names begin with `_`.
 
 Pure. `pipeline.write.prepare` rewrites tables for a changed mask.
 """
@@ -31,8 +31,9 @@ TUPLE_COLUMN = "_tuple"
 MASKS_PROPERTY = "aggregator.masks"
 """The table property with the masks that the table's rows were written with."""
 
-FORM = 2
-"""Raised when readers are to see something else of the same masks: tables that have the old form are written again."""
+MASK_FORMAT_VERSION = 2
+"""The version of the masked columns. It is incremented when the same masks give other columns or values; tables with
+another version are rewritten."""
 
 KEY_MIN = 16
 """Minimum length of the key of `hash`, in characters."""
@@ -45,7 +46,8 @@ class Mask:
     Parameters
     ----------
     kinds : mapping of str to str
-        By column. Empty if the masked field has left the format: it may still be among the fields without a name.
+        The kind of mask of each column. Empty if the format no longer has the masked field; the value may then still
+        be among the fields without a name.
     password : PasswordSource
         The source of the key of `hash`.
     key : bytes, optional
@@ -104,7 +106,9 @@ class Mask:
     def property_value(self) -> str:
         """Return the value of `MASKS_PROPERTY`; another key of `hash` gives another value."""
         shown = hash_text(MASKS_PROPERTY, self._key())[:16] if "hash" in self.kinds.values() else None
-        return json.dumps({"columns": dict(self.kinds), "form": FORM, "key": shown}, sort_keys=True)
+        return json.dumps(
+            {"columns": dict(self.kinds), "form": MASK_FORMAT_VERSION, "key": shown}, sort_keys=True
+        )
 
     def shows(self, column: str) -> bool:
         """Return whether readers see a column of the exact table."""
@@ -126,7 +130,7 @@ class Mask:
         return key.encode()
 
 
-def mask_of(config: Spaces, spaces: Sequence[Space], layout: TableLayout, *, lasts: bool) -> Mask | None:
+def mask_of(config: Spaces, spaces: Sequence[Space], layout: TableLayout, *, is_masked: bool) -> Mask | None:
     """Return the mask of a table, None if it has no masked field.
 
     Parameters
@@ -134,7 +138,7 @@ def mask_of(config: Spaces, spaces: Sequence[Space], layout: TableLayout, *, las
     spaces : sequence of Space
         The definitions of the table's space.
     layout : TableLayout
-    lasts : bool
+    is_masked : bool
         Whether the table is masked already: then it stays masked as long as the configuration has a mask for it.
 
     Raises
@@ -154,7 +158,7 @@ def mask_of(config: Spaces, spaces: Sequence[Space], layout: TableLayout, *, las
                 space=space.name,
                 advice="see spaces.masks",
             )
-    return Mask(found, config.mask_key()) if found or (kinds and lasts) else None
+    return Mask(found, config.mask_key()) if found or (kinds and is_masked) else None
 
 
 def check_still_masked(

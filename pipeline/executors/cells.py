@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-SPARK_SCHEMA = "bucket int, place bigint, data binary"
+SPARK_SCHEMA = "partition int, place bigint, data binary"
 """The schema of the exchange, in Spark's notation."""
 
-CELLS = pa.schema([("bucket", pa.int32()), ("place", pa.int64()), ("data", pa.binary())])
-"""`bucket`: the task that receives a cell; `place`: a bucket's cells are sorted by it; `data`: the Arrow IPC stream."""
+CELLS = pa.schema([("partition", pa.int32()), ("place", pa.int64()), ("data", pa.binary())])
+"""`partition`: the task that receives a cell; `place`: its sort key in the partition; `data`: the Arrow IPC stream."""
 
 REPORT = -1
 """The `place` of a cell with a task's report instead of rows (`report_cell`)."""
@@ -23,7 +23,7 @@ CELL_BYTES = 4 << 20
 """The approximate maximum size of a cell: Spark copies each one several times."""
 
 TASK_CELLS = 1 << 24
-"""A task makes fewer cells than this, so that cells of all tasks have distinct places, in the tasks' order."""
+"""A cell's place is the task's number times this, plus the cell's index in the task, which is always lower."""
 
 
 def decode_cell(cell: pa.Buffer) -> pa.Table:
@@ -39,39 +39,39 @@ def encode_cell(rows: pa.Table) -> pa.Buffer:
     return sink.getvalue()
 
 
-def cells_by_bucket(rows: pa.Table, buckets: NDArray[np.int32], place: int) -> Iterator[pa.RecordBatch]:
-    """Divide rows by bucket and yield them as cells, each bucket's rows in their original order.
+def cells_by_partition(rows: pa.Table, partitions: NDArray[np.int32], place: int) -> Iterator[pa.RecordBatch]:
+    """Divide rows by partition and yield them as cells, each partition's rows in their original order.
 
     Parameters
     ----------
     rows : pyarrow.Table
-    buckets : int32[rows]
-        The bucket of each row, -1 for a row to drop.
+    partitions : int32[rows]
+        The partition of each row, -1 for a row to drop.
     place : int
         The `place` of the first cell; it increases by one with each cell.
 
     """
-    order = np.argsort(buckets, kind="stable")
-    sorted_buckets = buckets[order]
+    order = np.argsort(partitions, kind="stable")
+    sorted_partitions = partitions[order]
     whole = rows.take(pa.array(order)).combine_chunks()
-    for bucket in np.unique(sorted_buckets[sorted_buckets >= 0]):
-        begin, end = np.searchsorted(sorted_buckets, [bucket, bucket + 1])
+    for partition in np.unique(sorted_partitions[sorted_partitions >= 0]):
+        begin, end = np.searchsorted(sorted_partitions, [partition, partition + 1])
         own = whole.slice(begin, end - begin)
         size = max(1, own.num_rows * CELL_BYTES // max(own.nbytes, 1))
         for first in range(0, own.num_rows, size):
-            yield _cell(int(bucket), place, encode_cell(own.slice(first, size)))
+            yield _cell(int(partition), place, encode_cell(own.slice(first, size)))
             place += 1
 
 
-def report_cell(bucket: int, report: Any) -> pa.RecordBatch:
+def report_cell(partition: int, report: Any) -> pa.RecordBatch:
     """Pickle a task's report into a cell; tasks of the next stage pass it on to the driver."""
-    return _cell(bucket, REPORT, pa.py_buffer(pickle.dumps(report)))
+    return _cell(partition, REPORT, pa.py_buffer(pickle.dumps(report)))
 
 
-def _cell(bucket: int, place: int, data: pa.Buffer) -> pa.RecordBatch:
+def _cell(partition: int, place: int, data: pa.Buffer) -> pa.RecordBatch:
     offsets = pa.py_buffer(np.array([0, data.size], np.int32))
     cell = pa.BinaryArray.from_buffers(pa.binary(), 1, [None, offsets, data])
-    columns = [pa.array([bucket], pa.int32()), pa.array([place], pa.int64()), cell]
+    columns = [pa.array([partition], pa.int32()), pa.array([place], pa.int64()), cell]
     return pa.RecordBatch.from_arrays(columns, schema=CELLS)
 
 

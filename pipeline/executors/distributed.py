@@ -1,7 +1,7 @@
 """The distributed executor: processes a batch of any size in Spark's tasks. The driver only plans.
 
     job 1: for each byte range, a task → its summary and a sample of its rows, for planning
-    job 2: for each byte range, a task → files of `_changelog`, keyed rows ─ exchange ─ for each bucket, a task → files
+    job 2: for each byte range, a task → files of `_changelog`, keyed rows ─ exchange ─ a task per partition → files
     job 3: for some changed files, a task → files without the removed rows
 
 Tasks write files that are not committed yet, and report their names. If Spark runs a task twice, only one report
@@ -25,13 +25,13 @@ from pyspark.sql import SparkSession
 from pipeline.changelog.moves import COLLECTED
 from pipeline.changelog.rows import segment_rows
 from pipeline.encode.columns import TableEncoding
-from pipeline.executors.bucket_task import (
-    BucketReport,
-    BucketWork,
-    run_bucket_task,
+from pipeline.executors.cells import CELLS, REPORT, SPARK_SCHEMA, decode_reports, encode_cell, report_cell
+from pipeline.executors.partition_task import (
+    PartitionReport,
+    PartitionWork,
+    run_partition_task,
     write_system_file,
 )
-from pipeline.executors.cells import CELLS, REPORT, SPARK_SCHEMA, decode_reports, encode_cell, report_cell
 from pipeline.executors.read_task import ReadReport, ReadWork, StoredRows, run_read_task, tasks_with_stored
 from pipeline.executors.summary_task import RangeSummary, Sample, summaries_by_replicaset, summarize_range
 from pipeline.executors.work import BatchOutput, BatchWork, SyncSpaces, WatchedSpaces
@@ -78,7 +78,7 @@ class RewriteWork:
 
 
 def rewrite_tasks(
-    removed: Mapping[str, Mapping[TableFile, NDArray[np.uint8]]], again: Mapping[str, TableEncoding]
+    removed: Mapping[str, Mapping[TableFile, NDArray[np.uint8]]], reencoded: Mapping[str, TableEncoding]
 ) -> Iterator[RewriteWork]:
     """Divide the files to rewrite into tasks.
 
@@ -86,7 +86,7 @@ def rewrite_tasks(
     ----------
     removed : mapping of str to mapping of TableFile to uint8[m]
         For each table, its files to rewrite, with bitmaps of the rows to remove.
-    again : mapping of str to TableEncoding
+    reencoded : mapping of str to TableEncoding
         The encodings of tables whose columns are all encoded again.
 
     """
@@ -95,12 +95,12 @@ def rewrite_tasks(
         size = 0
         for file, bits in files.items():
             if own and size + file.size > TASK_BYTES:
-                yield RewriteWork(table, own, again.get(table))
+                yield RewriteWork(table, own, reencoded.get(table))
                 own, size = [], 0
             own.append((file, bits))
             size += file.size
         if own:
-            yield RewriteWork(table, own, again.get(table))
+            yield RewriteWork(table, own, reencoded.get(table))
 
 
 def run_rewrite_task(place: Place, work: RewriteWork) -> list[DataFile]:
@@ -122,11 +122,11 @@ def run_rewrite_task(place: Place, work: RewriteWork) -> list[DataFile]:
     return added + write_rows(place, work.table, pa.concat_tables(parts, promote_options="default"))
 
 
-BUCKET_BYTES = 64 << 20
-"""The approximate size of a bucket's decoded rows; its task needs several times this memory."""
+PARTITION_BYTES = 64 << 20
+"""The approximate size of a partition's decoded rows; its task needs several times this memory."""
 
 TASKS_PER_CORE = 2
-"""The minimum number of buckets for each core, so that the cores finish at about the same time."""
+"""The minimum number of partitions for each core, so that the cores finish at about the same time."""
 
 Task = Callable[[int], Iterator[pa.RecordBatch]]
 RowBitmap = NDArray[np.uint8]
@@ -177,15 +177,15 @@ class DistributedExecutor:
         stored += [StoredRows(None, encode_cell(rows).to_pybytes()) for rows in work.reapplied]
         size = self._size + sum(len(one.cell) for one in stored)
         ranges = self._ranges(work, size)
-        reads, buckets = self._read_and_write(work, ranges, tasks_with_stored(self._tasks, stored))
+        reads, partitions = self._read_and_write(work, ranges, tasks_with_stored(self._tasks, stored))
         between = time.perf_counter()
-        tables = self._tables(work, buckets)
+        tables = self._tables(work, partitions)
         seconds = {"read, reduce, write": between - began, "rewrite": time.perf_counter() - between}
-        return _combine_reports(work, reads, buckets, tables, seconds)
+        return _combine_reports(work, reads, partitions, tables, seconds)
 
     def _ranges(self, work: BatchWork, size: int) -> KeyRanges:
-        """Divide the keys between buckets, by the samples."""
-        plan = work.bucket_plan.reduce
+        """Divide the keys between partitions, by the samples."""
+        plan = work.partition_plan.reduce
         keyed, weights = [], []
         for sample in self._samples:
             found = segment_rows(sample.rows, work.segments[sample.segment]).keyed
@@ -194,7 +194,7 @@ class DistributedExecutor:
             weights.append(np.full(found.num_rows, sample.weight))
         rows = pa.Table.from_batches(keyed) if keyed else None
         cores = self._spark.sparkContext.defaultParallelism
-        count = max(TASKS_PER_CORE * cores, -(-size // BUCKET_BYTES))
+        count = max(TASKS_PER_CORE * cores, -(-size // PARTITION_BYTES))
         if rows is None or not rows.num_rows:
             return key_ranges(plan, count, np.zeros(0, np.int32), pa.array([], pa.binary()), np.zeros(0))
         tables = plan.tables_of(rows["meaning"].to_numpy())
@@ -204,13 +204,13 @@ class DistributedExecutor:
 
     def _read_and_write(
         self, work: BatchWork, ranges: KeyRanges, tasks: Sequence[tuple[ByteRange, ...] | StoredRows]
-    ) -> tuple[list[ReadReport], list[BucketReport]]:
+    ) -> tuple[list[ReadReport], list[PartitionReport]]:
         options, place = self._options, work.place
         plan = replace(
-            work.bucket_plan,
+            work.partition_plan,
             encodings=tuple(
                 one if one.mask is None else replace(one, mask=one.mask.with_key())
-                for one in work.bucket_plan.encodings
+                for one in work.partition_plan.encodings
             ),
         )
         masked = {one.name for one in plan.encodings if one.mask is not None}
@@ -219,52 +219,54 @@ class DistributedExecutor:
             *(work.changelog_files, work.healed),
         )
         files = {name: list(own) for name, own in work.files.items() if name in masked}
-        write = BucketWork(plan, work.base, ranges, files, place)
+        write = PartitionWork(plan, work.base, ranges, files, place)
 
         def run_read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for number in _task_numbers(batches):
                 yield from run_read_task(number, read)
 
-        def run_bucket(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            yield from run_bucket_task(_partition_id(), batches, write)
+        def run_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            yield from run_partition_task(_partition_id(), batches, write)
 
         self._describe("read, reduce, write")
         numbers = self._spark.range(0, len(tasks), 1, max(len(tasks), 1))
-        cells = numbers.mapInArrow(run_read, SPARK_SCHEMA).repartitionById(ranges.buckets, "bucket")
-        reports = _collect_reports(cells.mapInArrow(run_bucket, SPARK_SCHEMA))
+        cells = numbers.mapInArrow(run_read, SPARK_SCHEMA).repartitionById(ranges.partitions, "partition")
+        reports = _collect_reports(cells.mapInArrow(run_partition, SPARK_SCHEMA))
         return (
             [one for one in reports if isinstance(one, ReadReport)],
-            [one for one in reports if isinstance(one, BucketReport)],
+            [one for one in reports if isinstance(one, PartitionReport)],
         )
 
-    def _tables(self, work: BatchWork, buckets: Sequence[BucketReport]) -> list[TableWrite]:
+    def _tables(self, work: BatchWork, partitions: Sequence[PartitionReport]) -> list[TableWrite]:
         """Rewrite files with removed rows, and return the files to add and to remove of each table."""
-        encodings = {one.exact: one for one in work.bucket_plan.encodings}
-        removed = _removed_rows(buckets)
-        again = {
+        encodings = {one.exact: one for one in work.partition_plan.encodings}
+        removed = _removed_rows(partitions)
+        reencoded = {
             name: one
             for name, one in encodings.items()
             if work.table_changes.get(name) is TableChange.REWRITE
         }
-        for name in again:
+        for name in reencoded:
             known = removed.get(name, {})
             removed[name] = {file: known.get(file, np.zeros(0, np.uint8)) for file in work.files[name]}
         added: dict[str, list[DataFile]] = {}
-        for report in buckets:
+        for report in partitions:
             for table, files in report.added.items():
                 added.setdefault(table, []).extend(files)
-        tasks, place = list(rewrite_tasks(removed, again)), work.place
+        tasks, place = list(rewrite_tasks(removed, reencoded)), work.place
 
         def run(number: int) -> Iterator[pa.RecordBatch]:
             yield report_cell(0, run_rewrite_task(place, tasks[number]))
 
         for task, files in zip(tasks, self._run("rewrite", len(tasks), run), strict=True):
             added.setdefault(task.table, []).extend(files)
-        names = [name for one in work.bucket_plan.encodings for name in dict.fromkeys((one.exact, one.name))]
+        names = [
+            name for one in work.partition_plan.encodings for name in dict.fromkeys((one.exact, one.name))
+        ]
         writes = [
             TableWrite(
                 *(name, added.get(name, []), list(removed.get(name, {}))),
-                table_schema(again[name]) if name in again else None,
+                table_schema(reencoded[name]) if name in reencoded else None,
             )
             for name in names
         ]
@@ -307,10 +309,10 @@ def _collect_reports(frame: Any) -> list[Any]:
     return decode_reports(found["data"].to_pylist())
 
 
-def _removed_rows(buckets: Sequence[BucketReport]) -> dict[str, dict[TableFile, RowBitmap]]:
-    """Return the bitmaps of the rows to remove, by table and file, of all buckets together."""
+def _removed_rows(partitions: Sequence[PartitionReport]) -> dict[str, dict[TableFile, RowBitmap]]:
+    """Return the bitmaps of the rows to remove, by table and file, of all partitions together."""
     found: dict[str, dict[TableFile, RowBitmap]] = {}
-    for report in buckets:
+    for report in partitions:
         for ref, bits in report.removed_bits.items():
             own = found.setdefault(ref.table, {})
             known = own.get(ref.file)
@@ -328,19 +330,19 @@ def _union_bitmaps(one: RowBitmap, other: RowBitmap) -> RowBitmap:
 def _combine_reports(
     work: BatchWork,
     reads: Sequence[ReadReport],
-    buckets: Sequence[BucketReport],
+    partitions: Sequence[PartitionReport],
     tables: list[TableWrite],
     seconds: Mapping[str, float],
 ) -> BatchOutput:
     """Combine the reports of all tasks; rows of system tables in the reports are written as one file of each table."""
-    errors = [one.key_errors for one in reads] + [one.lost for one in buckets if one.lost is not None]
+    errors = [one.key_errors for one in reads] + [one.lost for one in partitions if one.lost is not None]
     system: dict[str, list[DataFile]] = {}
     for table in ("_versions", "_conflicts", "_quarantine"):
-        rows = [one.rows[table] for one in buckets if table in one.rows]
+        rows = [one.rows[table] for one in partitions if table in one.rows]
         if table == "_quarantine":
-            rows.append(key_error_rows(pa.concat_tables(errors), work.bucket_plan.reduce, work.plan.epoch))
+            rows.append(key_error_rows(pa.concat_tables(errors), work.partition_plan.reduce, work.plan.epoch))
         whole = pa.concat_tables(rows)
-        system[table] = [file for one in buckets for file in one.added.get(table, [])]
+        system[table] = [file for one in partitions for file in one.added.get(table, [])]
         if whole.num_rows:
             system[table].append(write_system_file(work.place, table, whole))
     changelog = [file for one in reads for file in one.changelog]
@@ -366,8 +368,8 @@ def _combine_reports(
         settled=settled,
         unknown_spaces=unknown,
         divergences=[found for one in reads for found in one.divergences],
-        writers=frozenset[tuple[int, int]]().union(*(one.writers for one in buckets)),
-        unfit_tables=frozenset[int]().union(*(one.unfit_tables for one in buckets)),
-        collected=pa.concat_tables([COLLECTED.empty_table(), *(one.collected for one in buckets)]),
+        writers=frozenset[tuple[int, int]]().union(*(one.writers for one in partitions)),
+        unfit_tables=frozenset[int]().union(*(one.unfit_tables for one in partitions)),
+        collected=pa.concat_tables([COLLECTED.empty_table(), *(one.collected for one in partitions)]),
         seconds=seconds,
     )

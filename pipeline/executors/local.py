@@ -17,13 +17,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.bucket import BucketResult, process_bucket
 from pipeline.changelog.divergence import Divergence, find_divergences
 from pipeline.changelog.keyed_rows import KEY_ERRORS, KEYED
 from pipeline.changelog.rows import CHANGELOG_ARROW, SegmentRows, keyed_from_changelog, segment_rows
 from pipeline.commit.epoch import LOW_CARDINALITY, in_order
 from pipeline.executors.work import BatchOutput, BatchWork, SyncSpaces, WatchedSpaces
-from pipeline.plan.summary import Summary, join_summaries, summarize_rows
+from pipeline.partition import PartitionResult, process_partition
+from pipeline.plan.summary import Summary, concat_summaries, summarize_rows
 from pipeline.resolve.records import key_error_rows
 from pipeline.write.lookup import FileCache
 from pipeline.write.tables import TableChange, TableChanges, TableWrite, write_exact, write_masked
@@ -112,7 +112,7 @@ class LocalExecutor:
             spaces = (sync.get(uuid, frozenset()), watched.get(uuid, frozenset()))
             for batch in self._rows[segment.segment]:
                 found[uuid].append(summarize_rows(batch, segment.segment, *spaces))
-        return {uuid: join_summaries(parts) for uuid, parts in found.items()}
+        return {uuid: concat_summaries(parts) for uuid, parts in found.items()}
 
     def run(self, work: BatchWork) -> BatchOutput:
         """Execute a plan: write the files of all tables, without a commit."""
@@ -124,7 +124,7 @@ class LocalExecutor:
         stage = _ChangelogStage(work, [number for number, _ in parts], done)
         changelog, pending = stage.write()
         clock.done("changelog files")
-        result = process_bucket(stage.keyed(), work.bucket_plan, work.base, self._cache)
+        result = process_partition(stage.keyed(), work.partition_plan, work.base, self._cache)
         clock.done("reduce, resolve, encode")
         tables = write_tables(work, result, self._cache)
         quarantine = pa.concat_tables([result.quarantine, stage.key_error_rows(result.lost)])
@@ -188,7 +188,7 @@ class _ChangelogStage:
         """Return rows of `_quarantine` for rows of the log and for versions (`Reduced.lost`) without a key."""
         errors = pa.Table.from_batches([one.key_errors for one in self._rows], KEY_ERRORS)
         return key_error_rows(
-            pa.concat_tables([errors, lost]), self._work.bucket_plan.reduce, self._work.plan.epoch
+            pa.concat_tables([errors, lost]), self._work.partition_plan.reduce, self._work.plan.epoch
         )
 
     def settled(self) -> dict[int, dict[int, int]]:
@@ -229,13 +229,13 @@ def _write_system_rows(work: BatchWork, table: str, rows: pa.Table) -> list[Data
     return [write_file(work.place, table, in_order(table, rows), dictionary=dictionary)]
 
 
-def write_tables(work: BatchWork, result: BucketResult, cache: FileCache) -> list[TableWrite]:
+def write_tables(work: BatchWork, result: PartitionResult, cache: FileCache) -> list[TableWrite]:
     """Write new files of all tables of spaces that change."""
     removed: dict[str, dict[TableFile, NDArray[np.int64]]] = {}
     for ref, rows in result.removed.items():
         removed.setdefault(ref.table, {})[ref.file] = rows
     changed = []
-    for number, encoding in enumerate(work.bucket_plan.encodings):
+    for number, encoding in enumerate(work.partition_plan.encodings):
         change = work.table_changes.get(encoding.exact, TableChange.NOTHING)
         places = removed.get(encoding.exact, {})
         new = result.rows.get(number)

@@ -1,8 +1,8 @@
-"""The first stage of a distributed batch: byte ranges → files of `_changelog` and `_pending`, keyed rows by bucket.
+"""The first stage of a distributed batch: byte ranges → files of `_changelog` and `_pending`, keyed rows by partition.
 
-A key may be replaced thousands of times in one batch. All of these rows go to one bucket, but only the last tuple
-matters. To keep the bucket small, the task drops the tuples that later rows overwrite (`without_overwritten`), but not
-the rows' timestamps and lsns, on which the version's time and creation time depend.
+A key may be replaced thousands of times in one batch. All of these rows go to one partition, but only the last tuple
+matters. To keep the partition small, the task drops the tuples that later rows overwrite (`without_overwritten`), but
+not the rows' timestamps and lsns, on which the version's time and creation time depend.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pipeline.changelog.keyed_rows import ACTIONS, DELETED_RANGE, KEY_ERRORS, KE
 from pipeline.changelog.rows import CHANGELOG_ARROW, SegmentRows, keyed_from_changelog, segment_rows
 from pipeline.changelog.segment_plan import PENDING_ARROW, SegmentPlan
 from pipeline.commit.epoch import LOW_CARDINALITY
-from pipeline.executors.cells import TASK_CELLS, cells_by_bucket, decode_cell, report_cell
+from pipeline.executors.cells import TASK_CELLS, cells_by_partition, decode_cell, report_cell
 from pipeline.key_ranges import KeyRanges
 from pipeline.reduce.reduce_plan import ReducePlan
 from pipeline.resolve.records import key_errors_by_lineage
@@ -236,9 +236,9 @@ class _ReadTask:
         rows = without_overwritten(pa.concat_tables(self._held).combine_chunks())
         self._held, self._held_bytes = [], 0
         tables = self._work.reduce.tables_of(rows["meaning"].to_numpy())
-        buckets = self._work.ranges.find_buckets(tables, as_array(rows["key"]))
-        rows, buckets = _copy_range_deletes_to_buckets(rows, tables, buckets, self._work.ranges)
-        for cell in cells_by_bucket(rows, buckets, self._number * TASK_CELLS + self._cells):
+        partitions = self._work.ranges.find_partitions(tables, as_array(rows["key"]))
+        rows, partitions = _copy_range_deletes_to_partitions(rows, tables, partitions, self._work.ranges)
+        for cell in cells_by_partition(rows, partitions, self._number * TASK_CELLS + self._cells):
             self._cells += 1
             yield cell
 
@@ -252,25 +252,29 @@ class _ReadTask:
         for segment, batches in self._read_before.items():
             plan = self._work.segments[segment]
             report.divergences += find_divergences(pa.Table.from_batches(batches), plan, self._work)
-        yield report_cell(self._number % self._work.ranges.buckets, report)
+        yield report_cell(self._number % self._work.ranges.partitions, report)
 
 
 def _writer(place: Place, table: str, schema: pa.Schema) -> FileWriter:
     return FileWriter(place, table, schema, LOW_CARDINALITY[table])
 
 
-def _copy_range_deletes_to_buckets(
-    rows: pa.Table, tables: NDArray[np.int32], buckets: NDArray[np.int32], ranges: KeyRanges
+def _copy_range_deletes_to_partitions(
+    rows: pa.Table, tables: NDArray[np.int32], partitions: NDArray[np.int32], ranges: KeyRanges
 ) -> tuple[pa.Table, NDArray[np.int32]]:
-    """Repeat each DELETE_RANGE for all buckets of its table; return the rows, and the bucket of each row."""
+    """Repeat each DELETE_RANGE for all partitions of its table; return the rows, and the partition of each row."""
     types = rows["type"].to_numpy()
     places = np.flatnonzero(types == DELETED_RANGE)
     if not len(places):
-        return rows, buckets
-    copies = [(int(place), bucket) for place in places for bucket in ranges.table_buckets(int(tables[place]))]
+        return rows, partitions
+    copies = [
+        (int(place), partition)
+        for place in places
+        for partition in ranges.table_partitions(int(tables[place]))
+    ]
     others = np.flatnonzero(types != DELETED_RANGE)
     both = np.concatenate([others, np.array([place for place, _ in copies], np.int64)])
-    numbers = np.concatenate([buckets[others], np.array([bucket for _, bucket in copies], np.int32)])
+    numbers = np.concatenate([partitions[others], np.array([partition for _, partition in copies], np.int32)])
     order = np.argsort(both, kind="stable")
     return rows.take(pa.array(both[order])).combine_chunks(), numbers[order]
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.executors.work import SyncSpaces, WatchedSpaces
-from pipeline.plan.summary import Summary, join_summaries, summarize_rows
+from pipeline.plan.summary import Summary, concat_summaries, summarize_rows
 from schemas.xrow import XROW_ARROW
 from sources.xlog.options import XlogOptions
 from sources.xlog.stream.read import read_range
@@ -93,7 +93,7 @@ def summarize_range(
         parts.append(summarize_rows(batch, segment.segment, *spaces))
         size += batch.nbytes
         samples.append(_sample(batch, segment.segment, draw))
-    return RangeSummary(segment.replicaset_uuid, join_summaries(parts), size, tuple(samples))
+    return RangeSummary(segment.replicaset_uuid, concat_summaries(parts), size, tuple(samples))
 
 
 def _sample(batch: pa.RecordBatch, segment: int, draw: np.random.Generator) -> Sample:
@@ -153,4 +153,4 @@ def summaries_by_replicaset(found: Iterable[RangeSummary]) -> dict[str, Summary]
     parts: dict[str, list[Summary]] = {}
     for one in found:
         parts.setdefault(one.replicaset_uuid, []).append(one.summary)
-    return {uuid: join_summaries(own) for uuid, own in parts.items()}
+    return {uuid: concat_summaries(own) for uuid, own in parts.items()}

@@ -8,10 +8,10 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from pipeline.bucket import BucketPlan
 from pipeline.changelog.divergence import Divergence
 from pipeline.changelog.moves import COLLECTED
 from pipeline.changelog.segment_plan import SegmentPlan
+from pipeline.partition import PartitionPlan
 from pipeline.plan.plan import BatchPlan
 from pipeline.plan.summary import Summary
 from pipeline.waiting import PendingRows
@@ -39,7 +39,7 @@ class BatchWork:
         The place of the warehouse.
     segments : mapping of int to SegmentPlan
         By segment number.
-    bucket_plan : BucketPlan
+    partition_plan : PartitionPlan
     base : BaseFiles
         The files with the versions from before the batch.
     files : mapping of str to sequence of TableFile
@@ -62,7 +62,7 @@ class BatchWork:
     plan: BatchPlan
     place: Place
     segments: Mapping[int, SegmentPlan]
-    bucket_plan: BucketPlan
+    partition_plan: PartitionPlan
     base: BaseFiles
     files: Mapping[str, Sequence[TableFile]]
     table_changes: Mapping[str, TableChange]

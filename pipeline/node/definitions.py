@@ -214,7 +214,9 @@ def with_consistent_types(space: ServedSpace) -> ServedSpace:
 def assign_ids(
     spaces: Mapping[str, ServedSpace], served: Mapping[str, int], wanted: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return the id of each space by table: the served one, otherwise the wanted one if it is free, or the next one.
+    """Return an id for each space, by table.
+
+    It is the id that followers already have, otherwise the id in the replicaset if it is free, otherwise the next one.
 
     Parameters
     ----------

@@ -44,9 +44,10 @@ class NodeOptions:
         The directory of the stream.
     readers : tuple of NodeUser
         The users of the followers.
-    poll, forget : float
-        Seconds between two checks of `_epochs`; seconds for which files stay for a follower that does not read any
-        more.
+    poll : float
+        The seconds between two checks of `_epochs`.
+    forget : float
+        The seconds for which files are kept for a follower that no longer reads.
     max_block_bytes : int
         The maximum size of a block of the stream.
 
@@ -95,7 +96,7 @@ class NodeService:
         return max(0.0, time.time() - newest.committed_at / 1e6)
 
     async def run(self) -> None:
-        """Write the stream until cancelled."""
+        """Run `keep_up` in a thread until the task is cancelled."""
         try:
             await asyncio.to_thread(self.keep_up)
         finally:

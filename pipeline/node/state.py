@@ -116,7 +116,7 @@ def epoch_tuple(mark: EpochMark, progress: EpochProgress | None = None) -> bytes
 
 @dataclass
 class Served:
-    """The system rows that followers have."""
+    """The rows of `_schema`, `_space`, `_index` and other system spaces that followers have."""
 
     rows: dict[int, dict[tuple[Any, ...], bytes]] = field(
         default_factory=lambda: {space: {} for space in _KEY_FIELDS}

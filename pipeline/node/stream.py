@@ -130,7 +130,7 @@ class Stream:
         self._known.put(SystemSpace.SCHEMA, epoch)
 
     def follow(self, vclock: Mapping[int, int], timestamp: float) -> None:
-        """Append NOPs until the stream has a vclock: one for each settled row of an instance."""
+        """Append a NOP for each settled row of an instance, until the stream's vclock reaches the given one."""
         pending: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = []
         reached: dict[int, int] = {}
         for replica_id, last in sorted(vclock.items()):
@@ -176,9 +176,10 @@ class Stream:
         self.tidy()
 
     def begin_anew(self, timestamp: float) -> None:
-        """Read the system rows of a snapshot that was just written as those that followers have, and begin a log.
+        """Begin a new log after a snapshot that was just written; its system rows are those that followers now have.
 
-        A row in this log shows followers of earlier rows that they cannot continue.
+        The log begins with a NOP. A running follower with earlier rows gets an error from this log, since rows between
+        are missing; when it is started again, it begins with the snapshot.
         """
         self.served = read_served(self.directory, self._limit)
         self.write([NodeRow(RequestType.NOP)], timestamp)

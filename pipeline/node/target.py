@@ -81,7 +81,7 @@ def newest_epoch(warehouse: Warehouse) -> EpochRow | None:
 
 
 def epoch_with_mark(warehouse: Warehouse, mark: EpochMark) -> EpochRow | None:
-    """Return the epoch of a mark, None if the warehouse does not have it any more."""
+    """Return the epoch of a mark, None if the warehouse no longer has it."""
     found = _epochs(warehouse, f"WHERE epoch = {mark.epoch}")
     return next((row for row in found if row.committed_at == mark.committed_at), None)
 
@@ -175,7 +175,10 @@ def served_spaces(
 
 
 def space_name(table: str) -> str:
-    """Return a space's name for followers: its table's name, unescaped unless the table has one replicaset's rows."""
+    """Return a space's name for followers: the name of its table, unescaped.
+
+    The table of one replicaset's rows, or of one instance's local space, keeps its name, which also has that id.
+    """
     if local_to(table) is not None or replicaset_of(table) is not None:
         return table
     try:

@@ -47,7 +47,7 @@ class NodeWriter:
     warehouse : Warehouse
         A warehouse without Spark.
     stream : Stream
-        An entered stream.
+        A stream whose context manager was entered: it is locked and open.
     readers : sequence of NodeUser
         The users of the followers.
     transaction_rows : int
@@ -100,7 +100,7 @@ class NodeWriter:
             self._begin(newest)
             return True
         if served.progress is not None:
-            self._finish(served.progress)
+            self._continue_epoch(served.progress)
         elif (newest.epoch, newest.committed_at) == (served.mark.epoch, served.mark.committed_at):
             return not self._is_complete and self._complete_epoch(newest)
         else:
@@ -199,7 +199,7 @@ class NodeWriter:
             )
         self._write_epoch(row, self._target_of_epoch(row, is_continued=is_continued), 0)
 
-    def _finish(self, progress: EpochProgress) -> None:
+    def _continue_epoch(self, progress: EpochProgress) -> None:
         """Continue an epoch that takes several transactions."""
         row = epoch_with_mark(self.warehouse, progress.mark)
         if row is None:
@@ -259,7 +259,7 @@ class NodeWriter:
             stream.put(SystemSpace.CLUSTER, pack(list(one)), at)
 
     def _drop(self, spaces: Sequence[ServedSpace], at: float) -> None:
-        """Remove spaces; before, remove their tables from the row of `_schema` with the epoch."""
+        """First remove the tables of spaces from `aggregator_epoch` in `_schema`, then drop the spaces."""
         served = self.stream.served
         if served is None or not spaces:
             return
@@ -360,7 +360,7 @@ class NodeWriter:
 
 
 def _parts(changes: Iterator[NodeRow], size: int, limit: int) -> Iterator[list[NodeRow]]:
-    """Divide changes into lists of at most `size` and of at most `limit` bytes; a longer one is a list of its own."""
+    """Divide changes into lists of at most `size` changes and `limit` bytes; a longer change is a list of its own."""
     part: list[NodeRow] = []
     held = 0
     for one in changes:

@@ -36,13 +36,13 @@ class ReplicasetDecision:
     before : ReplicasetState
         The state before the batch.
     settlement : Settlement
-        Which rows take effect, in the replicaset's ids.
+        Which rows take effect, with replica ids of the replicaset (translated by `pipeline.plan.members`).
     control : ControlChanges
     registrations : tuple of ReplicaIdChange
-        Those that take effect, in the replicaset's ids.
+        Those that take effect, with replica ids of the replicaset.
     source_ids : SourceIds
     translations : mapping of int to mapping of int to int
-        For each segment, the replicaset's id of each replica id of its source that differs from it.
+        For each segment, a map from replica ids of its source to the replicaset's; only ids that differ are in the map.
     generation : LogPosition or None
         The position from which a snapshot replaces the replicaset's state.
     vshard_buckets : ReplicasetBuckets
@@ -188,7 +188,7 @@ def _of_leader(vclock: Vclock, local_lsns: Mapping[str, int], leader: str | None
 def with_settled_lsns(
     one: ReplicasetState, settled_rows: Mapping[tuple[str | None, int], int]
 ) -> ReplicasetState:
-    """Return a replicaset with waiting rows, its settled vclock advanced by the rows that were written.
+    """Return the state of a replicaset that has waiting rows, with the settled vclock advanced to the written rows.
 
     Parameters
     ----------
@@ -216,8 +216,8 @@ def new_map_rows(
 ) -> list[MapRow]:
     """Return the new rows of `_applier_map`: of the replicaset, and of each source whose replica ids differ.
 
-    Among them are the known entries of instances that another replicaset named first, and that the batch expels or
-    registers again.
+    An existing entry is repeated if the batch expels its instance or registers it again, and `_cluster` counts the
+    instance to another replicaset, which named it first.
     """
     uuids = {global_id: uuid for uuid, global_id in own_cluster.global_ids.items()}
     found = []
@@ -267,7 +267,7 @@ def with_history(one: ReplicasetState, before: ReplicasetState, history: History
     Parameters
     ----------
     one : ReplicasetState
-        After the batch, but for what is returned.
+        The state after the batch, still without the tables, refusals, keys and definitions that this function adds.
     before : ReplicasetState
     history : History
 
@@ -299,9 +299,10 @@ def _last_followed(replicaset_id: int, history: History) -> dict[int, Space]:
 
 
 def with_refused_tables(before: State, after: State, history: History, refused: Mapping[str, str]) -> State:
-    """Return the state with the spaces of unwritable tables refused, also spaces that the batch moves out of one.
+    """Return the state in which the spaces of tables that cannot be written are refused.
 
-    The batch changes nothing of their versions: these are where they were, and have the definition that they had.
+    A space that the batch moves out of such a table is refused too. The batch does not change the versions of these
+    spaces: they stay in their old table with their old definition.
 
     Parameters
     ----------

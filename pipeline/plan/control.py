@@ -78,7 +78,7 @@ class SpaceChange:
         `DEFINED`: created, or its definition changed. `TRUNCATED`: also if its primary index was dropped. `DROPPED`.
         `RENEWED`: a generation contains the space with the same definition. `HELD`: rows from this one on are not
         applied to the table.
-    rows : SpaceDefinition
+    definition : SpaceDefinition
         The definition after the event; for a drop, the one before it.
     replica_id, lsn, timestamp
         Of the row that causes the event.
@@ -90,7 +90,7 @@ class SpaceChange:
     position: LogPosition
     space_id: int
     kind: SpaceEvent
-    rows: SpaceDefinition
+    definition: SpaceDefinition
     replica_id: int | None
     lsn: int | None
     timestamp: datetime | None = None
@@ -117,14 +117,14 @@ _CHANGES = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
 class ControlChanges:
     """The changes by a replicaset's control rows, in log order, and its spaces after them.
 
-    `unknown_emptied` lists drops and truncations of undefined spaces as (position, space id); `faults` lists the
+    `emptied_unknown_spaces` lists drops and truncations of undefined spaces as (position, space id); `faults` lists the
     malformed rows.
     """
 
     registrations: tuple[ReplicaIdChange, ...]
     changes: tuple[SpaceChange, ...]
     spaces: Mapping[int, SpaceDefinition]
-    unknown_emptied: tuple[tuple[LogPosition, int], ...] = ()
+    emptied_unknown_spaces: tuple[tuple[LogPosition, int], ...] = ()
     faults: tuple[SystemRowFault, ...] = ()
 
 
@@ -155,7 +155,7 @@ def follow_control_rows(
         tuple(follower.registrations),
         tuple(follower.changes),
         follower.spaces,
-        tuple(follower.unknown_emptied),
+        tuple(follower.emptied_unknown_spaces),
         tuple(follower.faults),
     )
 
@@ -166,7 +166,7 @@ class _ControlFollower:
         self.cluster = cluster
         self.registrations: list[ReplicaIdChange] = []
         self.changes: list[SpaceChange] = []
-        self.unknown_emptied: list[tuple[LogPosition, int]] = []
+        self.emptied_unknown_spaces: list[tuple[LogPosition, int]] = []
         self.faults: list[SystemRowFault] = []
 
     def apply(self, row: ControlRow, *, in_snapshot: bool) -> None:
@@ -190,7 +190,7 @@ class _ControlFollower:
             if space_id in self.spaces:
                 self._change(row, space_id, SpaceEvent.TRUNCATED)
             else:
-                self.unknown_emptied.append((row.position, space_id))
+                self.emptied_unknown_spaces.append((row.position, space_id))
 
     def _apply_to_cluster(self, row: ControlRow) -> None:
         local_id = replica_id_of(field_at(_key_fields(row), 0, "the replica id"))
@@ -218,7 +218,7 @@ class _ControlFollower:
             self._change(row, space_id, SpaceEvent.DROPPED)
             del self.spaces[space_id]
         elif row.type == "DELETE":
-            self.unknown_emptied.append((row.position, space_id))
+            self.emptied_unknown_spaces.append((row.position, space_id))
 
     def _apply_to_index(self, row: ControlRow) -> None:
         space_id = _row_space_id(row)

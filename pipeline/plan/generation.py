@@ -1,10 +1,10 @@
 """Follows a generation: a snapshot that replaces a replicaset's state where logs are missing.
 
-A spool fills a gap that no server has logs for with a new snapshot; a server's directory whose old logs were collected
-continues from the server's own snapshot. The snapshot is the replicaset's complete state at its vclock: keys and spaces
-that are not in it are deleted, differing tuples are updated, and equal ones keep their origin and time. The missing
-rows are in no log; they are recorded in `_gaps` as `bridged`. A snapshot for healing (`pipeline.requests.generation`)
-may be older than the tables.
+If no server has the logs of a gap, the spool gets a new snapshot instead. A server's directory whose old logs were
+collected continues from the server's own snapshot. The snapshot is the replicaset's complete state at its vclock: keys
+and spaces that are not in it are deleted, differing tuples are updated, and equal ones keep their origin and time. The
+missing rows are in no log; they are recorded in `_gaps` as `bridged`. A snapshot for healing
+(`pipeline.requests.generation`) may be older than the tables.
 
 Pure. `pipeline.reduce` finds the keys that change; `sources.xlog.stream.read_ahead` finds generations in a stream.
 """

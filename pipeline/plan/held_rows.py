@@ -33,7 +33,9 @@ _ANY_KEY = key_plan([Space(0, 0, "", "memtx", (), tuple(KeyPart(i, "scalar") for
 def held_reasons(
     rows: pa.RecordBatch, headers: Headers, controls: NDArray[np.intp], watched: Iterable[int] = ()
 ) -> dict[int, str]:
-    """Return why rows cannot be applied, for each space's first such row between two control rows.
+    """Return why rows cannot be applied, for the first such row of each space between two control rows.
+
+    The first such row stops its space, and a control row may start the space again.
 
     Parameters
     ----------
@@ -42,7 +44,7 @@ def held_reasons(
     headers : Headers
         The headers of the same rows.
     controls : intp[k]
-        Indices of the control rows, ascending. A space may be followed again after a control row.
+        Indices of the control rows, ascending.
     watched : iterable of int
         Ids of spaces of which all such rows are returned.
 

@@ -113,7 +113,7 @@ class Lineage:
 
     @property
     def changes_base(self) -> bool:
-        """Whether the batch may change versions under keys that are in none of its rows."""
+        """Whether the batch may change versions whose keys are in no row of the batch, as by a truncation or a drop."""
         moved = self.leaves_base or len(self.eras) > 1
         return self.base_table is not None and (self.truncations > 0 or self.is_renewed or moved)
 

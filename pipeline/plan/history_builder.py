@@ -21,7 +21,8 @@ from schemas.states import SpaceEvent, is_held
 WAS_LEFT_OUT = "it was left out before, so its earlier rows are not here; `aggregator snapshot` reads them"
 """The reason to refuse a space that the configuration includes now, and excluded before."""
 IN_SNAPSHOTS = ("memtx", "blackhole")
-"""Engines whose rows are all in a snapshot, or that have none. Rows of vinyl are in other files; of others, maybe."""
+"""Engines whose rows are all in the snapshot file, or that store no rows (blackhole). The rows of vinyl are in other
+files, and those of an engine that is not known here may be."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ class _HistoryBuilder:
         """Apply an event of a space."""
         key = (replicaset_id, change.space_id)
         track = self._tracks.setdefault(key, _SpaceTrack())
-        space = change.rows.decoded()
+        space = change.definition.decoded()
         if change.kind is SpaceEvent.DEFINED:
             self._define(key, track, space, change.position)
             return
@@ -279,7 +280,7 @@ class _HistoryBuilder:
             self._add_meaning(key, replace(last, since=place, truncations=last.truncations + 1))
 
     def _stop(self, key: tuple[int, int], track: _SpaceTrack, place: LogPosition, *, is_alive: bool) -> None:
-        """Stop following a lineage; it ends unless `is_alive`, which leaves its versions in the table."""
+        """Stop updating a lineage's table. The lineage ends; with `is_alive` it does not, and its versions stay."""
         if track.is_followed:
             self._add_meaning(key, Meaning(place))
         if track.lineage != NO_TABLE:
@@ -308,7 +309,7 @@ class _HistoryBuilder:
         meanings.append(meaning)
 
     def apply_early_rows(self, key: tuple[int, int], unknown: UnknownRange) -> None:
-        """Give the rows of a range before the definition of their space the meaning of that definition."""
+        """Give rows in a range before their space's definition the meaning that this definition gives."""
         meanings = self._meanings.get(key, [])
         places = [i for i, one in enumerate(meanings) if one.since == unknown.end and one.lineage != NO_TABLE]
         if unknown.outcome != "applied" or not places:

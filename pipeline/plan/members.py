@@ -1,10 +1,10 @@
-"""Translates replica ids where two members of a replicaset assign one id to different instances (document 001).
+"""Translates replica ids where two members of a replicaset assign one id to different instances.
 
 Usually all sources of a replicaset use the same replica ids, and nothing is translated. But the `_cluster` of a source
 (its *view*) may assign an id to another instance than the member that was read first did. Then the source's ids are
 translated: an instance that already has an id in the replicaset keeps it, any other gets a number above Tarantool's
-maximum. An INSERT of an id that is new to the source, but assigned by other members, is such a conflict (case a). An
-INSERT after the source's own DELETE is not: all members reuse the id.
+maximum. If a source inserts an id that is new to it, but that other members have assigned, this is such a conflict.
+If the source deleted the id before, it is not: all members reuse the id.
 
 Pure: the state before, the segments and the batch's rows of `_cluster` in; translations out.
 """
@@ -38,14 +38,14 @@ class SourceIds:
     Parameters
     ----------
     translations : mapping of str to mapping of int to int
-        For each source, the replicaset's id of each of its replica ids that differs from it.
+        For each source, a map from its replica ids to the replicaset's; only ids that differ are in the map.
     views : mapping of str to mapping of int to str
         For each source whose `_cluster` was read, its content at the end of the batch: replica id to instance uuid.
     registered : tuple of ReplicaIdChange
         Assignments that were not known before, and that no row of the batch makes: those found in the views when they
         were read, and those of rows that a whitelist leaves out (`LogSegment.registered`).
     bases : mapping of int to int
-        For each new id that continues the lsns of another id, the last lsn before its first one.
+        For each new id that continues the lsns of another id, the last lsn of the other id.
 
     """
 
@@ -88,19 +88,20 @@ class _IdAssignments:
         return meant
 
     def expel(self, source: str, local_id: int, uuid: str | None) -> None:
-        """Record that a source deletes an id; `uuid`, if it is given, is the instance that must still have the id.
+        """Record that a source deletes an id, unless the id belongs to another instance than `uuid` by now.
 
-        Another member's copy of a DELETE may be about an earlier instance of the id.
+        That happens if another member's log has a copy of a DELETE of an earlier instance of the id.
         """
         meant = self.translate(source, local_id)
         if uuid is None or self.cluster.get(meant) == uuid:
             self.cluster.pop(meant, None)
 
     def forget_assigned(self, source: str, vclock: Mapping[int, int]) -> None:
-        """Forget the instances of the ids that a generation at `vclock` assigns; it names them all.
+        """Forget which instances have the ids in the `vclock` of a generation: its `_cluster` names these instances.
 
-        The logs in which an id may have passed to another instance are missing. But an id with a lower lsn than the
-        settled one is another instance's, since an instance continues the lsns of the one that had its id.
+        An id may have passed to another instance in the missing logs. An id whose lsn is lower than the settled one is
+        not forgotten. An instance that takes over an id continues its lsns, so such an id is the source's own number of
+        another instance, and is translated.
         """
         lsns = {self.translate(source, local_id): lsn for local_id, lsn in vclock.items()}
         settled = self.known.settled
@@ -164,7 +165,7 @@ def follow_source_ids(
 
 def _register_members(ids: _IdAssignments, segment: LogSegment) -> list[ReplicaIdChange]:
     view = segment.members or {}
-    # Document 000: if the checksums are equal, the views are equal.
+    # The replication protocol's checksum of `_cluster`: if the checksums are equal, the views are equal.
     if checksum(view) == checksum(_expected_view(ids, segment.source)):
         return []
     begin = LogPosition(segment.segment, -1, 0)
@@ -237,7 +238,7 @@ def translate_vclock(vclock: Mapping[int, int], ids: IdTranslation) -> dict[int,
 
 
 def _translate_body(row: ControlRow, ids: IdTranslation) -> bytes | None:
-    """Return a row's body with the replica id of the owner of transactions, which a settling row names, translated."""
+    """Translate the replica id of the transactions' owner in the body of a CONFIRM, ROLLBACK, PROMOTE or DEMOTE."""
     if row.body is None or row.type not in LIMBO_TYPES:
         return row.body
     try:

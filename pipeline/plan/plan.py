@@ -130,7 +130,7 @@ class BatchPlan:
         return frozenset(segment.segment for segment in self.segments if segment.is_snapshot)
 
     def previously_unknown(self, outcomes: Sequence[str]) -> set[tuple[str, int]]:
-        """Return (replicaset uuid, space id) of spaces that were unknown before and had one of the outcomes."""
+        """Return (replicaset uuid, space id) of spaces that were unknown before the batch and had one of `outcomes`."""
         return {
             (uuid, space_id)
             for uuid, spaces in self.unknown.items()
@@ -344,7 +344,10 @@ def _follow_vshard(
     control: ControlChanges,
     rows: Sequence[ControlRow],
 ) -> ReplicasetBuckets:
-    """Return vshard's buckets before and after a batch; a snapshot that heals, or has some spaces, changes none."""
+    """Return vshard's buckets before and after a batch.
+
+    A snapshot for healing, or one that replaces only some spaces, does not change the buckets.
+    """
     heals = any(part.heals for part in parts)
     is_new_state = generation is not None and generation.spaces is None and not heals
     if generation is not None and not is_new_state:
@@ -366,7 +369,7 @@ def _sync_test(known: ReplicasetState, control: ControlChanges, parts: Sequence[
     """
     history = {space_id: [(BEGINNING, rows.decoded().is_sync)] for space_id, rows in known.spaces.items()}
     for change in control.changes:
-        waits = change.kind is not SpaceEvent.DROPPED and change.rows.decoded().is_sync
+        waits = change.kind is not SpaceEvent.DROPPED and change.definition.decoded().is_sync
         history.setdefault(change.space_id, []).append((change.position, waits))
     # Waiting rows that an older version of the aggregator stored have no server version.
     last = last_server_version(parts) or known.server_version
@@ -393,7 +396,7 @@ def sync_spaces(
     for uuid, one in state.replicasets.items():
         found[uuid] = {i for i, rows in one.spaces.items() if rows.decoded().is_sync}
     for uuid, control in (controls or {}).items():
-        changed = {c.space_id for c in control.changes if c.rows.decoded().is_sync}
+        changed = {c.space_id for c in control.changes if c.definition.decoded().is_sync}
         found[uuid] = found.get(uuid, set()) | changed
     return {uuid: frozenset(ids) for uuid, ids in found.items()}
 
@@ -404,7 +407,7 @@ def watched_spaces(
     """Return the ids of the spaces that are vshard's `_bucket`, also if a batch defines it, by replicaset uuid."""
     found = {uuid: bucket_space_ids(one.spaces) for uuid, one in state.replicasets.items()}
     for uuid, control in (controls or {}).items():
-        own = bucket_space_ids({}, (change.rows for change in control.changes))
+        own = bucket_space_ids({}, (change.definition for change in control.changes))
         found[uuid] = found.get(uuid, frozenset()) | own
     return found
 

@@ -3,9 +3,9 @@
 A refused space has no table, or its table is not updated any more. Its rows still go to `_changelog`, and
 `_schema.state` has the reason.
 
-A table has the rows of one space of each replicaset, and the definitions of all of these must fit into it. A space that
-would contradict the others is refused from the row on that defines it so; the others stay as they are. The logs of two
-replicasets have no common order, so the definition that is read first counts.
+A table has the rows of one space of each replicaset, and the definitions of all of these must fit into it. A space
+whose definition contradicts the others is refused from the row of that definition on; the others stay as they are. The
+logs of two replicasets have no common order, so the definition that is read first counts.
 
 Pure.
 """
@@ -115,7 +115,7 @@ class TableOwners:
         self._owners.setdefault(table, {})[replicaset_id] = owner
 
     def reserve(self, replicaset_id: int, table: str, space_id: int) -> None:
-        """Record a space without its definition, unless it is known."""
+        """Record that a replicaset's space has rows in a table, unless an owner of these rows is already recorded."""
         self._owners.setdefault(table, {}).setdefault(replicaset_id, TableOwner(space_id))
 
     def freeze(self, replicaset_id: int, table: str) -> None:
@@ -124,7 +124,7 @@ class TableOwners:
         owners[replicaset_id] = owners[replicaset_id]._replace(primary_keys=None)
 
     def release(self, replicaset_id: int, table: str) -> None:
-        """Record that a replicaset has no rows in a table any more."""
+        """Record that a replicaset no longer has rows in a table."""
         self._owners.get(table, {}).pop(replicaset_id, None)
 
     def is_taken(self, replicaset_id: int, table: str, space_id: int) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from config.deployment import Config
 
 TABLES_FORMAT = 1
-"""Version of the aggregator's own tables: raised when earlier releases must not write them any more."""
+"""Version of the aggregator's own tables. It is incremented when earlier releases must no longer write them."""
 
 
 def settings_json(config: Config) -> str:

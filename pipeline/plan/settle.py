@@ -2,9 +2,10 @@
 
 Pure: a summary and the vclock read so far in, a `Settlement` out. Three rules:
 
-- A row whose lsn was read before (another member's copy of it) is dropped; one whose lsn was missing is not.
+- A row is dropped if its lsn was read before: it is another member's copy. A row whose lsn was missing so far is not
+  dropped, even if later lsns were read.
 - A row after a missing lsn waits, and so do all later rows (`on_gap: hold`); with `skip`, the loss is recorded. Lsns
-  are also missing if a file's header counts more rows than were read: its rows may depend on any of them.
+  are also missing if the vclock in a file's header is ahead of what was read: the file's rows may depend on these lsns.
 - Rows of a synchronous transaction wait for the row that settles it, and so do all later rows: while a transaction is
   in Tarantool's limbo, all later ones queue behind it (`src/box/txn_limbo.c`).
   CONFIRM (lsn) commits the owner's transactions up to lsn. ROLLBACK (lsn) rolls back its transactions whose last row
@@ -199,7 +200,7 @@ def _follow_lsns(
             vclock.pop(LOCAL_ID, None)
         leader = instance
         # A row that was missing so far has not been read, and waits too.
-        open_gaps = [gap for gap in gaps if holds_gaps and _has_row_of(by_segment[segment], gap)]
+        open_gaps = [gap for gap in gaps if holds_gaps and _is_in_gap(by_segment[segment], gap)]
         for origin, lsn in vclock.items():
             firsts = (gap.first for gap in open_gaps if gap.replica_id == origin)
             low_watermarks[segment, origin] = min(firsts, default=lsn + 1) - 1
@@ -220,8 +221,8 @@ def _follow_lsns(
     return low_watermarks, tuple(gaps), vclock
 
 
-def _has_row_of(runs: Iterable[LsnRun], gap: LsnGap) -> bool:
-    """Return whether any of some rows is missing in a gap."""
+def _is_in_gap(runs: Iterable[LsnRun], gap: LsnGap) -> bool:
+    """Return whether the runs contain an lsn of a gap."""
     return any(
         run.replica_id == gap.replica_id and run.first <= gap.last and run.last >= gap.first for run in runs
     )

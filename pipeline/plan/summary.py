@@ -1,7 +1,7 @@
 """Summarizes a part of a log: runs of consecutive lsns, counts of rows, and the control rows.
 
 Pure: header fields and control rows in, a `Summary` out. Planning sees nothing else of a batch's rows. Summaries are
-made where the rows are decoded, and joined by `join_summaries`; `pipeline.plan.settle` and `pipeline.plan.control`
+made where the rows are decoded, and joined by `concat_summaries`; `pipeline.plan.settle` and `pipeline.plan.control`
 use them.
 """
 
@@ -265,8 +265,8 @@ def summarize_rows(
     return summarize(headers, control_rows(rows, headers, segment, watched), segment, sync_spaces)
 
 
-def join_summaries(parts: Sequence[Summary]) -> Summary:
-    """Join the summaries of consecutive parts of a log."""
+def concat_summaries(parts: Sequence[Summary]) -> Summary:
+    """Return one summary of consecutive parts of a log."""
     counts: Counter[tuple[int, int, str]] = Counter()
     runs: list[LsnRun] = []
     last: dict[int, int] = {}
@@ -297,8 +297,8 @@ def join_summaries(parts: Sequence[Summary]) -> Summary:
     )
 
 
-def merge_summaries(parts: Sequence[Summary]) -> Summary:
-    """Merge the summaries of different segments, in the order of the segments' numbers."""
+def interleave_summaries(parts: Sequence[Summary]) -> Summary:
+    """Return one summary of different segments, in the order of the segments' numbers."""
     counts: Counter[tuple[int, int, str]] = Counter()
     for part in parts:
         counts.update(part.counts)

@@ -105,10 +105,10 @@ def check_space(space: Space) -> None:
     key_plan([space])
 
 
-def build_table_layout(spaces: Sequence[Space], types: Types, chosen: Spaces) -> TableLayout:
+def build_table_layout(spaces: Sequence[Space], types: Types, config: Spaces) -> TableLayout:
     """Return the layout (the typed columns) of a table, from all definitions of its space."""
     fields = [field.name for field in union_fields(spaces)]
-    binary = frozenset[str]().union(*(chosen.binary_fields(one.name, fields) for one in spaces))
+    binary = frozenset[str]().union(*(config.binary_fields(one.name, fields) for one in spaces))
     return table_layout(spaces, [column_name(name) for name in fields], type_options(types), binary)
 
 
@@ -131,7 +131,7 @@ def table_plan(
     definitions: Mapping[int, Space],
     config: Config,
     state: State,
-    passing: Sequence[Space] = (),
+    ended_definitions: Sequence[Space] = (),
     writing: frozenset[int] = frozenset(),
     keys: Mapping[int, frozenset[KeyParts]] | None = None,
     earlier: Mapping[int, Space] | None = None,
@@ -146,12 +146,12 @@ def table_plan(
     config : Config
     state : State
         Before the batch.
-    passing : sequence of Space
-        Definitions within the batch, used if no replicaset defines the table at the end.
+    ended_definitions : sequence of Space
+        Definitions that ended within the batch; used if no replicaset defines the table at its end.
     writing : frozenset of int
         Ids of replicasets that write the table in the batch.
     keys : mapping of int to frozenset, optional
-        For each replicaset id whose key must be the others', all primary keys that the space has had.
+        For each replicaset whose primary key must equal that of the others: all primary keys that its space has had.
     earlier : mapping of int to Space, optional
         Each replicaset's definition before the batch, by replicaset id.
 
@@ -161,7 +161,7 @@ def table_plan(
         If two replicasets' definitions contradict each other, or a mask would not hide its field.
 
     """
-    spaces = list(dict.fromkeys(definitions.values())) or list(passing[-1:])
+    spaces = list(dict.fromkeys(definitions.values())) or list(ended_definitions[-1:])
     if not _check_keys(table, definitions, keys or {}):
         log.warning(
             "%s: its replicasets have different primary keys now; equal tuples are separate rows", table
@@ -177,7 +177,7 @@ def table_plan(
         tuple(spaces),
         policy,
         config.priority(policy),
-        mask_of(config.spaces, spaces, layout, lasts=exact_table(table) in state.versions),
+        mask_of(config.spaces, spaces, layout, is_masked=exact_table(table) in state.versions),
         any(config.spaces.sets_misfits_aside(space.name) for space in spaces),
         is_empty=not before.replicasets,
         is_contended=len(before.replicasets | writing) > 1 or before.has_unfit,
@@ -237,7 +237,7 @@ def table_check(config: Config) -> TableCheck:
         _check_keys(table, definitions, keys)
         spaces = list(definitions.values())
         layout = build_table_layout(spaces, config.types, config.spaces)
-        mask_of(config.spaces, spaces, layout, lasts=False)
+        mask_of(config.spaces, spaces, layout, is_masked=False)
 
     return check
 
@@ -292,12 +292,15 @@ def current_table_plan(state: State, config: Config, table: str) -> TablePlan | 
 
 
 def has_changes(lineage: Lineage, types: Mapping[tuple[int, int], frozenset[str]]) -> bool:
-    """Return whether a batch (its `change_types`) has rows of a lineage, or changes its versions in another way."""
+    """Return whether a batch has rows of a lineage, or changes the lineage's versions in another way.
+
+    `types` is the result of `change_types` for the batch.
+    """
     return lineage.changes_base or (lineage.replicaset_id, lineage.space_id) in types
 
 
 def active_lineages(history: History, types: Mapping[tuple[int, int], frozenset[str]]) -> tuple[bool, ...]:
-    """Return for each lineage whether the batch (its `change_types`) may change its versions.
+    """Return for each lineage whether a batch, with these `change_types`, may change the versions of the lineage.
 
     Rows of a space that was refused before go to no table, so they change no versions.
     """
@@ -352,12 +355,16 @@ def plan_tables(
             redefined.add(version.table)
     touched |= redefined
     writing: dict[str, set[int]] = {}
-    passing: dict[str, list[Space]] = {}
+    ended_definitions: dict[str, list[Space]] = {}
     for lineage in active:
         writing.setdefault(lineage.table, set()).add(lineage.replicaset_id)
-        passing.setdefault(lineage.table, []).append(history.versions[lineage.eras[-1].version].space)
+        ended_definitions.setdefault(lineage.table, []).append(
+            history.versions[lineage.eras[-1].version].space
+        )
         if lineage.base_table is not None:
-            passing.setdefault(lineage.base_table, []).append(history.versions[lineage.eras[0].version].space)
+            ended_definitions.setdefault(lineage.base_table, []).append(
+                history.versions[lineage.eras[0].version].space
+            )
     # If the batch refuses a space, its earlier rows are still written, by the definition at that time.
     definitions, keys, earlier = (
         spaces_by_table(after),
@@ -372,7 +379,7 @@ def plan_tables(
         try:
             plans[table] = table_plan(
                 *(table, definitions.get(table, {}), config, before),
-                passing.get(table, ()),
+                ended_definitions.get(table, ()),
                 frozenset(writing.get(table, ())),
                 keys.get(table, {}),
                 earlier.get(table, {}),
@@ -397,7 +404,10 @@ def closest_fields(name: str, definitions: Collection[Space]) -> str:
 
 
 def warn_unknown_fields(policies: Policies, definitions: Collection[Space]) -> None:
-    """Warn of fields that a space's policy names and no replicaset has; a policy needs at least two replicasets."""
+    """Log the fields that a space's policy names and no replicaset has.
+
+    Nothing is logged for a space that only one replicaset has, since a policy chooses between two or more.
+    """
     if len(definitions) < 2:
         return
     name = next(iter(definitions)).name

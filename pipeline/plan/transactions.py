@@ -36,8 +36,8 @@ class WaitingTransaction:
         From its last row that is not of a local space; in 3.x, rows of local spaces can come last
         (`src/box/txn.c`, `txn_journal_entry_new`).
     spaces : tuple of (int, LogPosition)
-        The ids of the spaces for which it waits if they are synchronous there: each with the position of its last row.
-        Empty if rows of the transaction have the flag (Tarantool 2.8 and later).
+        (space id, position of the transaction's last row in that space): the transaction waits if one of these spaces
+        is synchronous at its position. Empty if rows of the transaction have the flag (Tarantool 2.8 and later).
 
     """
 

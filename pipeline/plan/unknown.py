@@ -112,14 +112,14 @@ def _definition_events(
     The definition is None if the space loses all tuples there. Truncations of defined spaces are left out.
     """
     events: list[tuple[LogPosition, int, SpaceDefinition | None]] = [
-        (place, space_id, None) for place, space_id in control.unknown_emptied if space_id in wanted
+        (place, space_id, None) for place, space_id in control.emptied_unknown_spaces if space_id in wanted
     ]
     for change in control.changes:
         if change.space_id in wanted:
-            is_gone = change.kind is SpaceEvent.DROPPED or not is_defined(change.rows)
-            is_whole = change.kind is SpaceEvent.TRUNCATED and is_defined(change.rows)
+            is_gone = change.kind is SpaceEvent.DROPPED or not is_defined(change.definition)
+            is_whole = change.kind is SpaceEvent.TRUNCATED and is_defined(change.definition)
             if not is_whole and not (change.kind is SpaceEvent.DEFINED and is_gone):
-                events.append((change.position, change.space_id, None if is_gone else change.rows))
+                events.append((change.position, change.space_id, None if is_gone else change.definition))
     return sorted(events, key=lambda event: event[0])
 
 

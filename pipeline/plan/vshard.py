@@ -3,9 +3,9 @@
 Pure: the rows of `_bucket` in, states and their log positions out (`schemas.vshard` explains who writes which state).
 "Bucket" means vshard's bucket here, not that of a distributed batch.
 
-A bucket is *doubled* if it is active in two replicasets at once. It may only seem so while one log is not yet read up
-to the move. So a bucket is judged when each log is read beyond the time at which the other replicaset received the
-bucket, by the timestamps of the rows.
+A bucket is *doubled* if it is active in two replicasets at once. It may look doubled while one log is not yet read
+up to the move. So this is decided only when each log is read beyond the time at which the other replicaset received the
+bucket; time means the timestamps of rows.
 
 A replicaset deletes the tuples of a bucket that it has sent away. Its rows from there on wait until the destination's
 log is read, else the tables would lack these keys meanwhile (`first_awaited_departure`). The destination activates a
@@ -75,7 +75,7 @@ Buckets = Mapping[int, VshardBucket]
 
 @dataclass(frozen=True)
 class BucketEvent:
-    """A change of a bucket's status; `status` is None if the replicaset does not have the bucket any more."""
+    """A change of a bucket's status; `status` is None if the replicaset no longer has the bucket."""
 
     position: LogPosition
     bucket: int
@@ -85,7 +85,7 @@ class BucketEvent:
 MOVE_WAIT = timedelta(minutes=1)
 """How long a source's rows wait for the log of a bucket's destination: by the rows' timestamps, not by the clock."""
 
-CLOCKS_DIFFER = timedelta(seconds=1)
+MAX_CLOCK_DIFFERENCE = timedelta(seconds=1)
 """The largest difference that is expected between the clocks of two servers."""
 
 
@@ -178,8 +178,8 @@ def follow_buckets(
         Whether the batch begins with a snapshot that replaces the replicaset's state.
 
     """
-    defined = {**spaces, **{change.space_id: change.rows for change in control.changes}}
-    own = bucket_space_ids(spaces, (change.rows for change in control.changes))
+    defined = {**spaces, **{change.space_id: change.definition for change in control.changes}}
+    own = bucket_space_ids(spaces, (change.definition for change in control.changes))
     fields = {i: shard_field(one.indexes.values()) for i, one in {**defined, **control.spaces}.items()}
     buckets = {} if is_new_state else dict(before)
     events: list[BucketEvent] = []
@@ -264,7 +264,8 @@ def first_awaited_departure(
     ----------
     departures : iterable of Departure
     own : datetime or None
-        The time up to which the replicaset's own log is read, with waiting rows. It waits for `MOVE_WAIT` at most.
+        The time up to which the replicaset's own log is read, waiting rows included. By this time the replicaset waits
+        for `MOVE_WAIT` at most.
     others : mapping of str to BucketProgress
         The other replicasets, by uuid.
 
@@ -305,7 +306,7 @@ def _has_arrived_at(departure: Departure, other: BucketProgress) -> bool:
         bucket.since is None or departure.since is None or bucket.since >= departure.since
     )
     # The destination may have lost the bucket again: then the timestamp decides.
-    return is_new or _is_read_to(other.read_until, departure.timestamp + CLOCKS_DIFFER)
+    return is_new or _is_read_to(other.read_until, departure.timestamp + MAX_CLOCK_DIFFERENCE)
 
 
 def _is_read_to(read: datetime | None, moment: datetime) -> bool:
@@ -313,7 +314,7 @@ def _is_read_to(read: datetime | None, moment: datetime) -> bool:
 
 
 def with_doubled_buckets(state: State, numbers: Iterable[int]) -> State:
-    """Return the state with `doubled_with` of some buckets computed, and the buckets that cannot be judged yet.
+    """Return the state with `doubled_with` of some buckets computed; `undecided_buckets` has those still undecided.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ class KeyedRows:
     rows : pyarrow.Table
         `pipeline.changelog.keyed_rows.KEYED`, each replicaset's rows in log order; one chunk per column.
     slots : int32[rows]
-        The slot of each row.
+        The slot of each row: the number of the row's lineage and era (`pipeline.reduce.reduce`).
     groups : Groups
         The rows grouped by (slot, key).
     ranges : Ranges or None
@@ -60,8 +60,8 @@ class BaseRequest:
     keys : pyarrow.BinaryArray
         Keys whose versions are needed, of all replicasets; may contain duplicates.
     replicasets : mapping of int to KeyFilter or None
-        Replicasets whose versions are needed under keys that only the table knows: those that the filter chooses; None
-        for all keys.
+        For each replicaset whose versions are needed also under keys that only the table has: a filter that chooses
+        the keys, or None for all keys.
     with_tuples : bool
         Whether the tuples are needed too.
     with_versions : bool
@@ -91,21 +91,21 @@ class KeyFilter(Protocol):
         """Return for each key whether it is chosen."""
 
 
-class SharedTables(Protocol):
-    """The tables of which a task has keys (`pipeline.key_ranges.BucketShare`)."""
+class TaskTables(Protocol):
+    """The tables of which a task has keys (`pipeline.key_ranges.PartitionKeys`)."""
 
     def has(self, table: int) -> bool:
         """Return whether the task has keys of a table, given by its number."""
 
 
-def base_requests(keyed: KeyedRows, plan: ReducePlan, share: SharedTables | None = None) -> list[BaseRequest]:
+def base_requests(keyed: KeyedRows, plan: ReducePlan, share: TaskTables | None = None) -> list[BaseRequest]:
     """Return which versions must be read to reduce rows, and to resolve the changed versions.
 
     Parameters
     ----------
     keyed : KeyedRows
     plan : ReducePlan
-    share : SharedTables, optional
+    share : TaskTables, optional
         The tables of which the task has keys; all by default.
 
     """

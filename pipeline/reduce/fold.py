@@ -20,7 +20,7 @@ from udfs.versions.fold import Fold, Version
 from udfs.versions.kernels.lives import DELETED, NONE, PRESENT, UNFIT
 
 _KINDS = [kind if kind != "DELETE_RANGE" else "DELETE" for kind in CHANGE_TYPES]
-"""By `CHANGE_TYPES`: the type of a row as seen by one key; for a key in its range, a DELETE_RANGE is a DELETE."""
+"""For each type in `CHANGE_TYPES`: the type applied to one key. A DELETE_RANGE is a DELETE of each key in its range."""
 
 
 class FoldedKey(NamedTuple):
@@ -159,7 +159,10 @@ class _KeyFold:
         )
 
     def _begin_snapshot(self) -> None:
-        """Remember the version before, and begin without one: a snapshot has all rows of the key (vinyl: several)."""
+        """Remember the version before, and begin without one: a snapshot has the complete state of the key.
+
+        A snapshot of a vinyl space may have several rows of the key.
+        """
         fold = self._fold
         self._is_in_snapshot, self._was_known = True, fold.is_present and not fold.is_unfit
         self._before, self._ended = fold.version, fold.is_present

@@ -1,8 +1,8 @@
 """Finds the versions that DELETE_RANGE rows may end.
 
-Pure. To each key that a range contains, it does what a DELETE does. Of the ranges that contain a key, only the first
-one after each of the key's rows, or after the version before the batch, can find a tuple. So a key has at most one
-such hit per row, and one for the version before, however many ranges there are.
+Pure. A range acts as a DELETE on each key that it contains. If several ranges contain a key, only the first one after
+each row of the key, or after its version before the batch, can find a tuple; the others find none. So a key has at most
+one such hit per row, and one for the version before, however many ranges there are.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NO_NUMBER = -1
 
 @dataclass(frozen=True)
 class RangeSet:
-    """Ranges of a batch that compare keys in one order per slot, in a segment tree.
+    """A segment tree of the batch's ranges; within a slot, all ranges of the set compare keys in the same order.
 
     Usually one set has all ranges; more are needed only if parts of a primary key changed between ascending and
     descending within an era. The begins and ends of a slot's ranges divide its keys into intervals: each range covers
@@ -46,7 +46,7 @@ class RangeSet:
     order : KeyOrder
         One definition per slot with ranges.
     definitions : int32[slots]
-        Number of each slot's definition, -1 for a slot without ranges.
+        Number of each slot's key definition in `order`, -1 for a slot without ranges.
     firsts : int32[definitions]
         Number of each definition's first interval.
     starts : int32[definitions + 1]
@@ -89,7 +89,7 @@ class RangeSet:
         Parameters
         ----------
         rows : int32[rows]
-            Number of each row's key, -1 for a row without one.
+            The number of each row's key, -1 for a row without a key.
         intervals : int64[keys]
             From `intervals_of`.
         lives : bool[keys]

@@ -40,7 +40,7 @@ class ReducePlan:
         Replicasets that lost rows of their logs: there an INSERT does not prove that its key is new.
     meanings : Meanings
     tuple_limit : int
-        The largest size in bytes of a tuple that operations lengthen.
+        The maximum size in bytes of the tuple that operations may give; a larger tuple is a fault.
 
     """
 

@@ -1,8 +1,9 @@
 """Versions of keys as columns: what a replicaset has under a key, before a batch and after it. Plain data.
 
-A version is present (a tuple), deleted (by a DELETE; it takes part in the choice with `deletes: all`), or unfit (the
-tuple is not known, or does not fit its format). There is none if the key was never inserted, or if a truncation, a
-drop or a rename removed the space's versions: then `_versions` may have the state `removed`.
+A version is present (a tuple), deleted (by a DELETE; the policy compares it with other versions only if its option
+`deletes` is `all`), or unfit (the tuple is not known, or does not fit its format). A key has no version if it was never
+inserted, or if a truncation, a drop or a rename removed the space's versions: then `_versions` may have the state
+`removed`.
 """
 
 from __future__ import annotations

@@ -60,8 +60,8 @@ class Healing:
     left_open : sequence of dict
         Rows of `_gaps`: divergences that only a newer snapshot heals.
     newly_open : sequence of dict
-        Rows of `_gaps` to add: lsns that the member lost, whose rows the tables lose now, and that are in no open
-        divergence yet.
+        Rows to add to `_gaps`: lsns that the member has lost. Their rows now leave the tables, and no open divergence
+        contains them yet.
     spaces : frozenset of int, optional
         The spaces that the snapshot replaces; by default it replaces all.
 
@@ -244,7 +244,10 @@ def _later_rows(tables: OpenTables, one: ReplicasetState, covered: Vclock) -> pa
 
 
 def _is_later(rows: pa.Table, one: ReplicasetState, covered: Vclock) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return for each row whether its lsn is above the snapshot's; an id continues the lsns of its former instance."""
+    """Return for each row whether its lsn is above the snapshot's lsn of its replica id.
+
+    This holds for all instances that had the id, since each continues the lsns of the one before.
+    """
     low = {entry.global_id: covered.get(entry.local_id, 0) for entry in one.applier_map}
     ids = rows["global_id"].to_numpy()
     found = np.zeros(rows.num_rows, np.int64)

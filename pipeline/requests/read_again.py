@@ -80,7 +80,7 @@ def read_source_again(
     Parameters
     ----------
     writer : BatchWriter
-        The caller has acquired its lock `between`.
+        The caller has acquired its lock `batch_lock`.
     source : str
         The source's name in the configuration.
     span : Span

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from config.deployment import Config
 from config.policies import Policy
-from pipeline.bucket import BucketResult, encode_result
 from pipeline.changelog.keyed_rows import KEY_ERRORS
 from pipeline.commit.epoch import append_table, commit_epoch
 from pipeline.encode.columns import TableEncoding, encoding_of
+from pipeline.partition import PartitionResult, encode_result
 from pipeline.plan.tables import closest_fields, current_table_plan, unknown_fields
 from pipeline.reduce.base import BaseRequest
 from pipeline.resolve.resolve import resolve_again
@@ -43,10 +43,10 @@ Example = tuple[bytes, bytes | None, bytes | None]
 
 @dataclass
 class Rebuild:
-    """The changes of a table by another policy; fields as in `BucketResult` and `ResolvedAgain`."""
+    """The changes of a table by another policy; fields as in `PartitionResult` and `ResolvedAgain`."""
 
     encoding: TableEncoding
-    results: list[BucketResult] = field(default_factory=list)
+    results: list[PartitionResult] = field(default_factory=list)
     changed_keys: int = 0
     examples: list[Example] = field(default_factory=list)
 
@@ -144,7 +144,9 @@ def write_rebuild(tables: OpenTables, state: State, rebuild: Rebuild, name: str)
     return commit_epoch(tables, replace(state, writers=writers), versions, (name, 0))
 
 
-def _write_tables(tables: OpenTables, encoding: TableEncoding, results: list[BucketResult]) -> dict[str, int]:
+def _write_tables(
+    tables: OpenTables, encoding: TableEncoding, results: list[PartitionResult]
+) -> dict[str, int]:
     """Write the table, and the one that readers see of a masked space; return their versions.
 
     As in a batch, a table first gets the columns that the configuration asks for now.
@@ -169,7 +171,7 @@ def _write_tables(tables: OpenTables, encoding: TableEncoding, results: list[Buc
     return {name: tables.version(name) for name in (encoding.exact, encoding.name)}
 
 
-def _removed_rows(results: list[BucketResult]) -> dict[TableFile, NDArray[np.int64]]:
+def _removed_rows(results: list[PartitionResult]) -> dict[TableFile, NDArray[np.int64]]:
     found: dict[TableFile, list[NDArray[np.int64]]] = {}
     for one in results:
         for ref, rows in one.removed.items():

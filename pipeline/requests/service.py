@@ -105,7 +105,7 @@ class Service:
         self._seen = version
         todo = requests.open_requests(self._warehouse)
         for request in todo:
-            with self._writer.between:
+            with self._writer.batch_lock:
                 self._do(request)
         if todo:
             self._seen = self._warehouse.version(requests.TABLE)

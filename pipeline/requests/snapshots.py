@@ -59,7 +59,7 @@ def heal(
     Parameters
     ----------
     writer : BatchWriter
-        The caller has acquired its lock `between`.
+        The caller has acquired its lock `batch_lock`.
     source : str
         The source's name in the configuration.
     name : str
@@ -160,12 +160,12 @@ def read_spaces_again(
 ) -> str:
     """Read some spaces from a snapshot, and return what was done: which sources had them, and which had not.
 
-    Nothing is read where a space is in no snapshot.
+    If one of the spaces is in no snapshot, the function raises SourceError and reads nothing.
 
     Parameters
     ----------
     writer : BatchWriter
-        The caller has acquired its lock `between`.
+        The caller has acquired its lock `batch_lock`.
     spaces : sequence of str
         Names of spaces in Tarantool.
     source : str or None

@@ -1,8 +1,9 @@
 """before_replace over the versions of contended keys: which version wins, or what tuple a policy makes of them.
 
-Pure, for all tables at once. The policy of each table ranks its versions; of equal ranks the later version wins by
-the configured sequence, else by its time, then by the uuids of replicaset and instance and the lsn. So the result
-does not depend on the order in which the versions came. A policy that makes tuples is called for contended keys only.
+Pure, for all tables at once. Versions are compared by the rank that the table's policy gives, then by the configured
+sequence, or else by the time, then by the uuids of replicaset and instance, then by the lsn; the greatest wins. So the
+result does not depend on the order in which the versions came. A policy that makes tuples is called for contended keys
+only.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Choices:
     winners : int64[keys]
         For each key, the index of the winning version, or `NOBODY` or `MADE`.
     last : int64[keys]
-        For each key, the index of the version that is last in the order, `NOBODY` if none takes part.
+        For each key, the index of the version that is greatest in this comparison, `NOBODY` if none takes part.
     is_decision : bool[keys]
         Whether versions of several replicasets took part.
     lost_by : int8[n]

@@ -127,7 +127,7 @@ def key_errors_by_lineage(errors: pa.Table) -> pa.Table:
 
 
 def key_error_rows(errors: pa.Table, plan: ReducePlan, epoch: int) -> pa.Table:
-    """Return one row of `_quarantine` per lineage with rows without a key; its reason has their number.
+    """Return a row of `_quarantine` for each lineage that has rows without a key; `reason` has the number of rows.
 
     Parameters
     ----------
@@ -235,7 +235,10 @@ def conflict_rows(
 
 
 def _takes_part(versions: KeyVersions, plan: ResolvePlan) -> NDArray[np.bool_]:
-    """Return which versions the policy has seen: present, unfit, and with some policies deleted ones; no made rows."""
+    """Return for each version whether the policy compared it.
+
+    It compared present and unfit versions, and with some policies deleted ones, but no tuple that a policy made.
+    """
     takes_deleted = np.array([table.takes_deleted for table in plan.tables], np.bool_)[versions.tables]
     result: NDArray[np.bool_] = np.isin(versions.states, (PRESENT, UNFIT))
     result |= (versions.states == DELETED) & takes_deleted

@@ -2,13 +2,13 @@
 
 A row stays as long as it may be applied again, or is the only copy:
 
-- rows of the aggregator itself, and rows that define spaces and members: histories need them;
+- rows of the aggregator itself, and rows that define spaces and members: their histories are read from these rows;
 - rows of spaces that are refused, or whose rows wait for their definition;
 - rows after the newest snapshot that the tables have reached: healing, and reading a space again, apply them;
 - rows of a replicaset with an open divergence.
 
-Of each instance, all other rows up to an lsn are removed, and `_retention` gets this lsn. So work that would apply them
-again after an older snapshot is refused (`check_rows_kept`).
+Of each instance, all other rows up to an lsn are removed, and `_retention` gets this lsn. If the snapshot of a later
+request is older than this lsn, the request would need the removed rows, and `check_rows_kept` refuses it.
 """
 
 from __future__ import annotations
@@ -89,7 +89,10 @@ def _not_needed(
 
 
 def _is_later(rows: pa.Table, one: ReplicasetState, vclock: Mapping[int, int]) -> NDArray[np.bool_]:
-    """Return for each row whether a snapshot does not have it; an id continues the lsns of its former instance."""
+    """Return for each row whether its lsn is above the snapshot's lsn of its replica id.
+
+    This holds for all instances that had the id, since each continues the lsns of the one before.
+    """
     ids = pc.fill_null(rows["global_id"], -1).to_numpy()
     lsns = pc.fill_null(rows["lsn"], 0).to_numpy()
     is_log = pc.ends_with(rows["file"], ".xlog").to_numpy()

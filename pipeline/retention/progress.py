@@ -113,8 +113,8 @@ class ReadProgress:
     epochs : sequence of dict
         Rows of `_epochs`, in order: `epoch`, `committed_at`, `query_id`, `has_offset`.
     times : mapping of int to datetime
-        By replicaset id: the time up to which its log was read. Logs without rows have none; empty if tombstones are
-        kept for ever.
+        By replicaset id: the time up to which its log was read. A replicaset whose log has no rows is missing; the
+        mapping is empty if tombstones are never removed.
     diverged : frozenset of int
         Ids of replicasets with an open divergence.
     counted : frozenset of int

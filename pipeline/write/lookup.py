@@ -1,8 +1,8 @@
 """Finds the versions of keys before a batch, and the files and indices of their rows.
 
-A replicaset's version is the row of its table; otherwise it is the newest entry of (space, key, replicaset) in
-`_versions`. An entry is outdated if the replicaset's version is the row. Only row groups that may contain one of the
-keys are read.
+If the table's row of a key came from a replicaset, this row is the replicaset's version, and its entries in `_versions`
+are outdated. Otherwise its version is the newest entry of (space, key, replicaset) in `_versions`. Only row groups that
+may contain one of the keys are read.
 """
 
 from __future__ import annotations
@@ -103,15 +103,15 @@ class FoundVersions:
     files: list[FileRef]
 
 
-class KeyShare(Protocol):
-    """The keys that belong to a task (`pipeline.key_ranges.BucketShare`)."""
+class TaskKeys(Protocol):
+    """The keys that belong to a task (`pipeline.key_ranges.PartitionKeys`)."""
 
     def owns(self, table: int, keys: pa.Array) -> NDArray[np.bool_]:
         """Return for each key of a table whether it belongs to the task."""
 
 
 def find_versions(
-    requests: Sequence[BaseRequest], files: BaseFiles, cache: FileCache, share: KeyShare | None = None
+    requests: Sequence[BaseRequest], files: BaseFiles, cache: FileCache, share: TaskKeys | None = None
 ) -> FoundVersions:
     """Return the requested versions.
 
@@ -121,7 +121,7 @@ def find_versions(
         At most one per table.
     files : BaseFiles
     cache : FileCache
-    share : KeyShare, optional
+    share : TaskKeys, optional
         Limits requests for all versions of a replicaset to the task's keys.
 
     """
@@ -141,7 +141,7 @@ def find_versions(
     return FoundVersions(_with_versions(rows, asked, files, cache) if asked else rows, refs)
 
 
-def _with_all_keys(request: BaseRequest, files: BaseFiles, share: KeyShare | None) -> BaseRequest:
+def _with_all_keys(request: BaseRequest, files: BaseFiles, share: TaskKeys | None) -> BaseRequest:
     """Read the keys of the replicasets in a request, and return a request for these keys."""
 
     def requested(rows: pa.Table, key: str, replicaset: str) -> Iterator[pa.Array]:
@@ -351,9 +351,9 @@ def _entries_of_version_rows(rows: pa.Table, tables: NDArray[np.int32], schema: 
 
 
 def _restore_misfits(entries: pa.Table, tables_without_misfits: frozenset[int]) -> pa.Table:
-    """Set versions with a misfit, whose tuples are known, to present if their table may have such rows.
+    """Change unfit versions with a known tuple to present, unless their table leaves out rows with misfits.
 
-    So a table that does not leave them out any more gets them back when their keys are looked up.
+    If a table no longer leaves such rows out, they return to it when their keys are next looked up.
     """
     states, tables = entries["state"].to_numpy(), entries["table"].to_numpy()
     known = as_array(entries["tuple"]).is_valid().to_numpy(zero_copy_only=False)

@@ -191,7 +191,7 @@ def masks_differ(tables: OpenTables, encoding: TableEncoding) -> bool:
 
 
 def rewrite_exact(tables: OpenTables, encoding: TableEncoding) -> int:
-    """Write the table with the exact tuples again, with the columns that they have now, and return its version."""
+    """Rewrite the exact table with the columns of the current encoding, and return its version."""
     changes = TableChanges(encoding, None, {}, None, TableChange.REWRITE)
     return commit_write(tables, write_exact(tables.place, changes, tables.files(encoding.exact)))
 

@@ -192,10 +192,10 @@ def write_exact(place: Place, changes: TableChanges, files: Sequence[TableFile])
 def write_masked(
     place: Place, changes: TableChanges, files: Sequence[TableFile], cache: FileCache
 ) -> TableWrite | None:
-    """Write what changes in the table that readers see of a masked space; None if the space is not masked.
+    """Write the changes of the masked table of a space; return None if there is nothing to write yet.
 
-    It is also None if the exact table is rewritten: then the masked table is rewritten after it, since its existing
-    rows may have other columns than the new ones.
+    That is so in two cases: the space is not masked, or the exact table is rewritten. In the second case the whole
+    masked table is rewritten after the exact table, since its existing rows may lack the new columns.
     """
     mask, table = changes.encoding.mask, changes.encoding.name
     if mask is None or changes.change is TableChange.REWRITE:
@@ -245,7 +245,7 @@ def _write(
 def reencode_rows(rows: pa.Table, encoding: TableEncoding) -> pa.Table:
     """Return rows of an exact table with the columns of a new encoding.
 
-    All rows stay. A tuple whose fields cannot be distinguished has nulls in all typed columns.
+    All rows stay. If a tuple cannot be split into fields, its row has nulls in all typed columns.
     """
     names = {f"_{name}": name for name in PUTS.names if name != "table"}
     puts = rows.select(list(names)).rename_columns(list(names.values()))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from config.deployment import Config, SourceConfig
 from pipeline import acknowledge as acknowledge_module
-from pipeline.acknowledge import Acknowledger, passed_vclock, reader_name
+from pipeline.acknowledge import Acknowledger, acknowledged_vclock, reader_name
 from pipeline.state import ReplicasetState, State
 from sources.spool import acks
 from sources.spool.acks import read_acks
@@ -33,18 +33,18 @@ def source(path: str = "/spool", *origins: str) -> SourceConfig:
 def test_neither_more_than_the_file_nor_more_than_is_settled(
     header: dict[int, int], settled: dict[int, int]
 ) -> None:
-    found = passed_vclock(header, ReplicasetState(1, UUID, settled=settled), source())
+    found = acknowledged_vclock(header, ReplicasetState(1, UUID, settled=settled), source())
     assert found == {i: min(lsn, settled.get(i, 0)) for i, lsn in header.items()}
 
 
 def test_an_instance_that_the_whitelist_leaves_out_holds_nothing_up() -> None:
     one = ReplicasetState(1, UUID, settled={1: 5}, cluster={1: ONE, 2: TWO})
-    assert passed_vclock({1: 7, 2: 9}, one, source("/spool", ONE)) == {1: 5, 2: 9}
+    assert acknowledged_vclock({1: 7, 2: 9}, one, source("/spool", ONE)) == {1: 5, 2: 9}
 
 
 def test_a_source_with_other_ids_is_told_in_its_own() -> None:
     one = ReplicasetState(1, UUID, settled={1: 5, 40: 3}, id_translations={"a": {2: 40}})
-    assert passed_vclock({1: 4, 2: 9}, one, source()) == {1: 4, 2: 3}
+    assert acknowledged_vclock({1: 4, 2: 9}, one, source()) == {1: 4, 2: 3}
 
 
 def config(path: Path, **other: str) -> Config:

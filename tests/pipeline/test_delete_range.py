@@ -186,7 +186,7 @@ def test_a_range_is_a_delete_of_each_key_that_it_holds(
 
 
 def test_both_executors_apply_it_alike(spark: SparkSession, tmp_path: Path) -> None:
-    """Keys lie in several buckets, so a range goes to more than one of them."""
+    """Keys lie in several partitions, so a range goes to more than one of them."""
     node = Node(tmp_path, "a1").define(SPACE, "users", FIELDS)
     for key in range(400):
         node.put(SPACE, key * 300, "x", key, at=key)

@@ -19,8 +19,8 @@ def space(*fields: str, name: str = "people", key: int = 0) -> Space:
     return Space(512, 1, name, "memtx", whole, (KeyPart(key, "string"),))
 
 
-def masked(config: Spaces, *spaces: Space, lasts: bool = False) -> Mask | None:
-    return mask_of(config, spaces, build_table_layout(spaces, Types(), config), lasts=lasts)
+def masked(config: Spaces, *spaces: Space, is_masked: bool = False) -> Mask | None:
+    return mask_of(config, spaces, build_table_layout(spaces, Types(), config), is_masked=is_masked)
 
 
 PHONE = Spaces.model_validate({"masks": {"people": {"phone": "drop", "Mail": "drop"}}})
@@ -37,8 +37,8 @@ def test_columns_are_those_of_the_table() -> None:
 
 def test_a_table_is_masked_by_its_fields_and_stays_so() -> None:
     assert masked(PHONE, space("name")) is None
-    assert masked(PHONE, space("phone", name="other"), lasts=True) is None
-    lasting = masked(PHONE, space("name"), lasts=True)
+    assert masked(PHONE, space("phone", name="other"), is_masked=True) is None
+    lasting = masked(PHONE, space("name"), is_masked=True)
     assert lasting is not None
     assert lasting.kinds == {}
 

@@ -21,7 +21,7 @@ from pipeline.plan.members import map_entries_of_source
 from pipeline.plan.plan import BatchPlan, plan_batch, sync_spaces
 from pipeline.plan.position import LogPosition, LogSegment
 from pipeline.plan.router import Router, build_router
-from pipeline.plan.summary import LIMBO_TYPES, LOCAL_ID, Summary, join_summaries, summarize_rows
+from pipeline.plan.summary import LIMBO_TYPES, LOCAL_ID, Summary, concat_summaries, summarize_rows
 from pipeline.state import State
 from schemas.space import Space
 from tests.pipeline.logs import A1, A, Row, batch_of
@@ -194,4 +194,4 @@ def _summaries(numbered: Mapping[int, Piece], sync: Mapping[str, frozenset[int]]
     for number, piece in numbered.items():
         ids = sync.get(piece.replicaset, frozenset())
         found.setdefault(piece.replicaset, []).append(summarize_rows(piece.rows, number, ids))
-    return {uuid: join_summaries(parts) for uuid, parts in found.items()}
+    return {uuid: concat_summaries(parts) for uuid, parts in found.items()}

@@ -65,7 +65,7 @@ def test_a_space_is_defined_row_by_row() -> None:
     told = followed(define(600, "s"), index(600), index(600, index_id=1))
     # The secondary index changes no table, but the definition that `_schema` keeps.
     assert kinds(told) == [(10, "defined", 600), (20, "defined", 600), (30, "defined", 600)]
-    before, after, _ = (one.rows.decoded() for one in told.changes)
+    before, after, _ = (one.definition.decoded() for one in told.changes)
     assert (before.name, before.primary_key) == ("s", ())
     assert [part.field for part in after.primary_key] == [0]
     assert set(told.spaces[600].indexes) == {0, 1}
@@ -111,7 +111,7 @@ def test_a_drop_is_its_index_then_its_space() -> None:
     told = followed(drop_index(600), change("DELETE", TRUNCATE, key=[600]), drop(600), spaces=KNOWN)
     assert kinds(told) == [(10, "truncated", 600), (30, "dropped", 600)]
     assert told.spaces == {}
-    assert told.changes[1].rows.decoded().name == "s"
+    assert told.changes[1].definition.decoded().name == "s"
 
 
 def test_an_id_may_be_given_to_another_space() -> None:
@@ -142,14 +142,14 @@ def test_truncate_is_an_event_in_a_log_only(row: Row) -> None:
 def test_a_secondary_index_is_a_definition() -> None:
     told = followed(index(600, index_id=2), drop_index(600, 2), spaces=KNOWN)
     assert kinds(told) == [(10, "defined", 600), (20, "defined", 600)]
-    assert {one.rows.decoded() for one in told.changes} == {KNOWN[600].decoded()}
+    assert {one.definition.decoded() for one in told.changes} == {KNOWN[600].decoded()}
     assert told.spaces == KNOWN
 
 
 def test_the_primary_index_dropped_truncates() -> None:
     told = followed(drop_index(600), spaces=KNOWN)
     assert kinds(told) == [(10, "truncated", 600)]
-    assert told.changes[0].rows.decoded().primary_key == ()
+    assert told.changes[0].definition.decoded().primary_key == ()
 
 
 def test_the_primary_index_altered_is_a_definition() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.plan.position import LogPosition
 from pipeline.plan.settle import LsnGap, Settlement, settle
-from pipeline.plan.summary import join_summaries, summarize_rows
+from pipeline.plan.summary import concat_summaries, summarize_rows
 from tests.pipeline import logs
 from tests.pipeline.logs import A1, A2, Transaction, batch, local_row, put, settling_row, synchronous_row, txn
 
@@ -26,7 +26,7 @@ def settled(
 ) -> Settlement:
     parts = [summarize_rows(batch(*rows), i) for i, rows in enumerate(segments)]
     members = {i: instances[i] for i in range(len(segments))}
-    return settle(join_summaries(parts), read or {}, members, leader, on_gap, lambda *_: False, snapshots)
+    return settle(concat_summaries(parts), read or {}, members, leader, on_gap, lambda *_: False, snapshots)
 
 
 def applied(found: Settlement, *segments: tuple[Transaction, ...]) -> list[tuple[int, int, int]]:
@@ -138,7 +138,7 @@ def test_a_transaction_that_ends_in_a_local_row_is_its_last_global_row(cut: int)
     """As 3.x writes it, in whatever batches the part is decoded."""
     rows = batch(txn(1, SYNC, local_row(put())), txn(1, settling_row("CONFIRM", 1, 1)))
     parts = [part for part in (rows.slice(0, cut), rows.slice(cut)) if part.num_rows]
-    whole = join_summaries([summarize_rows(part, 0) for part in parts])
+    whole = concat_summaries([summarize_rows(part, 0) for part in parts])
     assert [(one.replica_id, one.lsn) for one in whole.transactions.waiting] == [(1, 1)]
     assert settle(whole, {}, {0: A1}, None, "hold", lambda *_: False).waits_from is None
 

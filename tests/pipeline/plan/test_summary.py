@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.plan.position import LogPosition
-from pipeline.plan.summary import LsnRun, Summary, join_summaries, summarize_rows
+from pipeline.plan.summary import LsnRun, Summary, concat_summaries, summarize_rows
 from pipeline.plan.transactions import WaitingTransaction
 from schemas.iproto import SystemSpace
 from tests.pipeline import logs
@@ -35,7 +35,7 @@ def runs(*transactions: Transaction) -> list[tuple[int, int, int, int]]:
 
 
 def test_nothing_is_the_summary_of_no_rows() -> None:
-    assert summarize_rows(batch(), 0) == Summary() == join_summaries([])
+    assert summarize_rows(batch(), 0) == Summary() == concat_summaries([])
 
 
 def test_interleaved_origins_have_a_run_each() -> None:
@@ -173,7 +173,7 @@ def test_a_cut_through_a_transaction_of_local_rows_alone_does_not_matter() -> No
     whole = summarize_rows(logs.batch_of(rows), 0)
     for cut in (1, 2):
         parts = [summarize_rows(logs.batch_of(part), 0) for part in (rows[:cut], rows[cut:])]
-        assert join_summaries(parts) == whole
+        assert concat_summaries(parts) == whole
 
 
 CHANGES = st.sampled_from(
@@ -202,13 +202,13 @@ def test_any_cut_gives_the_summary_of_the_whole(rows: list[logs.Row], cuts: list
         summarize_rows(logs.batch_of(rows[a:b]), 4, {512, 600})
         for a, b in zip([0, *ends[:-1]], ends, strict=True)
     ]
-    assert join_summaries(parts) == whole
-    assert join_summaries([join_summaries(parts[:2]), join_summaries(parts[2:])]) == whole
+    assert concat_summaries(parts) == whole
+    assert concat_summaries([concat_summaries(parts[:2]), concat_summaries(parts[2:])]) == whole
 
 
 def test_runs_of_two_segments_stay_two() -> None:
     """What was read before is told again for each segment, so a run lies in one."""
     first, second = batch(txn(1, put(), put())), batch(txn(1, put()), lsns={1: 2})
-    found = join_summaries([summarize_rows(first, 0), summarize_rows(second, 1)])
+    found = concat_summaries([summarize_rows(first, 0), summarize_rows(second, 1)])
     assert found.runs == (LsnRun(1, 1, 2, LogPosition(0, 100, 0)), LsnRun(1, 3, 3, LogPosition(1, 100, 0)))
     assert found.row_count == 3

@@ -1,4 +1,4 @@
-"""The second stage of a distributed batch: all keyed rows of a bucket → new files of tables, and rows to remove."""
+"""The second stage of a distributed batch: all keyed rows of a partition → new files of tables, and rows to remove."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.bucket import BucketPlan, BucketResult, process_bucket
 from pipeline.changelog.keyed_rows import KEYED
 from pipeline.changelog.moves import COLLECTED
 from pipeline.commit.epoch import LOW_CARDINALITY, in_order
 from pipeline.executors.cells import CELLS, REPORT, decode_cell, report_cell
-from pipeline.key_ranges import BucketShare, KeyRanges
+from pipeline.key_ranges import KeyRanges, PartitionKeys
+from pipeline.partition import PartitionPlan, PartitionResult, process_partition
 from pipeline.resolve.records import key_errors_by_lineage
 from pipeline.write.lookup import BaseFiles, FileCache, FileRef
 from pipeline.write.tables import rows_with_keys, write_rows
@@ -27,12 +27,12 @@ SENT_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class BucketWork:
-    """The inputs that all bucket tasks (reduce to write) of a batch share.
+class PartitionWork:
+    """The inputs that all partition tasks (reduce to write) of a batch share.
 
     Parameters
     ----------
-    plan : BucketPlan
+    plan : PartitionPlan
     base : BaseFiles
     ranges : KeyRanges
     files : mapping of str to sequence of TableFile
@@ -41,7 +41,7 @@ class BucketWork:
 
     """
 
-    plan: BucketPlan
+    plan: PartitionPlan
     base: BaseFiles
     ranges: KeyRanges
     files: Mapping[str, list[TableFile]]
@@ -49,8 +49,8 @@ class BucketWork:
 
 
 @dataclass
-class BucketReport:
-    """The files that a task of the second stage wrote, and the rows to remove. Other fields as in `BucketResult`.
+class PartitionReport:
+    """The files that a task of the second stage wrote, and the rows to remove. Other fields as in `PartitionResult`.
 
     Parameters
     ----------
@@ -78,18 +78,18 @@ class BucketReport:
     collected: pa.Table = field(default_factory=COLLECTED.empty_table)
 
 
-def run_bucket_task(
-    bucket: int, cells: Iterable[pa.RecordBatch], work: BucketWork
+def run_partition_task(
+    partition: int, cells: Iterable[pa.RecordBatch], work: PartitionWork
 ) -> Iterator[pa.RecordBatch]:
-    """Process one bucket; pass on the reports of the first stage, and yield the bucket's own report.
+    """Process one partition; pass on the reports of the first stage, and yield the partition's own report.
 
     Parameters
     ----------
-    bucket : int
-        The task's number; tasks beyond the number of buckets only pass on reports.
+    partition : int
+        The task's number; tasks beyond the number of partitions only pass on reports.
     cells : iterable of pyarrow.RecordBatch
         `pipeline.executors.cells.CELLS`.
-    work : BucketWork
+    work : PartitionWork
 
     """
     found: list[tuple[int, pa.Table]] = []
@@ -104,16 +104,16 @@ def run_bucket_task(
     found.sort(key=lambda one: one[0])
     keyed = pa.concat_tables([rows for _, rows in found]) if found else KEYED.empty_table()
     del found
-    if bucket < work.ranges.buckets:
+    if partition < work.ranges.partitions:
         cache = FileCache()
-        result = process_bucket(keyed, work.plan, work.base, cache, BucketShare(work.ranges, bucket))
+        result = process_partition(keyed, work.plan, work.base, cache, PartitionKeys(work.ranges, partition))
         del keyed
-        yield report_cell(bucket, _write_result(result, work, cache))
+        yield report_cell(partition, _write_result(result, work, cache))
 
 
-def _write_result(result: BucketResult, work: BucketWork, cache: FileCache) -> BucketReport:
-    """Write the changes of a bucket to files."""
-    report = BucketReport(
+def _write_result(result: PartitionResult, work: PartitionWork, cache: FileCache) -> PartitionReport:
+    """Write the changes of a partition to files."""
+    report = PartitionReport(
         writers=result.writers, unfit_tables=result.unfit_tables, lost=key_errors_by_lineage(result.lost)
     )
     report.collected = result.collected

@@ -1,12 +1,13 @@
-"""Turns keyed rows into rows of tables, for all keys of a batch or for those of one bucket.
+"""Turns keyed rows into rows of tables, for all keys of a batch or for those of one partition.
 
     keyed rows → lookup of base versions → reduce → resolve → encode
 
-The local executor calls `process_bucket` once, the distributed one in a task for each bucket.
+The local executor calls `process_partition` once, the distributed one in a task for each partition
+(`pipeline.key_ranges`). The base version of a key is the version that a replicaset had before the batch.
 
 In a sharded cluster a client writes a key only in the replicaset that has its bucket of vshard. Two versions are a
-conflict only if the bucket is active in two replicasets at once and the tuples differ; `without_moves` removes the
-other decisions.
+conflict only if the bucket is active in two replicasets at once and the tuples differ. `before_replace` reports each
+decision as a conflict, and `without_moves` removes the reports that a move of a bucket explains.
 
 vshard's garbage collector deletes the tuples of a bucket that its replicaset has sent away. `find_collected_rows` finds
 these DELETEs; `pipeline.changelog.moves` marks the other rows of moves.
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 from pipeline.changelog.keyed_rows import DELETED, INSERT, REPLACE, UPSERT
 from pipeline.changelog.moves import COLLECTED, ShardPlan, bucket_keys, shard_plan
 from pipeline.encode.columns import TableEncoding, encode, encoding_of
-from pipeline.key_ranges import BucketShare
+from pipeline.key_ranges import PartitionKeys
 from pipeline.plan.plan import BatchPlan
 from pipeline.reduce.base import KeyedRows, base_requests, keyed_rows, more_requests
 from pipeline.reduce.reduce import reduce
@@ -52,7 +53,7 @@ def find_collected_rows(
     ----------
     keyed : KeyedRows
     entries : pyarrow.Table
-        `pipeline.reduce.versions.ENTRIES`: the base versions.
+        `pipeline.reduce.versions.ENTRIES`: the versions of the keys before the batch.
     plan : ReducePlan
     shards : ShardPlan or None
 
@@ -153,7 +154,7 @@ def _buckets_before(
 
 
 def without_moves(conflicts: pa.Table, shards: ShardPlan) -> pa.Table:
-    """Return conflicts without those that a move of a bucket explains.
+    """Return the reported conflicts without those that a move of a bucket explains.
 
     Parameters
     ----------
@@ -190,8 +191,8 @@ COLUMN_BYTES = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class BucketPlan:
-    """The parts of a batch's plan that `process_bucket` needs. Picklable.
+class PartitionPlan:
+    """The parts of a batch's plan that `process_partition` needs. Picklable.
 
     Parameters
     ----------
@@ -210,20 +211,20 @@ class BucketPlan:
     shards: ShardPlan | None = None
 
 
-def bucket_plan(plan: BatchPlan) -> BucketPlan:
-    """Return the parts of a batch's plan that `process_bucket` needs."""
+def partition_plan(plan: BatchPlan) -> PartitionPlan:
+    """Return the parts of a batch's plan that `process_partition` needs."""
     encodings = tuple(encoding_of(table) for table in plan.tables.values())
-    return BucketPlan(reduce_plan(plan), resolve_plan(plan), encodings, shard_plan(plan))
+    return PartitionPlan(reduce_plan(plan), resolve_plan(plan), encodings, shard_plan(plan))
 
 
 @dataclass(frozen=True)
-class BucketResult:
-    """The changes of all tables for the keys of one bucket.
+class PartitionResult:
+    """The changes of all tables for the keys of one partition.
 
     Parameters
     ----------
     rows : mapping of int to pyarrow.Table
-        New rows of the exact tables, by table number.
+        New rows of the exact tables (`pipeline.encode.masks`), by table number: the table's index in the batch's plan.
     removed : mapping of FileRef to int64[n]
         For each file, the row numbers to remove.
     removed_keys : mapping of int to pyarrow.BinaryArray
@@ -235,7 +236,8 @@ class BucketResult:
     writers : frozenset of (int, int)
         (table number, replicaset id) of all changed versions.
     unfit_tables : frozenset of int
-        Numbers of tables that have got a version which is neither a tuple nor a deletion.
+        Numbers of the tables for which a version has the state unfit (`pipeline.reduce.versions`): the tuple is not
+        known, or it was left out of the table because a value does not fit its column.
     collected : pyarrow.Table
         `pipeline.changelog.moves.COLLECTED`.
 
@@ -253,21 +255,25 @@ class BucketResult:
     collected: pa.Table = field(default_factory=COLLECTED.empty_table)
 
 
-def process_bucket(
-    keyed: pa.Table, plan: BucketPlan, files: BaseFiles, cache: FileCache, share: BucketShare | None = None
-) -> BucketResult:
+def process_partition(
+    keyed: pa.Table,
+    plan: PartitionPlan,
+    files: BaseFiles,
+    cache: FileCache,
+    share: PartitionKeys | None = None,
+) -> PartitionResult:
     """Compute the changes of all tables from keyed rows.
 
     Parameters
     ----------
     keyed : pyarrow.Table
         `pipeline.changelog.keyed_rows.KEYED`; each replicaset's rows in log order.
-    plan : BucketPlan
+    plan : PartitionPlan
     files : BaseFiles
         The files with the base versions.
     cache : FileCache
-    share : BucketShare, optional
-        The bucket's keys; all keys by default.
+    share : PartitionKeys, optional
+        The keys of the partition; all keys by default.
 
     """
     _refuse_huge(keyed)
@@ -304,7 +310,7 @@ def encode_result(
     files: Sequence[FileRef],
     encodings: Sequence[TableEncoding],
     plan: ResolvePlan,
-) -> BucketResult:
+) -> PartitionResult:
     """Encode the resolved rows in the columns of their tables; values that do not fit go to `quarantine`."""
     tables: dict[int, pa.Table] = {}
     quarantine, versions, unfit = [resolved.quarantine], [resolved.versions], set(resolved.unfit)
@@ -319,7 +325,7 @@ def encode_result(
                 unfit.add(number)
                 versions.append(_misfit_versions(set_aside, name, plan))
     removed, keys = _removed_rows(resolved.removed, files)
-    return BucketResult(
+    return PartitionResult(
         tables,
         removed,
         keys,
@@ -349,7 +355,10 @@ def _misfit_quarantine(misfits: pa.Table, name: str, epoch: int) -> pa.Table:
 
 
 def _misfit_versions(misfits: pa.Table, name: str, plan: ResolvePlan) -> pa.Table:
-    """Return the unfit versions of tuples that were set aside, without tuples that a policy made."""
+    """Return a version with the state unfit for each tuple that `encode` left out of its table because of a misfit.
+
+    Tuples that a policy made are excluded: they are no replicaset's version.
+    """
     own = misfits.filter(pc.greater(misfits["replicaset_id"], 0)).combine_chunks()
     columns = {one: as_array(own[one]) for one in PUTS.names if one != "table"}
     columns["space"] = pa.repeat(pa.scalar(name), own.num_rows)
