@@ -274,7 +274,7 @@ def control(draw: Draw) -> None:
     for one in found.registrations:
         assert 0 < one.local_id < 32
         assert one.uuid is None or len(one.uuid.encode("ascii")) == 36
-    for rows_ in (*found.spaces.values(), *(one.rows for one in found.changes)):
+    for rows_ in (*found.spaces.values(), *(one.definition for one in found.changes)):
         space = rows_.decoded()
         json.dumps(asdict(space)).encode()
         space.name.encode()
