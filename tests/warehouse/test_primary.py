@@ -76,7 +76,7 @@ def test_the_lock_of_a_killed_writer_is_taken_over_as_a_crashed_primary(tmp_path
     made = Made(tmp_path)
     with lock(made):
         pass
-    # As a killed writer leaves it: its file lock ended with it. Real kills: tests/jobs/test_rid_writing.py.
+    # As a killed writer leaves it: its file lock ended with it. Real kills: tests/jobs/test_rid_jobs.py.
     RidTable(made.place).update("lock", -1, operations.lock)
     assert now(made).rid.file_lock is FileLock.ALLOW_READ
     with lock(made):
