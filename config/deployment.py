@@ -41,7 +41,7 @@ from config.yaml_document import mistakes_of, read_document, refuse
 from sources.xlog.format.block import BLOCK_LIMIT
 
 
-class Live(Part):
+class DaemonConfig(Part):
     """The part of the configuration that the daemons read: in the deployment's file, or in a file of its own.
 
     Keys of the aggregating job may be in the same file; the daemons do not check them.
@@ -423,9 +423,9 @@ def load(path: str | Path) -> Config:
     return _load(Path(path), Config, ())
 
 
-def load_live(path: str | Path) -> Live:
+def load_live(path: str | Path) -> DaemonConfig:
     """Read and check the sections of the daemons; other keys must exist in `Config`, but are not checked."""
-    return _load(Path(path), Live, Config.model_fields)
+    return _load(Path(path), DaemonConfig, Config.model_fields)
 
 
 def _load(path: Path, model: type[_Model], ignored_keys: Iterable[str]) -> _Model:

@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
-from config.deployment import Config, Live
+from config.deployment import Config, DaemonConfig
 
 FOLDER = Path(__file__).resolve().parents[1] / "conf"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -30,9 +30,11 @@ _NAMES = re.compile(r"(\w+(?:, \w+)*)(?: : .*)?")
 
 def schemas() -> dict[str, dict[str, Any]]:
     """Return the schemas by file name."""
-    live = schema_of(Live)
+    live = schema_of(DaemonConfig)
     # The sections of the daemons may be in the file of the deployment, whose other keys the daemons ignore.
-    live["properties"] |= {name: True for name in Config.model_fields if name not in Live.model_fields}
+    live["properties"] |= {
+        name: True for name in Config.model_fields if name not in DaemonConfig.model_fields
+    }
     return {"schema.json": schema_of(Config), "live.schema.json": live}
 
 

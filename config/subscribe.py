@@ -192,7 +192,7 @@ class Subscribe(Part):
         ----------
         accept_rewind : bool
         max_block_bytes : int
-            The limit, which the file sets outside of this section (`config.deployment.Live`).
+            The limit, which the file sets outside of this section (`config.deployment.DaemonConfig`).
 
         """
         timing = Timing(

@@ -18,7 +18,7 @@ from pathlib import Path
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
-from config.deployment import Live
+from config.deployment import DaemonConfig
 from config.relay import RelayConfig
 from config.subscribe import seconds
 from config.values import listen_address
@@ -32,7 +32,7 @@ from schemas.errors import ConfigurationError
 from sources.relay.server import Relay, RelayMetrics, relay_status
 
 
-def relay(config: Live, file: str, *, aggregated: bool = False, verbose: bool = False) -> None:
+def relay(config: DaemonConfig, file: str, *, aggregated: bool = False, verbose: bool = False) -> None:
     """Run the relay until it is stopped."""
     section = config.relay
     if section is None:

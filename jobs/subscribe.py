@@ -19,7 +19,7 @@ import logging
 import sys
 from pathlib import Path
 
-from config.deployment import Live
+from config.deployment import DaemonConfig
 from config.subscribe import Subscribe
 from config.values import listen_address
 from jobs.commands.main import main
@@ -51,7 +51,10 @@ def is_empty(spool: Path) -> bool:
 
 
 def start_of(tables: IdTables, source: str) -> SpoolStart | None:
-    """Return the position of a source's replicaset in the tables; None if they do not have the source."""
+    """Return where an empty spool begins: at the vclock up to which the tables have the source's replicaset.
+
+    None if the tables have no rows of the source.
+    """
     for uuid in tables.replicasets_read_from(source):
         return SpoolStart(uuid, position(tables, uuid, source))
     return None
@@ -84,7 +87,7 @@ def starts(section: Subscribe) -> list[SpoolStart | None]:
     return found
 
 
-def subscribe(config: Live, file: str, *, accept_rewind: bool = False, verbose: bool = False) -> None:
+def subscribe(config: DaemonConfig, file: str, *, accept_rewind: bool = False, verbose: bool = False) -> None:
     """Run the daemon until it is stopped."""
     section = config.subscribe
     if section is None:

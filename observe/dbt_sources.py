@@ -102,7 +102,7 @@ def source_yaml(database: str, epoch: int, tables: Iterable[Table]) -> str:
 
 
 def tables_at_epoch(place: Place, versions: Mapping[str, int]) -> list[Table]:
-    """Return the tables of a warehouse at an epoch, and tables that are in no epoch in their current state.
+    """Return the tables of a warehouse: each as of an epoch, or as it is now if epochs do not name it.
 
     Parameters
     ----------

@@ -94,7 +94,7 @@ class Planner:
             found = sync_spaces(self.state, plan.controls)
             more = _union(watched_spaces(self.state, plan.controls), _spaces_to_watch(plan), watched)
             if _is_subset(found, known) and _is_subset(more, watched):
-                spaces = plan.previously_unknown(("applied",)) & spaces_awaiting_definition(self.state)
+                spaces = plan.previously_unknown_spaces(("applied",)) & spaces_awaiting_definition(self.state)
                 if released or not spaces:
                     return plan, [*released, *pending]
                 # The batch also applies the rows that have waited for a definition in it.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class MapEntry:
+class ApplierMapEntry:
     """One entry of an applier map: rows of `local_id` with lsn >= `since_lsn` come from the instance `global_id`."""
 
     local_id: int
@@ -42,7 +42,7 @@ class ReplicasetState:
         The vclock of all rows read so far, also of those that wait in `_pending`.
     cluster : mapping of int to str
         The replicaset's `_cluster`: for each replica id, the instance uuid.
-    applier_map : tuple of MapEntry
+    applier_map : tuple of ApplierMapEntry
         Oldest entries first.
     spaces : mapping of int to SpaceDefinition
         User spaces by space id.
@@ -86,7 +86,7 @@ class ReplicasetState:
     settled: Mapping[int, int] = field(default_factory=dict)
     read: Mapping[int, int] = field(default_factory=dict)
     cluster: Mapping[int, str] = field(default_factory=dict)
-    applier_map: tuple[MapEntry, ...] = ()
+    applier_map: tuple[ApplierMapEntry, ...] = ()
     spaces: Mapping[int, SpaceDefinition] = field(default_factory=dict)
     tables: Mapping[int, str] = field(default_factory=dict)
     primary_keys: Mapping[int, frozenset[KeyParts]] = field(default_factory=dict)

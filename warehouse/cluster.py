@@ -77,7 +77,7 @@ def cluster_of(rows: Iterable[dict[str, Any]], allocation: Allocation) -> Cluste
 
 
 def recorded_allocation(warehouse: Warehouse) -> Allocation | None:
-    """Return the allocation that the table's property records, None before the first start."""
+    """Return the rule of assigning global ids that the table property `ALLOCATION` has; None before the first start."""
     return _recorded_in(warehouse.opened(TABLE))
 
 

@@ -18,7 +18,7 @@ from jobs.runtime.command_line import (
 )
 
 if TYPE_CHECKING:
-    from config.deployment import Live
+    from config.deployment import DaemonConfig
 
 
 @command(
@@ -45,7 +45,7 @@ def run(config: str, once: bool) -> None:
         finished(f"everything is done up to epoch {state.epoch}", f"aggregator report --config {config}")
 
 
-def daemon_sections(file: str) -> Live:
+def daemon_sections(file: str) -> DaemonConfig:
     """Return the sections `subscribe` and `relay` of a configuration file, checked."""
     from config.deployment import load_live
 

@@ -1,4 +1,4 @@
-"""Commands that read the tables or the logs, and write at most `_validations`."""
+"""Commands that read the tables or the logs and write at most `_validations`; `demo` alone also aggregates."""
 
 from __future__ import annotations
 

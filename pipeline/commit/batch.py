@@ -217,7 +217,7 @@ def _commit_pending(
     before = plan.before.replicasets
     ended = {
         (before[uuid].id, space_id)
-        for uuid, space_id in plan.previously_unknown(("applied", "ended"))
+        for uuid, space_id in plan.previously_unknown_spaces(("applied", "ended"))
         if uuid in before and space_id in before[uuid].unknown_spaces
     }
     if not ended and not any(uuid in before and before[uuid].has_waiting_rows for uuid in plan.settlements):

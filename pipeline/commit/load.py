@@ -14,7 +14,7 @@ from pipeline.plan.control import SpaceDefinition
 from pipeline.plan.settings import TABLES_FORMAT
 from pipeline.plan.summary import LOCAL_ID
 from pipeline.plan.vshard import VshardBucket
-from pipeline.state import MapEntry, ReplicasetState, State, TableWriters
+from pipeline.state import ApplierMapEntry, ReplicasetState, State, TableWriters
 from pipeline.waiting import unknown_spaces
 from schemas.errors import WarehouseError
 from schemas.states import GapKind, GapState, refusal_reason
@@ -71,7 +71,9 @@ def load_state(warehouse: Warehouse) -> State:
     for uuid, settled in epoch.vclock.items():
         own = table.replicaset_ids[uuid]
         entries = maps.get(own, ())
-        common = tuple(MapEntry(e.local_id, e.global_id, e.since_lsn) for e in entries if e.source is None)
+        common = tuple(
+            ApplierMapEntry(e.local_id, e.global_id, e.since_lsn) for e in entries if e.source is None
+        )
         ids = applier_map.ids_of(entries)
         replicasets[uuid] = ReplicasetState(
             id=own,
@@ -96,7 +98,7 @@ def load_state(warehouse: Warehouse) -> State:
             },
             last_source=leaders.get(uuid),
             leader=_leader(table, own, components, settled.get(LOCAL_ID)),
-            local_lsns=_local_lsns(table, own, components),
+            local_lsns=_local_lsn_by_instance(table, own, components),
             id_translations=ids,
             primary_keys={space_id: parts for (number, space_id), parts in keys.items() if number == own},
             has_loss=own in lossy,
@@ -136,7 +138,9 @@ def _leader(
     return None if newest is None or newest.global_id is None else uuids.get(newest.global_id)
 
 
-def _local_lsns(table: Cluster, replicaset_id: int, components: Sequence[vclock.Component]) -> dict[str, int]:
+def _local_lsn_by_instance(
+    table: Cluster, replicaset_id: int, components: Sequence[vclock.Component]
+) -> dict[str, int]:
     uuids = {global_id: uuid for uuid, global_id in table.global_ids.items()}
     return {
         uuids[c.global_id]: c.lsn

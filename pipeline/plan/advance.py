@@ -20,7 +20,7 @@ from pipeline.plan.settle import Settlement, Vclock
 from pipeline.plan.summary import LOCAL_ID, Summary
 from pipeline.plan.upgrades import last_server_version
 from pipeline.plan.vshard import ReplicasetBuckets, latest_time
-from pipeline.state import MapEntry, ReplicasetState, State
+from pipeline.state import ApplierMapEntry, ReplicasetState, State
 from schemas.iproto import VCLOCK_MAX
 from schemas.space import Space
 from udfs.remap.cluster_replace import Cluster, Incoming
@@ -148,7 +148,7 @@ def state_after_batch(
             global_id = own_cluster.global_ids[registration.uuid]
             if [e.global_id for e in maps if e.local_id == registration.local_id][-1:] != [global_id]:
                 since = _last_lsn_of_id(summary, before, maps, registration) + 1
-                maps.append(MapEntry(registration.local_id, global_id, since))
+                maps.append(ApplierMapEntry(registration.local_id, global_id, since))
     leader = [part.instance_uuid for part in parts if not part.has_waited or part is parts[0]][-1]
     holds = settlement.waits_from is not None
     read = _of_leader(settlement.vclock, settlement.local_lsns, leader)
@@ -238,7 +238,7 @@ def new_map_rows(
 
 def _map_rows(
     replicaset_id: int,
-    entries: Iterable[MapEntry],
+    entries: Iterable[ApplierMapEntry],
     epoch: int,
     source: str | None = None,
     *,
@@ -251,7 +251,7 @@ def _map_rows(
 
 
 def _last_lsn_of_id(
-    summary: Summary, before: ReplicasetState, maps: Sequence[MapEntry], registration: ReplicaIdChange
+    summary: Summary, before: ReplicasetState, maps: Sequence[ApplierMapEntry], registration: ReplicaIdChange
 ) -> int:
     local_id, place = registration.local_id, registration.position
     own = [run.last for run in summary.runs if run.replica_id == local_id and run.start < place]

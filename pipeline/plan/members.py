@@ -21,7 +21,7 @@ from pipeline.plan.position import LogPosition, LogSegment
 from pipeline.plan.settle import Settlement
 from pipeline.plan.summary import LIMBO_TYPES, ControlRow, Summary
 from pipeline.plan.transactions import Transactions
-from pipeline.state import MapEntry, ReplicasetState
+from pipeline.state import ApplierMapEntry, ReplicasetState
 from schemas.cluster_checksum import checksum
 from schemas.errors import TupleError
 from schemas.iproto import VCLOCK_MAX, BodyKey
@@ -266,7 +266,7 @@ def in_source_ids(settlement: Settlement, ids: Mapping[int, IdTranslation]) -> S
     return replace(settlement, low_watermarks=found)
 
 
-def map_entries_of_source(known: ReplicasetState, source: str) -> list[MapEntry]:
+def map_entries_of_source(known: ReplicasetState, source: str) -> list[ApplierMapEntry]:
     """Return a replicaset's applier map with the replica ids of a source, in the same order."""
     ids = known.id_translations.get(source, {})
     return [

@@ -129,7 +129,7 @@ class BatchPlan:
         """The numbers of the segments that are snapshots."""
         return frozenset(segment.segment for segment in self.segments if segment.is_snapshot)
 
-    def previously_unknown(self, outcomes: Sequence[str]) -> set[tuple[str, int]]:
+    def previously_unknown_spaces(self, outcomes: Sequence[str]) -> set[tuple[str, int]]:
         """Return (replicaset uuid, space id) of spaces that were unknown before the batch and had one of `outcomes`."""
         return {
             (uuid, space_id)

@@ -84,7 +84,9 @@ class RangeSet:
         return found.astype(np.int64)
 
     def hits(self, rows: Int32s, intervals: Int64s, lives: Flags) -> tuple[Int64s, Int32s]:
-        """Return the hits: the rows of ranges that may end a version, and the number of the key of each version.
+        """Return pairs of a DELETE_RANGE row and a key of which it may end a version, as two arrays.
+
+        The first array has the numbers of the rows, the second one the index of the key of each pair.
 
         Parameters
         ----------
@@ -138,13 +140,16 @@ class Ranges:
         return found
 
     def hits(self, slots: Int32s, keys: pa.Array, rows: Int32s, lives: Flags) -> tuple[Int64s, Int32s]:
-        """Return the hits: the rows of ranges that may end a version, and the number of the key of each version.
+        """Return pairs of a DELETE_RANGE row and a key of which it may end a version, as two arrays.
+
+        The first array has the numbers of the rows, the second one the index of the key of each pair.
 
         Parameters
         ----------
         slots : int32[keys]
             Slot of each key; -1 for a key that no range may hit.
         keys : pyarrow.BinaryArray
+            The canonical keys.
         rows, lives
             As in `RangeSet.hits`.
 

@@ -142,7 +142,7 @@ def find_versions(
 
 
 def _with_all_keys(request: BaseRequest, files: BaseFiles, share: TaskKeys | None) -> BaseRequest:
-    """Read the keys of the replicasets in a request, and return a request for these keys."""
+    """Return a request for every key that the request's replicasets have in files; with `share`, for its keys alone."""
 
     def requested(rows: pa.Table, key: str, replicaset: str) -> Iterator[pa.Array]:
         for number, key_filter in request.replicasets.items():

@@ -64,7 +64,7 @@ class StreamQueue:
         return ahead
 
     def record_vote(self, moment: float, vclock: Mapping[int, int]) -> None:
-        """Record the vclock of a ballot that was requested at a moment: all earlier rows are within it."""
+        """Record a vclock that the peer reported (VOTE) when asked at `moment`: it covers all earlier rows."""
         self._votes.append((moment, vclock))
 
     def frontier(self) -> float:

@@ -11,7 +11,7 @@ import yaml
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, ValidationError
 
-from config.deployment import Config, Live
+from config.deployment import Config, DaemonConfig
 from config.json_schema import FOLDER, described_keys, schemas, text_of
 
 LEAST = "{warehouse: wh, checkpoint: cp, sources: [{name: a1, path: a1}]}"
@@ -108,7 +108,7 @@ def test_a_file_of_the_daemons_may_have_the_deployments_keys() -> None:
     assert live.is_valid(document(f"subscribe: {PEER}"))
     assert not live.is_valid({"subscribe": {}})
     assert not live.is_valid({"no_such_key": 1})
-    assert taken_by_model(Live, {"subscribe": yaml.safe_load(PEER)})
+    assert taken_by_model(DaemonConfig, {"subscribe": yaml.safe_load(PEER)})
 
 
 def test_each_key_of_the_deployment_is_described() -> None:

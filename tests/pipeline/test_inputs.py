@@ -11,7 +11,7 @@ import msgpack
 import pytest
 
 from pipeline.inputs import log_segments, with_members
-from pipeline.state import MapEntry, ReplicasetState, State
+from pipeline.state import ApplierMapEntry, ReplicasetState, State
 from schemas.iproto import RequestType, SystemSpace
 from sources.xlog.format.block import encode_block
 from sources.xlog.format.encode import encode_body, encode_row
@@ -101,7 +101,7 @@ def told(asked: Follower, state: State, sources: int = 1) -> dict[str, object]:
 
 def known(**more: object) -> State:
     uuid = RECORDED.info("a1").replicaset_uuid
-    one = ReplicasetState(1, uuid, applier_map=(MapEntry(1, 1, 1),), last_source="a1")
+    one = ReplicasetState(1, uuid, applier_map=(ApplierMapEntry(1, 1, 1),), last_source="a1")
     return State(replicasets={uuid: replace(one, **more)})  # type: ignore[arg-type]
 
 

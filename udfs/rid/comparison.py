@@ -90,7 +90,7 @@ def compare(a: Rid, b: Rid) -> Comparison:
         return Comparison(Verdict.UNRELATED)
     found = _newest_common(a, b)
     if found is None:
-        return _without_common(a, b)
+        return _compare_disjoint(a, b)
     indexes = i, j = found
     common = a.generations[i]
     if i == j == 0:
@@ -140,7 +140,7 @@ def _newest_common(a: Rid, b: Rid) -> tuple[int, int] | None:
     return min(pairs, key=lambda pair: (sum(pair), -int(a.generations[pair[0]])), default=None)
 
 
-def _without_common(a: Rid, b: Rid) -> Comparison:
+def _compare_disjoint(a: Rid, b: Rid) -> Comparison:
     if a.head == b.head == EMPTY:
         return Comparison(Verdict.SAME)
     if a.head == EMPTY:

@@ -71,14 +71,14 @@ class Run:
         The number in the file's name.
     dump_lsn : int
         The lsn up to which the index was dumped by this run.
-    is_cut : bool
+    is_partial : bool
         Whether only a part of the file still belongs to the space, because its range was split.
 
     """
 
     id: int
     dump_lsn: int
-    is_cut: bool = False
+    is_partial: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,9 @@ class Tree:
     runs: tuple[Run, ...] = ()
 
     @property
-    def is_cut(self) -> bool:
+    def is_partial(self) -> bool:
         """Whether some rows of its runs may no longer belong to it."""
-        return any(run.is_cut for run in self.runs)
+        return any(run.is_partial for run in self.runs)
 
 
 @dataclass
@@ -134,7 +134,7 @@ class _State:
             owner, is_part = self.ranges.get(range_, (None, False))
             if owner == lsm:
                 cut[run] = cut.get(run, False) or bounded or is_part
-        runs = [Run(run, self.runs.get(run, 0), is_cut) for run, is_cut in cut.items()]
+        runs = [Run(run, self.runs.get(run, 0), is_partial) for run, is_partial in cut.items()]
         return Tree(space_id, tuple(sorted(runs, key=lambda run: (run.dump_lsn, run.id))))
 
 

@@ -99,9 +99,9 @@ def vinyl_spaces_of(directory: Directory, snapshot: str, *, is_strict: bool = Fa
             "source %s: the vinyl spaces of %s are refused: %s", directory.source.name, snapshot, error
         )
         return VinylSpaces()
-    whole, refused = [], {tree.space_id for tree in trees.values() if tree.is_cut}
+    whole, refused = [], {tree.space_id for tree in trees.values() if tree.is_partial}
     for tree in trees.values():
-        if tree.is_cut:
+        if tree.is_partial:
             continue
         try:
             whole.append(_with_sorted_runs(directory, tree))

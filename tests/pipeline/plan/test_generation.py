@@ -9,7 +9,7 @@ import pytest
 from pipeline.plan.generation import SnapshotGeneration, find_generation
 from pipeline.plan.position import LogPosition, LogSegment
 from pipeline.plan.settle import LsnGap
-from pipeline.state import MapEntry, ReplicasetState
+from pipeline.state import ApplierMapEntry, ReplicasetState
 from tests.pipeline.logs import A1, A2, A3, A, Transaction, batch, define, index, put, register, txn
 from tests.pipeline.plan.planner import Piece, Planner
 
@@ -68,7 +68,7 @@ def test_instances_that_it_lacks_were_expelled_and_new_ones_begin_behind_it() ->
     planner.batch(snapshot({1: 70, 2: 1, 3: 9}, *NEW))
     one = planner.state.replicasets[A]
     assert one.cluster == {1: A1, 3: A3}
-    assert one.applier_map[-1] == MapEntry(3, planner.state.global_ids[A3], 10)
+    assert one.applier_map[-1] == ApplierMapEntry(3, planner.state.global_ids[A3], 10)
 
 
 def test_ids_that_changed_hands_behind_it_are_one_instances_each() -> None:

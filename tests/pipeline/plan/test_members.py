@@ -10,7 +10,7 @@ import pytest
 from pipeline.plan.control import ReplicaIdChange
 from pipeline.plan.members import follow_source_ids, map_entries_of_source
 from pipeline.plan.position import LogPosition
-from pipeline.state import MapEntry, ReplicasetState
+from pipeline.state import ApplierMapEntry, ReplicasetState
 from tests.pipeline import logs
 from tests.pipeline.logs import (
     A1,
@@ -183,11 +183,13 @@ def test_what_is_announced_makes_rows_count_that_nobody_registered() -> None:
     planner = Planner()
     planner.batch(of(A1, rows, {1: A1, 2: A2}, vclock={1: 70, 2: 30}))
     assert planner.waiting == []
-    assert planner.state.replicasets[A].applier_map == (MapEntry(1, 1, 71), MapEntry(2, 2, 31))
+    assert planner.state.replicasets[A].applier_map == (ApplierMapEntry(1, 1, 71), ApplierMapEntry(2, 2, 31))
 
 
 def test_an_equal_sum_needs_no_mapping() -> None:
-    known = ReplicasetState(1, A, cluster={1: A1, 2: A2}, applier_map=(MapEntry(1, 1, 1), MapEntry(2, 2, 1)))
+    known = ReplicasetState(
+        1, A, cluster={1: A1, 2: A2}, applier_map=(ApplierMapEntry(1, 1, 1), ApplierMapEntry(2, 2, 1))
+    )
     segment = of(A2, [], {2: A2, 1: A1}).segment(0)
     views = follow_source_ids(known, [segment], [], {1: A1, 2: A2})
     assert (views.registered, dict(views.translations)) == ((), {})
@@ -196,7 +198,7 @@ def test_an_equal_sum_needs_no_mapping() -> None:
 
 
 def test_a_source_without_a_view_is_followed_as_it_is() -> None:
-    known = ReplicasetState(1, A, cluster={3: C}, applier_map=(MapEntry(3, 1, 1),))
+    known = ReplicasetState(1, A, cluster={3: C}, applier_map=(ApplierMapEntry(3, 1, 1),))
     rows = [ReplicaIdChange(LogPosition(0, 10, 0), 3, None), ReplicaIdChange(LogPosition(0, 20, 0), 3, D)]
     segment = of(A2, []).segment(0)
     assert dict(follow_source_ids(known, [segment], rows, {1: C}).translations) == {}
@@ -210,10 +212,13 @@ def test_ids_of_a_source_and_back() -> None:
     ids = {1: 2, 2: 1, 3: 32}
     assert [replica_id_in_source(ids, meant) for meant in (1, 2, 3, 4, 32, 33)] == [2, 1, None, 4, 3, None]
     known = ReplicasetState(
-        1, A, applier_map=(MapEntry(3, 7, 1), MapEntry(32, 8, 5)), id_translations={"b": {3: 32}}
+        1,
+        A,
+        applier_map=(ApplierMapEntry(3, 7, 1), ApplierMapEntry(32, 8, 5)),
+        id_translations={"b": {3: 32}},
     )
-    assert map_entries_of_source(known, "b") == [MapEntry(3, 8, 5)]
-    assert map_entries_of_source(known, "a") == [MapEntry(3, 7, 1), MapEntry(32, 8, 5)][:1]
+    assert map_entries_of_source(known, "b") == [ApplierMapEntry(3, 8, 5)]
+    assert map_entries_of_source(known, "a") == [ApplierMapEntry(3, 7, 1), ApplierMapEntry(32, 8, 5)][:1]
 
 
 def test_a_later_instance_of_an_id_in_conflict_goes_on_from_the_first_ones_lsn() -> None:

@@ -10,7 +10,7 @@ from config.spaces import Spaces
 from pipeline.plan.control import follow_control_rows
 from pipeline.plan.plan import sync_spaces
 from pipeline.plan.router import build_router
-from pipeline.state import MapEntry, ReplicasetState, State
+from pipeline.state import ApplierMapEntry, ReplicasetState, State
 from tests.pipeline import logs
 from tests.pipeline.logs import (
     A1,
@@ -80,7 +80,7 @@ def test_a_map_of_a_snapshot_holds_from_its_vclock() -> None:
     snapshot = piece(txn(0, register(1, A1), register(2, A2)), is_snapshot=True, vclock={0: 3, 1: 70, 2: 30})
     planner.batch(snapshot, piece(txn(1, put()), txn(2, put()), lsns={1: 70, 2: 30}))
     one = planner.state.replicasets[A]
-    assert one.applier_map == (MapEntry(1, 1, 71), MapEntry(2, 2, 31))
+    assert one.applier_map == (ApplierMapEntry(1, 1, 71), ApplierMapEntry(2, 2, 31))
     assert one.settled == {1: 71, 2: 31}
     assert len(planner.snapshot) == 2
 
@@ -98,7 +98,12 @@ REUSED = (
 
 
 def test_an_id_that_another_instance_gets_goes_on_from_the_last_lsn() -> None:
-    expected = (MapEntry(1, 1, 1), MapEntry(2, 2, 1), MapEntry(2, 3, 3), MapEntry(2, 2, 5))
+    expected = (
+        ApplierMapEntry(1, 1, 1),
+        ApplierMapEntry(2, 2, 1),
+        ApplierMapEntry(2, 3, 3),
+        ApplierMapEntry(2, 2, 5),
+    )
     rows = logs.rows_of(REUSED)
     for cut in range(len(rows) + 1):
         planner = Planner()

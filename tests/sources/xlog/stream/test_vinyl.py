@@ -178,8 +178,8 @@ def test_a_secondary_index_is_none_of_a_spaces_rows() -> None:
 def test_a_space_with_a_split_range_is_refused() -> None:
     part = {Key.RANGE_ID: 2, Key.RUN_ID: 3, Key.SLICE_ID: 9, Key.BEGIN: [5]}
     tree = trees_at_checkpoint([*TREE, record(RecordType.INSERT_SLICE, part), END], "f")[600]
-    assert tree.is_cut
-    assert not trees_at_checkpoint([*TREE, END], "f")[600].is_cut
+    assert tree.is_partial
+    assert not trees_at_checkpoint([*TREE, END], "f")[600].is_partial
 
 
 @pytest.mark.parametrize("rows", [TREE, [b"\x91"], [b"\x92\xa1x\x80"], [b"\x92\x00\x00"]])
