@@ -6,7 +6,6 @@ The page is on a local port. `/` is the newest report (`observe.report`), which 
 
 from __future__ import annotations
 
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -22,6 +21,7 @@ from config.deployment import Config
 from jobs.report import write_page
 from jobs.runtime.session import spark_session
 from observe.report.questions import Question, show
+from observe.status_page import serving
 from schemas.errors import ConfigurationError
 from warehouse.catalog import register_tables
 from warehouse.newest_epoch import BEFORE_THE_FIRST, last_epoch
@@ -103,13 +103,8 @@ def page_server(port: int, page: Path, metrics: Mapping[str, str], refresh: int)
         server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     except OSError as error:
         raise ConfigurationError(f"port {port} is taken: {error.strerror}", advice="see --port") from error
-    thread = threading.Thread(target=server.serve_forever, name="page", daemon=True)
-    thread.start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
+    with serving(server, "page") as opened_port:
+        yield opened_port
 
 
 def questions(database: str) -> tuple[Question, ...]:

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from http.server import HTTPServer
 from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
@@ -105,7 +106,14 @@ def status_page(
         server = make_server(address.host or "", address.port, app, _Server, _RequestHandler)
     except OSError as error:
         raise ConfigurationError(f"the status page cannot listen on {address}: {error.strerror}") from error
-    thread = threading.Thread(target=server.serve_forever, name="status", daemon=True)
+    with serving(server, "status") as port:
+        yield port
+
+
+@contextmanager
+def serving(server: HTTPServer, name: str) -> Iterator[int]:
+    """Serve in a thread of this name while the block runs, and yield the port; closes the server at the end."""
+    thread = threading.Thread(target=server.serve_forever, name=name, daemon=True)
     thread.start()
     try:
         yield server.server_port

@@ -11,9 +11,7 @@ from dataclasses import replace
 from pipeline.plan.position import LogSegment
 from pipeline.plan.upgrades import server_version_in_schema
 from pipeline.state import ReplicasetState, State
-from pipeline.waiting import (
-    pending_by_segment,
-)
+from pipeline.waiting import pending_by_segment
 from schemas.iproto import SystemSpace
 from sources.xlog.format.damage import Mode
 from sources.xlog.format.meta import REPLICASET_KEY, Meta, peer_versions

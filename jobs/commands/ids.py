@@ -127,8 +127,8 @@ def demote(warehouse: str | None, config: str | None, database: str, as_json: bo
 def disconnect(warehouse: str | None, config: str | None, database: str, as_json: bool) -> None:
     """Record that a copy exists, or will exist, that no job keeps up to date.
 
-    From then on the next epoch of a primary begins a new generation, by which the two can be told apart; a secondary
-    is marked as outdated. Run it before a copy is made by other means than sync, as by cp or by a snapshot of the
+    From then on the next epoch of a primary begins a new generation, which the copy does not have. A secondary is
+    marked as outdated. Run it before a copy is made by other means than sync, as by cp or by a snapshot of the
     storage. A running stream need not be stopped.
     """
     from jobs.rid import disconnect as work

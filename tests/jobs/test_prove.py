@@ -63,7 +63,7 @@ def proven(
     return prove(config, spaces, peers, ProofLimits(rate, 30, by_checksums), as_json=True)
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+def parsed_output(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return {one["table"]: one for one in map(json.loads, capsys.readouterr().out.splitlines())}
 
 
@@ -74,16 +74,16 @@ def test_equal_tables_are_proven(
     deployment = Deployment(tmp_path, {"a1": tarantool.directory})
     deployment.write()
     assert proven(deployment, tarantool) == 0
-    found = told(capsys)
+    found = parsed_output(capsys)
     assert {table: one["rows"] for table, one in found.items()} == {"orders": 2727, "pairs": 700}
     assert all(one["holds"] and not one["looked_again"] for one in found.values())
     stored = deployment.rows("_validations", ["table", "holds", "rows", "unexpected"])
     assert sorted(row["rows"] for row in stored) == [700, 2727]
     assert all(row["holds"] and row["unexpected"] == 0 for row in stored)
     assert proven(deployment, tarantool, spaces=("pairs",)) == 0
-    assert list(told(capsys)) == ["pairs"]
+    assert list(parsed_output(capsys)) == ["pairs"]
     assert proven(deployment, tarantool, by_checksums=True) == 0
-    assert not any(one["looked_again"] for one in told(capsys).values())
+    assert not any(one["looked_again"] for one in parsed_output(capsys).values())
     with pytest.raises(ConfigurationError, match="no table of nothing"):
         proven(deployment, tarantool, spaces=("nothing",))
 
@@ -100,7 +100,7 @@ def test_a_space_with_a_hash_index_is_compared_by_the_keys_of_the_tables(
     deployment = Deployment(tmp_path, {"a1": tarantool.directory})
     deployment.write()
     assert proven(deployment, tarantool) == 0
-    found = told(capsys)["orders"]
+    found = parsed_output(capsys)["orders"]
     assert (found["rows"], found["error"], found["holds"]) == (rows, None, True)
     assert (found["skipped"] is not None) == skipped
     assert not skipped or "keys that only the server has" in found["skipped"]
@@ -108,7 +108,7 @@ def test_a_space_with_a_hash_index_is_compared_by_the_keys_of_the_tables(
     assert stored == [{"holds": True, "rows": rows, "error": None}]
     assert tarantool.eval(CHANGE_A_BYTE, 12, "state 1Z")
     assert proven(deployment, tarantool) == 1
-    assert [one["key"] for one in told(capsys)["orders"]["differences"]] == ["[12]"]
+    assert [one["key"] for one in parsed_output(capsys)["orders"]["differences"]] == ["[12]"]
 
 
 @pytest.mark.parametrize("by_checksums", [False, True])
@@ -124,7 +124,7 @@ def test_one_changed_byte_is_named_with_both_tuples(
     deployment.write()
     assert tarantool.eval(CHANGE_A_BYTE, 1234, "state 1284") == "state 1284"
     assert proven(deployment, tarantool, by_checksums=by_checksums) == 1
-    found = told(capsys)
+    found = parsed_output(capsys)
     assert found["pairs"]["holds"]
     assert not found["orders"]["holds"]
     assert found["orders"]["differences"] == [
@@ -153,7 +153,7 @@ def test_tables_that_are_behind_are_not_reported_as_different(
     config = deployment.config()
     peers = peers_of(config, [f"unix/:{tarantool.socket}"])
     assert prove(config, (), peers, ProofLimits(None, 1), as_json=True) == 1
-    found = told(capsys)["orders"]
+    found = parsed_output(capsys)["orders"]
     assert found["differences"] == []
     assert found["looked_again"] == 3
     assert "do not reach the vclock" in found["error"]
@@ -222,11 +222,11 @@ def test_under_load_only_a_changed_byte_is_found(
     tarantool.eval(LOAD)
     for _ in range(3):
         assert proven(followed, tarantool, rate=2000) == 0
-        found = told(capsys)["orders"]
+        found = parsed_output(capsys)["orders"]
         assert found["differences"] == []
         assert found["rows"] > 1000
     assert found["looked_again"] > 0
     tarantool.eval(CHANGE_A_BYTE, 5001, "balm")
     assert proven(followed, tarantool) == 1
     tarantool.eval("stop_load = true")
-    assert [one["key"] for one in told(capsys)["orders"]["differences"]] == ["[5001]"]
+    assert [one["key"] for one in parsed_output(capsys)["orders"]["differences"]] == ["[5001]"]

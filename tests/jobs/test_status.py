@@ -45,6 +45,8 @@ def test_a_refused_space_is_named_with_its_replicasets_and_the_reason(
     deployment = Deployment(tmp_path, paths, replicasets_of(*paths))
     deployment.run()
     assert show(deployment.config(), as_json=False) == 0
-    told = capsys.readouterr().out
+    shown = capsys.readouterr().out
     labels = ", ".join(f"{name} ({uuid[:8]})" for name, uuid in replicasets_of("b1", "c1").items())
-    assert f"refused: users of {labels}: the field id is unsigned and string in different replicasets" in told
+    assert (
+        f"refused: users of {labels}: the field id is unsigned and string in different replicasets" in shown
+    )

@@ -1,4 +1,4 @@
-"""Two members lack different files of their replicaset's log: together they tell the tables that a whole log tells."""
+"""Two members lack different files of their replicaset's log: together they give the same tables as a whole log."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def assert_is_loaded(writer: BatchWriter, warehouse: Warehouse) -> None:
             assert getattr(one, name) == getattr(loaded[uuid], name), name
 
 
-def told(deployment: Deployment) -> dict[str, Any]:
+def outcome(deployment: Deployment) -> dict[str, Any]:
     """Return what must not depend on files and cuts."""
     order = ("replica_id", "epoch", "segment", "position", "row")
     rows = [row for row in deployment.rows("_changelog") if row["source"] != "aggregator"]
@@ -144,11 +144,11 @@ def open_gaps(deployment: Deployment) -> list[tuple[int, int, int]]:
 
 
 def whole(folder: Path, log: Log) -> dict[str, Any]:
-    """Return what an uncut run of the whole log tells."""
+    """Return the outcome of an uncut run of the whole log."""
     log.write(folder / "logs" / "a1", "a1", 0, len(log.rows))
     deployment = Deployment(folder, {"a1": folder / "logs" / "a1"}, replicasets_of("a1"))
     deployment.run()
-    return told(deployment)
+    return outcome(deployment)
 
 
 def deployment_of(folder: Path, distributed: MakeDistributed | None = None) -> Deployment:
@@ -182,7 +182,7 @@ def test_a_file_that_waits_belongs_between_two_of_another_member(
     lead(deployment, "a1", budget)
     assert open_gaps(deployment) == [(1, 8, 10)]
     lead(deployment, "a2", budget)
-    assert told(deployment) == whole(tmp_path / "whole", log)
+    assert outcome(deployment) == whole(tmp_path / "whole", log)
 
 
 @pytest.mark.parametrize("budget", [None, 1])
@@ -196,7 +196,7 @@ def test_files_of_two_members_alternate(
     deployment = deployment_of(tmp_path, executor)
     lead(deployment, "a1", budget)
     lead(deployment, "a2", budget)
-    assert told(deployment) == whole(tmp_path / "whole", log)
+    assert outcome(deployment) == whole(tmp_path / "whole", log)
 
 
 @pytest.mark.parametrize("budget", [None, 1])
@@ -209,10 +209,10 @@ def test_a_file_before_those_that_wait_does_not_fill_the_hole(tmp_path: Path, bu
     lead(deployment, "a1", budget)
     lead(deployment, "a2", budget)
     rows = len(log.rows)
-    assert told(deployment)["_pending"] == [(1, lsn) for lsn in (*range(11, 14), *range(17, rows + 1))]
+    assert outcome(deployment)["_pending"] == [(1, lsn) for lsn in (*range(11, 14), *range(17, rows + 1))]
     write_files(tmp_path, log, "a1", bounds, lacking={0, 2, 4})
     lead(deployment, "a1", budget)
-    assert told(deployment) == whole(tmp_path / "whole", log)
+    assert outcome(deployment) == whole(tmp_path / "whole", log)
 
 
 def log_of_two_masters() -> Log:
@@ -233,11 +233,11 @@ def test_a_row_of_another_master_waits_for_a_missing_file(
     write_files(tmp_path, log, "a1", (5, 6), lacking={1})
     deployment = deployment_of(tmp_path, executor)
     lead(deployment, "a1", budget)
-    assert told(deployment)["_pending"] == [(2, 1)]
+    assert outcome(deployment)["_pending"] == [(2, 1)]
     assert open_gaps(deployment) == [(1, 6, 6)]
     write_files(tmp_path, log, "a2", (5, 6))
     lead(deployment, "a2", budget)
-    assert told(deployment) == whole(tmp_path / "whole", log)
+    assert outcome(deployment) == whole(tmp_path / "whole", log)
 
 
 def test_a_row_of_another_master_waits_for_a_missing_file_of_a_spool(tmp_path: Path) -> None:
@@ -247,13 +247,13 @@ def test_a_row_of_another_master_waits_for_a_missing_file_of_a_spool(tmp_path: P
     write_files(tmp_path, log, "a1", (5, 6), lacking={1})
     deployment = deployment_of(tmp_path)
     lead(deployment, "a1", None)
-    assert told(deployment)["_pending"] == [(2, 1)]
+    assert outcome(deployment)["_pending"] == [(2, 1)]
     assert open_gaps(deployment) == [(1, 6, 6)]
     log.write(tmp_path / "a1", "a1", 5, 6)
     with deployment.writer() as (_, writer):
         read_source_again(deployment.config(), writer, "a1", Span(), lambda *_: None)
     log.header = {}
-    assert told(deployment) == whole(tmp_path / "whole", log)
+    assert outcome(deployment) == whole(tmp_path / "whole", log)
 
 
 def test_a_missing_file_whose_loss_is_accepted_is_recorded_once(tmp_path: Path) -> None:
@@ -322,4 +322,4 @@ def test_any_files_that_two_members_lack(tmp_path: Path, seed: int, origins: Seq
     order = draw.sample(list(MEMBERS), 2)
     for member in order:
         lead(deployment, member, draw.choice((None, 1, 300, 700)))
-    assert told(deployment) == whole(tmp_path / "whole", log)
+    assert outcome(deployment) == whole(tmp_path / "whole", log)

@@ -29,8 +29,8 @@ def followed(
     cluster: dict[int, str] | None = None,
     snapshots: frozenset[int] = frozenset(),
 ) -> ControlChanges:
-    told = [control_row(row, 10 * (i + 1)) for i, row in enumerate(rows)]
-    return follow_control_rows(spaces or {}, cluster or {}, told, snapshots)
+    control_rows = [control_row(row, 10 * (i + 1)) for i, row in enumerate(rows)]
+    return follow_control_rows(spaces or {}, cluster or {}, control_rows, snapshots)
 
 
 def kinds(control: ControlChanges) -> list[tuple[int, str, int]]:
@@ -38,37 +38,37 @@ def kinds(control: ControlChanges) -> list[tuple[int, str, int]]:
 
 
 def test_cluster_rows_register_and_expel() -> None:
-    told = followed(
+    control = followed(
         logs.register(1, A1),
         change("REPLACE", CLUSTER, tuple_=[2, A2]),
         logs.expel(2),
         change("UPDATE", CLUSTER, key=[1], ops=[["=", 1, A3]]),
         change("UPSERT", CLUSTER, tuple_=[3, A2], ops=[["=", 1, A2]]),
     )
-    assert told.registrations == (
+    assert control.registrations == (
         ReplicaIdChange(LogPosition(0, 10, 0), 1, A1),
         ReplicaIdChange(LogPosition(0, 20, 0), 2, A2),
         ReplicaIdChange(LogPosition(0, 30, 0), 2, None),
         ReplicaIdChange(LogPosition(0, 40, 0), 1, A3),
         ReplicaIdChange(LogPosition(0, 50, 0), 3, A2),
     )
-    assert (told.changes, told.spaces) == ((), {})
+    assert (control.changes, control.spaces) == ((), {})
 
 
 def test_operations_on_cluster_go_on_from_what_was_known() -> None:
     """From 3.0 on a third field holds the name; naming an instance is no new registration of another uuid."""
-    told = followed(change("UPDATE", CLUSTER, key=[2], ops=[["!", 2, "name"]]), cluster={2: A2})
-    assert [one.uuid for one in told.registrations] == [A2]
+    control = followed(change("UPDATE", CLUSTER, key=[2], ops=[["!", 2, "name"]]), cluster={2: A2})
+    assert [one.uuid for one in control.registrations] == [A2]
 
 
 def test_a_space_is_defined_row_by_row() -> None:
-    told = followed(define(600, "s"), index(600), index(600, index_id=1))
+    control = followed(define(600, "s"), index(600), index(600, index_id=1))
     # The secondary index changes no table, but the definition that `_schema` keeps.
-    assert kinds(told) == [(10, "defined", 600), (20, "defined", 600), (30, "defined", 600)]
-    before, after, _ = (one.definition.decoded() for one in told.changes)
+    assert kinds(control) == [(10, "defined", 600), (20, "defined", 600), (30, "defined", 600)]
+    before, after, _ = (one.definition.decoded() for one in control.changes)
     assert (before.name, before.primary_key) == ("s", ())
     assert [part.field for part in after.primary_key] == [0]
-    assert set(told.spaces[600].indexes) == {0, 1}
+    assert set(control.spaces[600].indexes) == {0, 1}
 
 
 def test_a_change_says_whose_row_and_when() -> None:
@@ -85,39 +85,39 @@ def test_a_change_says_whose_row_and_when() -> None:
 def test_a_space_is_changed_by_operations(operation: list[object], base: int, name: str) -> None:
     """`index_base` 1 is what Lua's requests have; names of fields are those of the system space."""
     row = {**change("UPDATE", SPACE, key=[600], ops=[operation]), "index_base": base}
-    told = followed(row, spaces=KNOWN)
-    assert told.spaces[600].decoded().name == name
-    assert set(told.spaces[600].indexes) == {0}
+    control = followed(row, spaces=KNOWN)
+    assert control.spaces[600].decoded().name == name
+    assert set(control.spaces[600].indexes) == {0}
     assert KNOWN[600].decoded().name == "s"
 
 
 def test_a_new_format_is_a_definition() -> None:
     fields = [*logs.FIELDS, {"name": "more", "type": "any", "is_nullable": True}]
-    told = followed(change("REPLACE", SPACE, tuple_=logs.space_tuple(600, "s", fields)), spaces=KNOWN)
-    assert kinds(told) == [(10, "defined", 600)]
-    assert [field.name for field in told.spaces[600].decoded().fields] == ["id", "value", "more"]
-    assert told.spaces[600].decoded().primary_key
+    control = followed(change("REPLACE", SPACE, tuple_=logs.space_tuple(600, "s", fields)), spaces=KNOWN)
+    assert kinds(control) == [(10, "defined", 600)]
+    assert [field.name for field in control.spaces[600].decoded().fields] == ["id", "value", "more"]
+    assert control.spaces[600].decoded().primary_key
 
 
 def test_system_spaces_and_what_belongs_to_no_space_are_passed() -> None:
-    told = followed(define(511, "_mine"), index(280), index(777), logs.truncate(777), drop(778))
+    control = followed(define(511, "_mine"), index(280), index(777), logs.truncate(777), drop(778))
     emptied = ((LogPosition(0, 40, 0), 777), (LogPosition(0, 50, 0), 778))
-    assert told == ControlChanges((), (), {}, emptied), (
+    assert control == ControlChanges((), (), {}, emptied), (
         "what a drop or a truncation ends is noted for rows that wait"
     )
 
 
 def test_a_drop_is_its_index_then_its_space() -> None:
-    told = followed(drop_index(600), change("DELETE", TRUNCATE, key=[600]), drop(600), spaces=KNOWN)
-    assert kinds(told) == [(10, "truncated", 600), (30, "dropped", 600)]
-    assert told.spaces == {}
-    assert told.changes[1].definition.decoded().name == "s"
+    control = followed(drop_index(600), change("DELETE", TRUNCATE, key=[600]), drop(600), spaces=KNOWN)
+    assert kinds(control) == [(10, "truncated", 600), (30, "dropped", 600)]
+    assert control.spaces == {}
+    assert control.changes[1].definition.decoded().name == "s"
 
 
 def test_an_id_may_be_given_to_another_space() -> None:
-    told = followed(drop_index(600), drop(600), define(600, "other"), index(600), spaces=KNOWN)
-    assert [kind for _, kind, _ in kinds(told)] == ["truncated", "dropped", "defined", "defined"]
-    assert told.spaces[600].decoded().name == "other"
+    control = followed(drop_index(600), drop(600), define(600, "other"), index(600), spaces=KNOWN)
+    assert [kind for _, kind, _ in kinds(control)] == ["truncated", "dropped", "defined", "defined"]
+    assert control.spaces[600].decoded().name == "other"
     made_anew = followed(drop(600), define(600, "other"), spaces=KNOWN)
     assert made_anew.spaces[600].indexes == {}
 
@@ -140,31 +140,31 @@ def test_truncate_is_an_event_in_a_log_only(row: Row) -> None:
 
 
 def test_a_secondary_index_is_a_definition() -> None:
-    told = followed(index(600, index_id=2), drop_index(600, 2), spaces=KNOWN)
-    assert kinds(told) == [(10, "defined", 600), (20, "defined", 600)]
-    assert {one.definition.decoded() for one in told.changes} == {KNOWN[600].decoded()}
-    assert told.spaces == KNOWN
+    control = followed(index(600, index_id=2), drop_index(600, 2), spaces=KNOWN)
+    assert kinds(control) == [(10, "defined", 600), (20, "defined", 600)]
+    assert {one.definition.decoded() for one in control.changes} == {KNOWN[600].decoded()}
+    assert control.spaces == KNOWN
 
 
 def test_the_primary_index_dropped_truncates() -> None:
-    told = followed(drop_index(600), spaces=KNOWN)
-    assert kinds(told) == [(10, "truncated", 600)]
-    assert told.changes[0].definition.decoded().primary_key == ()
+    control = followed(drop_index(600), spaces=KNOWN)
+    assert kinds(control) == [(10, "truncated", 600)]
+    assert control.changes[0].definition.decoded().primary_key == ()
 
 
 def test_the_primary_index_altered_is_a_definition() -> None:
     parts = [{"field": 1, "type": "string"}]
     update = change("UPDATE", INDEX, key=[600, 0], ops=[["=", "parts", parts]])
     for row in (update, change("REPLACE", INDEX, tuple_=logs.index_tuple(600, parts))):
-        told = followed(row, spaces=KNOWN)
-        assert kinds(told) == [(10, "defined", 600)]
-        assert [part.field for part in told.spaces[600].decoded().primary_key] == [1]
+        control = followed(row, spaces=KNOWN)
+        assert kinds(control) == [(10, "defined", 600)]
+        assert [part.field for part in control.spaces[600].decoded().primary_key] == [1]
 
 
 def test_a_name_that_is_not_utf8_is_a_fault_of_its_space() -> None:
     raw = msgpack.packb([600, 1, b"\xff", "memtx", 0, {}, []], use_bin_type=False)
-    told = followed({**define(600, "s"), "tuple": raw})
-    space = told.spaces[600].decoded()
+    control = followed({**define(600, "s"), "tuple": raw})
+    space = control.spaces[600].decoded()
     assert (space.name, space.fault is not None) == ("\\xff", True)
 
 
@@ -177,10 +177,10 @@ def test_a_name_that_is_not_utf8_is_a_fault_of_its_space() -> None:
     ],
 )
 def test_what_is_no_change_of_a_system_space_is_a_fault(row: Row, reason: str) -> None:
-    told = followed(row, spaces=KNOWN)
-    (fault,) = told.faults
+    control = followed(row, spaces=KNOWN)
+    (fault,) = control.faults
     assert reason in fault.reason
     assert (fault.row.space_id, fault.row.lsn) == (280, 10)
     # A definition that is not known any more holds its space where it was.
-    assert [one.kind for one in told.changes] == ["held"] * (row["type"] != "INSERT")
-    assert told.spaces == KNOWN
+    assert [one.kind for one in control.changes] == ["held"] * (row["type"] != "INSERT")
+    assert control.spaces == KNOWN

@@ -193,8 +193,10 @@ def test_an_equal_sum_needs_no_mapping() -> None:
     segment = of(A2, [], {2: A2, 1: A1}).segment(0)
     views = follow_source_ids(known, [segment], [], {1: A1, 2: A2})
     assert (views.registered, dict(views.translations)) == ((), {})
-    told = follow_source_ids(known, [replace(segment, members={2: A2, 1: A1, 3: C})], [], {1: A1, 2: A2})
-    assert told.registered == (ReplicaIdChange(LogPosition(0, -1, 0), 3, C),)
+    source_ids = follow_source_ids(
+        known, [replace(segment, members={2: A2, 1: A1, 3: C})], [], {1: A1, 2: A2}
+    )
+    assert source_ids.registered == (ReplicaIdChange(LogPosition(0, -1, 0), 3, C),)
 
 
 def test_a_source_without_a_view_is_followed_as_it_is() -> None:
