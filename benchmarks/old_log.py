@@ -2,6 +2,7 @@
 
 A stream with a trigger of 5 seconds makes 17,280 commits a day. A commit by `warehouse.commits` is compared with
 delta-rs' own way: look for the newest version, commit with the default hooks, look for the newest version again.
+A second table compares intervals between checkpoints, by 100 commits of a batch to tables with few and with many files.
 """
 
 from __future__ import annotations
@@ -21,9 +22,13 @@ from deltalake.transaction import AddAction
 from warehouse.commits import OpenTables
 from warehouse.data_files import DataFile
 from warehouse.place import Place, place_of
+from warehouse.write import CHECKPOINT_INTERVAL
 
 TABLE = "_epochs"
 FILE = ("part.parquet", 100)
+INTERVALS = (10, 30, 100)
+FILES = (1, 300, 3_000)
+COLUMNS = 15
 
 
 def make_table(folder: Path, count: int) -> Place:
@@ -67,8 +72,26 @@ def batch_commit(place: Place) -> Callable[[int], object]:
     return lambda _: tables.commit(TABLE, [DataFile(TABLE, *FILE, 1, "{}")])
 
 
+def mean_ms_per_interval(folder: Path, interval: int, files: int, commits: int = 100) -> float:
+    """Return the mean time of a commit to a table with some files and an interval between checkpoints, in ms."""
+    place = place_of(str(folder))
+    columns = {f"c{number}": [1] for number in range(COLUMNS)}
+    settings = {CHECKPOINT_INTERVAL: str(interval)}
+    write_deltalake(place.uri(TABLE), pa.table(columns), configuration=settings)
+    bounds = dict.fromkeys(columns, 1)
+    stats = json.dumps({"numRecords": 1, "minValues": bounds, "maxValues": bounds})
+    tables = OpenTables(place)
+    tables.commit(
+        TABLE, [DataFile(TABLE, f"{number}-{FILE[0]}", FILE[1], 1, stats) for number in range(files)]
+    )
+    began = time.perf_counter()
+    for number in range(commits):
+        tables.commit(TABLE, [DataFile(TABLE, f"new-{number}-{FILE[0]}", FILE[1], 1, stats)])
+    return 1000 * (time.perf_counter() - began) / commits
+
+
 def main() -> None:
-    """Print the median time of both ways, and their ratio, per number of commits."""
+    """Print the median time of both ways, and their ratio, per number of commits; then the second table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--commits", type=int, nargs="+", default=[100, 2_000, 20_000])
     print("commits in the log   delta-rs, ms   a batch's commit, ms   ratio")
@@ -77,6 +100,17 @@ def main() -> None:
             place = make_table(Path(folder), count)
             delta_rs, batch = median_ms(delta_rs_commit(place)), median_ms(batch_commit(place))
             print(f"{count:>18,}   {delta_rs:12.1f}   {batch:20.1f}   {batch / delta_rs:5.2f}")
+    print(
+        "files of the table   a commit, ms, with a checkpoint every "
+        + ", ".join(map(str, INTERVALS))
+        + " commits"
+    )
+    for files in FILES:
+        times = []
+        for interval in INTERVALS:
+            with tempfile.TemporaryDirectory() as folder:
+                times.append(mean_ms_per_interval(Path(folder), interval, files))
+        print(f"{files:>18,}   " + "   ".join(f"{ms:6.1f}" for ms in times))
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from schemas.states import RequestKind, RequestState
 from warehouse.newest_epoch import EPOCHS
 from warehouse.place import Place
 from warehouse.read import rows_of
+from warehouse.write import CHECKPOINT_INTERVAL, COMMITS_PER_CHECKPOINT
 
 if TYPE_CHECKING:
     from warehouse.warehouse import Warehouse
@@ -43,7 +44,8 @@ _SPARKS_DEFAULT = "10000"
 def set_retention(warehouse: Warehouse, table: str, days: int) -> bool:
     """Have Delta keep a table's removed files for a number of days, and its log as long, but at least 30 days.
 
-    Retentions in other units than days and weeks were set by somebody else, and stay.
+    Retentions in other units than days and weeks were set by somebody else, and stay. A table of an older version of
+    the aggregator also gets the interval between checkpoints that new tables have.
 
     Returns
     -------
@@ -54,9 +56,11 @@ def set_retention(warehouse: Warehouse, table: str, days: int) -> bool:
     current = {name: retention_days(name, warehouse.property(table, name)) for name in DEFAULTS}
     wanted = {FILES: days, LOG: max(days, DEFAULTS[LOG])}
     changed = [name for name, kept in current.items() if kept is not None and kept != wanted[name]]
-    if not changed:
-        return False
     values = {name: f"interval {wanted[name]} days" for name in changed}
+    if warehouse.property(table, CHECKPOINT_INTERVAL) is None:
+        values[CHECKPOINT_INTERVAL] = COMMITS_PER_CHECKPOINT
+    if not values:
+        return False
     warehouse.open_tables.set_properties(table, values)
     return True
 

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
+from pyspark.sql.types import LongType, StructField, StructType
 
-from warehouse.maintenance import FILES, LOG, NEVER, first_kept, horizon_of, retention_days
+from warehouse.maintenance import (
+    FILES,
+    LOG,
+    NEVER,
+    first_kept,
+    horizon_of,
+    retention_days,
+    set_retention,
+)
+from warehouse.warehouse import Warehouse
+from warehouse.write import CHECKPOINT_INTERVAL, create
 
 DAY = datetime(2026, 11, 20, tzinfo=UTC)
 
@@ -61,3 +75,15 @@ def test_the_epoch_that_was_the_newest_at_the_horizon_is_kept() -> None:
 )
 def test_a_retention_is_read_as_delta_writes_it(name: str, text: str | None, days: float | None) -> None:
     assert retention_days(name, text) == days
+
+
+def test_a_table_of_an_older_version_gets_the_interval_between_checkpoints(tmp_path: Path) -> None:
+    warehouse = Warehouse(None, str(tmp_path))
+    for table, settings in {"old": {}, "own": {CHECKPOINT_INTERVAL: "40"}}.items():
+        write_deltalake(warehouse.place.uri(table), pa.table({"x": [1]}), configuration=settings)
+    create(warehouse.place, "new", StructType([StructField("x", LongType())]))
+    changed = {table: set_retention(warehouse, table, 7) for table in ("old", "own", "new")}
+    assert changed == {"old": True, "own": False, "new": False}
+    intervals = {table: warehouse.property(table, CHECKPOINT_INTERVAL) for table in changed}
+    assert intervals == {"old": "10", "own": "40", "new": "10"}
+    assert not set_retention(warehouse, "old", 7)
