@@ -203,7 +203,7 @@ def test_a_rebuild_gives_the_rows_of_the_policy_from_the_beginning(
     before = whole.table("users")
     dry = ["--rebuild", "users", "--policy", "{sequence: [updated]}", "--dry-run"]
     assert backfill(whole.config(), options(*dry)) == 0
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert whole.table("users") == before
     for policies in (LATER, SUMMED):
         again = made(tmp_path / ("later" if policies is LATER else "summed"), whole.sources, policies)
@@ -215,7 +215,7 @@ def test_a_rebuild_gives_the_rows_of_the_policy_from_the_beginning(
         keys = {key for key, row in changed.table("users").items() if row != before.get(key)}
         assert keys
         if policies is LATER:
-            assert told.startswith(f"{len(keys)} keys of users would change under last_write_wins")
+            assert output.startswith(f"{len(keys)} keys of users would change under last_write_wins")
     assert {row["changed"] for row in whole.rows("_conflicts")} >= {"policy"}
     # And back: what the policy had put aside is there again.
     assert backfill(whole.config(), options("--rebuild", "users")) == 0

@@ -91,7 +91,7 @@ def test_what_was_deleted_is_left_out_until_somebody_else_gets_it(tmp_path: Path
     ]
 
 
-def told(asked: Follower, state: State, sources: int = 1) -> dict[str, object]:
+def members_by_file(asked: Follower, state: State, sources: int = 1) -> dict[str, object]:
     """Return what each segment's source says of its `_cluster`, by file."""
     segments = segments_of(asked)
     numbered = {segment.segment: segment for segment in segments}
@@ -108,7 +108,7 @@ def known(**more: object) -> State:
 def test_a_new_replicaset_is_asked_once_and_its_snapshot_tells_itself() -> None:
     asked = follower(RECORDED.directory("a1"), start="snapshot")
     newest = RECORDED.snapshots("a1")[-1].name
-    assert told(asked, State()) == {newest: {}}
+    assert members_by_file(asked, State()) == {newest: {}}
 
 
 @pytest.mark.parametrize(
@@ -134,4 +134,4 @@ def test_a_new_replicaset_is_asked_once_and_its_snapshot_tells_itself() -> None:
 )
 def test_who_is_asked(state: State, sources: int, is_asked: bool) -> None:
     asked = follower(RECORDED.directory("a1"))
-    assert bool(told(asked, state, sources)) == is_asked
+    assert bool(members_by_file(asked, state, sources)) == is_asked

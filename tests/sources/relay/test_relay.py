@@ -187,7 +187,7 @@ def test_cluster_information_is_exchanged_once(masters: Mesh, tmp_path: Path) ->
         path = address.removeprefix("unix/:")
         cluster = {1: instance_uuid(1), 2: instance_uuid(2)}
 
-        async def told(crc: int) -> tuple[list[dict[int, object]], dict[int, str] | None]:
+        async def cluster_info(crc: int) -> tuple[list[dict[int, object]], dict[int, str] | None]:
             connection = await connect(Peer("relay", Address(path=path)), 5.0)
             uuid = await connection.replicaset_uuid()
             rows = RowStream({}, lambda _: None, "relay")
@@ -197,8 +197,8 @@ def test_cluster_information_is_exchanged_once(masters: Mesh, tmp_path: Path) ->
             await close_connection(connection)
             return [dict(packet.body) for packet in packets], parse_cluster_info(packets)
 
-        assert asyncio.run(told(checksum(cluster))) == ([{0x72: 0}], None)
-        bodies, learned = asyncio.run(told(0))
+        assert asyncio.run(cluster_info(checksum(cluster))) == ([{0x72: 0}], None)
+        bodies, learned = asyncio.run(cluster_info(0))
         assert learned == cluster
         assert bodies == [{0x72: 2, 2: 1, 0x24: instance_uuid(1)}, {2: 2, 0x24: instance_uuid(2)}]
         assert relay.catalog.cluster == cluster
