@@ -18,7 +18,7 @@ from sources.spool.acks import read_acks
 from sources.spool.spool import Spool
 from sources.xlog.directory.offset import OffsetEntry
 from sources.xlog.options import parse_options
-from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.log_stream import LogStream
 
 UUID = "aaaaaaaa-0000-4000-8000-000000000000"
 ONE, TWO = (f"aaaaaaaa-0000-4000-8000-00000000000{n}" for n in (1, 2))
@@ -68,7 +68,7 @@ def made(path: Path, *, is_spool: bool = True) -> Acknowledger:
     if not is_spool:
         (path / "lock").unlink()
     options = parse_options({"sources": f'[{{"name": "a", "path": "{path}"}}]'})
-    return Acknowledger(config(path), Follower(options))
+    return Acknowledger(config(path), LogStream(options))
 
 
 STATE = State(0, {UUID: ReplicasetState(1, UUID, settled={1: 9})})

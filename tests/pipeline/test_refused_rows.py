@@ -66,7 +66,11 @@ def check_state(warehouse: Warehouse, writer: BatchWriter) -> None:
     loaded = load_state(warehouse)
     for uuid, one in writer.state.replicasets.items():
         other = loaded.replicasets[uuid]
-        assert (one.tables, one.refused, one.followed) == (other.tables, other.refused, other.followed)
+        assert (one.tables, one.refused, one.applied_definitions) == (
+            other.tables,
+            other.refused,
+            other.applied_definitions,
+        )
 
 
 def run_checked(made: Deployment, budget: int | None = None, batches: int | None = None) -> bool:

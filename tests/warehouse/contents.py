@@ -69,5 +69,5 @@ def _without_own(table: pa.Table, own: str) -> pa.Table:
     columns = ", ".join(f'CASE WHEN {uuid} = $1 THEN NULL ELSE "{name}" END AS "{name}"' for name in hidden)
     with duckdb.connect() as session:
         session.execute("SET TimeZone = 'UTC'")
-        session.register("columns", table)
-        return session.sql(f"SELECT * REPLACE ({columns}) FROM columns", params=[own]).to_arrow_table()
+        session.register("contents", table)
+        return session.sql(f"SELECT * REPLACE ({columns}) FROM contents", params=[own]).to_arrow_table()

@@ -9,9 +9,8 @@ import msgpack
 import pyarrow as pa
 import pytest
 
-from pipeline.plan.held_rows import has_held_rows
 from pipeline.plan.history import NO_TABLE
-from pipeline.plan.summary import control_rows, row_headers
+from pipeline.plan.summary import control_rows, has_held_rows, row_headers
 from schemas.iproto import BodyKey
 from tests.pipeline import logs
 from tests.pipeline.logs import A1, Row, Transaction, define, drop, index, put, register, truncate, txn

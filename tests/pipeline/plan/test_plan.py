@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from config.spaces import Spaces
-from pipeline.plan.control import follow_control_rows
+from pipeline.plan.control import apply_control_rows
 from pipeline.plan.plan import sync_spaces
 from pipeline.plan.router import build_router
 from pipeline.state import ApplierMapEntry, ReplicasetState, State
@@ -261,7 +261,7 @@ def test_sync_spaces_are_those_known_and_those_of_the_batch() -> None:
     )
     state = State(replicasets={A: known})
     assert sync_spaces(state) == {A: frozenset({600})}
-    changes = follow_control_rows({}, {}, [control_row(define(700, "u", is_sync=True), 10)], frozenset())
+    changes = apply_control_rows({}, {}, [control_row(define(700, "u", is_sync=True), 10)], frozenset())
     assert sync_spaces(state, {A: changes, B: changes}) == {A: frozenset({600, 700}), B: frozenset({700})}
 
 

@@ -21,7 +21,7 @@ from sources.iproto.messages import Subscription, parse_cluster_info
 from sources.relay.options import RelayOptions
 from sources.relay.server import Relay
 from sources.spool.acks import read_acks
-from sources.subscribe.replicaset import FollowedReplicaset
+from sources.subscribe.replicaset import ReplicasetSubscription
 from tests.live import Tarantool
 from tests.live.mesh import Mesh, instance_uuid, mesh
 from tests.live.spools import read_spool, tuples_of
@@ -70,7 +70,7 @@ def masters(tmp_path: Path) -> Iterator[Mesh]:
 
 
 @contextmanager
-def chain(masters: Mesh, tmp_path: Path) -> Iterator[tuple[FollowedReplicaset, Relay, str]]:
+def chain(masters: Mesh, tmp_path: Path) -> Iterator[tuple[ReplicasetSubscription, Relay, str]]:
     """Run a daemon on the masters and a relay on its spool."""
     with following(options(tmp_path / "region", *addresses(masters))) as region:
         await_until(lambda: bool(region.feeds), "a stream")
