@@ -19,7 +19,7 @@ from pathlib import Path
 from sources.iproto import inflow
 from sources.iproto.address import Peer, parse_address
 from sources.subscribe.options import ReplicasetOptions, SpoolStart, Timing
-from sources.subscribe.replicaset import FollowedReplicaset
+from sources.subscribe.replicaset import ReplicasetSubscription
 from tests.live import Tarantool
 
 WRITE = """
@@ -97,7 +97,9 @@ async def _follow_with_daemon(folder: Path, address: str, start: SpoolStart, lsn
     spool = folder / "spool"
     shutil.rmtree(spool, ignore_errors=True)
     peer = Peer(address, parse_address(address)[1])
-    replicaset = FollowedReplicaset(ReplicasetOptions("a", spool, (peer,), timing=Timing(poll=0.05)), start)
+    replicaset = ReplicasetSubscription(
+        ReplicasetOptions("a", spool, (peer,), timing=Timing(poll=0.05)), start
+    )
     task = asyncio.create_task(replicaset.run())
     while not replicaset.feeds:
         await asyncio.sleep(0.001)

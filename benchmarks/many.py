@@ -25,7 +25,7 @@ from pipeline.state import State
 from sources.xlog.directory.offset import to_text
 from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between, tasks_of
-from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.log_stream import LogStream
 
 STATE = Path(".state/bench")
 SPACE = "orders"
@@ -48,13 +48,13 @@ def write_rows(members: Sequence[Member], rows: int, first_key: int) -> None:
 
 def planning(options: dict[str, str], members: Sequence[Member], rows: int) -> str:
     """Measure the driver's planning of a batch, and return the times, number of tasks and offset's size as text."""
-    follower = Follower(parse_options(options))
-    first, start = timed(lambda: follower.latest({}))
-    start = follower.latest(start)
-    idle, _ = timed(lambda: follower.latest(start))
+    log_stream = LogStream(parse_options(options))
+    first, start = timed(lambda: log_stream.latest({}))
+    start = log_stream.latest(start)
+    idle, _ = timed(lambda: log_stream.latest(start))
     write_rows(members, rows, 0)
-    latest, end = timed(lambda: follower.latest(start))
-    plan, tasks = timed(lambda: tasks_of(follower, segments_between(follower, start, end)))
+    latest, end = timed(lambda: log_stream.latest(start))
+    plan, tasks = timed(lambda: tasks_of(log_stream, segments_between(log_stream, start, end)))
     measured = {
         "end offset at the start": first,
         "without new rows": idle,

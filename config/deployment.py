@@ -160,7 +160,7 @@ class Standby(Part):
         Warehouses, each written like the key `warehouse`. Each folder must exist; it may be empty until the job copies
         the warehouse into it.
     retry : str
-        How long a lost peer is left alone before it is tried again.
+        How long a lost copy is left alone before it is tried again.
 
     """
 
@@ -169,9 +169,9 @@ class Standby(Part):
 
     @model_validator(mode="after")
     def _check_distinct(self) -> Standby:
-        for number, peer in enumerate(self.peers):
-            if peer in self.peers[:number]:
-                raise mistake(f"{peer!r} is named twice", "peers", number)
+        for number, copy in enumerate(self.peers):
+            if copy in self.peers[:number]:
+                raise mistake(f"{copy!r} is named twice", "peers", number)
         return self
 
 
@@ -392,16 +392,16 @@ class Config(Part):
 
     def _check_priority(self, policy: Policy, *where: str) -> None:
         for number, name in enumerate(policy.priority):
-            if uuid_or_none(name) is None and name not in self._replicasets():
+            if uuid_or_none(name) is None and name not in self._replicaset_by_source():
                 what = f"{name!r} is neither a uuid nor a source whose replicaset is configured"
                 raise mistake(what, "policies", *where, "priority", number)
 
-    def _replicasets(self) -> dict[str, str]:
+    def _replicaset_by_source(self) -> dict[str, str]:
         return {source.name: source.replicaset for source in self.sources if source.replicaset is not None}
 
     def priority(self, policy: Policy) -> tuple[str, ...]:
         """Return the uuids of the replicasets that a policy prefers, the most preferred first."""
-        known = self._replicasets()
+        known = self._replicaset_by_source()
         return tuple(uuid_or_none(name) or known[name] for name in policy.priority)
 
 

@@ -35,9 +35,9 @@ from sources.xlog.format.kernels.fill import walk_rows
 from udfs.before_replace.custom import load_function
 from warehouse import catalog
 from warehouse.lock import WriterLock
-from warehouse.peers import Peers
 from warehouse.place import place_of
 from warehouse.primary import PrimaryLock
+from warehouse.standbys import Standbys
 from warehouse.warehouse import Warehouse
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ def writer_on(spark: SparkSession, config: Config, warehouse: Warehouse, lock: W
     return open_writer(config, warehouse, lock, partial(DistributedExecutor, spark), tasks)
 
 
-def peers_of(config: Config, *, waits: bool) -> Peers | None:
+def standbys_of(config: Config, *, waits: bool) -> Standbys | None:
     """Return the copies that a writer of a deployment keeps connected; None without any.
 
     Parameters
@@ -87,24 +87,24 @@ def peers_of(config: Config, *, waits: bool) -> Peers | None:
     if not config.standby.peers:
         return None
     source = place_of(config.warehouse, config.database)
-    places = [place_of(peer, config.database) for peer in config.standby.peers]
-    return Peers(source, places, retry_seconds=seconds(config.standby.retry), waits=waits)
+    places = [place_of(standby, config.database) for standby in config.standby.peers]
+    return Standbys(source, places, retry_seconds=seconds(config.standby.retry), waits=waits)
 
 
-def keep_connected(writer: BatchWriter, peers: Peers | None, *, has_epoch: bool) -> None:
-    """Copy an epoch that was committed between two batches, and try lost peers again.
+def keep_connected(writer: BatchWriter, standbys: Standbys | None, *, has_epoch: bool) -> None:
+    """Copy an epoch that was committed between two batches, and try lost standbys again.
 
     Parameters
     ----------
     writer : BatchWriter
-    peers : Peers or None
+    standbys : Standbys or None
     has_epoch : bool
         Whether there may be a new epoch.
 
     """
-    if peers is not None and (has_epoch or peers.has_work()):
+    if standbys is not None and (has_epoch or standbys.has_work()):
         with writer.batch_lock:
-            peers.follow()
+            standbys.follow()
 
 
 def start_stream(
@@ -139,15 +139,15 @@ def aggregate(config: Config, *, once: bool = False) -> State:
     spark = spark_session(config, "aggregate")
     register(spark)
     warehouse = Warehouse(spark, config.warehouse, config.database)
-    peers = peers_of(config, waits=once)
+    standbys = standbys_of(config, waits=once)
     with (
-        PrimaryLock(warehouse, "jobs/aggregate.py", peers) as lock,
+        PrimaryLock(warehouse, "jobs/aggregate.py", standbys) as lock,
         StreamProgress(config.sources) as progress,
-        metrics_listener(spark, config, once=once, lock=lock, peers=peers) as listener,
+        metrics_listener(spark, config, once=once, lock=lock, standbys=standbys) as listener,
     ):
         watches: list[OnResult] = [progress.batch_done, *([] if listener is None else [listener.batch_done])]
-        if peers is not None:
-            watches.append(lambda _done: peers.follow())
+        if standbys is not None:
+            watches.append(lambda _done: standbys.follow())
         log_step(f"reading {len(warehouse.tables())} tables, and the ends of {len(config.sources)} sources")
         writer = writer_on(spark, config, warehouse, lock)
         service = Service(spark, warehouse, config, writer)
@@ -161,7 +161,7 @@ def aggregate(config: Config, *, once: bool = False) -> State:
             query = start_stream(spark, config, writer, batches, once=once)
             try:
                 progress.follow(
-                    query, lambda: keep_connected(writer, peers, has_epoch=service.serve_if_due() > 0)
+                    query, lambda: keep_connected(writer, standbys, has_epoch=service.serve_if_due() > 0)
                 )
             finally:
                 try:

@@ -28,7 +28,7 @@ from tqdm import tqdm
 
 from config.deployment import Config
 from config.policies import Policies, Policy
-from jobs.aggregate import check_functions, peers_of, writer_on
+from jobs.aggregate import check_functions, standbys_of, writer_on
 from jobs.commands.main import main
 from jobs.runtime.progress import log_step
 from jobs.runtime.session import log_reading_session
@@ -125,7 +125,7 @@ def answered_request(
     request = None
     while True:
         try:
-            with PrimaryLock(warehouse, "jobs/backfill.py", peers_of(config, waits=True)) as lock:
+            with PrimaryLock(warehouse, "jobs/backfill.py", standbys_of(config, waits=True)) as lock:
                 request = None if request is None else requests.state_of(warehouse, request)
                 if request is None or request.state == RequestState.ASKED:
                     spark = session()

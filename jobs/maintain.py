@@ -26,7 +26,7 @@ from pipeline.source_options import stream_options
 from schemas.errors import ConfigurationError
 from schemas.states import RequestKind, RequestState
 from sources.xlog.options import parse_options
-from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.log_stream import LogStream
 from warehouse.warehouse import Warehouse
 
 
@@ -57,7 +57,7 @@ def show(warehouse: Warehouse, config: Config, keep_days: int) -> None:
     """Print the rows that would be removed, and those that would stay although they are old enough."""
     log_step(f"reading {len(warehouse.tables())} tables, and the newest snapshots of the sources")
     state = load_state(warehouse)
-    sources = source_progress(Follower(parse_options(stream_options(config, state, 1))), state)
+    sources = source_progress(LogStream(parse_options(stream_options(config, state, 1))), state)
     log_step("looking for rows that are older than their retention")
     cleaning = plan_cleaning(warehouse.open_tables, state, config, config.retention, sources, keep_days)
     for count in cleaning.counts() or ["nothing"]:

@@ -4,7 +4,8 @@
     aggregator relay --config FILE --aggregated
 
 With `--aggregated` the decided tables are served instead of spools, as one replicaset. Reads the configuration's
-section `relay`, serves the status page, runs until SIGTERM. The work is in `sources.relay` and `pipeline.node`.
+section `relay`, serves the status page, runs until SIGTERM. The work is in `sources.relay` and
+`pipeline.replication_out`.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from config.values import listen_address
 from jobs.commands.main import main
 from jobs.runtime.command_line import Stopped, keep_private, log_to_stderr, until_stopped
 from observe.status_page import status_page
-from pipeline.node.node import NodeMetrics, NodeOptions, NodeService
-from pipeline.node.node import status_of as node_status
-from pipeline.node.users import NodeUser
+from pipeline.replication_out.service import ReplicationMetrics, ReplicationOptions, ReplicationService
+from pipeline.replication_out.service import status_of as replication_status
+from pipeline.replication_out.users import SubscriberUser
 from schemas.errors import ConfigurationError
 from sources.relay.server import Relay, RelayMetrics, relay_status
 
@@ -44,24 +45,28 @@ def relay(config: DaemonConfig, file: str, *, aggregated: bool = False, verbose:
     if not served:
         missing = "aggregated" if aggregated else "spools"
         raise ConfigurationError(f"the section relay has no {missing}", file=file)
-    nodes = [NodeService(_node_options(section, config.max_block_bytes))] if aggregated else []
-    relays = [Relay(each, nodes[0].durable_end if nodes else None) for each in served]
-    for node in nodes:
-        node.options.directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+    services = (
+        [ReplicationService(_replication_options(section, config.max_block_bytes))] if aggregated else []
+    )
+    relays = [Relay(each, services[0].durable_end if services else None) for each in served]
+    for service in services:
+        service.options.directory.mkdir(mode=0o750, parents=True, exist_ok=True)
     for each in relays:
         for password in each.options.users.values():
             password.read()  # a missing secret is reported at the start
 
     def status() -> object:
         found: dict[str, object] = {"spools": [relay_status(each) for each in relays]}
-        if nodes:
-            found["aggregated"] = node_status(nodes[0])
+        if services:
+            found["aggregated"] = replication_status(services[0])
         return found
 
     with status_page(
-        listen_address(section.status), _All([RelayMetrics(relays), *map(NodeMetrics, nodes)]), status
+        listen_address(section.status),
+        _All([RelayMetrics(relays), *map(ReplicationMetrics, services)]),
+        status,
     ):
-        asyncio.run(_run_until_stopped(relays, nodes))
+        asyncio.run(_run_until_stopped(relays, services))
     raise Stopped
 
 
@@ -77,15 +82,15 @@ class _All:
             yield from one.collect()
 
 
-def _node_options(section: RelayConfig, max_block_bytes: int) -> NodeOptions:
+def _replication_options(section: RelayConfig, max_block_bytes: int) -> ReplicationOptions:
     own = section.aggregated
     if own is None:
         raise ConfigurationError("the section relay has no aggregated")
-    readers = tuple(NodeUser(each.name, each.password(), each.executes) for each in own.readers)
+    readers = tuple(SubscriberUser(each.name, each.password(), each.executes) for each in own.readers)
     for reader in readers:
         if reader.password is not None:
             reader.password.read()
-    return NodeOptions(
+    return ReplicationOptions(
         *(own.warehouse, own.database, Path(own.spool), readers),
         poll=seconds(own.poll),
         forget=seconds(own.forget),
@@ -93,9 +98,9 @@ def _node_options(section: RelayConfig, max_block_bytes: int) -> NodeOptions:
     )
 
 
-async def _run_until_stopped(relays: Sequence[Relay], nodes: Sequence[NodeService]) -> None:
+async def _run_until_stopped(relays: Sequence[Relay], services: Sequence[ReplicationService]) -> None:
     logging.getLogger(__name__).info("serving %s", ", ".join(str(each.options.listen) for each in relays))
-    running = [*(each.run() for each in relays), *(each.run() for each in nodes)]
+    running = [*(each.run() for each in relays), *(each.run() for each in services)]
     await until_stopped([asyncio.create_task(each) for each in running])
 
 

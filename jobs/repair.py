@@ -26,8 +26,8 @@ from pipeline.source_options import stream_options
 from schemas.errors import AggregatorError
 from schemas.states import GapKind, RequestKind, RequestState
 from sources.xlog.options import parse_options
-from sources.xlog.stream.follow import Follower
 from sources.xlog.stream.identity import identity_of
+from sources.xlog.stream.log_stream import LogStream
 from warehouse.gaps import TABLE, Gap, open_gaps
 from warehouse.primary import require_primary
 from warehouse.read import rows_of
@@ -100,20 +100,20 @@ def repair(look: Callable[[], Sequence[Gap]], sources: Mapping[str, int | None],
     return Repair(tuple(gap for gap in before if gap.key not in keys), left, tuple(done))
 
 
-def replicasets_of(follower: Follower, known: Mapping[str, int]) -> dict[str, int | None]:
+def replicasets_of(log_stream: LogStream, known: Mapping[str, int]) -> dict[str, int | None]:
     """Return the replicaset id of each source, as the headers of its files show it; None if it is unknown.
 
     Parameters
     ----------
-    follower : Follower
+    log_stream : LogStream
         Reads the directories of all sources.
     known : mapping of str to int
         Replicaset uuid to id.
 
     """
     found: dict[str, int | None] = {}
-    for source in follower.options.sources:
-        directory = follower.directory(source.name)
+    for source in log_stream.options.sources:
+        directory = log_stream.directory(source.name)
         try:
             found[source.name] = known.get(identity_of(directory, directory.listing(), None))
         except (AggregatorError, OSError) as error:
@@ -142,7 +142,7 @@ def repair_warehouse(config: Config) -> int:
             print(f"{gap} (no reading heals it: aggregator heal SOURCE, docs/operation.md)")
     state = load_state(warehouse)
     options = parse_options(stream_options(config, state, 1))
-    sources = replicasets_of(Follower(options), {uuid: one.id for uuid, one in state.replicasets.items()})
+    sources = replicasets_of(LogStream(options), {uuid: one.id for uuid, one in state.replicasets.items()})
     done = repair(lambda: [gap for gap in every() if gap.kind == GapKind.MISSING], sources, read)
     for gap in done.closed:
         print(f"closed: {gap}")

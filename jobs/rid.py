@@ -141,15 +141,15 @@ def demote(place: Place, *, as_json: bool = False) -> None:
     print_side(side_of(place), as_json=as_json)
 
 
-def disconnect(place: Place, *, as_json: bool = False) -> None:
+def record_disconnected(place: Place, *, as_json: bool = False) -> None:
     """Record that copies of a warehouse are not connected any more."""
-    switch.disconnect(place)
+    switch.record_disconnected(place)
     print_side(side_of(place), as_json=as_json)
 
 
-def connect(places: Sequence[Place], *, as_json: bool = False) -> None:
+def record_connected(places: Sequence[Place], *, as_json: bool = False) -> None:
     """Record that these warehouses have the same content, and that no other copy exists."""
-    switch.connect(places)
+    switch.record_connected(places)
     for place in places:
         print_side(side_of(place), as_json=as_json)
 

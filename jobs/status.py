@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from config.deployment import Config
 from jobs.runtime.command_line import DONE, FAILED, finished
-from observe.overview import Overview, overview_of, peers_overview
+from observe.overview import Overview, overview_of, standbys_overview
 from schemas.names import replicaset_label
 from sources.spool.state import stopped_spools
 from sources.xlog.directory.offset import InstantState
@@ -24,7 +24,7 @@ def show(config: Config, *, as_json: bool) -> int:
     folders = [local_folder(source.path) for source in config.sources]
     stopped = stopped_spools(folder for folder in folders if folder is not None)
     found = overview_of(place_of(config.warehouse, config.database), datetime.now(UTC))
-    found = replace(found, stopped=tuple(stopped), peers=peers_overview(config))
+    found = replace(found, stopped=tuple(stopped), peers=standbys_overview(config))
     if as_json:
         print(json.dumps(asdict(found), default=str))
     else:
@@ -51,7 +51,7 @@ def _print(found: Overview) -> None:
     for spool in found.stopped:
         since = datetime.fromtimestamp(spool.written, UTC).isoformat(timespec="seconds")
         print(f"spool {spool.directory}: no daemon, last written at {since}, as {spool.instance_uuid}")
-    for peer in found.peers:
-        print(f"peer {peer.root}: {peer.state}")
+    for standby in found.peers:
+        print(f"standby {standby.root}: {standby.state}")
     for text in found.requests:
         print(f"request {text}")

@@ -31,7 +31,7 @@ from sources.spool.options import SpoolRetention
 from sources.spool.state import read_state
 from sources.subscribe.daemon import DaemonMetrics, daemon_tasks, replicaset_status
 from sources.subscribe.options import SpoolStart
-from sources.subscribe.replicaset import FollowedReplicaset
+from sources.subscribe.replicaset import ReplicasetSubscription
 from warehouse.newest_epoch import EPOCHS
 from warehouse.place import place_of
 
@@ -94,8 +94,8 @@ def subscribe(config: DaemonConfig, file: str, *, accept_rewind: bool = False, v
         raise ConfigurationError("the file has no section subscribe", file=file)
     keep_private()
     log_to_stderr(verbose=verbose)
-    followed = section.options(accept_rewind=accept_rewind, max_block_bytes=config.max_block_bytes)
-    replicasets = [FollowedReplicaset(*each) for each in zip(followed, starts(section), strict=True)]
+    options = section.options(accept_rewind=accept_rewind, max_block_bytes=config.max_block_bytes)
+    replicasets = [ReplicasetSubscription(*each) for each in zip(options, starts(section), strict=True)]
     for replicaset in replicasets:
         for link in replicaset.links:
             link.peer.password.read()  # a missing secret is reported at the start, not at the first reconnect
@@ -108,7 +108,7 @@ def subscribe(config: DaemonConfig, file: str, *, accept_rewind: bool = False, v
     raise Stopped
 
 
-async def _run_until_stopped(replicasets: list[FollowedReplicaset], keep: SpoolRetention) -> None:
+async def _run_until_stopped(replicasets: list[ReplicasetSubscription], keep: SpoolRetention) -> None:
     await until_stopped([asyncio.create_task(each) for each in daemon_tasks(replicasets, keep)])
 
 

@@ -23,9 +23,9 @@ from udfs.rid.value import EMPTY, Rid
 from warehouse.gaps import open_gaps
 from warehouse.generations import ComparedRid, compare_warehouses, side_of
 from warehouse.newest_epoch import newest_epoch_row
-from warehouse.peers import FAILURES
 from warehouse.place import Place, place_of
 from warehouse.read import answer, newest_of_each, rows_of
+from warehouse.standbys import FAILURES
 
 _OPEN_REQUESTS = f"""
     SELECT request, kind, asked_at FROM
@@ -35,7 +35,7 @@ _OPEN_REQUESTS = f"""
 
 
 @dataclass(frozen=True)
-class PeerOverview:
+class StandbyOverview:
     """A standby copy, as it is found now.
 
     Parameters
@@ -53,34 +53,38 @@ class PeerOverview:
     state: str
 
 
-def peer_overview(ours: ComparedRid, peer: Place) -> PeerOverview:
+def standby_overview(ours: ComparedRid, standby: Place) -> StandbyOverview:
     """Compare a standby copy with its primary."""
     try:
-        theirs = side_of(peer)
+        theirs = side_of(standby)
     except FAILURES as error:
-        return PeerOverview(peer.root, False, f"cannot be read: {error}")
+        return StandbyOverview(standby.root, False, f"cannot be read: {error}")
     if theirs.node.rid == Rid():
-        return PeerOverview(peer.root, False, "is empty")
+        return StandbyOverview(standby.root, False, "is empty")
     found = compare_warehouses(ours, theirs)
     behind = (ours.epoch or 0) - (theirs.epoch or 0)
     is_copy = found.verdict is Verdict.SAME or found.target == "b"
     if theirs.node.rid.incoming != EMPTY:
-        return PeerOverview(peer.root, False, f"a copy into it has not ended, at epoch {theirs.epoch}")
+        return StandbyOverview(standby.root, False, f"a copy into it has not ended, at epoch {theirs.epoch}")
     if is_copy and theirs.node.rid.primary:
-        return PeerOverview(peer.root, False, "is a primary, too")
+        return StandbyOverview(standby.root, False, "is a primary, too")
     if is_copy:
-        return PeerOverview(peer.root, behind <= 1, f"{behind} epochs behind" if behind else "has all epochs")
-    return PeerOverview(
-        peer.root, False, "is newer" if found.target == "a" else found.verdict.replace("_", " ")
+        return StandbyOverview(
+            standby.root, behind <= 1, f"{behind} epochs behind" if behind else "has all epochs"
+        )
+    return StandbyOverview(
+        standby.root, False, "is newer" if found.target == "a" else found.verdict.replace("_", " ")
     )
 
 
-def peers_overview(config: Config) -> tuple[PeerOverview, ...]:
+def standbys_overview(config: Config) -> tuple[StandbyOverview, ...]:
     """Compare all standby copies of a deployment with it."""
     if not config.standby.peers:
         return ()
     ours = side_of(place_of(config.warehouse, config.database))
-    return tuple(peer_overview(ours, place_of(peer, config.database)) for peer in config.standby.peers)
+    return tuple(
+        standby_overview(ours, place_of(standby, config.database)) for standby in config.standby.peers
+    )
 
 
 @dataclass(frozen=True)
@@ -114,8 +118,8 @@ class Overview:
         Number of rows of `_conflicts`.
     stopped : tuple of StoppedSpool
         Sources that are spools and that no daemon writes to now.
-    peers : tuple of PeerOverview
-        The copies that `standby.peers` names.
+    peers : tuple of StandbyOverview
+        The standby copies that `standby.peers` names.
     refused : tuple of str
         Refused spaces, each with its replicasets and the reason. The rows of a refused space are in `_changelog` only;
         if it has a table from before, the table does not change.
@@ -135,7 +139,7 @@ class Overview:
     misfits: int
     conflicts: int
     stopped: tuple[StoppedSpool, ...] = ()
-    peers: tuple[PeerOverview, ...] = ()
+    peers: tuple[StandbyOverview, ...] = ()
     refused: tuple[str, ...] = ()
 
     @property
@@ -150,7 +154,7 @@ class Overview:
             found.append((f"no daemon writes the spool {spool.directory}", _advice(spool)))
         compare = f"aggregator rid compare {self.warehouse}"
         found += [
-            (f"peer {p.root}: {p.state}", f"{compare} {p.root}") for p in self.peers if not p.is_up_to_date
+            (f"standby {p.root}: {p.state}", f"{compare} {p.root}") for p in self.peers if not p.is_up_to_date
         ]
         return found
 

@@ -35,15 +35,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import IntegerType
 
 from config.deployment import Config
-from pipeline.changelog.servers import SERVER_VERSION
+from pipeline.changelog.keyed_rows import SERVER_VERSION
 from pipeline.inputs import server_version_of_file
-from pipeline.plan.control import SpaceChange, follow_control_rows
-from pipeline.plan.held_rows import APPLIED_TYPES, unsupported_reason
+from pipeline.plan.control import SpaceChange, apply_control_rows
 from pipeline.plan.history import History, Lineage, SchemaVersion
 from pipeline.plan.history_builder import build_history
 from pipeline.plan.position import LogPosition
 from pipeline.plan.router import build_router
-from pipeline.plan.summary import ControlRow
+from pipeline.plan.summary import APPLIED_TYPES, ControlRow, unsupported_reason
 from pipeline.plan.tables import CHANGE_TYPES, build_table_layout, check_space
 from pipeline.source_options import stream_options
 from pipeline.state import State
@@ -51,7 +50,7 @@ from schemas.errors import UnsupportedError, WarehouseError
 from schemas.iproto import SYSTEM_ID_MAX, SystemSpace
 from schemas.states import RowState, SpaceEvent, VersionState
 from sources.xlog.options import parse_options
-from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.log_stream import LogStream
 from udfs.keys.key_order import bound_columns, directions_of, sort_key_column
 from udfs.keys.keys import key_columns
 from udfs.operations.tuple_format import TupleFormat, format_of
@@ -116,18 +115,18 @@ def definitions_of(log: DataFrame, config: Config) -> Definitions:
     for replicaset_id in {row.replicaset_id for row in rows}:
         own = [row for row in rows if row.replicaset_id == replicaset_id]
         snapshots = frozenset(row.segment for row in own if row.file.endswith(".snap"))
-        changes[replicaset_id] = follow_control_rows({}, {}, map(_control_row, own), snapshots).changes
+        changes[replicaset_id] = apply_control_rows({}, {}, map(_control_row, own), snapshots).changes
     return Definitions(build_history({}, changes, build_router(config.spaces, check_space)), changes)
 
 
 def _blocks_space() -> Column:
     """Return a column that is true for rows of a type that cannot be applied: they make their space refused."""
-    followed = [one.name for one in APPLIED_TYPES]
-    return (F.col("space_id") > SYSTEM_ID_MAX) & ~F.col("type").isin(followed)
+    applied = [one.name for one in APPLIED_TYPES]
+    return (F.col("space_id") > SYSTEM_ID_MAX) & ~F.col("type").isin(applied)
 
 
 def _control_row(row: Any) -> ControlRow:
-    """Convert a row of `_changelog` to a `ControlRow`, from which `follow_control_rows` finds changes of spaces."""
+    """Convert a row of `_changelog` to a `ControlRow`, from which `apply_control_rows` finds changes of spaces."""
     key, tuple_, operations, body = (
         None if data is None else bytes(data) for data in (row.key, row.tuple, row.operations, row.body)
     )
@@ -290,10 +289,10 @@ def rules_by_replicaset(log: DataFrame, config: Config) -> dict[int, Rules]:
     newest = F.max_by(F.struct("source", "file"), F.struct(*POSITION)).alias("newest")
     unknown = log.where(F.col("type").isin("UPDATE", "UPSERT") & F.col(SERVER_VERSION).isNull())
     rows = unknown.groupBy("replicaset_id").agg(newest).collect()
-    follower = Follower(parse_options(stream_options(config, State(), 1)))
+    log_stream = LogStream(parse_options(stream_options(config, State(), 1)))
     found = {}
     for replicaset_id, (source, file) in rows:
-        server = server_version_of_file(follower, source, file)
+        server = server_version_of_file(log_stream, source, file)
         if server is None:
             LOG.warning("%s of %s is missing: its UPDATEs are computed as by a new server", file, source)
         else:

@@ -28,8 +28,8 @@ from schemas.errors import AggregatorError
 from sources.spool.acks import is_spool, renew_ack, write_ack
 from sources.xlog.directory.offset import Offset
 from sources.xlog.format.vclock import Vclock
-from sources.xlog.stream.follow import Follower
 from sources.xlog.stream.identity import identity_of
+from sources.xlog.stream.log_stream import LogStream
 
 log = logging.getLogger(__name__)
 
@@ -85,15 +85,15 @@ class Acknowledger:
     Parameters
     ----------
     config : Config
-    follower : Follower
+    log_stream : LogStream
         Follows the same sources; it finds the replicaset of a spool.
 
     """
 
-    def __init__(self, config: Config, follower: Follower) -> None:
+    def __init__(self, config: Config, log_stream: LogStream) -> None:
         self._reader = reader_name(config)
         self._sources = [source for source in config.sources if "://" not in source.path]
-        self._follower = follower
+        self._log_stream = log_stream
         self._uuids: dict[str, str] = {}
         warehouse = config.warehouse.removeprefix("file://")
         self._warehouse = None if "://" in warehouse else Path(warehouse)
@@ -130,6 +130,6 @@ class Acknowledger:
 
     def _replicaset(self, source: SourceConfig) -> str:
         if source.name not in self._uuids:
-            directory = self._follower.directory(source.name)
+            directory = self._log_stream.directory(source.name)
             self._uuids[source.name] = identity_of(directory, directory.listing(), None)
         return self._uuids[source.name]

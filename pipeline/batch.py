@@ -40,7 +40,7 @@ from pipeline.waiting_order import with_spaced_numbers
 from pipeline.write.lookup import BaseFiles, FileCache
 from pipeline.write.prepare import Prepared, prepare_tables
 from schemas.states import GapState
-from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import Segment
 from udfs.remap.cluster_replace import Cluster, Incoming, replace_all
 from warehouse import applier_map, cluster
@@ -83,7 +83,7 @@ class BatchResult:
     steps: Mapping[str, float] = field(default_factory=dict)
 
 
-MakeDistributed = Callable[[Follower, Sequence[Segment]], Executor]
+MakeDistributed = Callable[[LogStream, Sequence[Segment]], Executor]
 
 
 class BatchWriter:
@@ -95,7 +95,7 @@ class BatchWriter:
     ----------
     warehouse : Warehouse
     config : Config
-    follower : Follower
+    log_stream : LogStream
         Follows the deployment's sources.
     lock : WriterLock
         The acquired lock.
@@ -110,7 +110,7 @@ class BatchWriter:
         self,
         warehouse: Warehouse,
         config: Config,
-        follower: Follower,
+        log_stream: LogStream,
         lock: WriterLock,
         state: State,
         distributed: MakeDistributed | None = None,
@@ -118,7 +118,7 @@ class BatchWriter:
         self.state = state
         self.batch_lock = threading.Lock()
         self.tables = warehouse.open_tables
-        self.follower = follower
+        self.log_stream = log_stream
         self._warehouse, self._config = warehouse, config
         self._lock, self._distributed = lock, distributed
         self._router = build_router(config.spaces, check_space)
@@ -132,7 +132,7 @@ class BatchWriter:
         segments: Sequence[Segment],
         name: BatchName,
         healing: Healing | None = None,
-        follower: Follower | None = None,
+        log_stream: LogStream | None = None,
     ) -> tuple[int, int]:
         """Process one batch; return the number of rows read, and of tables of spaces written.
 
@@ -143,17 +143,17 @@ class BatchWriter:
         name : BatchName
         healing : Healing, optional
             Given if the batch's snapshot replaces the state of its replicaset.
-        follower : Follower, optional
-            Lists the segments' files; by default the deployment's follower.
+        log_stream : LogStream, optional
+            Lists the segments' files; by default the deployment's log_stream.
 
         """
         self._began, self.steps = time.monotonic(), {}
         with self.tables.renewed_once():
             spaced = with_spaced_numbers(segments, self.state)
-            return self._process(spaced, name, healing, follower or self.follower)
+            return self._process(spaced, name, healing, log_stream or self.log_stream)
 
     def _process(
-        self, segments: Sequence[Segment], name: BatchName, healing: Healing | None, reader: Follower
+        self, segments: Sequence[Segment], name: BatchName, healing: Healing | None, reader: LogStream
     ) -> tuple[int, int]:
         executor = self._executor(segments, reader)
         plan, pending = self._planned(executor, segments, healing, reader)
@@ -196,11 +196,11 @@ class BatchWriter:
         policies = self._config.policies.model_copy(update={"spaces": spaces})
         self._config = self._config.model_copy(update={"policies": policies})
 
-    def _executor(self, segments: Sequence[Segment], follower: Follower) -> Executor:
+    def _executor(self, segments: Sequence[Segment], log_stream: LogStream) -> Executor:
         limit = self._config.local_bytes if self._distributed is not None else 1 << 62
-        rows = read_locally(follower, segments, limit)
+        rows = read_locally(log_stream, segments, limit)
         if rows is None and self._distributed is not None:
-            return self._distributed(follower, segments)
+            return self._distributed(log_stream, segments)
         return LocalExecutor(segments, rows or {}, self._cache)
 
     def _planned(
@@ -208,11 +208,11 @@ class BatchWriter:
         executor: Executor,
         segments: Sequence[Segment],
         healing: Healing | None,
-        follower: Follower,
+        log_stream: LogStream,
     ) -> tuple[BatchPlan, list[PendingRows]]:
         """Return the plan, and the waiting rows that the batch reads."""
         planner = Planner(self._config, self.tables, self.state, self._allocate, self._router)
-        return planner.plan(executor, segments, follower, healing)
+        return planner.plan(executor, segments, log_stream, healing)
 
     def _allocate(self, incoming: Sequence[Incoming]) -> Cluster:
         table = self._cluster or cluster.load(self._warehouse)

@@ -18,7 +18,7 @@ from sources.xlog.format.meta import REPLICASET_KEY, Meta, peer_versions
 from sources.xlog.format.selection import Selection
 from sources.xlog.format.vclock import shared
 from sources.xlog.reader import reader
-from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.origins import members_at
 from sources.xlog.stream.segment import Segment
 from udfs.operations.update_rules import LATEST, release_number, rules_of
@@ -46,7 +46,7 @@ def log_segments(
 def _log_segment(segment: Segment, known: ReplicasetState | None, limits: reader.Limits) -> LogSegment:
     meta = reader.read_meta(*reader.open_fs(segment.path))
     return LogSegment(
-        segment.segment,
+        segment.number,
         segment.replicaset_uuid,
         segment.source,
         segment.file,
@@ -102,11 +102,11 @@ def _schema_versions(segment: Segment, meta: Meta, limits: reader.Limits) -> Ite
         yield from (version for version in versions if version is not None)
 
 
-def server_version_of_file(follower: Follower, source: str, file: str) -> str | None:
+def server_version_of_file(log_stream: LogStream, source: str, file: str) -> str | None:
     """Return the version of the server that wrote a file of a source; None if the file no longer exists."""
-    if source not in {one.name for one in follower.options.sources}:
+    if source not in {one.name for one in log_stream.options.sources}:
         return None
-    listing = follower.directory(source).listing()
+    listing = log_stream.directory(source).listing()
     paths = [one.path for one in (*listing.logs, *listing.snapshots) if one.name == file]
     return reader.read_meta(*reader.open_fs(paths[0])).other.get("Version") if paths else None
 
@@ -114,7 +114,7 @@ def server_version_of_file(follower: Follower, source: str, file: str) -> str | 
 def with_members(
     segments: Iterable[LogSegment],
     files: Mapping[int, Segment],
-    follower: Follower,
+    log_stream: LogStream,
     state: State,
     sources: int,
 ) -> list[LogSegment]:
@@ -130,7 +130,7 @@ def with_members(
     segments : iterable of LogSegment
     files : mapping of int to Segment
         By segment number.
-    follower : Follower
+    log_stream : LogStream
         Lists the sources' files.
     state : State
         Before the batch.
@@ -146,8 +146,8 @@ def with_members(
         first = segment.source not in seen
         seen.add(segment.source)
         if first and _must_read_members(known, segment.source, several=sources > len(replicasets)):
-            own = files[segment.segment]
-            directory = follower.directory(segment.source)
+            own = files[segment.number]
+            directory = log_stream.directory(segment.source)
             # A snapshot contains the complete `_cluster` itself.
             members = {} if segment.is_snapshot else members_at(directory, directory.listing(), own)
             if members or segment.is_snapshot or not any(own.vclock.values()):
@@ -162,7 +162,7 @@ def _must_read_members(known: ReplicasetState | None, source: str, *, several: b
     return source not in known.views and (several or known.last_source != source)
 
 
-def state_with_server_versions(tables: OpenTables, follower: Follower, state: State) -> State:
+def state_with_server_versions(tables: OpenTables, log_stream: LogStream, state: State) -> State:
     """Return the state with the server version of each replicaset that has waiting rows, from their files' headers.
 
     The loaded state does not have these versions, but the waiting UPDATEs and UPSERTs are applied by their rules.
@@ -175,7 +175,7 @@ def state_with_server_versions(tables: OpenTables, follower: Follower, state: St
     if not waiting:
         return state
     found = {
-        one.uuid: replace(one, server_version=server_version_of_file(follower, source, file))
+        one.uuid: replace(one, server_version=server_version_of_file(log_stream, source, file))
         for one, source, file, _, _ in reversed(pending_by_segment(tables, waiting))
     }
     return state.with_replicasets(found)

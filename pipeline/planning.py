@@ -22,7 +22,7 @@ from pipeline.state import State
 from pipeline.waiting import PendingRows, released_rows, spaces_awaiting_definition, with_released_counts
 from pipeline.waiting_order import ordered_pending_rows
 from sources.xlog.reader import reader
-from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import Segment
 from warehouse.commits import OpenTables
 
@@ -60,7 +60,7 @@ class Planner:
         self,
         rows: Summarizer,
         segments: Sequence[Segment],
-        follower: Follower,
+        log_stream: LogStream,
         healing: Healing | None = None,
     ) -> tuple[BatchPlan, list[PendingRows]]:
         """Return the plan of a batch, and the waiting rows that the batch reads.
@@ -70,17 +70,17 @@ class Planner:
         rows : Summarizer
             Summarizes the rows of the segments.
         segments : sequence of Segment
-        follower : Follower
+        log_stream : LogStream
             Lists the segments' files.
         healing : Healing, optional
             Given if the batch's snapshot replaces the state of its replicaset.
 
         """
-        numbered = {segment.segment: segment for segment in segments}
+        numbered = {segment.number: segment for segment in segments}
         sources = len(self.config.sources)
         limits = reader.Limits(block=self.config.max_block_bytes)
         parts_read = log_segments(segments, self.state, limits)
-        own = with_members(parts_read, numbered, follower, self.state, sources)
+        own = with_members(parts_read, numbered, log_stream, self.state, sources)
         known, watched = sync_spaces(self.state), watched_spaces(self.state)
         released: list[PendingRows] = []
         while True:
@@ -98,7 +98,7 @@ class Planner:
                 if released or not spaces:
                     return plan, [*released, *pending]
                 # The batch also applies the rows that have waited for a definition in it.
-                first = min((one.segment for one in plan.segments), default=0)
+                first = min((one.number for one in plan.segments), default=0)
                 released = released_rows(self.tables, self.state, spaces, min(first, 0))
                 if not released:
                     return plan, pending
@@ -155,7 +155,7 @@ def _with_pending(
     for uuid, summary in summaries.items():
         spaces = (sync.get(uuid, frozenset()), watched.get(uuid, frozenset()))
         own = [one for one in pending if one.segment.replicaset_uuid == uuid]
-        parts = [summarize_rows(one.rows, one.segment.segment, *spaces) for one in own]
+        parts = [summarize_rows(one.rows, one.segment.number, *spaces) for one in own]
         found[uuid] = interleave_summaries([summary, *parts]) if parts else summary
     whole = [*segments, *(one.segment for one in pending)]
-    return sorted(whole, key=lambda segment: segment.segment), found
+    return sorted(whole, key=lambda segment: segment.number), found

@@ -32,8 +32,8 @@ from schemas.tables import SYSTEM_TABLES
 from sources.xlog.directory.offset import Offset
 from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between, tasks_of
-from sources.xlog.stream.follow import Follower
-from sources.xlog.stream.instants import follower_of
+from sources.xlog.stream.instants import log_stream_of
+from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import Segment
 from udfs.remap.cluster_replace import Cluster, Incoming, replace_all
 from warehouse import cluster, requests
@@ -99,26 +99,26 @@ def preview_next_run(config: Config) -> Preview:
         _with_masks(state, masks), global_ids=ids.global_ids, own_id=own, own_lsn=state.own_lsn
     )
     options = stream_options(config, after_start, 1)
-    follower = follower_of(parse_options({**options, "on_source_error": "skip"}))
+    log_stream = log_stream_of(parse_options({**options, "on_source_error": "skip"}))
     start = resume_offset(warehouse, config.checkpoint) or {}
-    begins = begin_offsets(follower, start, follower.latest(start))
+    begins = begin_offsets(log_stream, start, log_stream.latest(start))
     segments = with_spaced_numbers(
-        segments_between(follower, begins, _end_offset(follower, begins)), after_start
+        segments_between(log_stream, begins, _end_offset(log_stream, begins)), after_start
     )
-    after_start = state_with_server_versions(warehouse.open_tables, follower, after_start)
+    after_start = state_with_server_versions(warehouse.open_tables, log_stream, after_start)
     planner = Planner(
         *(config, warehouse.open_tables, after_start),
         lambda incoming: _allocate_in_memory(ids, incoming),
         build_router(config.spaces, check_space),
     )
-    plan, _ = planner.plan(_RangeSummarizer(follower, segments), segments, follower)
+    plan, _ = planner.plan(_RangeSummarizer(log_stream, segments), segments, log_stream)
     rid = RidTable(warehouse.place).last()
     return Preview(
         before=state,
         plan=plan if plan.row_count else None,
         start_offsets=begins,
         bytes=_bytes_by_replicaset(segments),
-        unreadable_sources=dict(follower.unreadable),
+        unreadable_sources=dict(log_stream.unreadable),
         tables=_table_changes(warehouse, plan, masks) if plan.row_count else {},
         masks=masks,
         own_tables=tuple(name for name in SYSTEM_TABLES if not warehouse.exists(name)),
@@ -127,27 +127,27 @@ def preview_next_run(config: Config) -> Preview:
     )
 
 
-def begin_offsets(follower: Follower, start: Offset, end: Offset) -> Offset:
+def begin_offsets(log_stream: LogStream, start: Offset, end: Offset) -> Offset:
     """Return the offset at which a run begins to read each replicaset.
 
     Parameters
     ----------
-    follower : Follower
+    log_stream : LogStream
     start : Offset
         The end offset of the last finished batch.
     end : Offset
-        The end of the logs, as `follower.latest(start)` returns it.
+        The end of the logs, as `log_stream.latest(start)` returns it.
 
     """
-    return {**follower.initial(), **{uuid: start[uuid] for uuid in end if uuid in start}}
+    return {**log_stream.initial(), **{uuid: start[uuid] for uuid in end if uuid in start}}
 
 
 class _RangeSummarizer:
     """Summarizes rows in this process, one byte range at a time, without storing them."""
 
-    def __init__(self, follower: Follower, segments: Sequence[Segment]) -> None:
-        self._options, self._segments = follower.options, segments
-        self._pieces = [piece for task in tasks_of(follower, segments) for piece in task]
+    def __init__(self, log_stream: LogStream, segments: Sequence[Segment]) -> None:
+        self._options, self._segments = log_stream.options, segments
+        self._pieces = [piece for task in tasks_of(log_stream, segments) for piece in task]
 
     def summaries(self, sync: SyncSpaces, watched: WatchedSpaces) -> dict[str, Summary]:
         """Return the summary of each replicaset's rows, by replicaset uuid."""
@@ -179,10 +179,10 @@ def _with_masks(state: State, masks: Sequence[MaskChange]) -> State:
     return replace(state, versions={**masked, **kept})
 
 
-def _end_offset(follower: Follower, start: Offset) -> Offset:
-    place = follower.latest(start)
-    for _ in range(MAX_INSTANTS if follower.options.instants else 0):
-        further = follower.latest(place)
+def _end_offset(log_stream: LogStream, start: Offset) -> Offset:
+    place = log_stream.latest(start)
+    for _ in range(MAX_INSTANTS if log_stream.options.instants else 0):
+        further = log_stream.latest(place)
         if further == place:
             break
         place = further

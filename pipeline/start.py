@@ -32,7 +32,7 @@ from pipeline.write.tables import TableChange, write_rows
 from schemas.errors import UnsupportedError
 from schemas.names import exact_table, is_space_table
 from sources.xlog.options import parse_options
-from sources.xlog.stream.instants import follower_of
+from sources.xlog.stream.instants import log_stream_of
 from warehouse import cluster, epochs
 from warehouse.commits import OpenTables
 from warehouse.data_files import opened
@@ -74,9 +74,9 @@ def open_writer(
     state = apply_masks(warehouse, config, load_state(warehouse))
     for definitions in spaces_by_table(state).values():
         warn_unknown_fields(config.policies, definitions.values())
-    follower = follower_of(parse_options(stream_options(config, state, tasks)))
-    state = state_with_server_versions(warehouse.open_tables, follower, state)
-    writer = BatchWriter(warehouse, config, follower, lock, state, distributed)
+    log_stream = log_stream_of(parse_options(stream_options(config, state, tasks)))
+    state = state_with_server_versions(warehouse.open_tables, log_stream, state)
+    writer = BatchWriter(warehouse, config, log_stream, lock, state, distributed)
     release_old_rows(writer)
     return writer
 

@@ -52,7 +52,7 @@ class ReplicasetState:
         For each space id, all primary keys that the space has had so far (`schemas.space.key_parts`).
     refused : mapping of int to str
         For each space whose rows go to `_changelog` only, the reason.
-    followed : mapping of int to Space
+    applied_definitions : mapping of int to Space
         For each refused space that has rows in its table, the definition by which the last of them were applied.
     leader : str or None
         The instance whose log was read last; component 0 of `settled` and `read` counts its local changes.
@@ -91,7 +91,7 @@ class ReplicasetState:
     tables: Mapping[int, str] = field(default_factory=dict)
     primary_keys: Mapping[int, frozenset[KeyParts]] = field(default_factory=dict)
     refused: Mapping[int, str] = field(default_factory=dict)
-    followed: Mapping[int, Space] = field(default_factory=dict)
+    applied_definitions: Mapping[int, Space] = field(default_factory=dict)
     leader: str | None = None
     last_source: str | None = None
     local_lsns: Mapping[str, int] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class ReplicasetState:
         The rows of a refused space stay as they were, so its newer definitions say nothing of them.
         """
         if space_id in self.refused:
-            return self.followed.get(space_id)
+            return self.applied_definitions.get(space_id)
         rows = self.spaces.get(space_id)
         return None if rows is None else rows.decoded()
 

@@ -56,7 +56,7 @@ class StreamWriter:
     ) -> None:
         self._warehouse, self._config, self._writer, self._watch = warehouse, config, writer, watch
         self._around = around or (lambda _name: nullcontext())
-        self._acknowledge = Acknowledger(config, writer.follower)
+        self._acknowledge = Acknowledger(config, writer.log_stream)
         self._ends: dict[int, str | None] | None = None
         self._is_finished = False
 
@@ -98,7 +98,7 @@ class StreamWriter:
         # The first batch has no start offset: Spark only records where the replicasets begin, without rows.
         if is_repeated or start is None or end is None:
             return
-        segments = segments_between(self._writer.follower, from_text(start), from_text(end))
+        segments = segments_between(self._writer.log_stream, from_text(start), from_text(end))
         name = BatchName(query_id, batch_id, (start, end))
         with self._around(name):
             rows, tables = self._writer.process(segments, name)

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.changelog.keyed_rows import SERVER_VERSION
 from pipeline.changelog.segment_plan import EARLIER, PENDING_ARROW
-from pipeline.changelog.servers import SERVER_VERSION
 from pipeline.plan.position import LogSegment
 from pipeline.plan.summary import Summary
 from pipeline.plan.unknown import waits_for_definition
@@ -231,6 +231,6 @@ def with_released_counts(
     for one in released:
         own = found[one.segment.replicaset_uuid]
         kinds = zip(one.rows.column("space_id").to_pylist(), one.rows.column("type").to_pylist(), strict=True)
-        counts = Counter((one.segment.segment, space_id, kind) for space_id, kind in kinds)
+        counts = Counter((one.segment.number, space_id, kind) for space_id, kind in kinds)
         found[one.segment.replicaset_uuid] = replace(own, counts=own.counts + counts)
     return found

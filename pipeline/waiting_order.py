@@ -15,8 +15,8 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.plan.generation import find_generation, follow_generation
-from pipeline.plan.members import IdTranslation, follow_source_ids, translate_summary, translate_vclock
+from pipeline.plan.generation import apply_generation, find_generation
+from pipeline.plan.members import IdTranslation, assign_source_ids, translate_summary, translate_vclock
 from pipeline.plan.position import LogSegment
 from pipeline.plan.summary import LOCAL_ID, Summary
 from pipeline.state import ReplicasetState, State
@@ -47,7 +47,7 @@ def with_spaced_numbers(segments: Sequence[Segment], state: State) -> tuple[Segm
     if not any(one is not None and one.has_waiting_rows for one in known):
         return tuple(segments)
     step = min(SEGMENT_STEP, NUMBER_MAX // (len(segments) + 1))
-    return tuple(replace(segment, segment=segment.segment * step) for segment in segments)
+    return tuple(replace(segment, number=segment.number * step) for segment in segments)
 
 
 def ordered_pending_rows(
@@ -83,11 +83,11 @@ def ordered_pending_rows(
         for passed, index in _order(state, one, own, summaries[one.uuid], parts):
             _, source, file, instance, rows = parts[index]
             counts[passed] += 1
-            number = own[passed - 1].segment + counts[passed] if passed else 0
+            number = own[passed - 1].number + counts[passed] if passed else 0
             segment = waiting_segment(number, one.uuid, (source, file, instance), rows)
             (between if passed else first).append(PendingRows(segment, rows))
     return [
-        *(replace(one, segment=replace(one.segment, segment=i - len(first))) for i, one in enumerate(first)),
+        *(replace(one, segment=replace(one.segment, number=i - len(first))) for i, one in enumerate(first)),
         *between,
     ]
 
@@ -105,17 +105,17 @@ def _order(
     So the generation comes first, and these rows come after it.
     """
     generation = find_generation(one, segments)
-    snapshots = frozenset(segment.segment for segment in segments if segment.is_snapshot)
-    control = follow_generation(one, generation, summary.control, snapshots)
+    snapshots = frozenset(segment.number for segment in segments if segment.is_snapshot)
+    control = apply_generation(one, generation, summary.control, snapshots)
     number = None if generation is None else generation.segment
-    found = follow_source_ids(one, segments, control.registrations, state.instance_uuids, number)
-    ids = {segment.segment: found.translations.get(segment.source, {}) for segment in segments}
-    runs: dict[int, list[InstanceLsns]] = {segment.segment: [] for segment in segments}
+    found = assign_source_ids(one, segments, control.registrations, state.instance_uuids, number)
+    ids = {segment.number: found.translations.get(segment.source, {}) for segment in segments}
+    runs: dict[int, list[InstanceLsns]] = {segment.number: [] for segment in segments}
     for run in translate_summary(summary, ids).runs:
         if run.replica_id != LOCAL_ID and run.start.segment not in snapshots:
             runs[run.start.segment].append(InstanceLsns(run.replica_id, run.first, run.last))
     logs = [
-        LogPart(translate_vclock(segment.earlier, ids[segment.segment]), runs[segment.segment])
+        LogPart(translate_vclock(segment.earlier, ids[segment.number]), runs[segment.number])
         for segment in segments
     ]
     waiting = [_waiting_part(rows, found.translations.get(source, {})) for _, source, _, _, rows in parts]

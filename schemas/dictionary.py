@@ -5,7 +5,7 @@ are the minimum with which servers of 2.11 and 3.x start, follow, and offer `box
 They are as a server of version 2.11 writes them, the oldest server that may follow; newer ones read them too.
 
 Source: `box.space._space:pairs()` and `box.space._index:pairs()` on a new server of 2.11 (`src/box/schema_def.h` names
-the ids). `pipeline.node.definitions` adds the users' spaces.
+the ids). `pipeline.replication_out.definitions` adds the users' spaces.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from pipeline.source_options import stream_options  # noqa: E402
 from sources.xlog.directory.offset import OffsetEntry, to_text  # noqa: E402
 from sources.xlog.options import parse_options  # noqa: E402
 from sources.xlog.stream.batch import segments_between  # noqa: E402
-from sources.xlog.stream.instants import follower_of  # noqa: E402
+from sources.xlog.stream.instants import log_stream_of  # noqa: E402
 from warehouse import cluster  # noqa: E402
 from warehouse.lock import WriterLock  # noqa: E402
 from warehouse.warehouse import Warehouse  # noqa: E402
@@ -43,12 +43,12 @@ def aggregate(config: Config) -> int:
     rows = 0
     with WriterLock(warehouse, "set-up") as lock:
         state = load_state(warehouse)
-        follower = follower_of(parse_options(stream_options(config, state, 1)))
-        writer = BatchWriter(warehouse, config, follower, lock, state, None)
+        log_stream = log_stream_of(parse_options(stream_options(config, state, 1)))
+        writer = BatchWriter(warehouse, config, log_stream, lock, state, None)
         number = 0
         offset: Mapping[str, OffsetEntry] = {}
-        while (end := follower.latest(offset, BYTES_PER_BATCH)) != offset:
-            segments = segments_between(follower, offset, end)
+        while (end := log_stream.latest(offset, BYTES_PER_BATCH)) != offset:
+            segments = segments_between(log_stream, offset, end)
             rows += writer.process(segments, BatchName("set-up", number, (to_text(offset), to_text(end))))[0]
             offset, number = end, number + 1
     return rows

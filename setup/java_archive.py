@@ -39,8 +39,8 @@ def load_classes(folder: Path) -> SparkSession:
     spark.sql(f"SELECT text, count(*), max(id) FROM delta.`{table}` GROUP BY text ORDER BY text").collect()
     spark.sql(f"UPDATE delta.`{table}` SET text = 'x' WHERE id = 1")
     stream = spark.readStream.format("delta").load(table).writeStream.trigger(availableNow=True)
-    followed = stream.option("checkpointLocation", str(folder / "followed")).foreachBatch(lambda *_: None)
-    followed.start().awaitTermination()
+    writing = stream.option("checkpointLocation", str(folder / "followed")).foreachBatch(lambda *_: None)
+    writing.start().awaitTermination()
     return spark
 
 

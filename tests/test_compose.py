@@ -42,11 +42,11 @@ def test_each_command_takes_its_options(name: str) -> None:
     inside = Path(context.params["config"])
     file = ROOT / "conf" / "compose" / inside.relative_to("/etc/aggregator")
     assert load(file).sources
-    followed = load_live(file).subscribe
-    assert followed is not None
-    spools = {replicaset.spool for replicaset in followed.replicasets}
+    section = load_live(file).subscribe
+    assert section is not None
+    spools = {replicaset.spool for replicaset in section.replicasets}
     assert spools == {source.path for source in load(file).sources}
-    sockets = {peer.removeprefix("unix/:") for each in followed.replicasets for peer in each.peers}
+    sockets = {peer.removeprefix("unix/:") for each in section.replicasets for peer in each.peers}
     assert sockets == {service["environment"]["DEMO_SOCKET"] for service in SERVERS.values()}
 
 

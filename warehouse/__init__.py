@@ -9,5 +9,5 @@ Terms that all modules use:
 - A warehouse may have copies. Its *RID* says which *generation* of the data it has, and whether it may be written; the
   *mark* of a RID says that the next epoch begins a new generation (`warehouse.rid`). The *mark* of a commit is the
   writer's number and a count (`warehouse.fence`).
-- A *peer* is a standby copy that a job keeps connected: it gets each epoch (`warehouse.peers`).
+- A *standby* is a copy that a job keeps connected: it gets each epoch (`warehouse.standbys`).
 """

@@ -25,7 +25,7 @@ class HeldGeneration:
     first, last : int
         The first and the last epoch of the generation. The head (the newest generation) ends with the newest epoch, a
         copied generation with the epoch of the copy.
-    peer : str or None
+    copied_from : str or None
         The warehouse from which the generation was copied.
 
     """
@@ -33,7 +33,7 @@ class HeldGeneration:
     ulid: ULID
     first: int
     last: int
-    peer: str | None = None
+    copied_from: str | None = None
 
     def with_text(self, *, is_head: bool) -> Generation:
         """Return the generation with the text that `rid show` and `rid compare` print for it."""
@@ -43,7 +43,9 @@ class HeldGeneration:
             epochs = f"epoch {self.first}"
         else:
             epochs = f"epochs {self.first} to {self.last}"
-        parts = ["head"] * is_head + [epochs] + ([f"copied from {self.peer}"] if self.peer else [])
+        parts = (
+            ["head"] * is_head + [epochs] + ([f"copied from {self.copied_from}"] if self.copied_from else [])
+        )
         return Generation(self.ulid, ", ".join(parts))
 
 
@@ -67,8 +69,8 @@ def generations_of(history: Sequence[RidChange], epoch: int) -> list[HeldGenerat
             held = []
         elif known is None:
             first = held[-1].last + 1 if held else 0
-            peer = change.peer if change.event == SYNC_END else None
-            held.append(HeldGeneration(rid.head, first, change.epoch, peer))
+            source = change.peer if change.event == SYNC_END else None
+            held.append(HeldGeneration(rid.head, first, change.epoch, source))
         else:
             held = held[: known + 1]
             if change.event == SYNC_START:

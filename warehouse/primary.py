@@ -18,9 +18,9 @@ from udfs.rid.operations import Node
 from warehouse.fence import take_number
 from warehouse.lock import WriterLock
 from warehouse.newest_epoch import last_epoch
-from warehouse.peers import Peers, set_missing_mark
 from warehouse.place import Place, known, place_of
 from warehouse.rid import RidChange, RidTable, new_ulid
+from warehouse.standbys import Standbys, set_missing_mark
 
 if TYPE_CHECKING:
     from warehouse.warehouse import Warehouse
@@ -38,7 +38,7 @@ class PrimaryLock(WriterLock):
     warehouse : Warehouse
     purpose : str
         Shown to a process that finds the lock taken.
-    peers : Peers, optional
+    standbys : Standbys, optional
         Copies that this writer keeps connected.
 
     Raises
@@ -46,14 +46,14 @@ class PrimaryLock(WriterLock):
     LockError
         On entry, if another writer has the lock; from `check`, if it was lost.
     RidStateError
-        On entry, if the warehouse is not a primary, or `Peers.refuse_newer` raises. Nothing is written then.
+        On entry, if the warehouse is not a primary, or `Standbys.refuse_newer` raises. Nothing is written then.
 
     """
 
-    def __init__(self, warehouse: Warehouse, purpose: str, peers: Peers | None = None) -> None:
+    def __init__(self, warehouse: Warehouse, purpose: str, standbys: Standbys | None = None) -> None:
         super().__init__(warehouse, purpose)
         self._warehouse: Warehouse = warehouse
-        self._peers = peers
+        self._standbys = standbys
         self._rid: RidTable | None = None
         self._renewed: tuple[int, int] | None = None
         if known(warehouse.root):
@@ -67,14 +67,14 @@ class PrimaryLock(WriterLock):
         super().__enter__()
         try:
             require_primary(self._warehouse)
-            if self._peers is not None:
-                self._peers.refuse_newer()
+            if self._standbys is not None:
+                self._standbys.refuse_newer()
             self._warehouse.open_tables.fence = take_number(self._warehouse.place, self.check_held)
             self._warehouse.open_tables.before_epoch = self.before_epoch
             self._open()
         except BaseException:
-            if self._peers is not None:
-                self._peers.abandon()
+            if self._standbys is not None:
+                self._standbys.abandon()
             super().__exit__(None, None, None)
             raise
         return self
@@ -83,7 +83,7 @@ class PrimaryLock(WriterLock):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            self._close_peers(error)
+            self._close_standbys(error)
             if self._rid is not None and self._is_held():
                 self._rid.update("unlock", last_epoch(self._rid.place), operations.unlock)
         finally:
@@ -107,19 +107,19 @@ class PrimaryLock(WriterLock):
             self._renewed = (epoch, change.number)
 
     def before_epoch(self) -> None:
-        """Check the lock, and copy the newest epoch to the connected peers. Called before each new epoch."""
+        """Check the lock, and copy the newest epoch to the connected standbys. Called before each new epoch."""
         self.check_held()
-        if self._peers is not None:
-            self._peers.before_epoch()
+        if self._standbys is not None:
+            self._standbys.before_epoch()
         self.check()
 
-    def _close_peers(self, error: BaseException | None) -> None:
-        if self._peers is None:
+    def _close_standbys(self, error: BaseException | None) -> None:
+        if self._standbys is None:
             return
         if error is None and self._is_held():
-            self._peers.close()
+            self._standbys.close()
         else:
-            self._peers.abandon()
+            self._standbys.abandon()
 
     def _is_held(self) -> bool:
         try:
@@ -141,8 +141,8 @@ class PrimaryLock(WriterLock):
         if now.node.rid.crashed_primary and not crashed:
             log.warning("the last writer of %s was killed; its lock is taken over", self._rid.place.root)
         set_missing_mark(self._rid)
-        if self._peers is not None:
-            self._peers.open()
+        if self._standbys is not None:
+            self._standbys.open()
 
 
 def require_primary(warehouse: Warehouse | Place) -> None:

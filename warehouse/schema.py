@@ -32,10 +32,10 @@ class SpaceVersion:
     table_name : str or None
         The space's table; None if it has none.
     state : str
-        present, dropped, or `refused: <reason>`: followed in `_changelog` only.
+        present, dropped, or `refused: <reason>`: its rows are in `_changelog` only.
     keys : frozenset of KeyParts
         The primary keys that the space has had since it was created, or since it last had none.
-    followed : Space or None
+    applied_definition : Space or None
         Of a refused space, the definition of the rows that it has in its table.
 
     """
@@ -49,7 +49,7 @@ class SpaceVersion:
     space_tuple: bytes
     index_tuples: Mapping[int, bytes]
     keys: frozenset[KeyParts] = frozenset()
-    followed: Space | None = None
+    applied_definition: Space | None = None
 
 
 def rows_of(versions: Iterable[SpaceVersion], epoch: int) -> list[dict[str, Any]]:
@@ -74,7 +74,7 @@ def _row(version: SpaceVersion, epoch: int) -> dict[str, Any]:
         "space_tuple": version.space_tuple,
         "index_tuples": list(version.index_tuples.items()),
         "keys": json.dumps(sorted(version.keys, key=repr)),
-        "followed": None if refusal_reason(version.state) is None else _text(version.followed),
+        "followed": None if refusal_reason(version.state) is None else _text(version.applied_definition),
     }
 
 
@@ -93,7 +93,7 @@ def _space(text: str) -> Space | None:
 
 @dataclass(frozen=True)
 class StoredSpace:
-    """The newest definition of a space in the table; `followed` as in `SpaceVersion`."""
+    """The newest definition of a space in the table; `applied_definition` as in `SpaceVersion`."""
 
     replicaset_id: int
     space_id: int
@@ -101,7 +101,7 @@ class StoredSpace:
     table_name: str | None
     space_tuple: bytes
     index_tuples: Mapping[int, bytes]
-    followed: Space | None = None
+    applied_definition: Space | None = None
 
 
 def load_keys(warehouse: Warehouse, version: int | None = None) -> dict[tuple[int, int], frozenset[KeyParts]]:
@@ -132,13 +132,13 @@ def load(warehouse: Warehouse, version: int | None = None) -> list[StoredSpace]:
     opened = warehouse.opened(TABLE, version)
     newest = newest_of_each(opened, ("replicaset_id", "space_id"))
     is_known = all(row.get("followed") is not None for row in newest if _is_refused_with_table(row))
-    earlier = {} if is_known else _followed_before(opened)
+    earlier = {} if is_known else _last_applied_rows(opened)
     return [
         StoredSpace(
             *(row["replicaset_id"], row["space_id"], row["state"], row["table_name"]),
             row["space_tuple"],
             dict(row["index_tuples"]),
-            _followed(row, earlier) if _is_refused_with_table(row) else None,
+            _applied_definition(row, earlier) if _is_refused_with_table(row) else None,
         )
         for row in newest
         if row["state"] != SpaceState.DROPPED
@@ -149,7 +149,9 @@ def _is_refused_with_table(row: Mapping[str, Any]) -> bool:
     return refusal_reason(row["state"]) is not None and row["table_name"] is not None
 
 
-def _followed(row: Mapping[str, Any], earlier: Mapping[tuple[int, int], Mapping[str, Any]]) -> Space | None:
+def _applied_definition(
+    row: Mapping[str, Any], earlier: Mapping[tuple[int, int], Mapping[str, Any]]
+) -> Space | None:
     """Return the definition of the rows of a refused space, also where an earlier release has not stored it."""
     if row.get("followed") is not None:
         return _space(row["followed"])
@@ -159,8 +161,8 @@ def _followed(row: Mapping[str, Any], earlier: Mapping[tuple[int, int], Mapping[
     return _decoded(row) if is_held(refusal_reason(row["state"]) or "") else None
 
 
-def _followed_before(opened: DeltaTable) -> dict[tuple[int, int], dict[str, Any]]:
-    """Return the last row of each space since its last drop by which it was followed, by (replicaset id, space id)."""
+def _last_applied_rows(opened: DeltaTable) -> dict[tuple[int, int], dict[str, Any]]:
+    """Return each space's last row since its drop by which rows were applied, by (replicaset id, space id)."""
     found: dict[tuple[int, int], dict[str, Any]] = {}
     for row in answer(opened, "SELECT * FROM opened ORDER BY epoch"):
         name = (row["replicaset_id"], row["space_id"])

@@ -13,10 +13,9 @@ from udfs.rid.value import EMPTY
 from warehouse.generations import ComparedRid, compare_warehouses, side_of
 from warehouse.lock import WriterLock
 from warehouse.newest_epoch import EPOCHS, last_epoch
-from warehouse.peers import DISCONNECT
-from warehouse.peers import connect as note_connection
 from warehouse.place import Place
 from warehouse.rid import RidChange, RidTable, new_ulid
+from warehouse.standbys import DISCONNECT, record_connection
 
 UNNAMED_COPIES = "outside"
 """Stands for copies that no RID names, in the column `peer` of the row that records an operator's `disconnect`."""
@@ -85,7 +84,7 @@ def demote(place: Place) -> RidChange:
         return changed
 
 
-def disconnect(place: Place) -> RidChange:
+def record_disconnected(place: Place) -> RidChange:
     """Record that copies of a warehouse exist, or will exist, that no job keeps up to date.
 
     The next epoch of a primary begins a new generation. A secondary becomes outdated: this says of it that its primary
@@ -105,12 +104,12 @@ def disconnect(place: Place) -> RidChange:
     return table.update(
         DISCONNECT,
         last_epoch(place),
-        lambda node: operations.lose_peer(node, mark, was_primary=not node.rid.primary),
+        lambda node: operations.lose_connection(node, mark, was_primary=not node.rid.primary),
         peer=UNNAMED_COPIES,
     )
 
 
-def connect(places: Sequence[Place]) -> list[RidChange]:
+def record_connected(places: Sequence[Place]) -> list[RidChange]:
     """Record that these warehouses are equal, and that no other copies exist.
 
     Raises
@@ -137,7 +136,7 @@ def connect(places: Sequence[Place]) -> list[RidChange]:
             )
         roots = [place.root for place in places]
         return [
-            note_connection(RidTable(place), [root for root in roots if root != place.root])
+            record_connection(RidTable(place), [root for root in roots if root != place.root])
             for place in places
         ]
 

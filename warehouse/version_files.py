@@ -2,7 +2,7 @@
 
 A file of a table never changes; to change a row, its file is replaced by another one. So all changed rows are in files
 that only one of the two versions has. Reads local and remote files, without Spark. Not here: the comparison of the rows
-(`pipeline.node.changes`, `observe.change_feed`).
+(`pipeline.replication_out.changes`, `observe.change_feed`).
 """
 
 from __future__ import annotations

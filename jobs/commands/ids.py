@@ -131,8 +131,8 @@ def disconnect(warehouse: str | None, config: str | None, database: str, as_json
     marked as outdated. Run it before a copy is made by other means than sync, as by cp or by a snapshot of the
     storage. A running stream need not be stopped.
     """
-    from jobs.rid import disconnect as work
     from jobs.rid import place_from
+    from jobs.rid import record_disconnected as work
 
     work(place_from(warehouse, config, database), as_json=as_json)
 
@@ -148,8 +148,8 @@ def connect(warehouses: tuple[str, ...], database: str, as_json: bool) -> None:
     All are compared; if two differ, nothing is changed. The primary's next data stay in its generation if its job keeps
     all of them connected (`standby.peers`), and begin a new one otherwise.
     """
-    from jobs.rid import connect as work
     from jobs.rid import place_from
+    from jobs.rid import record_connected as work
 
     if len(warehouses) < 2:
         raise click.UsageError("name two warehouses or more")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from observe.doctor.findings import Finding, fail, ok, warn
-from sources.xlog.format.vclock import joined, not_beyond
+from sources.xlog.format.vclock import is_at_most, joined
 
 AHEAD_SECONDS = 5.0
 """Seconds by which a server's clock may be ahead without a warning; policies compare times of replicasets."""
@@ -137,7 +137,7 @@ def check_sources(
     sources: Sequence[SourceFacts],
     settled: Mapping[str, Mapping[int, int]],
     positions: Sequence[StartPosition],
-    unfollowed: Mapping[str, str],
+    unread_sources: Mapping[str, str],
     *,
     starts_with_snapshot: bool,
 ) -> list[Finding]:
@@ -149,7 +149,7 @@ def check_sources(
     settled : mapping of str to mapping
         By replicaset uuid: the vclock up to which the tables have its rows.
     positions : sequence of StartPosition
-    unfollowed : mapping of str to str
+    unread_sources : mapping of str to str
         By source, why a run would not read the source.
     starts_with_snapshot : bool
         Whether a new replicaset is read from its newest snapshot.
@@ -161,8 +161,8 @@ def check_sources(
         own_findings = list(
             _check_source(source, settled.get(source.replicaset or "", {}), wants_snapshot=wants_snapshot)
         )
-        if source.name in unfollowed and not any(finding.level == "fail" for finding in own_findings):
-            text = f"it is not followed: {unfollowed[source.name]}"
+        if source.name in unread_sources and not any(finding.level == "fail" for finding in own_findings):
+            text = f"it is not followed: {unread_sources[source.name]}"
             own_findings.append(fail("source_not_followed", f"source {source.name}", text, "see the message"))
         findings += own_findings
     findings += _check_shared_instances(sources)
@@ -255,7 +255,7 @@ def _check_completeness(source: SourceFacts, subject: str, settled: Mapping[int,
                 f"lsns {lsns} are missing between {hole.before} and {hole.after}",
                 "bring the log back, or add a member that has it to `sources`; then aggregator repair",
             )
-    if source.logs and settled and not not_beyond({i: n for i, n in settled.items() if i}, source.reached):
+    if source.logs and settled and not is_at_most({i: n for i, n in settled.items() if i}, source.reached):
         yield warn(
             "source_behind",
             subject,

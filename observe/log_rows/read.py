@@ -17,7 +17,7 @@ from observe.log_rows.catalog import DEFINING, LogCatalog, LoggedSpace, RowConte
 from schemas.errors import SourceError, XlogMetaIncompleteError
 from schemas.iproto import SYSTEM_ID_MAX, BodyKey
 from sources.xlog.format.meta import Meta
-from sources.xlog.format.vclock import not_beyond
+from sources.xlog.format.vclock import is_at_most
 from sources.xlog.reader.plain_rows import PlainRow, blocks, read_meta, rows
 from udfs.before_replace.row import decode
 
@@ -148,7 +148,7 @@ def _is_before(snapshot: Path, meta: Meta) -> bool:
     """Return whether a snapshot is of the same instance as a log with this header, and not newer than its start."""
     snapshot_meta = _meta_of(snapshot)
     is_same = snapshot_meta.instance_uuid == meta.instance_uuid
-    return is_same and not_beyond(snapshot_meta.vclock, meta.vclock)
+    return is_same and is_at_most(snapshot_meta.vclock, meta.vclock)
 
 
 def _meta_of(file: Path) -> Meta:

@@ -36,8 +36,8 @@ from observe.status_page import status_page
 from pipeline.batch import BatchResult
 from schemas.errors import ConfigurationError
 from warehouse.lock import WriterLock
-from warehouse.peers import Peers
 from warehouse.place import place_of
+from warehouse.standbys import Standbys
 
 log = logging.getLogger(__name__)
 
@@ -167,7 +167,7 @@ def metrics_listener(
     *,
     once: bool,
     lock: WriterLock | None = None,
-    peers: Peers | None = None,
+    standbys: Standbys | None = None,
 ) -> Iterator[MetricsListener | None]:
     """Report metrics of the streams that run in this context; yield None without the section `metrics`.
 
@@ -177,7 +177,7 @@ def metrics_listener(
         Whether the stream stops at the end of the logs; then batches have no fixed interval.
     lock : WriterLock, optional
         The writer lock, for the metric `aggregator_lock_held`.
-    peers : Peers, optional
+    standbys : Standbys, optional
         Standby copies of the warehouse, for the metric `aggregator_peer_connected`.
 
     Raises
@@ -200,7 +200,7 @@ def metrics_listener(
         stale,
         committed.open_gaps(),
         is_lock_held=lambda: lock is None or lock.is_held,
-        peers=lambda: () if peers is None else peers.states(),
+        standbys=lambda: () if standbys is None else standbys.states(),
     )
     metrics.set_pending(committed.pending_counts())
     with ExitStack() as stack:

@@ -44,7 +44,7 @@ from observe.metrics.committed_batches import CommittedBatch, OriginRows, Pendin
 from schemas.states import GapKind, GapState
 from sources.xlog.directory.offset import InstantState
 from warehouse.gaps import CLOSED, Gap
-from warehouse.peers import PeerState
+from warehouse.standbys import StandbyState
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class StreamMetrics(Collector):
         Returns the time in seconds since 1970.
     is_lock_held : callable
         Returns whether this job has the writer lock.
-    peers : callable
+    standbys : callable
         Returns the state of each standby copy of the warehouse.
 
     """
@@ -195,9 +195,9 @@ class StreamMetrics(Collector):
         gaps: Iterable[Gap] = (),
         now: Callable[[], float] = time.time,
         is_lock_held: Callable[[], bool] = lambda: True,
-        peers: Callable[[], Sequence[PeerState]] = tuple,
+        standbys: Callable[[], Sequence[StandbyState]] = tuple,
     ) -> None:
-        self._is_lock_held, self._peers = is_lock_held, peers
+        self._is_lock_held, self._standbys = is_lock_held, standbys
         self._replicasets: set[str] = set()
         self._trigger, self._stale_after, self._now = trigger, stale, now
         self._lock = threading.RLock()
@@ -364,8 +364,8 @@ class StreamMetrics(Collector):
             for source, since in self._waiting_since.items():
                 self._instant.labels(source).set(0 if since is None else max(0.0, self._now() - since))
             self._lock_held.set(self._is_lock_held())
-            for peer in self._peers():
-                self._peer_connected.labels(peer.root).set(peer.is_connected)
+            for standby in self._standbys():
+                self._peer_connected.labels(standby.root).set(standby.is_connected)
             return list(self._registry.collect())
 
     def status(self) -> dict[str, Any]:
@@ -376,6 +376,6 @@ class StreamMetrics(Collector):
                 for (source, replicaset, origin), lag in self.lags().items()
             ]
             gaps = [{n: getattr(g, n) for n in g.__dataclass_fields__} for g in self._gaps.values()]
-            peers = [asdict(peer) for peer in self._peers()]
+            standbys = [asdict(standby) for standby in self._standbys()]
             status = {**self._status, "lag": lags, "stale": sorted(self._stale), "gaps": gaps}
-            return {**status, "peers": peers} if peers else status
+            return {**status, "peers": standbys} if standbys else status

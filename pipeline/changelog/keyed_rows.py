@@ -13,14 +13,17 @@ from numpy.typing import NDArray
 
 from pipeline.changelog.moves import collector_events
 from pipeline.changelog.segment_plan import SegmentPlan
-from pipeline.changelog.servers import releases_of
 from pipeline.plan.tables import CHANGE_TYPES
 from udfs.keys.keys import KeyPlan, canonical_keys_by, canonical_prefixes
+from udfs.operations.update_rules import release_number
 from udfs.tuples import row_body
 from udfs.versions.kernels.lives import DELETE, OPERATION, PUT
 
 Flags = NDArray[np.bool_]
 Int32s = NDArray[np.int32]
+
+SERVER_VERSION = "server_version"
+"""The column with the version of the server that wrote a row, by whose rules operations are applied."""
 
 KEYED = pa.schema(
     [
@@ -122,7 +125,7 @@ def keyed_rows_of(
             operations,
             rows.column("index_base"),
             _new_tuples(rows, is_operation),
-            pa.array(releases_of(rows, is_operation)),
+            pa.array(_releases_of(rows, is_operation)),
             ids,
             rows.column("lsn"),
             stamps,
@@ -165,3 +168,17 @@ def _new_tuples(rows: pa.RecordBatch, is_operation: Flags) -> pa.Array:
     if bodies.null_count == len(bodies) or not is_operation.any():
         return pa.nulls(len(bodies), pa.binary())
     return row_body.new_tuples(pc.if_else(pa.array(is_operation), bodies, _NOTHING))
+
+
+def _releases_of(rows: pa.RecordBatch, is_operation: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """Return the release of each row's server (`udfs.operations.update_rules.release_number`).
+
+    It is 0 for an unknown version, and for all rows if none of them is an operation.
+    """
+    if not is_operation.any():
+        return np.zeros(rows.num_rows, np.int32)
+    found = rows.column(SERVER_VERSION).dictionary_encode()
+    numbers = [release_number(one) for one in found.dictionary.to_pylist()]
+    indices = found.indices.fill_null(len(numbers)).to_numpy(zero_copy_only=False)
+    result: NDArray[np.int32] = np.array([*numbers, 0], np.int32)[indices]
+    return result

@@ -17,10 +17,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.changelog.cluster_rows import without_registrations
 from pipeline.changelog.divergence import LSN_HASHES
-from pipeline.changelog.keyed_rows import INSERT, KEY_ERRORS, KEYED, REPLACE, keyed_rows_of
+from pipeline.changelog.keyed_rows import INSERT, KEY_ERRORS, KEYED, REPLACE, SERVER_VERSION, keyed_rows_of
 from pipeline.changelog.moves import events_before, moved_column
 from pipeline.changelog.segment_plan import SegmentPlan, pending_rows
-from pipeline.changelog.servers import with_server_versions
 from pipeline.plan.history import NO_TABLE
 from pipeline.plan.position import BEGINNING, first_row_index
 from pipeline.plan.summary import LIMBO_TYPES, LOCAL_ID
@@ -85,7 +84,7 @@ def segment_rows(rows: pa.RecordBatch, plan: SegmentPlan) -> SegmentRows:
 
     """
     numbers = _Numbers.of(rows)
-    rows = with_server_versions(rows, plan)
+    rows = _with_server_versions(rows, plan)
     if plan.is_released:
         return _released_rows(rows, numbers, plan)
     fresh = numbers.is_snapshot | (numbers.lsn < 0) | (numbers.lsn > _low_watermarks(numbers, plan))
@@ -231,15 +230,59 @@ def _settled_rows(
     moved = moved_column(rows.column("tuple"), versions, events, is_put, plan.moves)
     changelog = _changelog_rows(rows, numbers, plan, ids, rolled_back, names, moved)
     lineages = _by_meaning(plan.meanings.lineages, meaning)
-    followed = (lineages != NO_TABLE) & is_change
-    if not followed.any():
+    applied = (lineages != NO_TABLE) & is_change
+    if not applied.any():
         return changelog, _empty(KEYED), _empty(KEY_ERRORS)
-    if not followed.all():
-        mask = pa.array(followed)
+    if not applied.all():
+        mask = pa.array(applied)
         rows, ids = rows.filter(mask), ids.filter(mask)
-        types, meaning, versions = types[followed], meaning[followed], versions[followed]
-        events = events[followed]
+        types, meaning, versions = types[applied], meaning[applied], versions[applied]
+        events = events[applied]
     return changelog, *keyed_rows_of(rows, types, meaning, versions, ids, plan, events)
+
+
+def _with_server_versions(rows: pa.RecordBatch, plan: SegmentPlan) -> pa.RecordBatch:
+    """Return rows with the column `server_version`; stored rows have it, and may have nulls in it.
+
+    A row of a file has the version of the file's header, or a newer one (`pipeline.plan.upgrades`); a spool of several
+    peers names the version of each peer.
+
+    Parameters
+    ----------
+    rows : pyarrow.RecordBatch
+        With a column `replica_id`.
+    plan : SegmentPlan
+        The plan of their segment.
+
+    """
+    server = pa.scalar(plan.server_version, pa.string())
+    if SERVER_VERSION not in rows.schema.names:
+        return rows.append_column(SERVER_VERSION, _versions_in_file(rows, server, plan))
+    stored = rows.column(SERVER_VERSION)
+    if plan.server_version is None or not stored.null_count:
+        return rows
+    index = rows.schema.get_field_index(SERVER_VERSION)
+    return rows.set_column(index, SERVER_VERSION, pc.fill_null(stored, server))
+
+
+def _versions_in_file(rows: pa.RecordBatch, server: pa.Scalar, plan: SegmentPlan) -> pa.Array:
+    if plan.upgrades:
+        positions, numbers = (
+            rows.column(name).to_numpy(zero_copy_only=False).astype(np.int64) for name in ("position", "row")
+        )
+        starts = [
+            first_row_index(position, plan.segment, positions, numbers) for position, _ in plan.upgrades
+        ]
+        counts = np.diff([0, *starts, rows.num_rows])
+        versions = pa.array([plan.server_version, *(version for _, version in plan.upgrades)], pa.string())
+        return versions.take(pa.array(np.repeat(np.arange(len(versions)), counts)))
+    if not plan.peer_versions:
+        return pa.repeat(server, rows.num_rows)
+    ids = pa.array(list(plan.peer_versions), pa.int32())
+    found = pa.array(list(plan.peer_versions.values()), pa.string()).take(
+        pc.index_in(rows.column("replica_id"), value_set=ids)
+    )
+    return found if plan.server_version is None else pc.fill_null(found, server)
 
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:
@@ -377,8 +420,8 @@ def keyed_from_changelog(rows: pa.Table, plan: SegmentPlan) -> pa.Table:
     known = [plan.meanings.of_space(plan.replicaset_id, int(space_id)) for space_id in distinct]
     last = np.array([first + len(found) - 1 if found else NO_TABLE for first, found in known], np.int32)
     meaning = last[places] if len(last) else np.zeros(0, np.int32)
-    followed = _by_meaning(plan.meanings.lineages, meaning) != NO_TABLE
-    own, meaning = with_server_versions(whole.filter(pa.array(followed)), plan), meaning[followed]
+    applied = _by_meaning(plan.meanings.lineages, meaning) != NO_TABLE
+    own, meaning = _with_server_versions(whole.filter(pa.array(applied)), plan), meaning[applied]
     keyed, _ = keyed_rows_of(
         own,
         _change_types(own),

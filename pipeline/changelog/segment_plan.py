@@ -179,7 +179,7 @@ def segment_plans(plan: BatchPlan) -> dict[int, SegmentPlan]:
         for (segment, replica_id), lsn in settlement.low_watermarks.items():
             low.setdefault(segment, {})[replica_id] = lsn
     return {
-        segment.segment: _segment_plan(plan, segment, low.get(segment.segment, {}), meanings, moves)
+        segment.number: _segment_plan(plan, segment, low.get(segment.number, {}), meanings, moves)
         for segment in plan.segments
     }
 
@@ -198,7 +198,7 @@ def _segment_plan(
     server = segment.server_version or (before and before.server_version) or one.server_version
     return SegmentPlan(
         epoch=plan.epoch,
-        segment=segment.segment,
+        segment=segment.number,
         replicaset_id=one.id,
         source=segment.source,
         file=segment.file,

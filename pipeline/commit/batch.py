@@ -168,7 +168,7 @@ def _with_settled(plan: BatchPlan, written: BatchOutput) -> State:
     """Return the state after the batch; if rows of a replicaset wait, its settled vclock ends with the written rows."""
     found: dict[str, dict[tuple[str | None, int], int]] = {}
     for segment in plan.segments:
-        for origin, lsn in written.settled.get(segment.segment, {}).items():
+        for origin, lsn in written.settled.get(segment.number, {}).items():
             own = found.setdefault(segment.replicaset_uuid, {})
             name = segment.instance_uuid if origin == LOCAL_ID else segment.source
             own[name, origin] = max(own.get((name, origin), 0), lsn)
@@ -194,7 +194,7 @@ def _with_written(state: State, work: BatchWork, written: BatchOutput) -> State:
         uuid: replace(one, has_loss=True) for uuid, one in state.replicasets.items() if one.id in lossy
     }
     for segment in work.plan.segments:
-        waiting = written.unknown_spaces.get(segment.segment)
+        waiting = written.unknown_spaces.get(segment.number)
         if waiting:
             uuid = segment.replicaset_uuid
             one = replicasets.get(uuid, state.replicasets[uuid])
@@ -288,13 +288,13 @@ def _version(now: ReplicasetState, space_id: int, change: SpaceChange | None) ->
         rows.space,
         rows.indexes,
         now.primary_keys.get(space_id, frozenset()),
-        now.followed.get(space_id),
+        now.applied_definitions.get(space_id),
     )
 
 
 def malformed_rows(plan: BatchPlan) -> list[dict[str, Any]]:
     """Return rows of `_quarantine` for malformed rows of system spaces."""
-    segments = {segment.segment: segment for segment in plan.segments}
+    segments = {segment.number: segment for segment in plan.segments}
     return [
         {
             "epoch": plan.epoch,
@@ -322,7 +322,7 @@ def _origin(plan: BatchPlan, uuid: str, row: ControlRow) -> int | None:
 
 def gap_rows(plan: BatchPlan) -> list[dict[str, Any]]:
     """Return rows of `_gaps` for missing lsns in the batch."""
-    segments = {segment.segment: segment for segment in plan.segments}
+    segments = {segment.number: segment for segment in plan.segments}
     found = []
     for uuid, settlement in plan.settlements.items():
         for gap in (*settlement.gaps, *settlement.bridged):

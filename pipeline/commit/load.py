@@ -93,8 +93,10 @@ def load_state(warehouse: Warehouse) -> State:
                 for s in spaces
                 if s.replicaset_id == own and (reason := refusal_reason(s.state)) is not None
             },
-            followed={
-                s.space_id: s.followed for s in spaces if s.replicaset_id == own and s.followed is not None
+            applied_definitions={
+                s.space_id: s.applied_definition
+                for s in spaces
+                if s.replicaset_id == own and s.applied_definition is not None
             },
             last_source=leaders.get(uuid),
             leader=_leader(table, own, components, settled.get(LOCAL_ID)),

@@ -48,7 +48,7 @@ from pipeline.write.tables import (
     write_rows,
 )
 from sources.xlog.stream.batch import tasks_of
-from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import ByteRange, Segment
 from warehouse.commits import TableFile
 from warehouse.data_files import DataFile
@@ -138,15 +138,15 @@ class DistributedExecutor:
     Parameters
     ----------
     spark : SparkSession
-    follower : Follower
+    log_stream : LogStream
     segments : sequence of Segment
 
     """
 
-    def __init__(self, spark: SparkSession, follower: Follower, segments: Sequence[Segment]) -> None:
-        self._spark, self._options = spark, follower.options
+    def __init__(self, spark: SparkSession, log_stream: LogStream, segments: Sequence[Segment]) -> None:
+        self._spark, self._options = spark, log_stream.options
         self._segments = segments
-        self._tasks = tasks_of(follower, segments)
+        self._tasks = tasks_of(log_stream, segments)
         self._samples: list[Sample] = []
         self._size = 0
 
@@ -171,7 +171,7 @@ class DistributedExecutor:
         """Execute a plan: write the files of all tables, without a commit."""
         began = time.perf_counter()
         stored = [
-            StoredRows(one.segment.segment, encode_cell(pa.Table.from_batches([one.rows])).to_pybytes())
+            StoredRows(one.segment.number, encode_cell(pa.Table.from_batches([one.rows])).to_pybytes())
             for one in work.pending
         ]
         stored += [StoredRows(None, encode_cell(rows).to_pybytes()) for rows in work.reapplied]

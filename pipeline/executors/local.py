@@ -28,7 +28,7 @@ from pipeline.resolve.records import key_error_rows
 from pipeline.write.lookup import FileCache
 from pipeline.write.tables import TableChange, TableChanges, TableWrite, write_exact, write_masked
 from sources.xlog.stream.batch import tasks_of
-from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.read import read_range
 from sources.xlog.stream.segment import ByteRange, Segment
 from warehouse.commits import TableFile
@@ -53,32 +53,32 @@ def map_in_threads(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
 
 
 def read_locally(
-    follower: Follower, segments: Sequence[Segment], limit_bytes: int
+    log_stream: LogStream, segments: Sequence[Segment], limit_bytes: int
 ) -> dict[int, list[pa.RecordBatch]] | None:
     """Decode the rows of each segment, by segment number; return None if they need more memory than a limit.
 
     Parameters
     ----------
-    follower : Follower
+    log_stream : LogStream
     segments : sequence of Segment
     limit_bytes : int
         The limit of the decoded rows in memory.
 
     """
-    found: dict[int, list[pa.RecordBatch]] = {segment.segment: [] for segment in segments}
+    found: dict[int, list[pa.RecordBatch]] = {segment.number: [] for segment in segments}
     # Compressed rows are smaller than decoded ones, so there is no need to decode more than the limit.
     stored = sum(segment.end - segment.begin for segment in segments)
     if stored > limit_bytes:
         return None
-    pieces: list[ByteRange] = [piece for task in tasks_of(follower, segments) for piece in task]
-    options = replace(follower.options, with_replicaset=False)
+    pieces: list[ByteRange] = [piece for task in tasks_of(log_stream, segments) for piece in task]
+    options = replace(log_stream.options, with_replicaset=False)
     size = done = 0
     for piece in pieces:
         for batch in read_range(piece, options):
             size += batch.nbytes
             if size > limit_bytes:
                 return None
-            found[piece.segment.segment].append(batch)
+            found[piece.segment.number].append(batch)
         done += piece.end - piece.begin
         # Stop early if the batch will clearly become too large.
         if size * stored > ESTIMATE_MARGIN * limit_bytes * done:
@@ -110,14 +110,14 @@ class LocalExecutor:
         for segment in self._segments:
             uuid = segment.replicaset_uuid
             spaces = (sync.get(uuid, frozenset()), watched.get(uuid, frozenset()))
-            for batch in self._rows[segment.segment]:
-                found[uuid].append(summarize_rows(batch, segment.segment, *spaces))
+            for batch in self._rows[segment.number]:
+                found[uuid].append(summarize_rows(batch, segment.number, *spaces))
         return {uuid: concat_summaries(parts) for uuid, parts in found.items()}
 
     def run(self, work: BatchWork) -> BatchOutput:
         """Execute a plan: write the files of all tables, without a commit."""
         clock = _StageClock()
-        rows = {**self._rows, **{one.segment.segment: [one.rows] for one in work.pending}}
+        rows = {**self._rows, **{one.segment.number: [one.rows] for one in work.pending}}
         parts = [(number, batch) for number in sorted(rows) for batch in rows[number]]
         done = map_in_threads(lambda part: segment_rows(part[1], work.segments[part[0]]), parts)
         clock.done("changelog rows")

@@ -194,7 +194,7 @@ class _ReadTask:
     def process_range(self, piece: ByteRange) -> Iterator[pa.RecordBatch]:
         options = replace(self._work.options, with_replicaset=False)
         for batch in read_range(piece, options):
-            yield from self._process_rows(batch, piece.segment.segment)
+            yield from self._process_rows(batch, piece.segment.number)
 
     def _process_rows(self, batch: pa.RecordBatch, segment: int) -> Iterator[pa.RecordBatch]:
         found = segment_rows(batch, self._work.segments[segment])
@@ -291,7 +291,7 @@ def tasks_with_stored(
     for task in tasks:
         pieces: list[ByteRange] = []
         for piece in task:
-            while waiting and (waiting[0].segment or 0) < piece.segment.segment:
+            while waiting and (waiting[0].segment or 0) < piece.segment.number:
                 if pieces:
                     found.append(tuple(pieces))
                     pieces = []

@@ -90,9 +90,9 @@ def summarize_range(
     size = 0
     draw = np.random.default_rng(piece.begin)
     for batch in read_range(piece, replace(options, with_replicaset=False)):
-        parts.append(summarize_rows(batch, segment.segment, *spaces))
+        parts.append(summarize_rows(batch, segment.number, *spaces))
         size += batch.nbytes
-        samples.append(_sample(batch, segment.segment, draw))
+        samples.append(_sample(batch, segment.number, draw))
     return RangeSummary(segment.replicaset_uuid, concat_summaries(parts), size, tuple(samples))
 
 

@@ -2,7 +2,7 @@
 
 When a replica id passes to another instance, the new instance's rows begin at the lsn after the old instance's last
 one: there the new entry of the applier map begins. A refused space keeps its rows as they were, so the last definition
-by which they were followed is stored with it: the space's own, newer definitions say nothing about these rows.
+by which they were applied is stored with it: the space's own, newer definitions say nothing about these rows.
 
 Pure. `pipeline.plan.settle` decides which rows take effect, `udfs.remap.cluster_replace` assigns global ids.
 """
@@ -282,13 +282,13 @@ def with_history(one: ReplicasetState, before: ReplicasetState, history: History
         i: parts for i, parts in before.primary_keys.items() if i in one.spaces and (one.id, i) not in new
     }
     keys |= {i: parts for (r, i), parts in new.items() if r == one.id and parts}
-    known = {**before.followed, **_last_followed(one.id, history)}
-    followed = {i: space for i, space in known.items() if i in refused and i in tables}
-    return replace(one, tables=tables, refused=refused, primary_keys=keys, followed=followed)
+    known = {**before.applied_definitions, **_last_applied(one.id, history)}
+    definitions = {i: space for i, space in known.items() if i in refused and i in tables}
+    return replace(one, tables=tables, refused=refused, primary_keys=keys, applied_definitions=definitions)
 
 
-def _last_followed(replicaset_id: int, history: History) -> dict[int, Space]:
-    """Return the last definition by which a batch follows each of a replicaset's spaces."""
+def _last_applied(replicaset_id: int, history: History) -> dict[int, Space]:
+    """Return the last definition by which a batch applies rows of each of a replicaset's spaces."""
     return {
         key[1]: history.versions[one.version].space
         for key, meanings in history.meanings.items()
@@ -335,7 +335,7 @@ def _with_stopped(
     lineages: list[tuple[Lineage, str]],
 ) -> ReplicasetState:
     """Return a replicaset's state with the spaces of some lineages as they were before the batch, and refused."""
-    tables, refused, followed = dict(one.tables), dict(one.refused), dict(one.followed)
+    tables, refused, definitions = dict(one.tables), dict(one.refused), dict(one.applied_definitions)
     for lineage, reason in lineages:
         space_id, base = lineage.space_id, lineage.base_table
         if (one.id, space_id) in history.current:
@@ -344,7 +344,7 @@ def _with_stopped(
             tables[space_id] = base
         space = None if before is None else before.definition(space_id)
         if space is not None:
-            followed[space_id] = space
+            definitions[space_id] = space
         else:
-            followed.pop(space_id, None)
-    return replace(one, tables=tables, refused=refused, followed=followed)
+            definitions.pop(space_id, None)
+    return replace(one, tables=tables, refused=refused, applied_definitions=definitions)

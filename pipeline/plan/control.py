@@ -1,4 +1,4 @@
-"""Follows the rows of system spaces: registrations of instances, and changes of the definitions of spaces.
+"""Applies the rows of system spaces: registrations of instances, and changes of the definitions of spaces.
 
 Pure: the system tuples before a batch and its control rows in; the changes and their positions out. `_cluster` feeds
 the applier maps; `_space`, `_index` and `_truncate` the tables of spaces.
@@ -128,13 +128,13 @@ class ControlChanges:
     faults: tuple[SystemRowFault, ...] = ()
 
 
-def follow_control_rows(
+def apply_control_rows(
     spaces: Mapping[int, SpaceDefinition],
     cluster: Mapping[int, str],
     rows: Iterable[ControlRow],
     snapshots: frozenset[int],
 ) -> ControlChanges:
-    """Follow the control rows of one replicaset.
+    """Apply the control rows of one replicaset, and return what they change.
 
     Parameters
     ----------
@@ -148,19 +148,19 @@ def follow_control_rows(
         Segments that are snapshots: their rows of `_truncate` count earlier truncations, and cause none.
 
     """
-    follower = _ControlFollower(dict(spaces), {i: msgpack.packb([i, uuid]) for i, uuid in cluster.items()})
+    system_spaces = _SystemSpaces(dict(spaces), {i: msgpack.packb([i, uuid]) for i, uuid in cluster.items()})
     for row in rows:
-        follower.apply(row, in_snapshot=row.position.segment in snapshots)
+        system_spaces.apply(row, in_snapshot=row.position.segment in snapshots)
     return ControlChanges(
-        tuple(follower.registrations),
-        tuple(follower.changes),
-        follower.spaces,
-        tuple(follower.emptied_unknown_spaces),
-        tuple(follower.faults),
+        tuple(system_spaces.registrations),
+        tuple(system_spaces.changes),
+        system_spaces.spaces,
+        tuple(system_spaces.emptied_unknown_spaces),
+        tuple(system_spaces.faults),
     )
 
 
-class _ControlFollower:
+class _SystemSpaces:
     def __init__(self, spaces: dict[int, SpaceDefinition], cluster: dict[int, bytes]) -> None:
         self.spaces = spaces
         self.cluster = cluster

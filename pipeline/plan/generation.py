@@ -1,4 +1,4 @@
-"""Follows a generation: a snapshot that replaces a replicaset's state where logs are missing.
+"""Applies a generation: a snapshot that replaces a replicaset's state where logs are missing.
 
 If no server has the logs of a gap, the spool gets a new snapshot instead. A server's directory whose old logs were
 collected continues from the server's own snapshot. The snapshot is the replicaset's complete state at its vclock: keys
@@ -19,7 +19,7 @@ from pipeline.plan.control import (
     ReplicaIdChange,
     SpaceChange,
     SpaceDefinition,
-    follow_control_rows,
+    apply_control_rows,
     row_space_id,
 )
 from pipeline.plan.position import LogPosition, LogSegment
@@ -28,7 +28,7 @@ from pipeline.plan.summary import ControlRow
 from pipeline.state import ReplicasetState
 from schemas.iproto import SystemSpace
 from schemas.states import SpaceEvent
-from sources.xlog.format.vclock import joined, not_beyond, shared
+from sources.xlog.format.vclock import is_at_most, joined, shared
 
 
 @dataclass(frozen=True)
@@ -75,32 +75,32 @@ def find_generation(known: ReplicasetState | None, parts: Sequence[LogSegment]) 
         return None
     ids = known.id_translations.get(first.source, {})
     vclock = {ids.get(i, i): lsn for i, lsn in shared(first.vclock).items()}
-    if not (first.heals or first.is_generation) and not_beyond(vclock, known.settled):
+    if not (first.heals or first.is_generation) and is_at_most(vclock, known.settled):
         return None
-    position = LogPosition(first.segment, 0, 0)
+    position = LogPosition(first.number, 0, 0)
     gaps = tuple(
         LsnGap(i, known.settled.get(i, 0) + 1, lsn, position)
         for i, lsn in sorted(vclock.items())
         if lsn > known.settled.get(i, 0)
     )
-    return SnapshotGeneration(first.segment, joined(known.settled, vclock), gaps, first.spaces)
+    return SnapshotGeneration(first.number, joined(known.settled, vclock), gaps, first.spaces)
 
 
-def follow_generation(
+def apply_generation(
     known: ReplicasetState,
     generation: SnapshotGeneration | None,
     rows: Iterable[ControlRow],
     snapshots: frozenset[int],
 ) -> ControlChanges:
-    """Follow a replicaset's control rows, where a generation's rows replace all definitions before them.
+    """Apply a replicaset's control rows, where a generation's rows replace all definitions before them.
 
     A space whose definition is the same in the generation is `renewed`. Any other space is dropped before the
     generation's rows, which may define it again. An instance that is not in the generation's `_cluster` is expelled.
     A generation that replaces only some spaces changes neither other spaces nor instances. Without a generation, this
-    is `pipeline.plan.control.follow_control_rows`.
+    is `pipeline.plan.control.apply_control_rows`.
     """
     if generation is None:
-        return follow_control_rows(known.spaces, known.cluster, rows, snapshots)
+        return apply_control_rows(known.spaces, known.cluster, rows, snapshots)
     all_rows = list(rows)
     chosen = generation.spaces
     if chosen is not None:
@@ -108,7 +108,7 @@ def follow_generation(
             row for row in all_rows if _defines_one_of(row, chosen) or row.space_id == SystemSpace.CLUSTER
         ]
     own = [row for row in all_rows if row.position.segment == generation.segment]
-    alone = follow_control_rows({}, {}, own, snapshots)
+    alone = apply_control_rows({}, {}, own, snapshots)
     renewed = {i for i, old in known.spaces.items() if _is_same_definition(old, alone.spaces.get(i))}
     replaced = {i: old for i, old in known.spaces.items() if chosen is None or i in chosen}
     lasting = {i: old for i, old in known.spaces.items() if i in renewed or i not in replaced}
@@ -124,12 +124,12 @@ def follow_generation(
         for i, old in replaced.items()
     ]
     if chosen is not None:
-        rest = follow_control_rows(lasting, known.cluster, all_rows, snapshots)
+        rest = apply_control_rows(lasting, known.cluster, all_rows, snapshots)
         return replace(rest, changes=(*begun, *rest.changes))
     members = {registration.local_id for registration in alone.registrations}
     gone = [ReplicaIdChange(generation.position, i, None) for i in known.cluster if i not in members]
     cluster = {i: uuid for i, uuid in known.cluster.items() if i in members}
-    rest = follow_control_rows(lasting, cluster, all_rows, snapshots)
+    rest = apply_control_rows(lasting, cluster, all_rows, snapshots)
     return replace(rest, registrations=(*gone, *rest.registrations), changes=(*begun, *rest.changes))
 
 

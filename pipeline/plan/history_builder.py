@@ -39,7 +39,7 @@ class SpacesBefore:
         For each space of the replicaset, the table that has its versions.
     primary_keys : mapping of int to frozenset
         For each space, all primary keys that it has had so far.
-    followed : mapping of int to Space
+    applied_definitions : mapping of int to Space
         For each refused space that has rows in its table, their definition.
 
     """
@@ -48,7 +48,7 @@ class SpacesBefore:
     refused: Mapping[int, str] = field(default_factory=dict)
     tables: Mapping[int, str] = field(default_factory=dict)
     primary_keys: Mapping[int, frozenset[KeyParts]] = field(default_factory=dict)
-    followed: Mapping[int, Space] = field(default_factory=dict)
+    applied_definitions: Mapping[int, Space] = field(default_factory=dict)
 
 
 def build_history(
@@ -104,7 +104,7 @@ class _SpaceTrack:
     primary_keys: frozenset[KeyParts] = frozenset()
     lineage: int = NO_TABLE
     reason: str | None = None
-    is_followed: bool = False
+    is_applied: bool = False
     is_left_out: bool = False
 
 
@@ -137,10 +137,10 @@ class _HistoryBuilder:
         if isinstance(table, str) and self._owners.is_taken(replicaset_id, table, space_id):
             table = _refuse_taken_table(key, space, table)
         if isinstance(table, str):
-            self._follow(key, track, space, table, BEGINNING, base=base)
+            self._begin_lineage(key, track, space, table, BEGINNING, base=base)
         elif isinstance(table, Refusal):
             track.reason = table.reason
-            self._freeze(key, track, known.followed.get(space_id, space), base)
+            self._freeze(key, track, known.applied_definitions.get(space_id, space), base)
             if track.lineage != NO_TABLE and is_held(table.reason):
                 # Held rows still show the name of their space in `_changelog`.
                 self._add_meaning(key, Meaning(BEGINNING, self._lineages[track.lineage].eras[0].version))
@@ -160,7 +160,7 @@ class _HistoryBuilder:
             return
         if change.kind is SpaceEvent.RENEWED and self._is_unread(space, change.position):
             return  # the snapshot's own definition of the space refuses it
-        if change.kind is SpaceEvent.RENEWED and track.is_followed:
+        if change.kind is SpaceEvent.RENEWED and track.is_applied:
             lineage = self._lineages[track.lineage]
             self._lineages[track.lineage] = replace(lineage, is_renewed=True)
             return
@@ -169,26 +169,26 @@ class _HistoryBuilder:
             # Without its primary index a space has no tuples; with the next one another lineage begins.
             self._stop(key, track, change.position, is_alive=False)
             self._tracks[key] = _SpaceTrack()
-        elif not track.is_followed:
-            # Earlier rows of the space are missing, but now it is empty: it can be followed from here on.
+        elif not track.is_applied:
+            # Earlier rows of the space are missing, but now it is empty: its rows can be applied from here on.
             self._stop(key, track, change.position, is_alive=False)
             self._tracks[key] = _SpaceTrack()
             self._define(key, self._tracks[key], space, change.position)
 
     def _define(self, key: tuple[int, int], track: _SpaceTrack, space: Space, place: LogPosition) -> None:
         before = track.definitions[-1] if track.definitions else None
-        is_known = before == space and (track.is_followed or track.reason or track.is_left_out)
-        if is_known and not (track.is_followed and self._is_unread(space, place)):
+        is_known = before == space and (track.is_applied or track.reason or track.is_left_out)
+        if is_known and not (track.is_applied and self._is_unread(space, place)):
             return
         table = self._route(key, track, space, place)
         track.definitions.append(space)
         track.primary_keys |= _primary_keys(space)
-        if isinstance(table, str) and track.is_followed:
+        if isinstance(table, str) and track.is_applied:
             self._redefine(key, track, before, space, table, place)
         elif isinstance(table, str):
-            self._follow(key, track, space, table, place)
+            self._begin_lineage(key, track, space, table, place)
         elif isinstance(table, Refusal):
-            renamed = before is not None and before.name != space.name and not track.is_followed
+            renamed = before is not None and before.name != space.name and not track.is_applied
             if renamed:
                 self._end_versions(key, track, place)
             self._stop(key, track, place, is_alive=not renamed)
@@ -222,7 +222,7 @@ class _HistoryBuilder:
             return False
         return space.id not in self._vinyl.get(place.segment, ())
 
-    def _follow(
+    def _begin_lineage(
         self,
         key: tuple[int, int],
         track: _SpaceTrack,
@@ -235,7 +235,7 @@ class _HistoryBuilder:
         self._versions.append(SchemaVersion(key[0], space, table))
         number = len(self._versions) - 1
         self._lineages.append(Lineage(*key, base, table, (Era(number),)))
-        track.lineage, track.is_followed, track.is_left_out = len(self._lineages) - 1, True, False
+        track.lineage, track.is_applied, track.is_left_out = len(self._lineages) - 1, True, False
         self._owners.claim(key[0], table, TableOwner(key[1], space, track.primary_keys))
         self._add_meaning(key, Meaning(place, number, track.lineage))
 
@@ -275,13 +275,13 @@ class _HistoryBuilder:
             return
         lineage = self._lineages[track.lineage]
         self._lineages[track.lineage] = replace(lineage, truncations=lineage.truncations + 1)
-        if track.is_followed:
+        if track.is_applied:
             last = self._meanings[key][-1]
             self._add_meaning(key, replace(last, since=place, truncations=last.truncations + 1))
 
     def _stop(self, key: tuple[int, int], track: _SpaceTrack, place: LogPosition, *, is_alive: bool) -> None:
         """Stop updating a lineage's table. The lineage ends; with `is_alive` it does not, and its versions stay."""
-        if track.is_followed:
+        if track.is_applied:
             self._add_meaning(key, Meaning(place))
         if track.lineage != NO_TABLE:
             lineage = self._lineages[track.lineage]
@@ -291,11 +291,11 @@ class _HistoryBuilder:
                 self._lineages[track.lineage] = replace(lineage, ended=place)
                 self._owners.release(key[0], lineage.table)
                 track.lineage = NO_TABLE
-        track.is_followed = False
+        track.is_applied = False
 
     def _hold(self, key: tuple[int, int], track: _SpaceTrack, change: SpaceChange) -> None:
         """Refuse a space from a held row on; its later rows still show its name in `_changelog`."""
-        if not track.is_followed:
+        if not track.is_applied:
             return
         version = self._meanings[key][-1].version
         self._stop(key, track, change.position, is_alive=True)
@@ -321,7 +321,7 @@ class _HistoryBuilder:
 
     def build(self) -> History:
         """Return the history of all spaces added so far."""
-        followed = [key for key, track in self._tracks.items() if track.is_followed]
+        applied = [key for key, track in self._tracks.items() if track.is_applied]
         lineages = {k: track.lineage for k, track in self._tracks.items() if track.lineage != NO_TABLE}
         tables = {key: self._lineages[lineage].table for key, lineage in lineages.items()}
         refusals = [
@@ -335,7 +335,7 @@ class _HistoryBuilder:
             {key: tuple(meanings) for key, meanings in self._meanings.items()},
             tuple(refusals),
             tables,
-            {key: self._meanings[key][-1].version for key in followed},
+            {key: self._meanings[key][-1].version for key in applied},
             {key: track.primary_keys for key, track in self._tracks.items()},
             frozenset(self._tracks),
         )

@@ -118,14 +118,14 @@ class _IdAssignments:
         return max([VCLOCK_MAX - 1, *self.cluster, *(local_id for local_id, _ in self.all_pairs)]) + 1
 
 
-def follow_source_ids(
+def assign_source_ids(
     known: ReplicasetState,
     segments: Sequence[LogSegment],
     registrations: Iterable[ReplicaIdChange],
     uuids: Mapping[int, str],
     generation: int | None = None,
 ) -> SourceIds:
-    """Follow how the sources of a batch assign replica ids, and return the assignments after the batch.
+    """Return how the sources of a batch assign replica ids, after the batch.
 
     Parameters
     ----------
@@ -146,20 +146,20 @@ def follow_source_ids(
     registered: list[ReplicaIdChange] = []
     pending = list(registrations)
     for segment in segments:
-        if segment.segment == generation:
+        if segment.number == generation:
             ids.forget_assigned(segment.source, segment.vclock)
         if segment.members is not None and segment.source not in views:
             registered += _register_members(ids, segment)
             views[segment.source] = dict(segment.members)
         for local_id, uuid in segment.registered.items():
-            row = ReplicaIdChange(LogPosition(segment.segment, -1, 0), local_id, uuid)
+            row = ReplicaIdChange(LogPosition(segment.number, -1, 0), local_id, uuid)
             known_before = dict(ids.cluster)
-            meant = _follow_row(ids, views, segment.source, row)
+            meant = _apply_row(ids, views, segment.source, row)
             # Unlike a row, it has no lsn that says whether it was read before, in another member's log.
             if known_before.get(meant) != uuid == ids.cluster.get(meant):
                 registered.append(replace(row, local_id=meant))
-        while pending and pending[0].position.segment <= segment.segment:
-            _follow_row(ids, views, segment.source, pending.pop(0))
+        while pending and pending[0].position.segment <= segment.number:
+            _apply_row(ids, views, segment.source, pending.pop(0))
     return SourceIds(ids.translations, views, tuple(registered), ids.bases)
 
 
@@ -168,7 +168,7 @@ def _register_members(ids: _IdAssignments, segment: LogSegment) -> list[ReplicaI
     # The replication protocol's checksum of `_cluster`: if the checksums are equal, the views are equal.
     if checksum(view) == checksum(_expected_view(ids, segment.source)):
         return []
-    begin = LogPosition(segment.segment, -1, 0)
+    begin = LogPosition(segment.number, -1, 0)
     found = []
     for local_id in sorted(view):
         uuid, known = view[local_id], dict(ids.cluster)
@@ -184,10 +184,10 @@ def _expected_view(ids: _IdAssignments, source: str) -> dict[int, str]:
     return {back.get(meant, meant): uuid for meant, uuid in ids.cluster.items()}
 
 
-def _follow_row(
+def _apply_row(
     ids: _IdAssignments, views: Mapping[str, dict[int, str]], source: str, row: ReplicaIdChange
 ) -> int:
-    """Follow one row of `_cluster`; return the replicaset's id for the row's replica id."""
+    """Apply one row of `_cluster`; return the replicaset's id for the row's replica id."""
     view = views.get(source)
     if row.uuid is None:
         ids.expel(source, row.local_id, None if view is None else view.pop(row.local_id, ""))

@@ -21,12 +21,12 @@ from pipeline.plan.advance import (
     with_refused_tables,
 )
 from pipeline.plan.control import ControlChanges, ReplicaIdChange
-from pipeline.plan.generation import SnapshotGeneration, find_generation, follow_generation
+from pipeline.plan.generation import SnapshotGeneration, apply_generation, find_generation
 from pipeline.plan.history import History
 from pipeline.plan.history_builder import SpacesBefore, build_history
 from pipeline.plan.members import (
     IdTranslation,
-    follow_source_ids,
+    assign_source_ids,
     in_source_ids,
     translate_summary,
     translate_vclock,
@@ -44,9 +44,9 @@ from pipeline.plan.vshard import (
     BucketProgress,
     Departure,
     ReplicasetBuckets,
+    apply_bucket_rows,
     bucket_space_ids,
     first_awaited_departure,
-    follow_buckets,
     has_arrived,
     latest_time,
     with_doubled_buckets,
@@ -127,7 +127,7 @@ class BatchPlan:
     @property
     def snapshots(self) -> frozenset[int]:
         """The numbers of the segments that are snapshots."""
-        return frozenset(segment.segment for segment in self.segments if segment.is_snapshot)
+        return frozenset(segment.number for segment in self.segments if segment.is_snapshot)
 
     def previously_unknown_spaces(self, outcomes: Sequence[str]) -> set[tuple[str, int]]:
         """Return (replicaset uuid, space id) of spaces that were unknown before the batch and had one of `outcomes`."""
@@ -167,7 +167,7 @@ def plan_batch(
     for segment in segments:
         parts.setdefault(segment.replicaset_uuid, []).append(segment)
     decided = _decide_all(state, parts, summaries, config.on_gap)
-    snapshots = frozenset(segment.segment for segment in segments if segment.is_snapshot)
+    snapshots = frozenset(segment.number for segment in segments if segment.is_snapshot)
     cluster = allocate(instances_seen(decided, parts))
     after = {u: state_after_batch(one, parts[u], cluster, summaries[u]) for u, one in decided.items()}
     new_maps = tuple(
@@ -292,20 +292,20 @@ def _decide(
     first = parts[0]
     begin = dict(first.vclock)
     known = state.replicasets.get(uuid) or ReplicasetState(0, uuid, settled=begin, read=begin)
-    instances = {part.segment: part.instance_uuid for part in parts}
-    snapshots = frozenset(part.segment for part in parts if part.is_snapshot)
+    instances = {part.number: part.instance_uuid for part in parts}
+    snapshots = frozenset(part.number for part in parts if part.is_snapshot)
     generation = find_generation(state.replicasets.get(uuid), parts)
-    all_control = follow_generation(known, generation, summary.control, snapshots)
+    all_control = apply_generation(known, generation, summary.control, snapshots)
     number = None if generation is None else generation.segment
-    views = follow_source_ids(known, parts, all_control.registrations, state.instance_uuids, number)
-    ids = {part.segment: views.translations.get(part.source, {}) for part in parts}
+    views = assign_source_ids(known, parts, all_control.registrations, state.instance_uuids, number)
+    ids = {part.number: views.translations.get(part.source, {}) for part in parts}
     summary = translate_summary(summary, ids)
     # The batch reads the waiting rows again, so it starts from the settled vclock, before them.
     known = replace(known, settled={**views.bases, **known.settled})
     if generation is not None:
         known = replace(known, settled=joined(known.settled, generation.settled))
     is_sync = _sync_test(known, all_control, parts)
-    earlier = {part.segment: translate_vclock(part.earlier, ids[part.segment]) for part in parts}
+    earlier = {part.number: translate_vclock(part.earlier, ids[part.number]) for part in parts}
     settlement = settle(
         *(summary, known.settled, instances, known.leader, on_gap, is_sync),
         *(snapshots, known.local_lsns, earlier),
@@ -317,7 +317,7 @@ def _decide(
         settlement = replace(settlement, waits_from=awaited.position, reason=reason)
     while True:
         counting = (row for row in summary.control if settlement.takes_effect(row))
-        control = follow_generation(known, generation, counting, snapshots)
+        control = apply_generation(known, generation, counting, snapshots)
         fault = next((one for one in control.faults if one.is_of_unknown_type), None)
         if fault is not None:
             row = fault.row
@@ -333,11 +333,11 @@ def _decide(
         settlement = replace(settlement, waits_from=unknown.start, reason=reason)
     place = None if generation is None else generation.position
     counting = (row for row in summary.control if settlement.takes_effect(row))
-    shards = _follow_vshard(known, generation, parts, control, list(counting))
+    shards = _bucket_changes(known, generation, parts, control, list(counting))
     return ReplicasetDecision(known, settlement, control, registrations, views, ids, place, shards)
 
 
-def _follow_vshard(
+def _bucket_changes(
     known: ReplicasetState,
     generation: SnapshotGeneration | None,
     parts: Sequence[LogSegment],
@@ -352,7 +352,7 @@ def _follow_vshard(
     is_new_state = generation is not None and generation.spaces is None and not heals
     if generation is not None and not is_new_state:
         rows = [row for row in rows if row.position.segment != generation.segment]
-    return follow_buckets(known.buckets, known.spaces, control, rows, is_new_state=is_new_state)
+    return apply_bucket_rows(known.buckets, known.spaces, control, rows, is_new_state=is_new_state)
 
 
 def _translate_registration(
@@ -373,7 +373,7 @@ def _sync_test(known: ReplicasetState, control: ControlChanges, parts: Sequence[
         history.setdefault(change.space_id, []).append((change.position, waits))
     # Waiting rows that an older version of the aggregator stored have no server version.
     last = last_server_version(parts) or known.server_version
-    servers = {part.segment: part.server_version or last for part in parts}
+    servers = {part.number: part.server_version or last for part in parts}
     flagged = {
         segment
         for segment, one in servers.items()
@@ -436,8 +436,8 @@ def _space_history(
     unknown: Mapping[str, UnknownRanges],
 ) -> History:
     # A server's own snapshots do not contain the rows of its vinyl spaces.
-    snapshots = frozenset(s.segment for s in segments if s.is_snapshot and not s.is_spool)
-    vinyl = {segment.segment: segment.vinyl_spaces for segment in segments}
+    snapshots = frozenset(s.number for s in segments if s.is_snapshot and not s.is_spool)
+    vinyl = {segment.number: segment.vinyl_spaces for segment in segments}
     before: dict[int, SpacesBefore] = {}
     changes = {}
     tracked = {}
@@ -449,7 +449,8 @@ def _space_history(
         spaces = {i: known.spaces[i] for i in sorted(ids) if i in known.spaces}
         tracked[uuid] = spaces.keys()
         before[number] = SpacesBefore(
-            *(spaces, known.refused, known.tables, known.primary_keys), followed=known.followed
+            *(spaces, known.refused, known.tables, known.primary_keys),
+            applied_definitions=known.applied_definitions,
         )
     by_number = {after[uuid].id: ranges for uuid, ranges in unknown.items()}
     owners = table_owners(config, state, tracked)

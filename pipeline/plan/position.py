@@ -16,8 +16,8 @@ class LogSegment:
 
     Parameters
     ----------
-    segment : int
-        The segment's number in the batch, unique over all replicasets; a replicaset's numbers follow its log.
+    number : int
+        In the batch, unique over all replicasets; a replicaset's numbers follow its log.
     replicaset_uuid, source, file : str
     instance_uuid : str or None
         The instance that wrote the file.
@@ -54,7 +54,7 @@ class LogSegment:
 
     """
 
-    segment: int
+    number: int
     replicaset_uuid: str
     source: str
     file: str

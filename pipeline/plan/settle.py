@@ -152,10 +152,10 @@ def settle(
     logs = {segment: instance for segment, instance in segments.items() if segment not in snapshots}
     local = dict(local_lsns or {})
     holds_gaps = on_gap == "hold"
-    low_watermarks, gaps, vclock = _follow_lsns(
+    low_watermarks, gaps, vclock = _settle_lsns(
         summary.runs, dict(read), logs, leader, local, earlier or {}, holds_gaps=holds_gaps
     )
-    first_waiting, rolled_back, unreadable = _follow_limbo(summary, low_watermarks, is_sync)
+    first_waiting, rolled_back, unreadable = _settle_limbo(summary, low_watermarks, is_sync)
     holds: list[tuple[LogPosition, str]] = [] if unreadable is None else [unreadable]
     if gaps and holds_gaps:
         first = min(gaps, key=lambda gap: gap.position)
@@ -175,7 +175,7 @@ def _without_segments(summary: Summary, snapshots: frozenset[int]) -> Summary:
     return replace(summary, runs=runs, transactions=Transactions(waiting))
 
 
-def _follow_lsns(
+def _settle_lsns(
     runs: Sequence[LsnRun],
     vclock: dict[int, int],
     segments: Mapping[int, str | None],
@@ -228,7 +228,7 @@ def _is_in_gap(runs: Iterable[LsnRun], gap: LsnGap) -> bool:
     )
 
 
-def _follow_limbo(
+def _settle_limbo(
     summary: Summary, low_watermarks: Mapping[tuple[int, int], int], is_sync: IsSync
 ) -> tuple[WaitingTransaction | None, tuple[RolledBackRows, ...], tuple[LogPosition, str] | None]:
     """Return the first transaction that still waits, the rolled-back rows, and the position of an unreadable row.

@@ -115,7 +115,7 @@ def build_table_layout(spaces: Sequence[Space], types: Types, config: Spaces) ->
 def spaces_by_table(state: State) -> dict[str, dict[int, Space]]:
     """Return the definitions of each table's rows, by table and replicaset id.
 
-    A refused space has the last one by which it was followed: its tuples stay in the table.
+    A refused space has the last one by which its rows were applied: its tuples stay in the table.
     """
     found: dict[str, dict[int, Space]] = {}
     for one in state.replicasets.values():
@@ -264,9 +264,9 @@ def table_owners(config: Config, state: State, tracked: Mapping[str, Set[int]]) 
 
 
 def _keys_by_table(state: State) -> dict[str, dict[int, frozenset[KeyParts]]]:
-    """Return all primary keys of the spaces that are followed, by table and replicaset id.
+    """Return all primary keys of the spaces whose rows are applied, by table and replicaset id.
 
-    A refused space does not decide whether the others can be followed.
+    A refused space does not decide whether the others' rows can be applied.
     """
     found: dict[str, dict[int, frozenset[KeyParts]]] = {}
     for one in state.replicasets.values():
@@ -304,9 +304,9 @@ def active_lineages(history: History, types: Mapping[tuple[int, int], frozenset[
 
     Rows of a space that was refused before go to no table, so they change no versions.
     """
-    followed = {one.lineage for meanings in history.meanings.values() for one in meanings}
+    applied = {one.lineage for meanings in history.meanings.values() for one in meanings}
     return tuple(
-        one.changes_base or (number in followed and has_changes(one, types))
+        one.changes_base or (number in applied and has_changes(one, types))
         for number, one in enumerate(history.lineages)
     )
 

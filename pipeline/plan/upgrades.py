@@ -59,7 +59,7 @@ def find_upgrades(segment: LogSegment, control: Iterable[ControlRow]) -> tuple[U
     found: list[Upgrade] = []
     version = segment.server_version
     for row in control:
-        if row.position.segment != segment.segment or row.space_id != SystemSpace.SCHEMA:
+        if row.position.segment != segment.number or row.space_id != SystemSpace.SCHEMA:
             continue
         logged = server_version_in_schema(row.tuple)
         if logged is not None and release_number(logged) > release_number(version):

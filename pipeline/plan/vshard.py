@@ -155,7 +155,7 @@ def bucket_space_ids(
     return frozenset(space.id for space in known if is_bucket_space(space))
 
 
-def follow_buckets(
+def apply_bucket_rows(
     before: Buckets,
     spaces: Mapping[int, SpaceDefinition],
     control: ControlChanges,
@@ -163,7 +163,7 @@ def follow_buckets(
     *,
     is_new_state: bool,
 ) -> ReplicasetBuckets:
-    """Follow the rows of one replicaset's `_bucket`.
+    """Apply the rows of one replicaset's `_bucket`, and return the states of its buckets.
 
     Parameters
     ----------

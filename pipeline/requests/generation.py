@@ -25,16 +25,15 @@ import pyarrow.compute as pc
 from pipeline.changelog.divergence import LSN_HASHES
 from pipeline.changelog.rows import CHANGELOG_ARROW
 from pipeline.plan.control import row_space_id
-from pipeline.plan.held_rows import has_held_rows
 from pipeline.plan.position import LogSegment
-from pipeline.plan.summary import CONTROL_SPACES, Summary
+from pipeline.plan.summary import CONTROL_SPACES, Summary, has_held_rows
 from pipeline.plan.tables import CHANGE_TYPES
 from pipeline.retention.changelog import check_rows_kept
 from pipeline.state import ReplicasetState
 from schemas.errors import UnsupportedError
 from schemas.iproto import SystemSpace
 from schemas.states import GapKind, GapState, RowState
-from sources.xlog.format.vclock import Vclock, not_beyond
+from sources.xlog.format.vclock import Vclock, is_at_most
 from warehouse.commits import OpenTables
 from warehouse.data_files import in_schema, opened
 from warehouse.gaps import KEY
@@ -130,7 +129,7 @@ def plan_healing(
     where = {"source": source, "replicaset": one.uuid}
     if one.has_waiting_rows:
         raise UnsupportedError("rows of it wait, see _pending: they must be applied first", **where)
-    if not not_beyond(covered, one.settled):
+    if not is_at_most(covered, one.settled):
         raise UnsupportedError(
             f"the snapshot is at {covered}, the tables are at {dict(one.settled)}",
             **where,

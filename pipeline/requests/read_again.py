@@ -23,7 +23,7 @@ from sources.xlog.options import parse_options
 from sources.xlog.reader import reader
 from sources.xlog.stream.batch import segments_between
 from sources.xlog.stream.failover import entry_at
-from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.log_stream import LogStream
 
 Watch = Callable[[int, int, int], None]
 """Called after each batch with the bytes read so far, the bytes in total, and the rows of the batch."""
@@ -96,19 +96,19 @@ def read_source_again(
         The source has no log to read.
 
     """
-    follower = source_follower(config, writer, source, cores)
-    begin = follower.latest({})
+    log_stream = source_log_stream(config, writer, source, cores)
+    begin = log_stream.latest({})
     for uuid, entry in begin.items():
         known = writer.state.replicasets.get(uuid)
         start, end = _bounds(
-            follower, source, uuid, entry, span if known is not None else Span(None, span.until)
+            log_stream, source, uuid, entry, span if known is not None else Span(None, span.until)
         )
-        return sum(_steps(writer, follower, (uuid, start, end), watch, config.max_bytes_per_trigger))
+        return sum(_steps(writer, log_stream, (uuid, start, end), watch, config.max_bytes_per_trigger))
     raise SourceError("there is nothing to read", source=source)
 
 
-def source_follower(config: Config, writer: BatchWriter, source: str, cores: int = 1) -> Follower:
-    """Return a follower of one source alone.
+def source_log_stream(config: Config, writer: BatchWriter, source: str, cores: int = 1) -> LogStream:
+    """Return the log stream of one source alone.
 
     Raises
     ------
@@ -122,14 +122,14 @@ def source_follower(config: Config, writer: BatchWriter, source: str, cores: int
         raise ConfigurationError(f"{source!r} is not a source; there are {names}", advice="see --source")
     # Batches need not end at points: the rows' first batches did.
     alone = config.model_copy(update={"sources": own, "instants": None})
-    return Follower(parse_options(stream_options(alone, writer.state, cores)))
+    return LogStream(parse_options(stream_options(alone, writer.state, cores)))
 
 
 def _bounds(
-    follower: Follower, source: str, uuid: str, entry: OffsetEntry, span: Span
+    log_stream: LogStream, source: str, uuid: str, entry: OffsetEntry, span: Span
 ) -> tuple[OffsetEntry, OffsetEntry]:
     """Return where to begin and to end: as the span says, but not behind what is settled."""
-    directory = follower.directory(source)
+    directory = log_stream.directory(source)
     logs = directory.listing().logs
     timed = [(file, first_time(directory, file)) for file in logs] if span != Span() else []
     first, last = logs_in_span(timed, span) if timed else (0, len(logs))
@@ -139,7 +139,7 @@ def _bounds(
         if last <= settled and last < len(logs):  # the whole span is before `entry`
             return entry, entry
         start = entry_at(source, logs[first]) if first > settled else entry
-    end = follower.latest({uuid: start})[uuid]
+    end = log_stream.latest({uuid: start})[uuid]
     if last < len(logs) and (end.is_snapshot or logs[last].name <= end.file):
         end = entry_at(source, logs[last])
     return start, end
@@ -147,19 +147,19 @@ def _bounds(
 
 def _steps(
     writer: BatchWriter,
-    follower: Follower,
+    log_stream: LogStream,
     wanted: tuple[str, OffsetEntry, OffsetEntry],
     watch: Watch,
     limit_bytes: int,
 ) -> Iterator[int]:
     """Process the logs of a replicaset from one entry to another in batches, and yield the rows of each batch."""
     uuid, start, end = wanted
-    whole = sum(s.end - s.begin for s in segments_between(follower, {uuid: start}, {uuid: end}))
+    whole = sum(s.end - s.begin for s in segments_between(log_stream, {uuid: start}, {uuid: end}))
     done, number = 0, 0
     while start != end:
-        step = follower.latest({uuid: start}, limit_bytes)[uuid]
+        step = log_stream.latest({uuid: start}, limit_bytes)[uuid]
         step = end if step.file >= end.file and not step.is_snapshot else step
-        segments = segments_between(follower, {uuid: start}, {uuid: step})
+        segments = segments_between(log_stream, {uuid: start}, {uuid: step})
         texts = (to_text({uuid: start}), to_text({uuid: step}))
         rows = 0
         if segments:

@@ -205,7 +205,7 @@ class Service:
     def _cleaning(self, asked: MaintenanceArguments) -> Cleaning:
         writer, sources = self._writer, SourceProgress()
         if asked.retention.asks_sources:
-            sources = source_progress(writer.follower, writer.state, asked.sources)
+            sources = source_progress(writer.log_stream, writer.state, asked.sources)
         tables = self._warehouse.open_tables
         return plan_cleaning(tables, writer.state, writer.config, asked.retention, sources, asked.keep_days)
 

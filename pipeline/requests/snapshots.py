@@ -26,21 +26,21 @@ from pipeline.plan.history_builder import WAS_LEFT_OUT
 from pipeline.plan.router import build_router
 from pipeline.plan.tables import check_space
 from pipeline.requests.generation import Healing, plan_healing
-from pipeline.requests.read_again import source_follower
+from pipeline.requests.read_again import source_log_stream
 from pipeline.state import ReplicasetState, State
 from schemas.errors import SourceError, TupleError
 from schemas.iproto import SystemSpace
 from schemas.space import space_of
 from schemas.system_tuples import fields_of
 from sources.xlog.directory.directory import Directory
-from sources.xlog.directory.listing import Listing, LogFile, newest_not_beyond
+from sources.xlog.directory.listing import Listing, LogFile, newest_at_most
 from sources.xlog.format.selection import Selection
-from sources.xlog.format.vclock import not_beyond, shared
+from sources.xlog.format.vclock import is_at_most, shared
 from sources.xlog.reader import reader
 from sources.xlog.stream.batch import segments_between
 from sources.xlog.stream.failover import entry_at
-from sources.xlog.stream.follow import Follower
 from sources.xlog.stream.identity import identity_of
+from sources.xlog.stream.log_stream import LogStream
 from udfs.keys.row_hash import row_hashes
 from warehouse.gaps import gap_of
 from warehouse.warehouse import Warehouse
@@ -77,8 +77,8 @@ def heal(
         The snapshot cannot be used.
 
     """
-    follower = source_follower(config, writer, source, cores)
-    directory = follower.directory(source)
+    log_stream = source_log_stream(config, writer, source, cores)
+    directory = log_stream.directory(source)
     listing = directory.listing()
     known = known_replicaset(writer, directory, listing)
     snapshot = directory.newest_complete(listing.snapshots)
@@ -89,7 +89,7 @@ def heal(
         *(warehouse.open_tables, known, source, shared(snapshot.vclock)),
         lambda: hashes_after(directory, listing, snapshot, known.id_translations.get(source, {})),
     )
-    rows = read_snapshot(writer, follower, source, snapshot, healing, name)
+    rows = read_snapshot(writer, log_stream, source, snapshot, healing, name)
     reapplied = sum(healing.counts.values())
     report = gap_texts(healing.healed) or "no known divergence"
     left = gap_texts([*healing.left_open, *healing.newly_open])
@@ -104,13 +104,13 @@ def known_replicaset(writer: BatchWriter, directory: Directory, listing: Listing
 
 
 def read_snapshot(
-    writer: BatchWriter, follower: Follower, source: str, snapshot: LogFile, healing: Healing, name: str
+    writer: BatchWriter, log_stream: LogStream, source: str, snapshot: LogFile, healing: Healing, name: str
 ) -> int:
     """Process a snapshot as a healing batch, and return the number of rows read."""
     begin = entry_at(source, snapshot)
-    end = entry_at(source, snapshot, follower.directory(source).ends.of(snapshot, closed=True).position)
-    segments = segments_between(follower, {healing.uuid: begin}, {healing.uuid: end})
-    rows, _ = writer.process(segments, BatchName(name, 0), healing, follower)
+    end = entry_at(source, snapshot, log_stream.directory(source).ends.of(snapshot, closed=True).position)
+    segments = segments_between(log_stream, {healing.uuid: begin}, {healing.uuid: end})
+    rows, _ = writer.process(segments, BatchName(name, 0), healing, log_stream)
     return rows
 
 
@@ -128,7 +128,7 @@ def hashes_after(
         The replicaset's id of each of the source's replica ids that differs from it.
 
     """
-    first = newest_not_beyond(listing.logs, snapshot.vclock, local=True)
+    first = newest_at_most(listing.logs, snapshot.vclock, local=True)
     wanted = Selection(from_vclock=snapshot.vclock)
     parts: list[pa.Table] = []
     for file in listing.logs[first or 0 :]:
@@ -205,7 +205,7 @@ class SpacesInSnapshot:
     Parameters
     ----------
     source : str
-    follower : Follower
+    log_stream : LogStream
         Of this source alone.
     listing : Listing
     known : ReplicasetState
@@ -216,7 +216,7 @@ class SpacesInSnapshot:
     """
 
     source: str
-    follower: Follower
+    log_stream: LogStream
     listing: Listing
     known: ReplicasetState
     snapshot: LogFile
@@ -237,8 +237,8 @@ def _find_snapshots(
     reasons: list[SourceError] = []
     for source in sources:
         try:
-            follower = source_follower(config, writer, source, cores)
-            directory = follower.directory(source)
+            log_stream = source_log_stream(config, writer, source, cores)
+            directory = log_stream.directory(source)
             listing = directory.listing()
             known = known_replicaset(writer, directory, listing)
             if known is None:
@@ -256,7 +256,7 @@ def _find_snapshots(
             reasons.append(error)
             continue
         if len(ids) > best:
-            found[known.uuid] = SpacesInSnapshot(source, follower, listing, known, snapshot, ids)
+            found[known.uuid] = SpacesInSnapshot(source, log_stream, listing, known, snapshot, ids)
     return list(found.values()), reasons
 
 
@@ -290,15 +290,15 @@ def _not_read(reason: SourceError) -> str:
 
 def _read_spaces(warehouse: Warehouse, writer: BatchWriter, found: SpacesInSnapshot, name: str) -> str:
     """Read the spaces of one source, and return what was done."""
-    source, follower, snapshot, ids = found.source, found.follower, found.snapshot, found.ids
-    directory, known = follower.directory(source), writer.state.replicasets[found.known.uuid]
-    follower.options = replace(follower.options, spaces=READ_WITH_SPACES | ids.keys())
+    source, log_stream, snapshot, ids = found.source, found.log_stream, found.snapshot, found.ids
+    directory, known = log_stream.directory(source), writer.state.replicasets[found.known.uuid]
+    log_stream.options = replace(log_stream.options, spaces=READ_WITH_SPACES | ids.keys())
     healing = plan_healing(
         *(warehouse.open_tables, known, source, shared(snapshot.vclock)),
         lambda: hashes_after(directory, found.listing, snapshot, known.id_translations.get(source, {})),
         frozenset(ids),
     )
-    rows = read_snapshot(writer, follower, source, snapshot, healing, name)
+    rows = read_snapshot(writer, log_stream, source, snapshot, healing, name)
     message = f"{source}: {', '.join(sorted(ids.values()))} read from {snapshot.name}: {rows} rows, "
     message += f"and {sum(healing.counts.values())} later rows applied again"
     now = writer.state.replicasets[known.uuid].refused
@@ -323,7 +323,7 @@ def newest_usable_snapshot(
     ids = known.id_translations.get(source, {})
     for file in reversed(directory.complete_snapshots(listing.snapshots)):
         vclock = {ids.get(i, i): lsn for i, lsn in shared(file.vclock).items()}
-        if not_beyond(vclock, known.settled):
+        if is_at_most(vclock, known.settled):
             return file
     raise SourceError(
         f"there is no complete snapshot that the tables, at {dict(known.settled)}, have reached",

@@ -20,9 +20,9 @@ from pipeline.state import State
 from schemas.errors import AggregatorError
 from schemas.states import GapKind, GapState
 from sources.xlog.directory.directory import Directory
-from sources.xlog.format.vclock import not_beyond, shared
-from sources.xlog.stream.follow import Follower
+from sources.xlog.format.vclock import is_at_most, shared
 from sources.xlog.stream.identity import identity_of
+from sources.xlog.stream.log_stream import LogStream
 from warehouse.commits import OpenTables, TableFile
 from warehouse.gaps import KEY
 from warehouse.newest_epoch import EPOCHS
@@ -53,26 +53,26 @@ class SourceProgress:
     snapshots: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
 
-def source_progress(follower: Follower, state: State, names: Iterable[str] = ()) -> SourceProgress:
+def source_progress(log_stream: LogStream, state: State, names: Iterable[str] = ()) -> SourceProgress:
     """Return the progress of the configured sources.
 
     Parameters
     ----------
-    follower : Follower
-        Follows the deployment's sources.
+    log_stream : LogStream
+        The logs of the deployment's sources.
     state : State
     names : iterable of str, optional
         Names of sources in a newer configuration, which the running stream may not read yet.
 
     """
-    known = {source.name for source in follower.options.sources}
+    known = {source.name for source in log_stream.options.sources}
     unread = dict.fromkeys(sorted(set(names) - known), "the running stream does not read it yet")
     unreadable: set[str] = set()
     replicasets: set[str] = set()
     snapshots: dict[str, Mapping[int, int]] = {}
     for name in sorted(known):
         try:
-            uuid, vclock = _newest_usable_snapshot(follower.directory(name), state)
+            uuid, vclock = _newest_usable_snapshot(log_stream.directory(name), state)
         except (AggregatorError, OSError, pa.ArrowException) as error:
             unread[name] = f"it cannot be read: {error}"
             unreadable.add(name)
@@ -95,7 +95,7 @@ def _newest_usable_snapshot(directory: Directory, state: State) -> tuple[str, di
     ids = one.id_translations.get(directory.source.name, {})
     for file in reversed(directory.complete_snapshots(listing.snapshots)):
         vclock = {ids.get(i, i): lsn for i, lsn in shared(file.vclock).items()}
-        if not_beyond(vclock, one.settled):
+        if is_at_most(vclock, one.settled):
             return uuid, vclock
     return uuid, None
 

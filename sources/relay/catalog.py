@@ -67,7 +67,7 @@ class SpoolCatalog:
         """{replica id: instance uuid} at the end of the spool; without ids of expelled instances."""
         self.replicaset_uuid: str | None = None
         self.replicaset_name: str | None = None
-        """The cluster's name (3.0 and later); a follower with another name, or none, refuses the stream."""
+        """The cluster's name (3.0 and later); a subscriber with another name, or none, refuses the stream."""
         self.instance_uuid: str | None = None
         self.snapshots: list[SpoolFile] = []
         self.logs: list[SpoolFile] = []
@@ -76,7 +76,7 @@ class SpoolCatalog:
         self._registrations: dict[Path, list[IdAssignment]] = {}
         self._read_ends: dict[str, int] = {}
         self._closed: set[str] = set()
-        self._followed: set[Path] = set()
+        self._with_next_log: set[Path] = set()
         self._set_aside: frozenset[Path] | None = None
         self._metas: dict[Path, Meta] = {}
         self.replacements = 0
@@ -103,9 +103,9 @@ class SpoolCatalog:
         """
         return self._read_ends.get(path.name, 0) + (path.name in self._closed)
 
-    def is_followed(self, path: Path) -> bool:
+    def has_next_log(self, path: Path) -> bool:
         """Return whether another log follows a log, so that the log no longer grows; as of the last refresh."""
-        return path in self._followed
+        return path in self._with_next_log
 
     @property
     def last_owners(self) -> Mapping[int, str]:
@@ -148,7 +148,7 @@ class SpoolCatalog:
                 self._owners_at_start.setdefault(file.path, dict(self._owners))
                 self._read_appended_rows(file, read_end or file.meta.length)
         paths = {file.path for file in self.logs}
-        self._followed = {file.path for file in self.logs[:-1]}
+        self._with_next_log = {file.path for file in self.logs[:-1]}
         for by_path in (self._owners_at_start, self._registrations):
             for path in by_path.keys() - paths:
                 del by_path[path]

@@ -27,7 +27,7 @@ from sources.xlog.format.block import BLOCK_LIMIT, MAGIC_SIZE, decompress
 from sources.xlog.format.damage import Status, damage
 from sources.xlog.format.kernels.chain import BLOCK_BEGIN, BLOCK_END, BLOCK_ZSTD, frame_bound, walk_blocks
 from sources.xlog.format.meta import META_LIMIT, Meta, parse_meta
-from sources.xlog.format.vclock import Vclock, not_beyond, shared
+from sources.xlog.format.vclock import Vclock, is_at_most, shared
 
 READ_BYTES = 1 << 20
 BLOCKS = 1 << 12
@@ -257,7 +257,7 @@ class LogPackets:
         for file in reversed(logs):
             if self._covers(file):
                 return self._open_log(file)
-        if not logs and not_beyond(
+        if not logs and is_at_most(
             self._needed_vclock(self._catalog.vclock, self._catalog.cluster), self.vclock
         ):
             return None
@@ -272,7 +272,7 @@ class LogPackets:
             return reader is not None and bool(names) and self._reopen_log()
         index = names.index(reader.path)
         # A daemon that was killed behind a new snapshot does not close the log before it.
-        if index + 1 == len(names) or not (reader.is_closed or self._catalog.is_followed(reader.path)):
+        if index + 1 == len(names) or not (reader.is_closed or self._catalog.has_next_log(reader.path)):
             return False
         following = self._catalog.logs[index + 1]
         if not self._covers(following):
@@ -321,7 +321,7 @@ class LogPackets:
 
     def _covers(self, file: SpoolFile) -> bool:
         """Return whether a log begins at or before the subscriber's vclock."""
-        return not_beyond(
+        return is_at_most(
             self._needed_vclock(file.meta.vclock, self._catalog.owners_at_start(file.path)), self.vclock
         )
 

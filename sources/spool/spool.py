@@ -36,7 +36,7 @@ from sources.xlog.format.meta import (
     format_peer_versions,
     peer_versions,
 )
-from sources.xlog.format.vclock import distance, joined, not_beyond, shared
+from sources.xlog.format.vclock import distance, is_at_most, joined, shared
 from sources.xlog.format.writer import NO_ROOM, Fsync, XlogWriter, force_directory, write_all
 
 logger = logging.getLogger(__name__)
@@ -267,7 +267,7 @@ class Spool:
         """Continue from a complete snapshot: the next rows are above its vclock, possibly after a gap."""
         self.close()
         before, self.vclock = self.vclock, shared(vclock)
-        if before is not None and not not_beyond(before, self.vclock):
+        if before is not None and not is_at_most(before, self.vclock):
             raise SpoolError(f"a snapshot at {self.vclock} is older than the spool at {before}")
         self._has_gap = before is not None and distance(self.vclock, before) > 0
         self.durable = self.vclock

@@ -236,14 +236,14 @@ def assign(
     """
     order = _sort_by_id(peers, owners)
     result: dict[str, set[int]] = {peer: set() for peer in order}
-    current_peers = {id_: peer for peer, ids in (current or {}).items() for id_ in ids}
+    current_standbys = {id_: peer for peer, ids in (current or {}).items() for id_ in ids}
     unassigned = []
     for id_ in sorted(owners):
         candidates = [peer for peer in order if feedable is None or id_ in feedable.get(peer, ())]
         if owners[id_] in candidates:
             result[owners[id_]].add(id_)
-        elif current_peers.get(id_) in candidates:
-            result[current_peers[id_]].add(id_)
+        elif current_standbys.get(id_) in candidates:
+            result[current_standbys[id_]].add(id_)
         elif candidates:
             unassigned.append((id_, candidates))
     for id_, candidates in unassigned:

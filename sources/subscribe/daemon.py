@@ -22,7 +22,7 @@ from sources.spool.acks import remove_expired
 from sources.spool.disk_space import removable_files, remove_files
 from sources.spool.options import SpoolRetention
 from sources.subscribe.link import Backoff, PeerLink
-from sources.subscribe.replicaset import FollowedReplicaset
+from sources.subscribe.replicaset import ReplicasetSubscription
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ REMOVE_SECONDS = 5.0
 
 
 def daemon_tasks(
-    replicasets: Sequence[FollowedReplicaset], keep: SpoolRetention
+    replicasets: Sequence[ReplicasetSubscription], keep: SpoolRetention
 ) -> list[Coroutine[Any, Any, None]]:
     """Return the coroutines to run: one that follows each replicaset, and one that removes files of all spools."""
     inflow.compile_kernels()
@@ -40,7 +40,7 @@ def daemon_tasks(
     ]
 
 
-async def _run_restarting(replicaset: FollowedReplicaset) -> None:
+async def _run_restarting(replicaset: ReplicasetSubscription) -> None:
     """Follow a replicaset until cancelled; start again after any error."""
     timing, loop = replicaset.options.timing, asyncio.get_running_loop()
     backoff = Backoff(timing.reconnect, timing.longest)
@@ -65,7 +65,7 @@ def _root_error(error: Exception) -> Exception:
     return error
 
 
-def _record_error(replicaset: FollowedReplicaset, error: Exception) -> None:
+def _record_error(replicaset: ReplicasetSubscription, error: Exception) -> None:
     """Log an error of a replicaset and store it for the status; an unexpected error is logged with its traceback."""
     is_expected = isinstance(error, AggregatorError | OSError)
     printable = str(error) if is_expected else f"{type(error).__name__}: {error}"
@@ -75,7 +75,9 @@ def _record_error(replicaset: FollowedReplicaset, error: Exception) -> None:
     replicaset.error = recorded
 
 
-async def _remove_files_repeatedly(replicasets: Sequence[FollowedReplicaset], keep: SpoolRetention) -> None:
+async def _remove_files_repeatedly(
+    replicasets: Sequence[ReplicasetSubscription], keep: SpoolRetention
+) -> None:
     while True:
         await asyncio.sleep(REMOVE_SECONDS)
         for replicaset in replicasets:
@@ -85,7 +87,7 @@ async def _remove_files_repeatedly(replicasets: Sequence[FollowedReplicaset], ke
                 logger.error("%s: files are not removed: %s", replicaset.options.name, error)
 
 
-def remove_unneeded_files(replicaset: FollowedReplicaset, keep: SpoolRetention) -> None:
+def remove_unneeded_files(replicaset: ReplicasetSubscription, keep: SpoolRetention) -> None:
     """Remove the files of a spool that no reader needs, and report acknowledgements that cannot be read."""
     directory, now = replicaset.options.directory, time.time()
     snapshots, logs = spool_state.spool_files(directory, ".snap"), spool_state.spool_files(directory, ".xlog")
@@ -102,7 +104,7 @@ def remove_unneeded_files(replicaset: FollowedReplicaset, keep: SpoolRetention) 
     remove_files(removable_files(snapshots, logs, acks, keep, now))
 
 
-def replicaset_status(replicaset: FollowedReplicaset) -> dict[str, Any]:
+def replicaset_status(replicaset: ReplicasetSubscription) -> dict[str, Any]:
     """Return the status of one replicaset as a JSON object."""
     vclock, progress = replicaset.spool.vclock, replicaset.progress
     files = _file_sizes(replicaset)
@@ -161,7 +163,7 @@ def _string_keys(values: Any) -> dict[str, Any]:
     return {str(key): value for key, value in sorted(values.items())}
 
 
-def _file_sizes(replicaset: FollowedReplicaset) -> dict[str, int]:
+def _file_sizes(replicaset: ReplicasetSubscription) -> dict[str, int]:
     try:
         statuses = [
             f for s in (".snap", ".xlog") for f in spool_state.spool_files(replicaset.options.directory, s)
@@ -174,7 +176,7 @@ def _file_sizes(replicaset: FollowedReplicaset) -> dict[str, int]:
 class DaemonMetrics:
     """Collects the daemon's metrics for `prometheus_client`."""
 
-    def __init__(self, replicasets: Sequence[FollowedReplicaset]) -> None:
+    def __init__(self, replicasets: Sequence[ReplicasetSubscription]) -> None:
         self._replicasets = replicasets
         self._started = time.time()
 

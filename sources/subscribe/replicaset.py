@@ -93,8 +93,8 @@ class FeedProgress:
 logger = logging.getLogger(__name__)
 
 
-class FollowedReplicaset:
-    """Follows one replicaset and writes its rows to a spool.
+class ReplicasetSubscription:
+    """Subscribes to the masters of one replicaset and writes their rows to a spool.
 
     An empty spool begins at `start`, or without it at a snapshot.
     """

@@ -1,6 +1,6 @@
 """Spark's readers of `format("xlog")`: the partitions and rows of a batch query, the offsets of a stream.
 
-A thin layer: offsets and segments come from `sources.xlog.stream.follow` and `sources.xlog.stream.batch`, rows from
+A thin layer: offsets and segments come from `sources.xlog.stream.log_stream` and `sources.xlog.stream.batch`, rows from
 `sources.xlog.stream.read`.
 """
 
@@ -23,8 +23,8 @@ from schemas.errors import ConfigurationError
 from sources.xlog.directory.offset import Offset, from_document, to_document
 from sources.xlog.options import XlogOptions
 from sources.xlog.stream.batch import segments_between, tasks_of
-from sources.xlog.stream.follow import Follower
-from sources.xlog.stream.instants import follower_of
+from sources.xlog.stream.instants import log_stream_of
+from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.read import read_range
 from sources.xlog.stream.segment import ByteRange
 
@@ -36,8 +36,8 @@ class XlogPartition(InputPartition):
     ranges: tuple[ByteRange, ...]
 
 
-def _partitions(follower: Follower, start: Offset, end: Offset) -> list[XlogPartition]:
-    return [XlogPartition(task) for task in tasks_of(follower, segments_between(follower, start, end))]
+def _partitions(log_stream: LogStream, start: Offset, end: Offset) -> list[XlogPartition]:
+    return [XlogPartition(task) for task in tasks_of(log_stream, segments_between(log_stream, start, end))]
 
 
 def _read(partition: InputPartition, options: XlogOptions) -> Iterator[pa.RecordBatch]:
@@ -55,11 +55,11 @@ class XlogReader(DataSourceReader):
 
     def partitions(self) -> Sequence[XlogPartition]:
         """Return the partitions: the byte ranges of each task."""
-        follower = Follower(self._options, is_final=self._options.end_offset is None)
+        log_stream = LogStream(self._options, is_final=self._options.end_offset is None)
         start = self._options.start_offset
-        start = follower.initial() if start is None else start
+        start = log_stream.initial() if start is None else start
         end = self._options.end_offset
-        found = _partitions(follower, start, follower.latest(start) if end is None else end)
+        found = _partitions(log_stream, start, log_stream.latest(start) if end is None else end)
         return found or [XlogPartition(())]  # Spark refuses a table without partitions
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -75,10 +75,10 @@ class XlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             name = options.batch_only_options[0]
             raise ConfigurationError(f"option {name} bounds a batch read, not a stream", option=name)
         self._options = options
-        self._follower = follower_of(options)
+        self._log_stream = log_stream_of(options)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_follower": follower_of(self._options)}
+        return {"_options": self._options, "_log_stream": log_stream_of(self._options)}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return the empty offset.
@@ -96,23 +96,23 @@ class XlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return where the next batch ends: whole transactions, within the limit."""
         max_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
-        return to_document(self._follower.latest(from_document(start), max_bytes))
+        return to_document(self._log_stream.latest(from_document(start), max_bytes))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return the last known end of the logs, and the sources that cannot be read: for progress and lag."""
-        if not self._follower.newest and not self._follower.unreadable:
+        if not self._log_stream.newest and not self._log_stream.unreadable:
             return None
-        report = to_document(self._follower.newest)
-        unreadable = self._follower.unreadable
+        report = to_document(self._log_stream.newest)
+        unreadable = self._log_stream.unreadable
         return report | ({"unreadable": dict(sorted(unreadable.items()))} if unreadable else {})
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fix the end: rows that are written later are left to the next run."""
-        self._follower.fix_end()
+        self._log_stream.fix_end()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[XlogPartition]:
         """Return the partitions of a batch; they depend on the offsets alone."""
-        return _partitions(self._follower, from_document(start), from_document(end))
+        return _partitions(self._log_stream, from_document(start), from_document(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition."""

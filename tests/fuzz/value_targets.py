@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from config.spaces import Spaces
-from pipeline.plan.control import SpaceDefinition, follow_control_rows
+from pipeline.plan.control import SpaceDefinition, apply_control_rows
 from pipeline.plan.history_builder import SpacesBefore, build_history
 from pipeline.plan.router import build_router
 from pipeline.plan.settle import settle
@@ -270,7 +270,7 @@ def control(draw: Draw) -> None:
         rows.append(_row(draw, fields, space_id))
     known = {512: SpaceDefinition(made.packed(made.space_row(draw)), {0: made.packed(made.index_row(draw))})}
     control_rows = [control_row(row, 10 * (i + 1)) for i, row in enumerate(rows)]
-    found = follow_control_rows(known, {1: "a0000000-0000-4000-8000-000000000001"}, control_rows, frozenset())
+    found = apply_control_rows(known, {1: "a0000000-0000-4000-8000-000000000001"}, control_rows, frozenset())
     for one in found.registrations:
         assert 0 < one.local_id < 32
         assert one.uuid is None or len(one.uuid.encode("ascii")) == 36

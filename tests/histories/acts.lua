@@ -214,7 +214,7 @@ local function index(space, name, options)
     space:create_index(name, options)
 end
 
--- 2.6 marks no rows as waiting: whether they do is told by what their space was before the transaction.
+-- 2.6 marks no rows as waiting: whether they wait follows from what their space was before the transaction.
 local function is_in_old_transaction() return box.is_in_txn() and not box.ctl.promote end
 
 function DO.create(name, options, key)
@@ -440,7 +440,7 @@ local function do_one(act)
     return pcall(DO[act[1]], unpack(arguments, 1, #act - 1))
 end
 
-local function told(err) return (tostring(err):gsub('^[^ ]*acts.lua:%d+: ', '')) end
+local function message_of(err) return (tostring(err):gsub('^[^ ]*acts.lua:%d+: ', '')) end
 
 -- Does the acts in one transaction but for those at places that are left out. Returns the answer of each, and nil, or
 -- the place of the act after which the server did not go on with the transaction, and what it said.
@@ -454,18 +454,18 @@ local function attempt(acts, left_out, is_kept)
             local savepoint = box.savepoint()
             local ok, err = do_one(act)
             if not ok then
-                if not box.is_in_txn() then return answers, place, told(err) end
+                if not box.is_in_txn() then return answers, place, message_of(err) end
                 if tostring(err):find('aborted') then
                     box.rollback()
-                    return answers, last or place, told(err)
+                    return answers, last or place, message_of(err)
                 end
-                say('  -- refused: ', told(err))
+                say('  -- refused: ', message_of(err))
                 if not pcall(box.rollback_to_savepoint, savepoint) then
                     box.rollback()
-                    return answers, place, told(err)
+                    return answers, place, message_of(err)
                 end
             end
-            answers[place] = ok and 'done' or told(err)
+            answers[place] = ok and 'done' or message_of(err)
             last = place
         end
     end
@@ -476,7 +476,7 @@ local function attempt(acts, left_out, is_kept)
     local ok, err = pcall(box.commit)
     if ok then return answers, nil, nil end
     if box.is_in_txn() then box.rollback() end
-    return answers, last, told(err)
+    return answers, last, message_of(err)
 end
 
 local function wait_for(replicas, seconds)
@@ -524,7 +524,7 @@ function M.together(_, acts)
     for i, act in ipairs(acts) do
         fibers[i] = fiber.new(function()
             local ok, err = do_one(act)
-            answers[i] = ok and 'done' or told(err)
+            answers[i] = ok and 'done' or message_of(err)
         end)
         fibers[i]:set_joinable(true)
     end
@@ -538,8 +538,8 @@ function M.play(act)
     said = {}
     local ok, err = do_one(act)
     if box.is_in_txn() then box.rollback() end
-    if not ok then say('  -- refused: ', told(err)) end
-    return {ok and 'done' or told(err)}, said
+    if not ok then say('  -- refused: ', message_of(err)) end
+    return {ok and 'done' or message_of(err)}, said
 end
 
 -- Returns {name, parts of the primary key, tuples in hex, fields of the format} of each space that belongs to the replicaset.

@@ -157,8 +157,8 @@ def _compared(done: Mapping[str, Deployment], played: Played, left_out: frozense
 
 
 def _known(deployment: Deployment, played: Played, names: Iterable[str]) -> list[str]:
-    followed = set(names) - set(refused(deployment))
-    found = unlike_the_logs(deployment, played.folders.values(), sorted(followed))
+    applied = set(names) - set(refused(deployment))
+    found = unlike_the_logs(deployment, played.folders.values(), sorted(applied))
     if len(played.truths) == 1:
         found += unlike_the_tuples(deployment, played.truths[0])
     return found

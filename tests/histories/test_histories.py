@@ -65,7 +65,7 @@ def test_members_come_and_go(seed: int, binary: str, tmp_path: Path) -> None:
 def test_what_is_wrong_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that holds another tuple than its log says, or a column that does not hold its field."""
     made = ["create", "a", {"format": [{"name": "id", "type": "unsigned"}]}, {"parts": [[1, "unsigned"]]}]
-    told = History(
+    short_history = History(
         1, 1, 0, False, (Step(0, made), Step(0, ["replace", "a", 3, 1]), Step(0, ["truncate", "b"]))
     )
 
@@ -77,9 +77,9 @@ def test_what_is_wrong_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         other = replace(held, tuples=(b"\x91\x09",), fields=(("other", "unsigned"),))
         return replace(found, truths=({"a": other, "gone": Held(tuples=(b"\x91\x01",))},))
 
-    assert examine(told, tmp_path / "right").problems == ()
+    assert examine(short_history, tmp_path / "right").problems == ()
     monkeypatch.setattr(check, "play", played)
-    problems = examine(told, tmp_path / "wrong", cuts=["each"]).problems
+    problems = examine(short_history, tmp_path / "wrong", cuts=["each"]).problems
     assert "one: a: lacks (9,)" in problems
     assert "each: gone: lacks (1,)" in problems
     assert "one: a: other is 'no column' in the row of (3,)" in problems

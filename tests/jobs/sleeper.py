@@ -28,7 +28,7 @@ from schemas.errors import LockError
 from sources.xlog.directory.offset import from_text, to_text
 from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between
-from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.log_stream import LogStream
 from warehouse import cluster, epochs
 from warehouse.fence import Fence
 from warehouse.primary import PrimaryLock
@@ -67,14 +67,14 @@ def do_batch(config: Config, step: int) -> None:
         epochs.roll_back(warehouse, epochs.last(warehouse))
         cluster.record_allocation(warehouse, config.cluster.allocation, datetime.now(UTC))
         state = load_state(warehouse)
-        follower = Follower(parse_options(stream_options(config, state, 1)))
+        log_stream = LogStream(parse_options(stream_options(config, state, 1)))
         last = epochs.last(warehouse)
         start = {} if last is None or last.end_offset is None else from_text(last.end_offset)
-        writer = BatchWriter(warehouse, config, follower, lock, state)
+        writer = BatchWriter(warehouse, config, log_stream, lock, state)
         # In the first batch of all the replicasets begin without rows.
-        while (end := follower.latest(start, None)) != start:
+        while (end := log_stream.latest(start, None)) != start:
             name = BatchName("test", writer.state.epoch + 1, (to_text(start), to_text(end)))
-            writer.process(segments_between(follower, start, end), name)
+            writer.process(segments_between(log_stream, start, end), name)
             start = end
 
 

@@ -21,7 +21,7 @@ from schemas.states import RequestState
 from sources.xlog.directory.listing import LogFile
 from sources.xlog.options import parse_options
 from sources.xlog.stream.failover import entry_at
-from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.log_stream import LogStream
 from tests.jobs.asked import options
 from tests.jobs.deployment import Deployment
 from tests.jobs.written import Node, replicasets_of
@@ -66,19 +66,19 @@ def test_a_time_range_that_ends_before_it_begins_is_refused() -> None:
 
 
 def test_bounds_are_files_of_the_log() -> None:
-    follower = Follower(parse_options({"path": str(own().directory("a1")), "start": "logs"}))
-    (source,) = [one.name for one in follower.options.sources]
-    ((uuid, begin),) = follower.latest({}).items()
-    directory = follower.directory(source)
+    log_stream = LogStream(parse_options({"path": str(own().directory("a1")), "start": "logs"}))
+    (source,) = [one.name for one in log_stream.options.sources]
+    ((uuid, begin),) = log_stream.latest({}).items()
+    directory = log_stream.directory(source)
     logs = directory.listing().logs
     times = [first_time(directory, file) for file in logs]
-    end = follower.latest({uuid: begin})[uuid]
-    assert _bounds(follower, source, uuid, begin, Span()) == (begin, end)
-    start, stop = _bounds(follower, source, uuid, begin, Span(times[1], times[3]))
+    end = log_stream.latest({uuid: begin})[uuid]
+    assert _bounds(log_stream, source, uuid, begin, Span()) == (begin, end)
+    start, stop = _bounds(log_stream, source, uuid, begin, Span(times[1], times[3]))
     assert [(one.file, one.position) for one in (start, stop)] == [(logs[1].name, 0), (logs[3].name, 0)]
     later = entry_at(source, logs[2])
-    assert _bounds(follower, source, uuid, later, Span(times[1]))[0] == later
-    assert _bounds(follower, source, uuid, later, Span(None, times[1])) == (later, later)
+    assert _bounds(log_stream, source, uuid, later, Span(times[1]))[0] == later
+    assert _bounds(log_stream, source, uuid, later, Span(None, times[1])) == (later, later)
 
 
 def test_moments_without_an_offset_are_utc() -> None:
@@ -203,7 +203,7 @@ def test_a_rebuild_gives_the_rows_of_the_policy_from_the_beginning(
     before = whole.table("users")
     dry = ["--rebuild", "users", "--policy", "{sequence: [updated]}", "--dry-run"]
     assert backfill(whole.config(), options(*dry)) == 0
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert whole.table("users") == before
     for policies in (LATER, SUMMED):
         again = made(tmp_path / ("later" if policies is LATER else "summed"), whole.sources, policies)
@@ -215,7 +215,7 @@ def test_a_rebuild_gives_the_rows_of_the_policy_from_the_beginning(
         keys = {key for key, row in changed.table("users").items() if row != before.get(key)}
         assert keys
         if policies is LATER:
-            assert told.startswith(f"{len(keys)} keys of users would change under last_write_wins")
+            assert output.startswith(f"{len(keys)} keys of users would change under last_write_wins")
     assert {row["changed"] for row in whole.rows("_conflicts")} >= {"policy"}
     # And back: what the policy had put aside is there again.
     assert backfill(whole.config(), options("--rebuild", "users")) == 0

@@ -67,8 +67,8 @@ def test_wrong_use_is_2_and_says_how(argv: list[str], capsys: pytest.CaptureFixt
 
 def test_help_is_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert call(done, ["--help"]) == 0
-    assert "Do a thing." in (told := capsys.readouterr().out)
-    assert told.endswith("\nExample:\n  aggregator work --config x.yaml --once\n")
+    assert "Do a thing." in (output := capsys.readouterr().out)
+    assert output.endswith("\nExample:\n  aggregator work --config x.yaml --once\n")
 
 
 def test_a_wrong_configuration_is_2_and_main_never_runs(

@@ -128,11 +128,11 @@ def test_a_sources_row_of_cluster_is_a_nop_and_the_change_is_our_own(both: Deplo
     assert [row["lsn"] for row in ours] == sorted(table) == [1, 2, 3, 4, 5]
     (self_,) = [row for row in table.values() if row["replicaset_uuid"] == AGGREGATOR]
     for row in ours:
-        told = table[row["lsn"]]
+        member = table[row["lsn"]]
         assert (row["global_id"], row["instance_uuid"]) == (self_["global_id"], self_["uuid"])
         assert (row["type"], row["group_id"], row["space"]) == ("REPLACE", GROUP_CLUSTER, "_cluster")
         fields = ("global_id", "uuid", "local_id", "replicaset_id", "lsn")
-        assert msgpack.unpackb(row["tuple"]) == [told[name] for name in fields]
+        assert msgpack.unpackb(row["tuple"]) == [member[name] for name in fields]
     vclock = [row for row in both.rows("_vclock") if row["replicaset_id"] == 0]
     assert [(row["global_id"], row["local_id"], row["lsn"]) for row in vclock] == [(1, None, 5)]
 

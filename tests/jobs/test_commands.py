@@ -94,8 +94,8 @@ def test_help_imports_nothing_heavy(words: tuple[str, ...]) -> None:
 
 def test_python_m_aggregator_is_the_same_command() -> None:
     words = [sys.executable, "-m", "aggregator", "rid", "--help"]
-    told = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert "\n".join(told.split("\n")[:1]) == "Usage: aggregator rid [OPTIONS] COMMAND [ARGS]..."
+    output = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert "\n".join(output.split("\n")[:1]) == "Usage: aggregator rid [OPTIONS] COMMAND [ARGS]..."
 
 
 @pytest.mark.parametrize(

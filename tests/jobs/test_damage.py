@@ -60,8 +60,8 @@ def test_damage_is_reported_and_nothing_is_written(
     file = tmp_path / "config.yaml"
     file.write_text(deployment.config().model_dump_json(), encoding="utf-8")
     assert main("run", ["--once", "--config", str(file)]) == FAILED
-    told = capsys.readouterr().err
-    line = next(one for one in told.splitlines() if one.startswith("error: "))
+    errors = capsys.readouterr().err
+    line = next(one for one in errors.splitlines() if one.startswith("error: "))
     assert log.name in line
     assert reason in line
     assert re.search(r"(offset|position) \d+", line) or reason == "version"

@@ -27,8 +27,8 @@ def test_it_validates_what_it_aggregated_and_writes_the_page(
     deployment = Deployment(tmp_path, sources, spaces={"include": ["accounts"]})
     page = tmp_path / "report.html"
     assert demo(deployment.config(), str(tmp_path / "demo.yaml"), str(page)) == 0
-    told = capsys.readouterr().out
-    assert "expectations hold" in told
-    assert "aggregated in" in told
+    output = capsys.readouterr().out
+    assert "expectations hold" in output
+    assert "aggregated in" in output
     assert deployment.rows("accounts") != []
     assert "accounts" in page.read_text()

@@ -55,8 +55,8 @@ def test_a_fault_is_reported_although_a_later_row_replaces_the_key(tmp_path: Pat
         [2, "healed"],
         [3, "first"],
     ]
-    told = {row["lsn"]: row["reason"] for row in deployment.rows("_quarantine")}
-    assert sorted(told) == [lost - 1, lost]
-    assert all(told.values())
+    reasons = {row["lsn"]: row["reason"] for row in deployment.rows("_quarantine")}
+    assert sorted(reasons) == [lost - 1, lost]
+    assert all(reasons.values())
     versions = {row["key"]: row for row in deployment.rows("_versions")}
     assert [(row["state"], row["tuple"]) for row in versions.values()] == [("unfit", None)]

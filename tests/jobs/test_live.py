@@ -155,14 +155,14 @@ relay:
     )
     logs = tmp_path / "subscribe.log", tmp_path / "relay.log"
     with (
-        daemon("subscribe", path, logs[0], WORD="hidden-word") as follower,
+        daemon("subscribe", path, logs[0], WORD="hidden-word") as subscriber,
         daemon("relay", path, logs[1]) as server,
     ):
-        running = follower, server
+        running = subscriber, server
         for process, port in zip(running, ports, strict=True):
             becomes(process, lambda port=port: answers(port), "the status page")  # type: ignore[misc]
         becomes(
-            follower,
+            subscriber,
             lambda: json.loads(get(ports[0], "status"))["replicasets"][0]["assignment"] != {},
             "a stream",
         )

@@ -58,8 +58,8 @@ def rows(folder: Path, table: str, *columns: str) -> list[dict[str, Any]]:
 def settled(folder: Path) -> dict[int, int]:
     """Return the vclock of the newest epoch."""
     newest = max(rows(folder, "_epochs", "epoch", "vclock"), key=lambda row: int(row["epoch"]), default=None)
-    told = {} if newest is None else json.loads(newest["vclock"]).get(REPLICASET, {})
-    return {int(i): int(lsn) for i, lsn in told.items() if int(i) and lsn}
+    vclock = {} if newest is None else json.loads(newest["vclock"]).get(REPLICASET, {})
+    return {int(i): int(lsn) for i, lsn in vclock.items() if int(i) and lsn}
 
 
 def restarted(command: Command) -> None:

@@ -84,10 +84,10 @@ def test_the_retention_of_the_request_applies(deployment: Deployment) -> None:
     before = counts(deployment)
     answer = asked(deployment, retention=MONTH, sources=["a1"])
     assert answer.state == RequestState.DONE
-    told = (
+    message = (
         "3 rows of _changelog were removed; 1 rows of _versions were removed; 1 rows of _epochs were removed"
     )
-    assert told in str(answer.message)
+    assert message in str(answer.message)
     assert counts(deployment) == {"_changelog": before["_changelog"] - 3, "_versions": 0, "_epochs": 2}
 
 

@@ -35,7 +35,7 @@ def move(a: Node) -> None:
     a.update(LEDGER, "entry 3", ["+", 2, 1000], at=41).delete(LEDGER, "entry 4", at=42)
 
 
-def told(deployment: Deployment, table: str) -> dict[Any, tuple[Any, ...]]:
+def rows_by_key(deployment: Deployment, table: str) -> dict[Any, tuple[Any, ...]]:
     """Return a table's rows by key: the tuple, the lsn, both times in seconds of the test."""
     return {
         row["_key"]: (
@@ -66,9 +66,9 @@ USERS_AFTER = {key(2): ([2, "b 2", 2], 4, 10, 10), key(9): ([9, "b 9", 9], 5, 10
 
 
 def check(deployment: Deployment) -> None:
-    assert told(deployment, "people") == PEOPLE
-    assert told(deployment, "ledger") == LEDGER_AFTER
-    assert told(deployment, "users") == USERS_AFTER
+    assert rows_by_key(deployment, "people") == PEOPLE
+    assert rows_by_key(deployment, "ledger") == LEDGER_AFTER
+    assert rows_by_key(deployment, "users") == USERS_AFTER
     assert deployment.refused_spaces() == set()
     assert not deployment.rows("_pending")
 

@@ -1,6 +1,6 @@
 """The job and `relay --aggregated` as processes: a real server gets the decided tuples of two replicasets.
 
-Faults and figures are in `tests/pipeline/node` and `benchmarks/node.py`.
+Faults and figures are in `tests/pipeline/replication_out` and `benchmarks/node.py`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import yaml
 
 from tests.live.commands import Command
 from tests.live.server import Tarantool
-from tests.pipeline.node.conftest import followers
-from tests.pipeline.node.world import World, world
+from tests.pipeline.replication_out.conftest import subscribers
+from tests.pipeline.replication_out.world import World, world
 from tests.sources.subscribe.following import await_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.soak]
@@ -75,7 +75,7 @@ def write(two: World, round_: int) -> None:
         )
 
 
-def as_app(follower: Tarantool, lua: str) -> Any:
+def as_app(subscriber: Tarantool, lua: str) -> Any:
     """Run Lua over a connection of the user `app`, and return its result."""
     code = f"""
         local c = require('net.box').connect(box.cfg.listen, {{user = 'app', password = 'secret'}})
@@ -83,11 +83,11 @@ def as_app(follower: Tarantool, lua: str) -> Any:
         c:close()
         return ok, ok and found or tostring(found)
     """
-    return follower.eval(code)
+    return subscriber.eval(code)
 
 
 def test_a_server_follows_the_job(two: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    servers = followers()
+    servers = subscribers()
     if not servers:
         pytest.skip("TARANTOOL names no server of 2.11 or newer")
     monkeypatch.setenv("APP_PASSWORD", "secret")
@@ -97,20 +97,20 @@ def test_a_server_follows_the_job(two: World, tmp_path: Path, monkeypatch: pytes
         stack.enter_context(Command("relay", config, tmp_path / "relay.log", "--aggregated"))
         write(two, 1)
         await_until(lambda: any((tmp_path / "stream").glob("*.snap")), "the stream", seconds=400)
-        running = [stack.enter_context(two.follower(binary, Path(binary).name)) for binary in servers]
+        running = [stack.enter_context(two.subscriber(binary, Path(binary).name)) for binary in servers]
         for round_ in range(2, 6):
             write(two, round_)
         ids = two.global_ids()
-        for follower in running:
+        for subscriber in running:
             for name in "ab":
                 lsn = two.eval(name, "return box.info.lsn")
                 seen = f"return box.info.vclock[{ids[name]}]"
-                await_until(lambda f=follower, s=seen, n=lsn: f.eval(s) == n, "its rows", seconds=400)  # type: ignore[misc]
-            two.check(follower, "accounts")
-            assert follower.eval("return box.space.accounts:get(5001)")[1] == "a5-"
-            assert as_app(follower, "c.space.accounts:get(5002)[2]") == [True, "b5-"]
-            assert as_app(follower, "c:eval('return 1')")[0] is False
-            assert as_app(follower, "c.space.accounts:delete(1)")[0] is False
+                await_until(lambda f=subscriber, s=seen, n=lsn: f.eval(s) == n, "its rows", seconds=400)  # type: ignore[misc]
+            two.check(subscriber, "accounts")
+            assert subscriber.eval("return box.space.accounts:get(5001)")[1] == "a5-"
+            assert as_app(subscriber, "c.space.accounts:get(5002)[2]") == [True, "b5-"]
+            assert as_app(subscriber, "c:eval('return 1')")[0] is False
+            assert as_app(subscriber, "c.space.accounts:delete(1)")[0] is False
         with urllib.request.urlopen(f"http://{STATUS}/status") as page:
             status = json.load(page)
         assert status["aggregated"]["epoch"] == status["aggregated"]["newest_epoch"]

@@ -114,16 +114,16 @@ def test_merged_rows_name_their_format_and_keep_all_versions(whole: Deployment) 
 
 
 def test_conflicts_name_the_deciding_criterion(whole: Deployment) -> None:
-    told: dict[str, set[str]] = {}
+    sequences: dict[str, set[str]] = {}
     for row in whole.rows("_conflicts"):
         assert row["kind"] == "key"
         assert row["policy"] == POLICIES[row["space"]]["policy"]
-        told.setdefault(row["space"], set()).add(row["sequence"])
-    assert told["counters"] == {"sum(value)"}
-    assert told["txspace"] <= {"created", "timestamp"}
-    assert told["vin"] <= {"max(n)", "timestamp", "replicaset uuid"}
-    assert told["widened"] == {"priority"}
-    assert told["accounts"] == {POLICIES["accounts"]["function"]}
+        sequences.setdefault(row["space"], set()).add(row["sequence"])
+    assert sequences["counters"] == {"sum(value)"}
+    assert sequences["txspace"] <= {"created", "timestamp"}
+    assert sequences["vin"] <= {"max(n)", "timestamp", "replicaset uuid"}
+    assert sequences["widened"] == {"priority"}
+    assert sequences["accounts"] == {POLICIES["accounts"]["function"]}
 
 
 def test_a_failing_key_is_in_quarantine_with_both_tuples_and_the_traceback(whole: Deployment) -> None:

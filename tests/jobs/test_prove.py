@@ -180,7 +180,7 @@ def test_each_replicaset_is_compared_with_its_own_versions(
 
 
 @pytest.fixture
-def followed(tmp_path: Path, spark: SparkSession, tarantool: Tarantool) -> Iterator[Deployment]:
+def running(tmp_path: Path, spark: SparkSession, tarantool: Tarantool) -> Iterator[Deployment]:
     """Yield a deployment whose job follows a server during the test."""
     tarantool.eval(CREATE + FILL)
     found = Deployment(tmp_path, {"a1": tarantool.directory}, trigger="1 second")
@@ -216,17 +216,17 @@ end)
 
 
 def test_under_load_only_a_changed_byte_is_found(
-    followed: Deployment, tarantool: Tarantool, capsys: pytest.CaptureFixture[str]
+    running: Deployment, tarantool: Tarantool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tarantool.eval("box.space.orders:replace{5001, 'calm', 1}")
     tarantool.eval(LOAD)
     for _ in range(3):
-        assert proven(followed, tarantool, rate=2000) == 0
+        assert proven(running, tarantool, rate=2000) == 0
         found = parsed_output(capsys)["orders"]
         assert found["differences"] == []
         assert found["rows"] > 1000
     assert found["looked_again"] > 0
     tarantool.eval(CHANGE_A_BYTE, 5001, "balm")
-    assert proven(followed, tarantool) == 1
+    assert proven(running, tarantool) == 1
     tarantool.eval("stop_load = true")
     assert [one["key"] for one in parsed_output(capsys)["orders"]["differences"]] == ["[5001]"]

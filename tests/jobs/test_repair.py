@@ -12,7 +12,7 @@ from jobs.repair import candidates, repair, repair_warehouse, replicasets_of
 from pipeline.source_options import stream_options
 from pipeline.state import State
 from sources.xlog.options import parse_options
-from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.log_stream import LogStream
 from tests.jobs.deployment import Deployment
 from tests.truth import own
 from warehouse.gaps import Gap, open_gaps
@@ -68,9 +68,9 @@ def test_the_replicaset_of_a_source_comes_from_its_files(
 ) -> None:
     nodes = {name: own().directory(name) for name in ("a1", "a2", "b1")}
     config = Deployment(tmp_path, {**nodes, "lost": tmp_path / "nowhere"}).config()
-    follower = Follower(parse_options(stream_options(config, State(), 2)))
+    log_stream = LogStream(parse_options(stream_options(config, State(), 2)))
     known = {f"{letter}0000000-0000-4000-8000-000000000000": number for number, letter in enumerate("ab", 1)}
-    assert replicasets_of(follower, known) == {"a1": 1, "a2": 1, "b1": 2, "lost": None}
+    assert replicasets_of(log_stream, known) == {"a1": 1, "a2": 1, "b1": 2, "lost": None}
     assert "the replicaset of source lost is unknown" in capsys.readouterr().out
 
 

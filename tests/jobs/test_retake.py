@@ -82,20 +82,20 @@ def test_the_answer_names_the_sources_that_have_a_space_and_those_that_have_not(
     deployment.run()
     config = deployment.config()
     assert backfill(config, options("--snapshot", "s")) == 0
-    told = capsys.readouterr().out
-    assert "a1: s read from" in told
-    assert "b1: not read: the snapshot has none of the spaces s" in told
+    output = capsys.readouterr().out
+    assert "a1: s read from" in output
+    assert "b1: not read: the snapshot has none of the spaces s" in output
     assert backfill(config, options("--snapshot", "s", "--source", "b1")) == 1
     assert backfill(config, options("--snapshot", "s", "--snapshot", "t", "--source", "b1")) == 1
     assert "b1: 0" in capsys.readouterr().out
     before = deployment.rows("_epochs", ["epoch"])
     assert backfill(config, options("--snapshot", "s", "--snapshot", "nobody")) == 1
-    told = capsys.readouterr().out
-    assert "no snapshot has the space nobody; nothing was read: a1: 0" in told
-    assert "b1: not read" in told
+    output = capsys.readouterr().out
+    assert "no snapshot has the space nobody; nothing was read: a1: 0" in output
+    assert "b1: not read" in output
     assert deployment.rows("_epochs", ["epoch"]) == before
     assert backfill(config, options("--snapshot", "s", "--snapshot", "t")) == 0
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert all(
-        part in told for part in ("a1: s read from", "b1: t read from", "has no space t", "has no space s")
+        part in output for part in ("a1: s read from", "b1: t read from", "has no space t", "has no space s")
     )

@@ -65,11 +65,11 @@ def test_maintenance_removes_old_rows_and_all_commands_still_work(
 ) -> None:
     config, before = deployment.config(), counts(deployment)
     assert maintain(config, dry_run=True) == 0
-    told = capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().out.splitlines()
     wanted = ["5 rows of _changelog", "1 rows of _versions", "3 rows of _epochs"]
-    assert told[:-1] == [f"{one} would be removed" for one in wanted]
+    assert lines[:-1] == [f"{one} would be removed" for one in wanted]
     assert re.fullmatch(
-        "deleted keys from .* on stay: replicaset .* was read up to 2024-02-13 22:13 UTC", told[-1]
+        "deleted keys from .* on stay: replicaset .* was read up to 2024-02-13 22:13 UTC", lines[-1]
     )
     assert counts(deployment) == before, "a dry run writes nothing"
     tuples = deployment.tuples("users")

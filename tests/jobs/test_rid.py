@@ -49,21 +49,23 @@ def _out(argv: list[str]) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize(("a", "b", "code", "told"), [r[1:] for r in COMPARED], ids=[r[0] for r in COMPARED])
+@pytest.mark.parametrize(
+    ("a", "b", "code", "outcome"), [r[1:] for r in COMPARED], ids=[r[0] for r in COMPARED]
+)
 def test_compare_two_texts(
-    a: str, b: str, code: int, told: list[str | int | None], capsys: pytest.CaptureFixture[str]
+    a: str, b: str, code: int, outcome: list[str | int | None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["compare", a, b, "--json"]) == code
-    common = None if told[3] is None else str(rid(f"0000:{told[3]:04d}:0000:0000:0000").head)
+    common = None if outcome[3] is None else str(rid(f"0000:{outcome[3]:04d}:0000:0000:0000").head)
     assert json.loads(capsys.readouterr().out) == {
-        "verdict": told[0],
-        "from": told[1],
-        "to": told[2],
+        "verdict": outcome[0],
+        "from": outcome[1],
+        "to": outcome[2],
         "common": common,
-        "younger": told[4],
+        "younger": outcome[4],
     }
     assert main(["compare", a, b]) == code
-    assert capsys.readouterr().out.splitlines()[-1].startswith(str(told[0]).replace("_", " "))
+    assert capsys.readouterr().out.splitlines()[-1].startswith(str(outcome[0]).replace("_", " "))
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.rid import main
-from observe.overview import peers_overview
+from observe.overview import standbys_overview
 from schemas.errors import LockError, RidStateError
 from tests.jobs.deployment import Deployment
 from tests.truth import own
@@ -224,7 +224,7 @@ def test_a_job_keeps_a_peer_connected_and_a_fail_over_loses_nothing_in_silence(
     assert a.rid.head == b.rid.head == head
     assert b.tuples() == a.tuples()
     config = a.deployment.config(standby={"peers": [b.place.root]})
-    assert [one.state for one in peers_overview(config)] == ["has all epochs"]
+    assert [one.state for one in standbys_overview(config)] == ["has all epochs"]
 
     logs.add()
     killed_behind_its_commit(a, b, tmp_path)
@@ -233,8 +233,8 @@ def test_a_job_keeps_a_peer_connected_and_a_fail_over_loses_nothing_in_silence(
     assert b.command("promote") == 0
     logs.add()
     b.run()
-    assert [(one.is_up_to_date, one.state) for one in peers_overview(config)] == [(False, "split brain")]
-    with pytest.raises(RidStateError, match="split brain: the peer was written, too; nothing was written"):
+    assert [(one.is_up_to_date, one.state) for one in standbys_overview(config)] == [(False, "split brain")]
+    with pytest.raises(RidStateError, match="split brain: the standby was written, too; nothing was written"):
         a.run(b)
     assert main(["compare", a.place.root, b.place.root]) == 4
     assert a.command("demote") == 0

@@ -29,8 +29,8 @@ def submit(store: Store, deployment: Deployment, *options: str) -> subprocess.Co
     at = {"warehouse": "s3a://lake/warehouse", "checkpoint": "s3a://lake/checkpoint"}
     file.write_text(deployment.config(**at).model_dump_json(), encoding="utf-8")
     inherited = {name: value for name, value in os.environ.items() if "SPARK" not in name}
-    told = [word for name, value in store.hadoop.items() for word in ("--conf", f"{name}={value}")]
-    command = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[2]", *told, *options]
+    settings = [word for name, value in store.hadoop.items() for word in ("--conf", f"{name}={value}")]
+    command = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[2]", *settings, *options]
     return subprocess.run(
         [*command, str(ROOT / "jobs" / "aggregate.py"), "--config", str(file), "--once"],
         env={**inherited, **store.environment},

@@ -14,7 +14,7 @@ from jobs.subscribe import starts
 from sources.spool.acks import read_acks
 from sources.spool.options import SpoolOptions, SpoolRetention
 from sources.subscribe.daemon import remove_unneeded_files
-from sources.subscribe.replicaset import FollowedReplicaset
+from sources.subscribe.replicaset import ReplicasetSubscription
 from tests.jobs.deployment import Deployment
 from tests.live import Tarantool
 from tests.sources.subscribe.following import await_until, following, options
@@ -28,7 +28,7 @@ box.schema.space.create('orders', {format = {{'id', 'unsigned'}, {'state', 'stri
 ROTATE = SpoolOptions(rotate_bytes=4096, compress=False)
 
 
-def write(server: Tarantool, replicaset: FollowedReplicaset, first: int) -> None:
+def write(server: Tarantool, replicaset: ReplicasetSubscription, first: int) -> None:
     """Write several files, and wait until they are in the spool."""
     for begin in range(first, first + 200, 50):
         lsn = server.eval(

@@ -71,10 +71,10 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("python")
     found = python_without_project(folder)
     command = [str(found), "-c", "import pyspark, jobs"]
-    told = subprocess.run(
+    done = subprocess.run(
         command, env=environment(folder), cwd=folder, capture_output=True, text=True, check=False
     )
-    assert told.stderr.endswith("No module named 'jobs'\n"), "the executors would have the repository"
+    assert done.stderr.endswith("No module named 'jobs'\n"), "the executors would have the repository"
     return found
 
 

@@ -43,9 +43,9 @@ class ThriftServer:
     def __enter__(self) -> ThriftServer:
         name = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2"
         settings = {"hive.server2.thrift.port": self._port, "hive.server2.thrift.bind.host": HERE}
-        told = [word for key, value in settings.items() for word in ("--hiveconf", f"{key}={value}")]
+        arguments = [word for key, value in settings.items() for word in ("--hiveconf", f"{key}={value}")]
         spark = ["--master", "local[2]", "--conf", "spark.ui.enabled=false"]
-        command = [str(BIN / "spark-submit"), *spark, "--class", name, "spark-internal", *told]
+        command = [str(BIN / "spark-submit"), *spark, "--class", name, "spark-internal", *arguments]
         with (self.folder / "said").open("ab") as file:
             self._process = psutil.Popen(
                 command,
@@ -87,8 +87,8 @@ class ThriftServer:
         done = self.run("--silent=true", "--outputformat=tsv2", "-e", query)
         assert done.returncode == 0, done.stderr[-3000:]
         # Without a terminal its prompt stands in front of what it prints.
-        told = done.stdout.removeprefix(f"0: jdbc:hive2://{HERE}:{self._port}> ")
-        return list(csv.DictReader(io.StringIO(told.strip()), delimiter="\t", quoting=csv.QUOTE_NONE))
+        output = done.stdout.removeprefix(f"0: jdbc:hive2://{HERE}:{self._port}> ")
+        return list(csv.DictReader(io.StringIO(output.strip()), delimiter="\t", quoting=csv.QUOTE_NONE))
 
     def _listens(self) -> bool:
         assert self._process is None or self._process.poll() is None, (self.folder / "said").read_text()[

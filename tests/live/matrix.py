@@ -27,7 +27,7 @@ HEAD = """# Live tests, version by version
 
 `make live-matrix SERVERS="PATH PATH …"` runs all tests that need a real Tarantool once with each server, and writes
 this page. In each run the server of the column is the one that a test takes by itself; tests that connect several
-versions (daemon, relay and followers of different versions, upgrades, histories) find all of them in every run. A
+versions (daemon, relay and subscribers of different versions, upgrades, histories) find all of them in every run. A
 number is the number of tests that passed. Tests that take many minutes are no part of it: `make soak`.
 """
 
@@ -39,7 +39,7 @@ class Outcome:
     Parameters
     ----------
     module, name : str
-        The test's file and name: `tests/jobs/test_node.py`, `test_a_follower[2.11]`.
+        The test's file and name: `tests/jobs/test_node.py`, `test_a_subscriber[2.11]`.
     result : str
         `passed`, `skipped` or `failed`.
     reason : str

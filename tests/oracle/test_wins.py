@@ -88,7 +88,7 @@ def test_a_key_that_one_side_has_is_kept() -> None:
     assert last_write_wins([folded("a1")], "nothing of that name") == {}
 
 
-def test_versions_of_one_time_are_told_apart_by_replicaset_instance_and_lsn() -> None:
+def test_versions_of_one_time_are_distinguished_by_replicaset_instance_and_lsn() -> None:
     left, right = folded_by_hand("left", "z", 5), folded_by_hand("right", "y", 1)
     (winner,) = last_write_wins([left, right], "s").values()
     assert winner.replicaset_uuid == "right"

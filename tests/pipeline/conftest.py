@@ -21,4 +21,4 @@ def executor(request: pytest.FixtureRequest) -> Iterator[MakeDistributed | None]
         yield None
         return
     spark: SparkSession = request.getfixturevalue("spark")
-    yield lambda follower, segments: DistributedExecutor(spark, follower, segments)
+    yield lambda log_stream, segments: DistributedExecutor(spark, log_stream, segments)

@@ -162,12 +162,12 @@ def next_batch(
     writer: BatchWriter, offset: Mapping[str, OffsetEntry], number: int, size: int | None = None
 ) -> tuple[Mapping[str, OffsetEntry], int] | None:
     """Do the batch after an offset, and return the next offset and the batch's rows; None if there is no batch."""
-    end = writer.follower.latest(offset, size)
+    end = writer.log_stream.latest(offset, size)
     if end == offset:
         return None
     if not offset:  # the first batch of a stream only sets where the replicasets begin
         return end, 0
-    segments = segments_between(writer.follower, offset, end)
+    segments = segments_between(writer.log_stream, offset, end)
     rows, _ = writer.process(segments, BatchName("test", number, (to_text(offset), to_text(end))))
     return end, rows
 

@@ -130,7 +130,7 @@ def main() -> None:
             folder,
             {"a1": member.path},
             replicasets,
-            lambda follower, segments: DistributedExecutor(spark, follower, segments),
+            lambda log_stream, segments: DistributedExecutor(spark, log_stream, segments),
             **settings,
         )
     watching = threading.Thread(target=watch, args=(workers, is_done))

@@ -43,11 +43,11 @@ class Restarted:
         self.left, one = steps, self.deployment
         with one.writer() as (warehouse, writer):
             while True:
-                end = self._planned or writer.follower.latest(one.offset, budget)
+                end = self._planned or writer.log_stream.latest(one.offset, budget)
                 if end == one.offset:
                     return
                 self._planned = from_text(to_text(end))
-                segments = segments_between(writer.follower, one.offset, end)
+                segments = segments_between(writer.log_stream, one.offset, end)
                 name = BatchName("test", one.batches, (to_text(one.offset), to_text(end)))
                 if name.batch_id not in epochs.end_offsets(warehouse, "test"):
                     writer.process(segments, name)

@@ -18,7 +18,7 @@ from sources.spool.acks import read_acks
 from sources.spool.spool import Spool
 from sources.xlog.directory.offset import OffsetEntry
 from sources.xlog.options import parse_options
-from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.log_stream import LogStream
 
 UUID = "aaaaaaaa-0000-4000-8000-000000000000"
 ONE, TWO = (f"aaaaaaaa-0000-4000-8000-00000000000{n}" for n in (1, 2))
@@ -42,7 +42,7 @@ def test_an_instance_that_the_whitelist_leaves_out_holds_nothing_up() -> None:
     assert acknowledged_vclock({1: 7, 2: 9}, one, source("/spool", ONE)) == {1: 5, 2: 9}
 
 
-def test_a_source_with_other_ids_is_told_in_its_own() -> None:
+def test_a_source_with_other_ids_is_acknowledged_in_its_own() -> None:
     one = ReplicasetState(1, UUID, settled={1: 5, 40: 3}, id_translations={"a": {2: 40}})
     assert acknowledged_vclock({1: 4, 2: 9}, one, source()) == {1: 4, 2: 3}
 
@@ -68,7 +68,7 @@ def made(path: Path, *, is_spool: bool = True) -> Acknowledger:
     if not is_spool:
         (path / "lock").unlink()
     options = parse_options({"sources": f'[{{"name": "a", "path": "{path}"}}]'})
-    return Acknowledger(config(path), Follower(options))
+    return Acknowledger(config(path), LogStream(options))
 
 
 STATE = State(0, {UUID: ReplicasetState(1, UUID, settled={1: 9})})
@@ -85,7 +85,7 @@ def test_a_directory_of_a_server_gets_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "acks").exists()
 
 
-def test_what_cannot_be_acknowledged_is_told_and_holds_up_nothing(
+def test_what_cannot_be_acknowledged_is_reported_and_holds_up_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "acks").write_text("in the way")

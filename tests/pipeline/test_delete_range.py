@@ -199,7 +199,7 @@ def test_both_executors_apply_it_alike(spark: SparkSession, tmp_path: Path) -> N
     found = []
     for name, make in (
         ("local", None),
-        ("distributed", lambda follower, segments: DistributedExecutor(spark, follower, segments)),
+        ("distributed", lambda log_stream, segments: DistributedExecutor(spark, log_stream, segments)),
     ):
         one = Deployment(tmp_path / name, {"a1": node.path}, replicasets_of("a1"), make)
         one.run([20_000, 20_000])

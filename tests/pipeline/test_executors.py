@@ -51,7 +51,7 @@ def test_both_executors_write_the_same_tables(
     found = []
     for name, distributed in (
         ("local", None),
-        ("distributed", lambda follower, segments: DistributedExecutor(spark, follower, segments)),
+        ("distributed", lambda log_stream, segments: DistributedExecutor(spark, log_stream, segments)),
     ):
         deployment = Deployment(tmp_path / name, sources, None, distributed, **POLICIES[policy])
         deployment.run(cuts)

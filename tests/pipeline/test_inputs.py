@@ -17,7 +17,7 @@ from sources.xlog.format.block import encode_block
 from sources.xlog.format.encode import encode_body, encode_row
 from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between
-from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.origins import members_at
 from sources.xlog.stream.segment import Segment
 from tests.sources.xlog.logs import Server, uuid_of
@@ -27,35 +27,35 @@ RECORDED = own()
 MEMBERS = RECORDED.info("a1").cluster
 
 
-def follower(*paths: Path, start: str = "history") -> Follower:
+def log_stream(*paths: Path, start: str = "history") -> LogStream:
     named = [{"name": path.name, "path": str(path)} for path in paths]
-    return Follower(parse_options({"sources": json.dumps(named), "start": start}))
+    return LogStream(parse_options({"sources": json.dumps(named), "start": start}))
 
 
-def segments_of(asked: Follower) -> tuple[Segment, ...]:
+def segments_of(asked: LogStream) -> tuple[Segment, ...]:
     begin = asked.initial()
     return segments_between(asked, begin, asked.latest(begin))
 
 
-def at(asked: Follower, segment: Segment) -> dict[int, str]:
+def at(asked: LogStream, segment: Segment) -> dict[int, str]:
     directory = asked.directory(segment.source)
     return members_at(directory, directory.listing(), segment)
 
 
 @pytest.fixture(scope="module")
-def logs() -> tuple[Follower, Sequence[Segment]]:
-    asked = follower(RECORDED.directory("a1"))
+def logs() -> tuple[LogStream, Sequence[Segment]]:
+    asked = log_stream(RECORDED.directory("a1"))
     return asked, [segment for segment in segments_of(asked) if not segment.is_snapshot]
 
 
-def test_where_a_log_begins_the_files_before_it_tell(logs: tuple[Follower, Sequence[Segment]]) -> None:
+def test_where_a_log_begins_the_files_before_it_tell(logs: tuple[LogStream, Sequence[Segment]]) -> None:
     asked, found = logs
     assert len(found) > 3
     for segment in found[1:]:
         assert at(asked, segment) == MEMBERS, segment.file
 
 
-def test_a_place_in_a_log_has_what_stands_before_it(logs: tuple[Follower, Sequence[Segment]]) -> None:
+def test_a_place_in_a_log_has_what_stands_before_it(logs: tuple[LogStream, Sequence[Segment]]) -> None:
     asked, found = logs
     whole = replace(found[0], begin=found[0].end)
     assert at(asked, whole) == MEMBERS
@@ -67,7 +67,7 @@ def test_a_log_without_anything_before_it_knows_nobody(tmp_path: Path) -> None:
     (tmp_path / "a1").mkdir()
     (tmp_path / "a1" / source.name).write_bytes(source.read_bytes())
     named = [{"name": "a1", "path": str(tmp_path / "a1"), "replicaset": RECORDED.info("a1").replicaset_uuid}]
-    asked = Follower(parse_options({"sources": json.dumps(named), "start": "history"}))
+    asked = LogStream(parse_options({"sources": json.dumps(named), "start": "history"}))
     assert at(asked, segments_of(asked)[0]) == {}
 
 
@@ -82,7 +82,7 @@ def test_what_was_deleted_is_left_out_until_somebody_else_gets_it(tmp_path: Path
     server.system(int(SystemSpace.CLUSTER), [2, uuid_of("a3")])
     server.rotate()
     server.write(1)
-    asked = follower(tmp_path / "a1")
+    asked = log_stream(tmp_path / "a1")
     logs = [segment for segment in segments_of(asked) if not segment.is_snapshot]
     assert [at(asked, segment) for segment in logs] == [
         {1: uuid_of("a1"), 2: uuid_of("a2")},
@@ -91,10 +91,10 @@ def test_what_was_deleted_is_left_out_until_somebody_else_gets_it(tmp_path: Path
     ]
 
 
-def told(asked: Follower, state: State, sources: int = 1) -> dict[str, object]:
+def members_by_file(asked: LogStream, state: State, sources: int = 1) -> dict[str, object]:
     """Return what each segment's source says of its `_cluster`, by file."""
     segments = segments_of(asked)
-    numbered = {segment.segment: segment for segment in segments}
+    numbered = {segment.number: segment for segment in segments}
     found = with_members(log_segments(segments), numbered, asked, state, sources)
     return {one.file: one.members for one in found if one.members is not None}
 
@@ -106,9 +106,9 @@ def known(**more: object) -> State:
 
 
 def test_a_new_replicaset_is_asked_once_and_its_snapshot_tells_itself() -> None:
-    asked = follower(RECORDED.directory("a1"), start="snapshot")
+    asked = log_stream(RECORDED.directory("a1"), start="snapshot")
     newest = RECORDED.snapshots("a1")[-1].name
-    assert told(asked, State()) == {newest: {}}
+    assert members_by_file(asked, State()) == {newest: {}}
 
 
 @pytest.mark.parametrize(
@@ -133,5 +133,5 @@ def test_a_new_replicaset_is_asked_once_and_its_snapshot_tells_itself() -> None:
     ],
 )
 def test_who_is_asked(state: State, sources: int, is_asked: bool) -> None:
-    asked = follower(RECORDED.directory("a1"))
-    assert bool(told(asked, state, sources)) == is_asked
+    asked = log_stream(RECORDED.directory("a1"))
+    assert bool(members_by_file(asked, state, sources)) == is_asked

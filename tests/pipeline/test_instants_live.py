@@ -120,15 +120,15 @@ def test_epochs_at_recovery_points_of_spools(tmp_path: Path, feed: FeedMode) -> 
     ):
         servers = (one, other)
         fill(servers)
-        for followed, server in ((first, one), (second, other)):
-            await_until(has(followed, [server]), "the first rows")
+        for replicaset, server in ((first, one), (second, other)):
+            await_until(has(replicaset, [server]), "the first rows")
         deployment = Deployment(tmp_path, spools, instants={}, start="snapshot")
         for place, label in enumerate(LABELS, start=1):
             transfer(servers, dice)
             for server in dice.sample(servers, 2):
                 server.eval(BURST, label, 1000 * place)
                 deployment.run(dice.choice((None, 500)))
-        for followed, server in ((first, one), (second, other)):
-            await_until(has(followed, [server]), "all rows")
+        for replicaset, server in ((first, one), (second, other)):
+            await_until(has(replicaset, [server]), "all rows")
     deployment.run()
     check(deployment)

@@ -18,7 +18,7 @@ from pipeline.executors.read_task import OVERWRITTEN, without_overwritten
 from pipeline.executors.summary_task import SAMPLE_CELL_BYTES, leading_fields, summarize_range
 from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between, tasks_of
-from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.log_stream import LogStream
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.memory_case import TEXT, log_of
 
@@ -52,12 +52,12 @@ def test_a_distributed_batch_of_two_gigabytes_takes_little(tmp_path: Path, keys:
 def test_the_sample_of_a_byte_range_is_small_and_has_keys(tmp_path: Path) -> None:
     member = log_of(tmp_path, 400, 400)
     source = {"path": str(member.path), "start": "logs", "replicaset": member.replicaset}
-    follower = Follower(parse_options({"path": source["path"], "start": "logs"}))
-    start = follower.initial()
-    segments = segments_between(follower, start, follower.latest(start))
+    log_stream = LogStream(parse_options({"path": source["path"], "start": "logs"}))
+    start = log_stream.initial()
+    segments = segments_between(log_stream, start, log_stream.latest(start))
     found = [
-        summarize_range(piece, follower.options, {}, {})
-        for task in tasks_of(follower, segments)
+        summarize_range(piece, log_stream.options, {}, {})
+        for task in tasks_of(log_stream, segments)
         for piece in task
     ]
     assert sum(one.size for one in found) > 400 * len(TEXT)

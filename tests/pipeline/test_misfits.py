@@ -42,7 +42,7 @@ def rows_of(deployment: Deployment, table: str = "people") -> dict[int, tuple[An
     return {int(row["id"]): (row["name"], row["value"], row.get(MISFITS_COLUMN)) for row in found}
 
 
-def told_of(deployment: Deployment) -> list[tuple[Any, ...]]:
+def quarantined(deployment: Deployment) -> list[tuple[Any, ...]]:
     """Return (epoch, lsn, misfits, reason) of the rows of `_quarantine`."""
     names = ("epoch", "lsn", "misfits", "reason")
     return sorted((tuple(row[name] for name in names) for row in deployment.rows("_quarantine")), key=repr)
@@ -67,7 +67,7 @@ def test_the_columns_that_fit_are_filled(tmp_path: Path) -> None:
         "field name: the string is not UTF-8",
         "field value: the value is beyond the range of bigint",
     )
-    assert [one[2:] for one in told_of(made)] == [
+    assert [one[2:] for one in quarantined(made)] == [
         (["name"], text),
         (["name", "value"], f"{text}; {number}"),
         (["value"], number),
@@ -103,25 +103,25 @@ def test_a_key_that_its_column_does_not_hold_is_a_key(tmp_path: Path, kind: str)
     assert len(made.rows("_quarantine")) == 4
 
 
-def test_a_version_is_told_once_and_a_change_that_fits_ends_it(tmp_path: Path) -> None:
+def test_a_version_is_reported_once_and_a_change_that_fits_ends_it(tmp_path: Path) -> None:
     node = Node(tmp_path, "a1").define(600, "people").put(600, 1, BAD, 1, 1).put(600, 2, "x", 1, 1)
     node.close()
     made = deployed(tmp_path, node)
     made.run()
     node.update(600, 2, ["=", 2, 5]).close()
     made.run()
-    assert [one[:2] for one in told_of(made)] == [(0, 4)]
+    assert [one[:2] for one in quarantined(made)] == [(0, 4)]
     node.update(600, 1, ["=", 2, 7]).close()
     made.run()
     assert rows_of(made)[1] == (None, 7, ["name"])
-    assert [one[:2] for one in told_of(made)] == [(0, 4), (2, 7)]
+    assert [one[:2] for one in quarantined(made)] == [(0, 4), (2, 7)]
     node.update(600, 1, ["=", 1, "good"]).close()
     made.run()
     assert rows_of(made)[1] == ("good", 7, None)
     node.put(600, 1, BAD, 8, 1).delete(600, 1).close()
     made.run()
     assert set(rows_of(made)) == {2}
-    assert len(told_of(made)) == 2
+    assert len(quarantined(made)) == 2
 
 
 def test_a_version_takes_part_in_the_choice(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_version_takes_part_in_the_choice(tmp_path: Path) -> None:
     made = deployed(tmp_path, a, b)
     made.run()
     assert rows_of(made) == {1: (None, 1, ["name"]), 2: ("b", 2, None)}
-    assert [one[1:3] for one in told_of(made)] == [(4, ["name"])]
+    assert [one[1:3] for one in quarantined(made)] == [(4, ["name"])]
     assert sorted(row["loser_tuple"] for row in made.rows("_conflicts")) == [
         packed(1, "b", 2, 1),
         packed(2, BAD, 1, 1),
@@ -139,7 +139,7 @@ def test_a_version_takes_part_in_the_choice(tmp_path: Path) -> None:
     b.delete(600, 2, at=30).close()
     made.run()
     assert rows_of(made)[2] == (None, 1, ["name"])
-    assert [one[1:3] for one in told_of(made)] == [(4, ["name"]), (5, ["name"])]
+    assert [one[1:3] for one in quarantined(made)] == [(4, ["name"]), (5, ["name"])]
 
 
 def test_a_policy_makes_tuples_that_do_not_fit(tmp_path: Path) -> None:
@@ -204,12 +204,12 @@ def test_a_space_may_have_them_set_aside(tmp_path: Path) -> None:
     made, a, b = set_aside(tmp_path)
     assert set(rows_of(made)) == {5}
     assert {row["state"] for row in made.rows("_versions") if row["replicaset_id"] == 1} == {"unfit"}
-    assert {one[2] for one in told_of(made)} == {None}
-    count = len(told_of(made))
+    assert {one[2] for one in quarantined(made)} == {None}
+    count = len(quarantined(made))
     b.put(600, 1, "b", 3, 1, at=11).close()
     made.run()
     assert set(rows_of(made)) == {5}
-    assert len(told_of(made)) == count
+    assert len(quarantined(made)) == count
     a.update(600, 1, ["=", 1, "good"], at=21).close()
     made.run()
     assert rows_of(made)[1] == ("good", 1, None)

@@ -63,12 +63,12 @@ def test_a_difference_is_named_and_the_servers_tuple_holds(tmp_path: Path, cut: 
     update(node, 2, [["+", 1, 1]], [2, "d", 1, 1])  # what cannot be applied
     deployment = done(tmp_path, node, cut)
     assert found(deployment) == [[1, "a", 11, 1], [2, "d", 1, 1], [3, "lost", 1, 1]]
-    told = reasons(deployment)
-    assert [key for key, _ in told] == [1, 2, 2, 3]
-    assert all("the result differs from the new tuple in the log" in reason for _, reason in told)
-    assert "field 3 is 03 here, 09 there" in told[0][1]
-    assert "4 fields here, 5 there" in told[2][1]
-    assert "there is no tuple here" in told[3][1]
+    quarantined = reasons(deployment)
+    assert [key for key, _ in quarantined] == [1, 2, 2, 3]
+    assert all("the result differs from the new tuple in the log" in reason for _, reason in quarantined)
+    assert "field 3 is 03 here, 09 there" in quarantined[0][1]
+    assert "4 fields here, 5 there" in quarantined[2][1]
+    assert "there is no tuple here" in quarantined[3][1]
 
 
 def test_a_log_with_and_one_without_them_are_the_same_log(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_the_distributed_executor_writes_the_same_tables(spark: SparkSession, tm
     found = []
     for name, make in (
         ("local", None),
-        ("distributed", lambda follower, segments: DistributedExecutor(spark, follower, segments)),
+        ("distributed", lambda log_stream, segments: DistributedExecutor(spark, log_stream, segments)),
     ):
         deployment = Deployment(tmp_path / name, {"a1": RECORDED}, None, make)
         deployment.run([25_000])

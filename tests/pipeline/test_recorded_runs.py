@@ -82,7 +82,7 @@ def test_the_distributed_executor_writes_the_same_tables(
     found = []
     for name, make in (
         ("local", None),
-        ("distributed", lambda follower, segments: DistributedExecutor(spark, follower, segments)),
+        ("distributed", lambda log_stream, segments: DistributedExecutor(spark, log_stream, segments)),
     ):
         folder = with_snapshots(tmp_path / name / "a1", RECORDED, [0], [0, 1])
         deployment = Deployment(tmp_path / name, {"a1": folder}, None, make)

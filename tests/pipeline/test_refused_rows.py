@@ -66,7 +66,11 @@ def check_state(warehouse: Warehouse, writer: BatchWriter) -> None:
     loaded = load_state(warehouse)
     for uuid, one in writer.state.replicasets.items():
         other = loaded.replicasets[uuid]
-        assert (one.tables, one.refused, one.followed) == (other.tables, other.refused, other.followed)
+        assert (one.tables, one.refused, one.applied_definitions) == (
+            other.tables,
+            other.refused,
+            other.applied_definitions,
+        )
 
 
 def run_checked(made: Deployment, budget: int | None = None, batches: int | None = None) -> bool:
@@ -212,7 +216,7 @@ def end(node: Node, how: str) -> None:
         node.redefine(S, "folk", FORMATS[1])
 
 
-def told(made: Deployment) -> tuple[dict[str, Counter[str]], dict[str, tuple[Any, ...]]]:
+def rows_and_definitions(made: Deployment) -> tuple[dict[str, Counter[str]], dict[str, tuple[Any, ...]]]:
     """Return the rows of the tables of spaces, and each space's name, state and definition of refused rows."""
     rows = {name: found for name, found in contents(made).items() if not name.startswith("_")}
     newest = {}
@@ -234,6 +238,6 @@ def test_however_the_log_is_cut_and_whoever_starts(
         made = Deployment(tmp_path / name, sources, replicasets_of("a1", "b1"), executor)
         while run_checked(made, budget, 3 if name == "started" else None):
             pass
-        found.append(told(made))
+        found.append(rows_and_definitions(made))
     assert found[0] == found[1] == found[2]
     assert any(rows for rows in found[0][0].values())

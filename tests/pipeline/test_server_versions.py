@@ -239,8 +239,8 @@ def test_an_upgrade_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
         deployment.run()
         node.put(S, 5, "a", 0).close()
         deployment.run()
-    told = [record.getMessage() for record in caplog.records if "their UPSERTs" in record.getMessage()]
-    assert [("Tarantool 2.11.8 writes" in one, "Tarantool 3.9.0 writes" in one) for one in told] == [
+    warnings = [record.getMessage() for record in caplog.records if "their UPSERTs" in record.getMessage()]
+    assert [("Tarantool 2.11.8 writes" in one, "Tarantool 3.9.0 writes" in one) for one in warnings] == [
         (True, False),
         (False, True),
     ]

@@ -10,7 +10,7 @@ import msgpack
 import pytest
 
 from sources.subscribe.options import FeedMode
-from sources.subscribe.replicaset import FollowedReplicaset
+from sources.subscribe.replicaset import ReplicasetSubscription
 from sources.xlog.format.meta import Meta, parse_meta, peer_versions
 from tests.live.server import Tarantool, find_servers, version_of
 from tests.pipeline.deployment import Deployment
@@ -81,7 +81,7 @@ def test_a_server_that_is_upgraded(tmp_path: Path, is_restarted: bool) -> None:
     cfg = {"checkpoint_count": 100, "replication_timeout": 0.5}
     states: list[list[list[Any]]] = []
 
-    def work(number: int, binary: str, replicaset: FollowedReplicaset) -> None:
+    def work(number: int, binary: str, replicaset: ReplicasetSubscription) -> None:
         with Tarantool(folder, cfg=cfg, lua=CREATE, socket=str(socket), binary=binary) as server:
             if number:
                 assert truth(server) == states[-1]  # what it recovered, from a snapshot alone

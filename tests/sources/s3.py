@@ -112,9 +112,9 @@ class Store:
 
     def written_only_if_new(self) -> set[str]:
         """Return the keys that were written with `If-None-Match: *`, so only if there was no object."""
-        told = self._said.read_text().splitlines()
+        lines = self._said.read_text().splitlines()
         begin = f"ONLY NEW /{self.bucket}/"
-        return {line.removeprefix(begin) for line in told if line.startswith(begin)}
+        return {line.removeprefix(begin) for line in lines if line.startswith(begin)}
 
     def _makes_the_bucket(self) -> bool:
         request = Request(f"{self.endpoint}/{self.bucket}", method="PUT")

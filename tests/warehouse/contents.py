@@ -21,7 +21,7 @@ OWN = "aggregator"
 def contents(place: Place) -> dict[str, pa.Table]:
     """Return the tables of a warehouse that tell of rows, by name."""
     own = _own(place)
-    return {name: _told(place, name, own) for name in place.tables() if name not in OF_THE_WAY}
+    return {name: _comparable(place, name, own) for name in place.tables() if name not in OF_THE_WAY}
 
 
 def differences(one: dict[str, pa.Table], other: dict[str, pa.Table]) -> dict[str, int]:
@@ -52,7 +52,7 @@ def _own(place: Place) -> str:
     return str(own)
 
 
-def _told(place: Place, name: str, own: str) -> pa.Table:
+def _comparable(place: Place, name: str, own: str) -> pa.Table:
     opened = place.open(name)
     assert opened is not None
     table = opened.to_pyarrow_table()
@@ -66,8 +66,8 @@ def _without_own(table: pa.Table, own: str) -> pa.Table:
     if uuid is None:
         return table
     hidden = [name for name in (uuid, "timestamp", "tuple") if name in table.column_names]
-    told = ", ".join(f'CASE WHEN {uuid} = $1 THEN NULL ELSE "{name}" END AS "{name}"' for name in hidden)
+    columns = ", ".join(f'CASE WHEN {uuid} = $1 THEN NULL ELSE "{name}" END AS "{name}"' for name in hidden)
     with duckdb.connect() as session:
         session.execute("SET TimeZone = 'UTC'")
-        session.register("told", table)
-        return session.sql(f"SELECT * REPLACE ({told}) FROM told", params=[own]).to_arrow_table()
+        session.register("contents", table)
+        return session.sql(f"SELECT * REPLACE ({columns}) FROM contents", params=[own]).to_arrow_table()

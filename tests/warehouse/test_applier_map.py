@@ -67,7 +67,7 @@ def test_an_instance_of_another_replicaset_is_registered_in_this_one_too() -> No
     assert instances(replace(ONE, expelled=True), entries=[MapRow(2, 5, 1, 1)], replicaset=B) == {5: "u1"}
 
 
-def test_a_source_with_other_ids_is_told_by_its_entries() -> None:
+def test_a_source_with_other_ids_is_found_by_its_entries() -> None:
     common = [MapRow(1, 1, 1, 1), MapRow(1, 2, 2, 1), MapRow(1, 32, 3, 5)]
     own = [MapRow(1, 1, 1, 1, "b"), MapRow(1, 2, 2, 1, "b"), MapRow(1, 2, 3, 5, "c"), MapRow(1, 1, 2, 1, "d")]
     assert ids_of([*common, *own]) == {"c": {2: 32}, "d": {1: 2}}

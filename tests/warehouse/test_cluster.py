@@ -44,11 +44,11 @@ def rows(warehouse: Warehouse, *columns: str) -> list[tuple[Any, ...]]:
 def test_the_table_keeps_what_was_decided(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = empty(spark, tmp_path)
     assert cluster.record_allocation(warehouse, "counter", NOW).own is not None
-    told = [Incoming(None, None, B), Incoming(uuid(1), 1, A), Incoming(uuid(2), 2, A)]
-    first = cluster.allocate(warehouse, told, NOW)
+    instances = [Incoming(None, None, B), Incoming(uuid(1), 1, A), Incoming(uuid(2), 2, A)]
+    first = cluster.allocate(warehouse, instances, NOW)
     assert cluster.load(warehouse) == first
     version = warehouse.version(cluster.TABLE)
-    assert cluster.allocate(warehouse, told, LATER) == first
+    assert cluster.allocate(warehouse, instances, LATER) == first
     assert warehouse.version(cluster.TABLE) == version, "what is known was written once more"
     gone = [Incoming(uuid(2), 2, A, expelled=True), Incoming(uuid(3), 1, B)]
     assert cluster.allocate(warehouse, gone, LATER) == replace_all(first, gone, "")[0]
@@ -114,8 +114,8 @@ def test_writers_that_meet_give_no_id_twice(
     """Threads of one process, each with a session; processes are in `test_cluster_processes`."""
     cluster.record_allocation(empty(spark, tmp_path), allocation, NOW)
 
-    def announce(told: Sequence[Incoming]) -> None:
-        cluster.allocate(Warehouse(spark.newSession(), str(tmp_path), "ids"), told, NOW)
+    def announce(instances: Sequence[Incoming]) -> None:
+        cluster.allocate(Warehouse(spark.newSession(), str(tmp_path), "ids"), instances, NOW)
 
     shared = [Incoming(uuid(900 + i), i, A) for i in range(1, 4)]
     work = [
@@ -127,7 +127,7 @@ def test_writers_that_meet_give_no_id_twice(
     found = rows(empty(spark, tmp_path), "global_id", "lsn", "uuid")
     assert sorted(row[0] for row in found) == list(range(1, 20))
     assert sorted(row[1] for row in found) == list(range(1, 20))
-    uuids = {one.uuid for told in work for one in told}
+    uuids = {one.uuid for instances in work for one in instances}
     own = cluster.load(empty(spark, tmp_path)).own
     assert own == Member(own.global_id, own.uuid, None, 0, AGGREGATOR, own.lsn) if own else False
     assert {row[2] for row in found} == uuids | {own.uuid if own else None}

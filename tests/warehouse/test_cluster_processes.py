@@ -45,10 +45,10 @@ spark.range(1).collect()
 print("ready", flush=True)
 sys.stdin.readline()
 replicaset = str(UUID(int=10_000 + number % 4))
-told = [Incoming(str(UUID(int=100 * number + i)), 1 + i % 31, replicaset) for i in range(UUIDS)]
+instances = [Incoming(str(UUID(int=100 * number + i)), 1 + i % 31, replicaset) for i in range(UUIDS)]
 now = datetime.now(UTC)
 cluster.record_allocation(warehouse, allocation, now)
-cluster.allocate(warehouse, told, now)
+cluster.allocate(warehouse, instances, now)
 try:
     cluster.record_allocation(warehouse, {"counter": "preserve", "preserve": "counter"}[allocation], now)
 except Exception as error:
@@ -87,10 +87,12 @@ def test_each_uuid_gets_one_id_of_its_own(tmp_path: Path, allocation: str) -> No
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
-        told = [process.communicate(timeout=600)[0] for process in processes]
+        outputs = [process.communicate(timeout=600)[0] for process in processes]
     print(f"{allocation}: {PROCESSES} processes, {PROCESSES * UUIDS} uuids: {time.monotonic() - began:.1f} s")
-    errors = [(tmp_path / f"stderr {n}").read_text()[-1500:] for n in range(PROCESSES) if told[n] != REFUSED]
-    assert told == [REFUSED] * PROCESSES, "\n".join(errors)
+    errors = [
+        (tmp_path / f"stderr {n}").read_text()[-1500:] for n in range(PROCESSES) if outputs[n] != REFUSED
+    ]
+    assert outputs == [REFUSED] * PROCESSES, "\n".join(errors)
     warehouse = Warehouse(None, str(tmp_path / "warehouse"))
     found = rows_of(warehouse.opened(cluster.TABLE), ("global_id", "uuid", "lsn", "replicaset_id"))
     expected = list(range(1, PROCESSES * UUIDS + 2))

@@ -35,8 +35,8 @@ warehouse = Warehouse(None, sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()
 for i in range(count):
-    told = [Incoming(str(UUID(int=100 * number + i + 1)), 1 + i % 31, str(UUID(int=10_000 + number)))]
-    cluster.allocate(warehouse, told, datetime.now(UTC))
+    instances = [Incoming(str(UUID(int=100 * number + i + 1)), 1 + i % 31, str(UUID(int=10_000 + number)))]
+    cluster.allocate(warehouse, instances, datetime.now(UTC))
 """
 
 

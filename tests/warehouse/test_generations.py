@@ -18,7 +18,7 @@ def held(made: Made) -> list[tuple[int, int, str | None]]:
     assert [one.ulid for one in found[:3]] == [
         u for u in RidTable(made.place).last().node.rid.generations if int(u)
     ][: len(found)]
-    return [(one.first, one.last, one.peer) for one in found]
+    return [(one.first, one.last, one.copied_from) for one in found]
 
 
 def test_without_history_there_is_none() -> None:

@@ -25,24 +25,24 @@ def warehouse(location: Path) -> Warehouse:
 @contextlib.contextmanager
 def holder(location: Path) -> Iterator[int]:
     """Yield the id of another process that holds the lock; it is killed at the end."""
-    told, tell = os.pipe()
+    read_end, write_end = os.pipe()
     child = os.fork()
     if not child:
         with WriterLock(warehouse(location), "the first writer"):
-            os.write(tell, b"held")
+            os.write(write_end, b"held")
             while True:
                 signal.pause()
     try:
-        assert os.read(told, 4) == b"held"
+        assert os.read(read_end, 4) == b"held"
         yield child
     finally:
-        os.close(told)
-        os.close(tell)
+        os.close(read_end)
+        os.close(write_end)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
 
 
-def test_a_second_process_is_refused_and_told_who_writes(tmp_path: Path) -> None:
+def test_a_second_process_is_refused_and_learns_who_writes(tmp_path: Path) -> None:
     with holder(tmp_path) as pid:
         with pytest.raises(LockError) as caught, WriterLock(warehouse(tmp_path), "the second writer"):
             pytest.fail("two writers")

@@ -45,8 +45,8 @@ def test_rows_come_back_as_they_were(place: Place, table: str) -> None:
     opened = DeltaTable(place.uri(table))
     found = rows_of(opened)
     assert sorted(found, key=lambda row: row == whole) == [dict.fromkeys(whole), whole]
-    told = opened.history()
-    assert [commit["userMetadata"] for commit in told] == [write.MARK] * len(told)
+    commits = opened.history()
+    assert [commit["userMetadata"] for commit in commits] == [write.MARK] * len(commits)
     assert opened.version() == 2
 
 
@@ -80,10 +80,10 @@ def test_rows_with_other_columns_than_the_table_are_refused(place: Place, change
 
 def test_the_newest_row_of_each_key_is_found_where_keys_are_null(place: Place) -> None:
     write.create(place, "_vclock", SYSTEM_TABLES["_vclock"])
-    told = [(1, None, 10, 0), (1, None, 30, 2), (1, None, 20, 1), (2, 5, 7, 9), (None, None, 8, 0)]
+    entries = [(1, None, 10, 0), (1, None, 30, 2), (1, None, 20, 1), (2, 5, 7, 9), (None, None, 8, 0)]
     rows = [
         {"replicaset_id": one, "local_id": local, "lsn": lsn, "epoch": epoch}
-        for one, local, lsn, epoch in told
+        for one, local, lsn, epoch in entries
     ]
     for row in rows:
         write.append(place, "_vclock", write.arrow_rows("_vclock", [row]))

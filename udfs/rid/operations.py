@@ -1,4 +1,4 @@
-"""Operations that change a RID: promote, demote, sync, losing and finding peers, writing, crashing. Pure.
+"""Operations that change a RID: promote, demote, sync, losing and finding standbys, writing, crashing. Pure.
 
 Each operation takes a node and returns the changed node; the caller passes new ULIDs. The rules are those of the
 RID's document; docs/rid.md explains the choices that it leaves open. `warehouse.rid` stores nodes.
@@ -69,7 +69,7 @@ def demote(node: Node) -> Node:
     return replace(node, rid=replace(node.rid, primary=False))
 
 
-def lose_peer(node: Node, fresh: ULID, *, was_primary: bool) -> Node:
+def lose_connection(node: Node, fresh: ULID, *, was_primary: bool) -> Node:
     """Return the node after its connection to another node ended.
 
     Parameters
@@ -77,7 +77,7 @@ def lose_peer(node: Node, fresh: ULID, *, was_primary: bool) -> Node:
     fresh : ULID
         The new mark, if the node is a primary.
     was_primary : bool
-        Whether the lost peer was the primary; if so, a secondary becomes outdated.
+        Whether the lost copy was the primary; if so, a secondary becomes outdated.
 
     """
     if node.rid.primary:

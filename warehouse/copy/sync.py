@@ -240,7 +240,7 @@ def extend(
     node, epoch = target_rid.last().node, last_epoch(target)
     if not _is_connected(source_node.rid, node, epoch, tables.epoch):
         raise RidStateError(
-            "the peer is not connected", warehouse=target.root, rid=node.rid, advice="compare the two"
+            "the standby is not connected", warehouse=target.root, rid=node.rid, advice="compare the two"
         )
     is_new_generation = node.rid.head != source_node.rid.head
     if is_new_generation:

@@ -20,13 +20,13 @@ from schemas.errors import AggregatorError, SpoolError, XlogError
 from schemas.iproto import GROUP_LOCAL, VCLOCK_MAX
 from sources.spool.state import read_state
 from sources.xlog.directory.directory import Directory
-from sources.xlog.directory.listing import Listing, LogFile, may_miss_rows, newest_not_beyond
+from sources.xlog.directory.listing import Listing, LogFile, may_miss_rows, newest_at_most
 from sources.xlog.directory.offset import Offset
-from sources.xlog.format.vclock import joined, not_beyond, shared
+from sources.xlog.format.vclock import is_at_most, joined, shared
 from sources.xlog.options import Source, parse_options
 from sources.xlog.reader import reader
-from sources.xlog.stream.follow import Follower
 from sources.xlog.stream.identity import ForeignFiles, identity_of
+from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.origins import Origins
 from warehouse.lock import local_folder
 
@@ -100,14 +100,14 @@ def start_positions(
 
     """
     options = parse_options({**stream_options(config, state, 1), "on_source_error": "skip"})
-    follower = Follower(options)
-    ends = follower.latest(start)
-    places = begin_offsets(follower, start, ends)
+    log_stream = LogStream(options)
+    ends = log_stream.latest(start)
+    places = begin_offsets(log_stream, start, ends)
     positions = [
         StartPosition(uuid, entry.leader, entry.file, entry.position, uuid not in state.replicasets)
         for uuid, entry in sorted(places.items())
     ]
-    return positions, dict(follower.unreadable)
+    return positions, dict(log_stream.unreadable)
 
 
 def _snapshot_vclock(directory: Directory, listing: Listing) -> dict[int, int] | None:
@@ -174,7 +174,7 @@ def _find_holes(directory: Directory, listing: Listing) -> Iterator[LogHole]:
     """Yield the pairs of files between which rows are missing: the second starts after the end of the first."""
     if listing.snapshots and listing.logs:
         first, newest = listing.logs[0], listing.snapshots[-1]
-        if newest_not_beyond(listing.logs, newest.vclock, local=True) is None:
+        if newest_at_most(listing.logs, newest.vclock, local=True) is None:
             yield LogHole(newest.name, first.name, shared(newest.vclock), shared(first.vclock))
     for before, after in pairwise(listing.ordered_files):
         try:
@@ -183,7 +183,7 @@ def _find_holes(directory: Directory, listing: Listing) -> Iterator[LogHole]:
             end = shared(before.vclock if before.is_snapshot else directory.ends.end_vclock(before))
         except FAILURES:
             continue  # damage in a closed log is reported by the code that reads its rows
-        if not not_beyond(shared(after.vclock), end):
+        if not is_at_most(shared(after.vclock), end):
             yield LogHole(before.name, after.name, end, shared(after.vclock))
 
 

@@ -32,7 +32,7 @@ from schemas.errors import (
     XlogTruncatedError,
 )
 from schemas.iproto import GROUP_LOCAL, VCLOCK_MAX
-from sources.xlog.directory.listing import FileEnd, Listing, LogFile, generations_of, newest_not_beyond
+from sources.xlog.directory.listing import FileEnd, Listing, LogFile, generations_of, newest_at_most
 from sources.xlog.format.block import BLOCK_LIMIT, EOF_MARKER
 from sources.xlog.format.damage import Mode
 from sources.xlog.format.meta import DAMAGED_META, REPLICASET_KEY, Meta
@@ -71,7 +71,8 @@ class FileEnds:
     block : int
         The longest block, in bytes.
     is_final : bool
-        Whether files are read once and not followed: then an incomplete snapshot is damage, not a copy in progress.
+        Whether files are read once and their growth is ignored: then an incomplete snapshot is damage, not a copy in
+        progress.
 
     """
 
@@ -290,7 +291,7 @@ class Directory:
     block : int
         The longest block, in bytes.
     is_final : bool
-        Whether files are read once and not followed (`FileEnds`).
+        Whether files are read once and their growth is ignored (`FileEnds`).
     is_file : bool
         Whether the source is one file, as of the last listing.
 
@@ -380,7 +381,7 @@ class Directory:
     def oldest_snapshot_before_logs(self, listing: Listing) -> LogFile | None:
         """Return the oldest complete snapshot from which the logs continue."""
         for file in listing.snapshots:
-            covered = newest_not_beyond(listing.logs, file.vclock, local=True) is not None
+            covered = newest_at_most(listing.logs, file.vclock, local=True) is not None
             if covered and self.ends.is_complete(file):
                 return file
         return None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from schemas.errors import XlogMissingError
 from sources.xlog.directory.offset import OffsetEntry
-from sources.xlog.format.vclock import Vclock, not_beyond, same, shared
+from sources.xlog.format.vclock import Vclock, is_at_most, same, shared
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class FileEnd:
     has_marker: bool
 
 
-def newest_not_beyond(logs: Sequence[LogFile], vclock: Vclock, *, local: bool) -> int | None:
+def newest_at_most(logs: Sequence[LogFile], vclock: Vclock, *, local: bool) -> int | None:
     """Return the index of the newest log whose header VClock is not beyond `vclock`.
 
     Parameters
@@ -169,7 +169,7 @@ def newest_not_beyond(logs: Sequence[LogFile], vclock: Vclock, *, local: bool) -
     """
     for index in range(len(logs) - 1, -1, -1):
         header = logs[index].vclock
-        if not_beyond(header if local else shared(header), vclock):
+        if is_at_most(header if local else shared(header), vclock):
             return index
     return None
 
@@ -208,7 +208,7 @@ def files_from(listing: Listing, entry: OffsetEntry) -> tuple[LogFile, ...]:
 
 def after_snapshot(logs: Sequence[LogFile], snapshot: LogFile) -> tuple[LogFile, ...]:
     """Return the logs that continue a snapshot."""
-    base = newest_not_beyond(logs, snapshot.vclock, local=True)
+    base = newest_at_most(logs, snapshot.vclock, local=True)
     return tuple(logs[base or 0 :])
 
 
@@ -228,7 +228,7 @@ def may_miss_rows(before: LogFile, end: FileEnd, after: LogFile) -> bool:
     where the next log begins.
     """
     if before.is_snapshot:
-        return not not_beyond(after.vclock, before.vclock)
+        return not is_at_most(after.vclock, before.vclock)
     if after.prev_vclock is not None and not same(after.prev_vclock, before.vclock):
         return True
     return not end.has_marker and not same(after.vclock, before.vclock)

@@ -19,14 +19,14 @@ def shared(vclock: Vclock) -> dict[int, int]:
     return {id_: vclock[id_] for id_ in sorted(vclock) if id_ != 0 and vclock[id_] > 0}
 
 
-def not_beyond(vclock: Vclock, other: Vclock) -> bool:
+def is_at_most(vclock: Vclock, other: Vclock) -> bool:
     """Return whether every component of `vclock` is at most the one of `other`; False if neither vclock is."""
     return all(lsn <= other.get(id_, 0) for id_, lsn in vclock.items())
 
 
 def same(vclock: Vclock, other: Vclock) -> bool:
     """Return whether two vclocks are equal; a zero equals a missing component."""
-    return not_beyond(vclock, other) and not_beyond(other, vclock)
+    return is_at_most(vclock, other) and is_at_most(other, vclock)
 
 
 def joined(vclock: Vclock, other: Vclock) -> dict[int, int]:

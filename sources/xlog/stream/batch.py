@@ -13,9 +13,9 @@ from schemas.errors import OffsetError, XlogGapError
 from sources.xlog.directory.listing import LogFile, files_from, files_up_to
 from sources.xlog.directory.offset import Offset, OffsetEntry
 from sources.xlog.format.damage import Mode
-from sources.xlog.format.vclock import not_beyond
+from sources.xlog.format.vclock import is_at_most
 from sources.xlog.options import XlogOptions
-from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.origins import Origins
 from sources.xlog.stream.plan import (
     ReplicasetFiles,
@@ -43,8 +43,10 @@ def _files_up_to_end(files: tuple[LogFile, ...], start: OffsetEntry, end: Offset
     return found
 
 
-def _replicaset_files(follower: Follower, uuid: str, start: OffsetEntry, end: OffsetEntry) -> ReplicasetFiles:
-    directory = follower.directory(end.leader)
+def _replicaset_files(
+    log_stream: LogStream, uuid: str, start: OffsetEntry, end: OffsetEntry
+) -> ReplicasetFiles:
+    directory = log_stream.directory(end.leader)
     files = _files_up_to_end(files_from(directory.listing(), start), start, end)
     pairs = list(pairwise(files))
     return ReplicasetFiles(
@@ -69,13 +71,13 @@ def _rows_passed(entry: OffsetEntry) -> int:
     return entry.instant.rows if entry.instant is not None and entry.instant.is_at_point else 0
 
 
-def _files_between(follower: Follower, start: Offset, end: Offset) -> Iterator[ReplicasetFiles]:
+def _files_between(log_stream: LogStream, start: Offset, end: Offset) -> Iterator[ReplicasetFiles]:
     for uuid in sorted(end):
         first, last = start.get(uuid), end[uuid]
         if first is not None and _is_same_place(first, last):
             continue
         if first is not None and first.leader == last.leader and not last.restart:
-            yield _replicaset_files(follower, uuid, first, last)
+            yield _replicaset_files(log_stream, uuid, first, last)
         elif last.position != 0:
             raise OffsetError(
                 "a batch in which a replicaset begins, restarts or changes its leader ends where that begins",
@@ -94,7 +96,7 @@ def _within_bounds(segments: list[Segment], options: XlogOptions) -> list[Segmen
     wanted = options.from_vclock
     return whole + [
         replace(log, gap=None)
-        if wanted is not None and log.gap is not None and not_beyond(log.gap.before, wanted)
+        if wanted is not None and log.gap is not None and is_at_most(log.gap.start_of_next, wanted)
         else log
         for log in logs[first:last]
     ]
@@ -103,7 +105,7 @@ def _within_bounds(segments: list[Segment], options: XlogOptions) -> list[Segmen
 def _refuse_gaps(segments: list[Segment]) -> None:
     for segment in segments:
         if segment.gap is not None:
-            after, before = dict(segment.gap.after), dict(segment.gap.before)
+            after, before = dict(segment.gap.end_of_previous), dict(segment.gap.start_of_next)
             raise XlogGapError(
                 f"rows are missing before this file: the one before reaches {after}, it begins at {before}",
                 file=segment.file,
@@ -113,43 +115,43 @@ def _refuse_gaps(segments: list[Segment]) -> None:
             )
 
 
-def _with_origins(follower: Follower, segments: list[Segment]) -> Iterator[Segment]:
+def _with_origins(log_stream: LogStream, segments: list[Segment]) -> Iterator[Segment]:
     for segment in segments:
-        directory = follower.directory(segment.source)
-        whitelist = directory.source.origins or follower.options.origins
+        directory = log_stream.directory(segment.source)
+        whitelist = directory.source.origins or log_stream.options.origins
         if not whitelist or segment.is_snapshot or not segment.is_log:
             yield segment
             continue
-        origins = follower.origins.setdefault(segment.source, Origins(directory))
+        origins = log_stream.origins.setdefault(segment.source, Origins(directory))
         yield from origins.parts(directory.listing(), segment, whitelist)
 
 
-def _with_vinyl(follower: Follower, segments: list[Segment]) -> Iterator[Segment]:
+def _with_vinyl(log_stream: LogStream, segments: list[Segment]) -> Iterator[Segment]:
     """Yield the segments, and after the last one of a snapshot those of its vinyl runs."""
     for segment in segments:
         if not segment.is_snapshot:
             yield segment
             continue
-        directory = follower.directory(segment.source)
+        directory = log_stream.directory(segment.source)
         if directory.is_file:
             yield replace(segment, vinyl=frozenset())
             continue
         # A deployment continues without spaces that cannot be read, as with any refused space.
-        is_strict = not follower.options.with_replicaset and follower.options.mode is Mode.FAILFAST
+        is_strict = not log_stream.options.with_replicaset and log_stream.options.mode is Mode.FAILFAST
         vinyl = vinyl_spaces_of(directory, segment.file, is_strict=is_strict)
         yield replace(segment, vinyl=vinyl.spaces)
-        wanted = follower.options.spaces
+        wanted = log_stream.options.spaces
         if ends_snapshot(directory, segment):
             runs = run_segments(directory, segment, vinyl)
             yield from (run for run in runs if wanted is None or run.space_id in wanted)
 
 
-def segments_between(follower: Follower, start: Offset, end: Offset) -> tuple[Segment, ...]:
+def segments_between(log_stream: LogStream, start: Offset, end: Offset) -> tuple[Segment, ...]:
     """Return the segments that a batch reads, numbered.
 
     Parameters
     ----------
-    follower : Follower
+    log_stream : LogStream
         Lists the files and finds their ends.
     start, end : Offset
         Start and end of the batch.
@@ -167,22 +169,22 @@ def segments_between(follower: Follower, start: Offset, end: Offset) -> tuple[Se
 
     """
     segments: list[Segment] = []
-    for files_read in _files_between(follower, start, end):
-        found = _within_bounds(list(segments_of(files_read)), follower.options)
-        segments += _with_vinyl(follower, found)
-    if follower.options.gaps == "fail":
+    for files_read in _files_between(log_stream, start, end):
+        found = _within_bounds(list(segments_of(files_read)), log_stream.options)
+        segments += _with_vinyl(log_stream, found)
+    if log_stream.options.gaps == "fail":
         _refuse_gaps(segments)
-    return numbered(_with_origins(follower, segments))
+    return numbered(_with_origins(log_stream, segments))
 
 
-def tasks_of(follower: Follower, segments: Sequence[Segment]) -> list[tuple[ByteRange, ...]]:
+def tasks_of(log_stream: LogStream, segments: Sequence[Segment]) -> list[tuple[ByteRange, ...]]:
     """Return the byte ranges of each task of a batch: large files are split, small ones share a task."""
-    options = follower.options
+    options = log_stream.options
     total = sum(segment.end - segment.begin for segment in segments)
     size = range_size(total, options.split_bytes, options.min_partitions)
     ranges: list[ByteRange] = []
     for segment in segments:
-        ends = follower.directory(segment.source).ends
+        ends = log_stream.directory(segment.source).ends
         if segment.end - segment.begin <= size:
             ranges += split_segment(segment, ())
         elif ends.has_large_blocks(segment.file, segment.begin, segment.end):

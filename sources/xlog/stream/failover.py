@@ -20,9 +20,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from schemas.errors import AggregatorError, SourceError, XlogGapError, XlogHeaderError, XlogMagicError
-from sources.xlog.directory.listing import Listing, LogFile, newest_not_beyond
+from sources.xlog.directory.listing import Listing, LogFile, newest_at_most
 from sources.xlog.directory.offset import OffsetEntry
-from sources.xlog.format.vclock import Vclock, joined, not_beyond, same, shared
+from sources.xlog.format.vclock import Vclock, is_at_most, joined, same, shared
 from sources.xlog.options import XlogOptions
 from sources.xlog.stream.plan import since_of
 
@@ -83,7 +83,7 @@ def initial_entry(member: MemberFiles, uuid: str, options: XlogOptions) -> Offse
     logs = member.listing.logs
     _refuse_without_vclock(member, options)
     if uuid in options.start_vclock:
-        index = newest_not_beyond(logs, options.start_vclock[uuid], local=False)
+        index = newest_at_most(logs, options.start_vclock[uuid], local=False)
         if index is None:
             generation = _replacing_snapshot(member, options.start_vclock[uuid])
             if generation is not None:
@@ -118,8 +118,8 @@ def _replacing_snapshot(member: MemberFiles, had: Vclock) -> OffsetEntry | None:
     listing = member.listing
     logs = listing.logs if listing is not None else ()
     # Rows of local spaces are the instance's own, so component 0 does not count.
-    ahead = [file for file in member.complete_snapshots if not_beyond(shared(had), shared(file.vclock))]
-    continued = [f for f in ahead if newest_not_beyond(logs, f.vclock, local=True) is not None]
+    ahead = [file for file in member.complete_snapshots if is_at_most(shared(had), shared(file.vclock))]
+    continued = [f for f in ahead if newest_at_most(logs, f.vclock, local=True) is not None]
     found = continued[0] if continued else ahead[-1] if ahead else None
     if found is None:
         return None
@@ -139,7 +139,7 @@ def later_log(entry: OffsetEntry, members: Sequence[MemberFiles], settled: Vcloc
     """
     leader = next((member for member in members if member.name == entry.leader), None)
     logs = leader.listing.logs if leader is not None and leader.listing is not None else ()
-    index = newest_not_beyond(logs, settled, local=False)
+    index = newest_at_most(logs, settled, local=False)
     if index is None or logs[index].name < entry.file:
         return None
     return replace(entry_at(entry.leader, logs[index], 0, entry.since), restart=True)
@@ -223,9 +223,9 @@ def entry_of_successor(
     if entry.is_snapshot:
         return None if member.snapshot is None else entry_at(member.name, member.snapshot)
     logs = member.listing.logs
-    index = newest_not_beyond(logs, entry.vclock, local=False)
+    index = newest_at_most(logs, entry.vclock, local=False)
     if before_gap is not None and index is not None:
-        before = newest_not_beyond(logs, before_gap, local=False)
+        before = newest_at_most(logs, before_gap, local=False)
         index = 0 if before is None else min(index, before)
     since = (
         None if entry.since is None else shared(entry.since)

@@ -59,7 +59,7 @@ def identity_of(directory: Directory, listing: Listing, path_uuid: str | None = 
         Of the source.
     path_uuid : str, optional
         The uuid that stands for the path in offsets, if the option `path` or `paths` names the source
-        (`Follower._uuid_of_path`). Then the files are not searched.
+        (`LogStream._uuid_of_path`). Then the files are not searched.
 
     Raises
     ------

@@ -1,6 +1,6 @@
 """Follows sources so that batches end at the instants of a sharded cluster.
 
-An `InstantFollower` computes the end of a batch as its base class does, and then searches for markers in the rows of
+An `InstantLogStream` computes the end of a batch as its base class does, and then searches for markers in the rows of
 the batch: a replicaset with a marker ends there, and waits there until all others do, or until its wait cannot succeed
 (`hopeless_waits`). The offset has the instant of each replicaset, so a restart, a replay or a failover needs no other
 state.
@@ -30,7 +30,7 @@ from sources.xlog.format.vclock import Vclock
 from sources.xlog.options import XlogOptions
 from sources.xlog.stream.batch import segments_between
 from sources.xlog.stream.failover import entry_at
-from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.markers import Marker, Markers, end_of_transaction
 from sources.xlog.stream.read_ahead import ReadAhead
 from sources.xlog.stream.segment import Segment
@@ -156,8 +156,8 @@ def instant_between(start: Offset, end: Offset) -> WholeInstant | None:
 
 
 @dataclass
-class InstantFollower(Follower):
-    """Follows the sources of a deployment in batches that end at instants."""
+class InstantLogStream(LogStream):
+    """A log stream whose batches end at instants."""
 
     _markers: dict[str, Markers] = field(default_factory=dict)
     _logged: set[tuple[str, str]] = field(default_factory=set)
@@ -179,12 +179,12 @@ class InstantFollower(Follower):
                 ends[uuid] = before
             else:
                 ends[uuid] = self._up_to_marker(uuid, before, after_instant(end, last))
-        taking_part = {uuid: ends[uuid] for uuid in self._followed(ends)}
+        taking_part = {uuid: ends[uuid] for uuid in self._with_sources(ends)}
         if taking_part and common_label(taking_part) is not None and self._unidentified_source() is None:
             ends |= {uuid: at_whole_instant(entry) for uuid, entry in taking_part.items()}
         return ends
 
-    def _followed(self, entries: Mapping[str, OffsetEntry]) -> list[str]:
+    def _with_sources(self, entries: Mapping[str, OffsetEntry]) -> list[str]:
         """Return the replicasets that have sources now; the others stay in the offset."""
         own = {self._uuids[source.name] for source in self.options.sources if source.name in self._uuids}
         names = {source.name for source in self.options.sources}
@@ -204,13 +204,13 @@ class InstantFollower(Follower):
             for uuid, entry in start.items()
             if entry.instant is not None and entry.instant.state is InstantState.WAITING
         }
-        followed = self._followed(start)
+        with_sources = self._with_sources(start)
         if not waiting:
             return set()
         now = round(time.time() * MICROSECONDS)
         reached = {
             uuid: ReadState(start[uuid].instant, self._next_row_time(start, free, uuid, now))
-            for uuid in followed
+            for uuid in with_sources
         }
         # A replicaset that has not begun may have the point in unread rows.
         reached |= {uuid: ReadState(None, None) for uuid in free if uuid not in start}
@@ -218,7 +218,7 @@ class InstantFollower(Follower):
         for uuid, reason in sorted(vain.items()):
             text = f"is no instant of all replicasets: {reason}"
             self._log_once(logging.WARNING, uuid, start[uuid].leader, waiting[uuid], text)
-        stay = {uuid for uuid in waiting if uuid in followed and uuid not in vain}
+        stay = {uuid for uuid in waiting if uuid in with_sources and uuid not in vain}
         for uuid in sorted(stay):
             text = "waits for the other replicasets"
             self._log_once(logging.INFO, uuid, start[uuid].leader, waiting[uuid], text)
@@ -302,6 +302,6 @@ class InstantFollower(Follower):
         return replace(found, instant=at)
 
 
-def follower_of(options: XlogOptions) -> Follower:
-    """Return a follower; one that ends batches at instants if the options name any."""
-    return InstantFollower(options) if options.instants else Follower(options)
+def log_stream_of(options: XlogOptions) -> LogStream:
+    """Return the log stream of some sources; one that ends batches at instants if the options name any."""
+    return InstantLogStream(options) if options.instants else LogStream(options)

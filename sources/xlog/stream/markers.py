@@ -83,7 +83,7 @@ class Markers:
         self._named = {one.space: one.label for one in self.spaces if one.space != RECOVERY_POINT}
         self._has_points = any(one.space == RECOVERY_POINT for one in self.spaces)
         self._fields: dict[int, int] = {}
-        self._followed: tuple[str, str, int] | None = None
+        self._searched_up_to: tuple[str, str, int] | None = None
 
     def find(self, directory: Directory, listing: Listing, segment: Segment) -> Iterator[Marker]:
         """Yield the markers of a segment of a log, in their order.
@@ -95,9 +95,9 @@ class Markers:
         segment : Segment
 
         """
-        if self._named and self._followed != (segment.source, segment.file, segment.begin):
+        if self._named and self._searched_up_to != (segment.source, segment.file, segment.begin):
             self._fields = self._fields_at(directory, listing, segment)
-        self._followed = None
+        self._searched_up_to = None
         last = (-1, -1)
         wanted: set[int] | None = None
         # A marker space that the segment defines is searched from its definition on.
@@ -115,7 +115,7 @@ class Markers:
                 label = self._label(row)
                 if label is not None:
                     yield _marker(label, row, segment)
-        self._followed = (segment.source, segment.file, segment.end)
+        self._searched_up_to = (segment.source, segment.file, segment.end)
 
     def _searched_spaces(self) -> set[int]:
         points = {int(SystemSpace.RECOVERY_POINT)} if self._has_points else set()

@@ -31,7 +31,7 @@ from schemas.system_tuples import field_at, fields_of, replica_id_of, uuid_of
 from sources.xlog.directory.directory import Directory
 from sources.xlog.directory.listing import Listing, LogFile
 from sources.xlog.format.selection import Selection
-from sources.xlog.format.vclock import not_beyond
+from sources.xlog.format.vclock import is_at_most
 from sources.xlog.stream.segment import OriginSpan, Segment
 
 _ID_FIELD, _UUID_FIELD = 0, 1
@@ -112,11 +112,11 @@ def files_before(directory: Directory, listing: Listing, file: LogFile) -> list[
 
     """
     earlier = [log for log in listing.logs if log.name < file.name]
-    covered = [s for s in listing.snapshots if not_beyond(s.vclock, file.vclock)]
+    covered = [s for s in listing.snapshots if is_at_most(s.vclock, file.vclock)]
     base = directory.newest_complete(covered)
     if base is None:
         return earlier
-    first = max((i for i, log in enumerate(earlier) if not_beyond(log.vclock, base.vclock)), default=0)
+    first = max((i for i, log in enumerate(earlier) if is_at_most(log.vclock, base.vclock)), default=0)
     return [base, *earlier[first:]]
 
 

@@ -16,7 +16,7 @@ from itertools import pairwise
 from schemas.errors import XlogTruncatedError
 from sources.xlog.directory.listing import FileEnd, LogFile
 from sources.xlog.directory.offset import OffsetEntry
-from sources.xlog.format.vclock import Vclock, not_beyond
+from sources.xlog.format.vclock import Vclock, is_at_most
 from sources.xlog.options import Source
 from sources.xlog.stream.segment import ByteRange, LogGap, Segment
 
@@ -55,7 +55,7 @@ class ReplicasetFiles:
 
 def since_of(file: LogFile, since: Vclock | None) -> Vclock | None:
     """Return `since`, or None if all rows of the file are beyond it."""
-    return None if since is None or file.is_snapshot or not_beyond(since, file.vclock) else since
+    return None if since is None or file.is_snapshot or is_at_most(since, file.vclock) else since
 
 
 def since_from(entry: OffsetEntry, first: LogFile) -> Vclock | None:
@@ -84,7 +84,7 @@ def segments_of(files_read: ReplicasetFiles) -> Iterator[Segment]:
     for index, (file, end, gap) in enumerate(zip(files_read.files, ends, files_read.gaps, strict=True)):
         begin = max(file.header, files_read.start.position if index == 0 else 0)
         if gap is not None:
-            missing = gap if missing is None else LogGap(missing.after, gap.before)
+            missing = gap if missing is None else LogGap(missing.end_of_previous, gap.start_of_next)
         if index == 0 and files_read.start.position > max(end, file.header):
             raise shorter_file_error(file, files_read.start, files_read.source.name)
         is_last = index == len(files_read.ends)
@@ -97,7 +97,7 @@ def segments_of(files_read: ReplicasetFiles) -> Iterator[Segment]:
                 source=files_read.source.name,
                 path=file.path,
                 file=file.name,
-                segment=0,
+                number=0,
                 begin=begin,
                 end=end,
                 is_snapshot=file.is_snapshot,
@@ -127,7 +127,7 @@ def shorter_file_error(file: LogFile, entry: OffsetEntry, source: str) -> XlogTr
 
 def numbered(segments: Iterable[Segment]) -> tuple[Segment, ...]:
     """Return the segments with their numbers in the batch."""
-    return tuple(replace(segment, segment=index) for index, segment in enumerate(segments))
+    return tuple(replace(segment, number=index) for index, segment in enumerate(segments))
 
 
 def logs_within(headers: Sequence[Vclock], after: Vclock | None, upto: Vclock | None) -> tuple[int, int]:
@@ -142,9 +142,9 @@ def logs_within(headers: Sequence[Vclock], after: Vclock | None, upto: Vclock | 
 
     """
     first, last = 0, len(headers)
-    while after is not None and first + 1 < last and not_beyond(headers[first + 1], after):
+    while after is not None and first + 1 < last and is_at_most(headers[first + 1], after):
         first += 1
-    while upto is not None and last > first and not_beyond(upto, headers[last - 1]):
+    while upto is not None and last > first and is_at_most(upto, headers[last - 1]):
         last -= 1
     return first, last
 

@@ -88,7 +88,7 @@ def _within_blocks(segment: Segment, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _with_replicaset(batch: pa.RecordBatch, segment: Segment) -> pa.RecordBatch:
-    values = (segment.replicaset_uuid, segment.source, segment.segment)
+    values = (segment.replicaset_uuid, segment.source, segment.number)
     front = [
         pa.repeat(pa.scalar(value, kind), batch.num_rows)
         for value, (_, kind) in zip(values, REPLICASET_FIELDS, strict=True)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from sources.xlog.directory.directory import Directory
 from sources.xlog.directory.listing import Listing, LogFile, files_from, files_up_to, may_miss_rows
 from sources.xlog.directory.offset import OffsetEntry
-from sources.xlog.format.vclock import not_beyond, shared
+from sources.xlog.format.vclock import is_at_most, shared
 from sources.xlog.stream.failover import entry_at
 from sources.xlog.stream.plan import budget_end, shorter_file_error, since_from
 from sources.xlog.stream.segment import LogGap
@@ -181,4 +181,4 @@ def gap_between(directory: Directory, before: LogFile, after: LogFile) -> LogGap
     if not may_miss_rows(before, directory.ends.of(before, closed=True), after):
         return None
     reached = before.vclock if before.is_snapshot else directory.ends.end_vclock(before)
-    return None if not_beyond(after.vclock, reached) else LogGap(reached, after.vclock)
+    return None if is_at_most(after.vclock, reached) else LogGap(reached, after.vclock)

@@ -17,15 +17,15 @@ class LogGap:
 
     Parameters
     ----------
-    after : Vclock
+    end_of_previous : Vclock
         The vclock at the end of the file before the gap.
-    before : Vclock
-        The header VClock of the segment's file: rows above `after` up to here are in no file.
+    start_of_next : Vclock
+        The header VClock of the segment's file: rows above `end_of_previous` up to here are in no file.
 
     """
 
-    after: Vclock
-    before: Vclock
+    end_of_previous: Vclock
+    start_of_next: Vclock
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ class Segment:
         Path or URI of the file.
     file : str
         Base name.
-    segment : int
-        Number within the batch, over all replicasets; in the order of the log within one.
+    number : int
+        Within the batch, over all replicasets; in the order of the log within one.
     begin, end : int
         Bytes: blocks that start in [begin, end).
     is_snapshot : bool
@@ -100,7 +100,7 @@ class Segment:
     source: str
     path: str
     file: str
-    segment: int
+    number: int
     begin: int
     end: int
     is_snapshot: bool

@@ -374,7 +374,7 @@ def test_a_gap_before_the_rows_in_the_tables_is_no_finding(healthy: Healthy) -> 
 def test_a_spool_that_its_daemon_has_not_begun(tmp_path: Path) -> None:
     """Nothing is wrong with the path: the daemon makes the folder."""
     spool = tmp_path / "spool"
-    followed = {"name": "a", "spool": str(spool), "peers": ["localhost:1"]}
+    subscribed = {"name": "a", "spool": str(spool), "peers": ["localhost:1"]}
     config = Config.model_validate(
         {
             "warehouse": str(tmp_path / "warehouse"),
@@ -382,7 +382,7 @@ def test_a_spool_that_its_daemon_has_not_begun(tmp_path: Path) -> None:
             "sources": [{"name": "a", "path": str(spool)}],
         }
     )
-    subscribe = Subscribe.model_validate({"replicasets": [followed]})
+    subscribe = Subscribe.model_validate({"replicasets": [subscribed]})
     (finding,) = (one for one in findings_of(Deployment(config, subscribe)) if one.subject == "source a")
     assert (finding.level, finding.name) == (Level.FAIL, "spool_not_begun")
     assert finding.advice == "start `aggregator subscribe` with this file first"

@@ -17,14 +17,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from observe.metrics.committed_batches import CommittedBatchReader
 from observe.metrics.stream_metrics import StreamMetrics, TriggerReport
-from pipeline.node.node import NodeMetrics
+from pipeline.replication_out.service import ReplicationMetrics
 from sources.relay.server import RelayMetrics
 from sources.subscribe.daemon import DaemonMetrics
 from tests.observe.metrics.promtool import ROOT, RULES, promtool, rules
 from tests.observe.report.warehouses import write_warehouse
 from tests.test_documents import anchors
-from warehouse.peers import PeerState
 from warehouse.place import place_of
+from warehouse.standbys import StandbyState
 
 DASHBOARD = ROOT / "conf" / "grafana" / "aggregator.json"
 METRICS_OF_PROMETHEUS = {"up"}
@@ -46,7 +46,7 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> Labels:
     write_warehouse(folder, 3)
     committed = CommittedBatchReader(place_of(str(folder)))
     committed._last = -1  # so that all batches are new
-    metrics = StreamMetrics(0.5, 1.0, committed.open_gaps(), peers=lambda: [PeerState("/b", True, 4)])
+    metrics = StreamMetrics(0.5, 1.0, committed.open_gaps(), standbys=lambda: [StandbyState("/b", True, 4)])
     for batch in committed.new_batches():
         metrics.count_batch(batch)
         metrics.count_batch(replace(batch, quarantined={"accounts": 1}, misfits={"accounts": 1}))
@@ -54,9 +54,9 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> Labels:
     metrics.count_trigger(
         TriggerReport("q", 1, {"triggerExecution": 1.0}, frozenset({"a"}), {"a": 5}), has_batch=True
     )
-    node: Any = SimpleNamespace(mark=None, lag=0.0, error=None, left_out=())
+    service: Any = SimpleNamespace(mark=None, lag=0.0, error=None, left_out=())
     found: Labels = {}
-    for collector in (metrics, DaemonMetrics([]), RelayMetrics([]), NodeMetrics(node)):
+    for collector in (metrics, DaemonMetrics([]), RelayMetrics([]), ReplicationMetrics(service)):
         registry = CollectorRegistry(auto_describe=False)
         registry.register(collector)
         text = generate_latest(registry).decode()

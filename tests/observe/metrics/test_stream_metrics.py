@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from observe.metrics.committed_batches import CommittedBatch, OriginRows, PendingCounts
 from observe.metrics.stream_metrics import StreamMetrics, TriggerReport, parse_trigger_report
 from warehouse.gaps import Gap
-from warehouse.peers import PeerState
+from warehouse.standbys import StandbyState
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 GAP = Gap(1, "a1", 2, 5, 7, "missing", "open", "7.xlog")
@@ -215,8 +215,8 @@ def test_a_progress_report_of_spark_is_parsed() -> None:
 
 
 def test_the_status_says_why_a_peer_is_not_connected() -> None:
-    states = [PeerState("/b", True, 4), PeerState("/c", False, 2, "there is no such folder")]
-    metrics = StreamMetrics(5, None, peers=lambda: states)
+    states = [StandbyState("/b", True, 4), StandbyState("/c", False, 2, "there is no such folder")]
+    metrics = StreamMetrics(5, None, standbys=lambda: states)
     found = samples(metrics)
     assert (found["aggregator_peer_connected", "/b"], found["aggregator_peer_connected", "/c"]) == (1, 0)
     assert metrics.status()["peers"][1] == {

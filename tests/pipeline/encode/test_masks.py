@@ -79,11 +79,11 @@ def test_a_short_key_is_refused_and_another_one_is_another_mask(tmp_path: Path) 
     config = Spaces.model_validate({"masks": {"*": {"phone": "hash"}}, "mask_key_file": str(key)})
     found = masked(config, space("phone"))
     assert found is not None
-    told = []
+    properties = []
     for text in ("a key of 16 bytes", "another of 16 or so"):
         key.write_text(text + "\nnot this line")
-        told.append(found.property_value())
-    assert told[0] != told[1]
+        properties.append(found.property_value())
+    assert properties[0] != properties[1]
     key.write_text("short")
     with pytest.raises(ConfigurationError, match="has 5 characters"):
         found.property_value()

@@ -118,7 +118,10 @@ def test_wherever_batches_end(case: str) -> None:
             for uuid, one in whole.state.replicasets.items():
                 found = planner.state.replicasets[uuid]
                 assert (found.tables, found.refused) == (one.tables, one.refused)
-                assert (found.followed, found.primary_keys) == (one.followed, one.primary_keys)
+                assert (found.applied_definitions, found.primary_keys) == (
+                    one.applied_definitions,
+                    one.primary_keys,
+                )
             assert not any(plan.refused_tables for plan in plans)
 
 
@@ -147,4 +150,7 @@ def test_the_rows_of_a_space_that_is_dropped(tmp_path: Path, budget: int | None,
     with made.writer() as (warehouse, _):
         found = load_state(warehouse).replicasets
     assert [set(one.refused) for _, one in sorted(found.items())] == [set(), {S}]
-    assert [(one.tables, one.followed) for _, one in sorted(found.items())] == [({S: "people"}, {}), ({}, {})]
+    assert [(one.tables, one.applied_definitions) for _, one in sorted(found.items())] == [
+        ({S: "people"}, {}),
+        ({}, {}),
+    ]

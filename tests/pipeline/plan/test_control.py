@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import msgpack
 import pytest
 
-from pipeline.plan.control import ControlChanges, ReplicaIdChange, SpaceDefinition, follow_control_rows
+from pipeline.plan.control import ControlChanges, ReplicaIdChange, SpaceDefinition, apply_control_rows
 from pipeline.plan.position import LogPosition
 from schemas.iproto import SystemSpace
 from tests.pipeline import logs
@@ -23,14 +23,14 @@ CLUSTER, SPACE, INDEX, TRUNCATE = (
 KNOWN = {600: logs.space_rows(600, "s")}
 
 
-def followed(
+def after_rows(
     *rows: Row,
     spaces: dict[int, SpaceDefinition] | None = None,
     cluster: dict[int, str] | None = None,
     snapshots: frozenset[int] = frozenset(),
 ) -> ControlChanges:
     control_rows = [control_row(row, 10 * (i + 1)) for i, row in enumerate(rows)]
-    return follow_control_rows(spaces or {}, cluster or {}, control_rows, snapshots)
+    return apply_control_rows(spaces or {}, cluster or {}, control_rows, snapshots)
 
 
 def kinds(control: ControlChanges) -> list[tuple[int, str, int]]:
@@ -38,7 +38,7 @@ def kinds(control: ControlChanges) -> list[tuple[int, str, int]]:
 
 
 def test_cluster_rows_register_and_expel() -> None:
-    control = followed(
+    control = after_rows(
         logs.register(1, A1),
         change("REPLACE", CLUSTER, tuple_=[2, A2]),
         logs.expel(2),
@@ -57,12 +57,12 @@ def test_cluster_rows_register_and_expel() -> None:
 
 def test_operations_on_cluster_go_on_from_what_was_known() -> None:
     """From 3.0 on a third field holds the name; naming an instance is no new registration of another uuid."""
-    control = followed(change("UPDATE", CLUSTER, key=[2], ops=[["!", 2, "name"]]), cluster={2: A2})
+    control = after_rows(change("UPDATE", CLUSTER, key=[2], ops=[["!", 2, "name"]]), cluster={2: A2})
     assert [one.uuid for one in control.registrations] == [A2]
 
 
 def test_a_space_is_defined_row_by_row() -> None:
-    control = followed(define(600, "s"), index(600), index(600, index_id=1))
+    control = after_rows(define(600, "s"), index(600), index(600, index_id=1))
     # The secondary index changes no table, but the definition that `_schema` keeps.
     assert kinds(control) == [(10, "defined", 600), (20, "defined", 600), (30, "defined", 600)]
     before, after, _ = (one.definition.decoded() for one in control.changes)
@@ -74,7 +74,7 @@ def test_a_space_is_defined_row_by_row() -> None:
 def test_a_change_says_whose_row_and_when() -> None:
     at = datetime(2026, 1, 2, tzinfo=UTC)
     row = replace(control_row(define(600, "s"), 70, segment=3, replica_id=2), timestamp=at)
-    (one,) = follow_control_rows({}, {}, [row], frozenset()).changes
+    (one,) = apply_control_rows({}, {}, [row], frozenset()).changes
     assert (one.position, one.replica_id, one.lsn, one.timestamp) == (LogPosition(3, 70, 0), 2, 70, at)
 
 
@@ -85,7 +85,7 @@ def test_a_change_says_whose_row_and_when() -> None:
 def test_a_space_is_changed_by_operations(operation: list[object], base: int, name: str) -> None:
     """`index_base` 1 is what Lua's requests have; names of fields are those of the system space."""
     row = {**change("UPDATE", SPACE, key=[600], ops=[operation]), "index_base": base}
-    control = followed(row, spaces=KNOWN)
+    control = after_rows(row, spaces=KNOWN)
     assert control.spaces[600].decoded().name == name
     assert set(control.spaces[600].indexes) == {0}
     assert KNOWN[600].decoded().name == "s"
@@ -93,14 +93,14 @@ def test_a_space_is_changed_by_operations(operation: list[object], base: int, na
 
 def test_a_new_format_is_a_definition() -> None:
     fields = [*logs.FIELDS, {"name": "more", "type": "any", "is_nullable": True}]
-    control = followed(change("REPLACE", SPACE, tuple_=logs.space_tuple(600, "s", fields)), spaces=KNOWN)
+    control = after_rows(change("REPLACE", SPACE, tuple_=logs.space_tuple(600, "s", fields)), spaces=KNOWN)
     assert kinds(control) == [(10, "defined", 600)]
     assert [field.name for field in control.spaces[600].decoded().fields] == ["id", "value", "more"]
     assert control.spaces[600].decoded().primary_key
 
 
 def test_system_spaces_and_what_belongs_to_no_space_are_passed() -> None:
-    control = followed(define(511, "_mine"), index(280), index(777), logs.truncate(777), drop(778))
+    control = after_rows(define(511, "_mine"), index(280), index(777), logs.truncate(777), drop(778))
     emptied = ((LogPosition(0, 40, 0), 777), (LogPosition(0, 50, 0), 778))
     assert control == ControlChanges((), (), {}, emptied), (
         "what a drop or a truncation ends is noted for rows that wait"
@@ -108,17 +108,17 @@ def test_system_spaces_and_what_belongs_to_no_space_are_passed() -> None:
 
 
 def test_a_drop_is_its_index_then_its_space() -> None:
-    control = followed(drop_index(600), change("DELETE", TRUNCATE, key=[600]), drop(600), spaces=KNOWN)
+    control = after_rows(drop_index(600), change("DELETE", TRUNCATE, key=[600]), drop(600), spaces=KNOWN)
     assert kinds(control) == [(10, "truncated", 600), (30, "dropped", 600)]
     assert control.spaces == {}
     assert control.changes[1].definition.decoded().name == "s"
 
 
 def test_an_id_may_be_given_to_another_space() -> None:
-    control = followed(drop_index(600), drop(600), define(600, "other"), index(600), spaces=KNOWN)
+    control = after_rows(drop_index(600), drop(600), define(600, "other"), index(600), spaces=KNOWN)
     assert [kind for _, kind, _ in kinds(control)] == ["truncated", "dropped", "defined", "defined"]
     assert control.spaces[600].decoded().name == "other"
-    made_anew = followed(drop(600), define(600, "other"), spaces=KNOWN)
+    made_anew = after_rows(drop(600), define(600, "other"), spaces=KNOWN)
     assert made_anew.spaces[600].indexes == {}
 
 
@@ -133,21 +133,21 @@ def test_an_id_may_be_given_to_another_space() -> None:
     ids=lambda row: str(row["type"]),
 )
 def test_truncate_is_an_event_in_a_log_only(row: Row) -> None:
-    assert kinds(followed(row, spaces=KNOWN)) == [(10, "truncated", 600)]
-    in_snapshot = followed(row, spaces=KNOWN, snapshots=frozenset({0}))
+    assert kinds(after_rows(row, spaces=KNOWN)) == [(10, "truncated", 600)]
+    in_snapshot = after_rows(row, spaces=KNOWN, snapshots=frozenset({0}))
     assert (in_snapshot.changes, in_snapshot.spaces) == ((), KNOWN)
-    assert followed(row, spaces=KNOWN, snapshots=frozenset({1})).changes
+    assert after_rows(row, spaces=KNOWN, snapshots=frozenset({1})).changes
 
 
 def test_a_secondary_index_is_a_definition() -> None:
-    control = followed(index(600, index_id=2), drop_index(600, 2), spaces=KNOWN)
+    control = after_rows(index(600, index_id=2), drop_index(600, 2), spaces=KNOWN)
     assert kinds(control) == [(10, "defined", 600), (20, "defined", 600)]
     assert {one.definition.decoded() for one in control.changes} == {KNOWN[600].decoded()}
     assert control.spaces == KNOWN
 
 
 def test_the_primary_index_dropped_truncates() -> None:
-    control = followed(drop_index(600), spaces=KNOWN)
+    control = after_rows(drop_index(600), spaces=KNOWN)
     assert kinds(control) == [(10, "truncated", 600)]
     assert control.changes[0].definition.decoded().primary_key == ()
 
@@ -156,14 +156,14 @@ def test_the_primary_index_altered_is_a_definition() -> None:
     parts = [{"field": 1, "type": "string"}]
     update = change("UPDATE", INDEX, key=[600, 0], ops=[["=", "parts", parts]])
     for row in (update, change("REPLACE", INDEX, tuple_=logs.index_tuple(600, parts))):
-        control = followed(row, spaces=KNOWN)
+        control = after_rows(row, spaces=KNOWN)
         assert kinds(control) == [(10, "defined", 600)]
         assert [part.field for part in control.spaces[600].decoded().primary_key] == [1]
 
 
 def test_a_name_that_is_not_utf8_is_a_fault_of_its_space() -> None:
     raw = msgpack.packb([600, 1, b"\xff", "memtx", 0, {}, []], use_bin_type=False)
-    control = followed({**define(600, "s"), "tuple": raw})
+    control = after_rows({**define(600, "s"), "tuple": raw})
     space = control.spaces[600].decoded()
     assert (space.name, space.fault is not None) == ("\\xff", True)
 
@@ -177,7 +177,7 @@ def test_a_name_that_is_not_utf8_is_a_fault_of_its_space() -> None:
     ],
 )
 def test_what_is_no_change_of_a_system_space_is_a_fault(row: Row, reason: str) -> None:
-    control = followed(row, spaces=KNOWN)
+    control = after_rows(row, spaces=KNOWN)
     (fault,) = control.faults
     assert reason in fault.reason
     assert (fault.row.space_id, fault.row.lsn) == (280, 10)

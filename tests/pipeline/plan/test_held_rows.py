@@ -9,9 +9,8 @@ import msgpack
 import pyarrow as pa
 import pytest
 
-from pipeline.plan.held_rows import has_held_rows
 from pipeline.plan.history import NO_TABLE
-from pipeline.plan.summary import control_rows, row_headers
+from pipeline.plan.summary import control_rows, has_held_rows, row_headers
 from schemas.iproto import BodyKey
 from tests.pipeline import logs
 from tests.pipeline.logs import A1, Row, Transaction, define, drop, index, put, register, truncate, txn
@@ -46,10 +45,10 @@ def held(*rows: Row) -> list[tuple[int, str | None]]:
 @pytest.mark.parametrize("name", HELD)
 def test_a_row_that_cannot_be_followed_is_named(name: str) -> None:
     row, reason = HELD[name]
-    ((place, told),) = held(put(512, 1), row, put(512, 2))
+    ((place, held_reason),) = held(put(512, 1), row, put(512, 2))
     assert place == 1
-    assert told is not None
-    assert reason in told
+    assert held_reason is not None
+    assert reason in held_reason
 
 
 @pytest.mark.parametrize(
@@ -115,9 +114,9 @@ def test_it_is_followed_again_once_it_has_no_rows(event: Row, in_one_batch: bool
 def test_refusals_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     planner, _ = planned(txn(1, other("TYPE_19", 600)), txn(1, other("TYPE_23", None)))
     planner.batch(Piece(logs.batch(txn(1, put(600, 2)), lsns={1: 7})))
-    told = [record.getMessage() for record in caplog.records]
-    assert len([one for one in told if "space s600 is refused" in one and "TYPE_19" in one]) == 1
-    assert len([one for one in told if "_changelog only: TYPE_23" in one]) == 1
+    messages = [record.getMessage() for record in caplog.records]
+    assert len([one for one in messages if "space s600 is refused" in one and "TYPE_19" in one]) == 1
+    assert len([one for one in messages if "_changelog only: TYPE_23" in one]) == 1
 
 
 def test_a_generation_follows_it_again() -> None:

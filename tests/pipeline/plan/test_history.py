@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from config.spaces import Spaces
-from pipeline.plan.control import SpaceDefinition, follow_control_rows
+from pipeline.plan.control import SpaceDefinition, apply_control_rows
 from pipeline.plan.history import NO_TABLE, History, Refusal
 from pipeline.plan.history_builder import SpacesBefore, build_history
 from pipeline.plan.position import BEGINNING, LogPosition
@@ -40,7 +40,7 @@ def history(
     tables: Mapping[int, str] | None = None,
 ) -> History:
     """Return the history of replicaset 1, whose events are at positions 10, 20 and so on."""
-    control = follow_control_rows(
+    control = apply_control_rows(
         spaces or {}, {}, [control_row(row, 10 * (i + 1)) for i, row in enumerate(rows)], snapshots
     )
     names = {i: one.decoded().name for i, one in (spaces or {}).items()} if tables is None else tables

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pipeline.plan.control import ReplicaIdChange
-from pipeline.plan.members import follow_source_ids, map_entries_of_source
+from pipeline.plan.members import assign_source_ids, map_entries_of_source
 from pipeline.plan.position import LogPosition
 from pipeline.state import ApplierMapEntry, ReplicasetState
 from tests.pipeline import logs
@@ -191,9 +191,9 @@ def test_an_equal_sum_needs_no_mapping() -> None:
         1, A, cluster={1: A1, 2: A2}, applier_map=(ApplierMapEntry(1, 1, 1), ApplierMapEntry(2, 2, 1))
     )
     segment = of(A2, [], {2: A2, 1: A1}).segment(0)
-    views = follow_source_ids(known, [segment], [], {1: A1, 2: A2})
+    views = assign_source_ids(known, [segment], [], {1: A1, 2: A2})
     assert (views.registered, dict(views.translations)) == ((), {})
-    source_ids = follow_source_ids(
+    source_ids = assign_source_ids(
         known, [replace(segment, members={2: A2, 1: A1, 3: C})], [], {1: A1, 2: A2}
     )
     assert source_ids.registered == (ReplicaIdChange(LogPosition(0, -1, 0), 3, C),)
@@ -203,11 +203,11 @@ def test_a_source_without_a_view_is_followed_as_it_is() -> None:
     known = ReplicasetState(1, A, cluster={3: C}, applier_map=(ApplierMapEntry(3, 1, 1),))
     rows = [ReplicaIdChange(LogPosition(0, 10, 0), 3, None), ReplicaIdChange(LogPosition(0, 20, 0), 3, D)]
     segment = of(A2, []).segment(0)
-    assert dict(follow_source_ids(known, [segment], rows, {1: C}).translations) == {}
+    assert dict(assign_source_ids(known, [segment], rows, {1: C}).translations) == {}
     with_view = replace(segment, members={3: C})
-    assert dict(follow_source_ids(known, [with_view], rows, {1: C}).translations) == {}
+    assert dict(assign_source_ids(known, [with_view], rows, {1: C}).translations) == {}
     apart = replace(segment, members={})
-    assert dict(follow_source_ids(known, [apart], rows[1:], {1: C}).translations) == {A2[-2:]: {3: 32}}
+    assert dict(assign_source_ids(known, [apart], rows[1:], {1: C}).translations) == {A2[-2:]: {3: 32}}
 
 
 def test_ids_of_a_source_and_back() -> None:

@@ -12,7 +12,7 @@ import pytest
 from sources.xlog.options import parse_options
 from sources.xlog.reader import reader
 from sources.xlog.stream.batch import segments_between
-from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.origins import members_at
 from tests.live.replicaset import REPLICASET, Servers, case_a, uuid
 from tests.pipeline.logs import batch_of
@@ -29,7 +29,7 @@ def logs(servers: Servers, name: str) -> list[Path]:
 def announced(path: Path, log: str) -> Mapping[int, str]:
     """Return what a server's files tell of its `_cluster` where a log begins."""
     options = {"sources": json.dumps([{"name": path.name, "path": str(path)}]), "start": "history"}
-    asked = Follower(parse_options(options))
+    asked = LogStream(parse_options(options))
     begin = asked.initial()
     (segment,) = [s for s in segments_between(asked, begin, asked.latest(begin)) if s.file == log]
     directory = asked.directory(path.name)

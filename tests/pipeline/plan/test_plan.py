@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from config.spaces import Spaces
-from pipeline.plan.control import follow_control_rows
+from pipeline.plan.control import apply_control_rows
 from pipeline.plan.plan import sync_spaces
 from pipeline.plan.router import build_router
 from pipeline.state import ApplierMapEntry, ReplicasetState, State
@@ -42,7 +42,7 @@ def piece(*rows: Transaction, lsns: dict[int, int] | None = None, **where: objec
     return replace(Piece(batch(*rows, lsns=lsns)), **where)  # type: ignore[arg-type]
 
 
-def told(planner: Planner) -> list[list[tuple[str | None, int | None, str]]]:
+def cluster_changes(planner: Planner) -> list[list[tuple[str | None, int | None, str]]]:
     """Return what changed in `_cluster`, a commit a list."""
     return [[(m.uuid, m.local_id, m.replicaset_uuid) for m in rows] for rows in planner.changes]
 
@@ -51,7 +51,7 @@ def test_ids_are_given_once_in_the_order_of_replicaset_and_log() -> None:
     planner = Planner()
     other = piece(txn(1, register(1, B1)), replicaset=B, instance=B1)
     planner.batch(other, piece(txn(1, register(2, A2)), txn(1, register(1, A1)), txn(1, register(3, A2))))
-    assert told(planner) == [[(A2, 2, A), (A1, 1, A), (B1, 1, B)]]
+    assert cluster_changes(planner) == [[(A2, 2, A), (A1, 1, A), (B1, 1, B)]]
     assert planner.state.global_ids == {OWN: 0, A2: 1, A1: 2, B1: 3}
     assert {uuid: one.id for uuid, one in planner.state.replicasets.items()} == {A: 1, B: 2}
     planner.batch(piece(txn(1, register(2, A2)), lsns={1: 3}))
@@ -61,7 +61,7 @@ def test_ids_are_given_once_in_the_order_of_replicaset_and_log() -> None:
 def test_the_reader_of_a_log_is_known_without_a_row_of_cluster() -> None:
     planner = Planner()
     planner.batch(piece(txn(0, local_row(put())), instance=A3))
-    assert told(planner) == [[(A3, None, A)]]
+    assert cluster_changes(planner) == [[(A3, None, A)]]
     assert planner.state.replicasets[A].leader == A3
 
 
@@ -158,7 +158,7 @@ def test_a_replicaset_of_which_no_instance_is_known_waits_under_a_number_of_its_
     plan = planner.batch(piece(txn(1, put()), instance=None))
     assert planner.state.replicasets[A].id == 1
     assert (plan.settlements[A].reason or "").startswith("replica id 1 is in no map")
-    assert told(planner) == [[(None, None, A)]]
+    assert cluster_changes(planner) == [[(None, None, A)]]
     planner.batch(piece(txn(1, register(1, B1)), instance=B1, replicaset=B))
     planner.batch(piece(txn(1, register(1, A1)), instance=None, lsns={1: 1}))
     assert {uuid: one.id for uuid, one in planner.state.replicasets.items()} == {A: 1, B: 2}
@@ -261,8 +261,8 @@ def test_sync_spaces_are_those_known_and_those_of_the_batch() -> None:
     )
     state = State(replicasets={A: known})
     assert sync_spaces(state) == {A: frozenset({600})}
-    told = follow_control_rows({}, {}, [control_row(define(700, "u", is_sync=True), 10)], frozenset())
-    assert sync_spaces(state, {A: told, B: told}) == {A: frozenset({600, 700}), B: frozenset({700})}
+    changes = apply_control_rows({}, {}, [control_row(define(700, "u", is_sync=True), 10)], frozenset())
+    assert sync_spaces(state, {A: changes, B: changes}) == {A: frozenset({600, 700}), B: frozenset({700})}
 
 
 def test_a_refused_space_is_remembered_until_it_is_emptied() -> None:

@@ -76,9 +76,9 @@ def same(cut: Planner, whole: Planner) -> None:
 def test_what_was_rolled_back_is_what_another_reader_finds(node: str) -> None:
     rows = [row for path in sorted((ROOT / node).glob("*.xlog")) for row in oracle.read_log(path)]
     log = list(oracle.transactions(rows))
-    told = {(row.replica_id, row.lsn) for at in rolled_back(log) for row in log[at].rows}
+    expected = {(row.replica_id, row.lsn) for at in rolled_back(log) for row in log[at].rows}
     planner = in_one(node)
-    assert {name for name, state in planner.states().items() if state == "rolled back"} == told != set()
+    assert {name for name, state in planner.states().items() if state == "rolled back"} == expected != set()
     assert planner.waiting == []
     assert set(planner.states()) == {(row.replica_id, row.lsn) for row in rows}
 

@@ -93,7 +93,7 @@ def test_a_gap_holds_what_stands_behind_it() -> None:
     assert found.vclock == {1: 4, 2: 1}
 
 
-def test_a_gap_that_is_skipped_is_told_and_passed() -> None:
+def test_a_gap_that_is_skipped_is_reported_and_passed() -> None:
     rows = (txn(1, put(), lsn=3), txn(2, put()), txn(1, put(), lsn=9))
     found = settled(rows, on_gap="skip")
     assert [(gap.first, gap.last) for gap in found.gaps] == [(1, 2), (4, 8)]

@@ -207,7 +207,7 @@ def test_any_cut_gives_the_summary_of_the_whole(rows: list[logs.Row], cuts: list
 
 
 def test_runs_of_two_segments_stay_two() -> None:
-    """What was read before is told again for each segment, so a run lies in one."""
+    """What was read before is summarized again for each segment, so a run lies in one."""
     first, second = batch(txn(1, put(), put())), batch(txn(1, put()), lsns={1: 2})
     found = concat_summaries([summarize_rows(first, 0), summarize_rows(second, 1)])
     assert found.runs == (LsnRun(1, 1, 2, LogPosition(0, 100, 0)), LsnRun(1, 3, 3, LogPosition(1, 100, 0)))

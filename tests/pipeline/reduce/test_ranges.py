@@ -74,10 +74,10 @@ def test_the_first_range_behind_each_row_of_a_key(seed: int) -> None:
     packed = pa.array([msgpack.packb([number]) for _, number in keys])
     own_slots = np.array([slot for slot, _ in keys], np.int32)
     hits = found.hits(own_slots, packed, np.array(groups, np.int32), np.array(lives))
-    told = set(zip(hits[0].tolist(), hits[1].tolist(), strict=True))
-    assert expected <= told
-    # Where a slot has two orders, a range may be told of a key that another one has ended.
-    assert {one for one in told - expected if keys[one[1]][0] < SLOTS - 1} == set()
+    hit_pairs = set(zip(hits[0].tolist(), hits[1].tolist(), strict=True))
+    assert expected <= hit_pairs
+    # Where a slot has two orders, a range may be reported for a key that another one has ended.
+    assert {one for one in hit_pairs - expected if keys[one[1]][0] < SLOTS - 1} == set()
 
 
 def test_rows_without_ranges_have_no_ranges_and_are_paired_with_their_own_keys() -> None:

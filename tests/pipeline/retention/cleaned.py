@@ -31,7 +31,7 @@ def _cleaning(
 ) -> Cleaning:
     with deployment.writer() as (warehouse, writer):
         tables, now = warehouse.open_tables, datetime.now(UTC) + timedelta(days=days)
-        sources = source_progress(writer.follower, writer.state)
+        sources = source_progress(writer.log_stream, writer.state)
         found = plan_cleaning(tables, writer.state, writer.config, retention, sources, keep_days, now)
         if is_done:
             versions = clean(tables, found, writer.state.epoch + 1)

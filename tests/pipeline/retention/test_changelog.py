@@ -50,9 +50,9 @@ def test_rows_of_tables_go_and_definitions_stay(tmp_path: Path) -> None:
     assert gone(planned(deployment, days=29, **MONTH)) == {}, "not old enough"
     assert gone(cleaned(deployment, **MONTH)) == {"_changelog": 3}
     assert types(deployment) == {key: n for key, n in control.items() if key[0] != S}
-    (told,) = deployment.rows("_retention")
-    assert (told["table"], told["replicaset_id"], told["rows"]) == ("_changelog", 1, 3)
-    assert told["lsn"] == 6
+    (removal,) = deployment.rows("_retention")
+    assert (removal["table"], removal["replicaset_id"], removal["rows"]) == ("_changelog", 1, 3)
+    assert removal["lsn"] == 6
     assert deployment.rows("s") == before
     node.update(S, 1, ["=", 1, "later"]).close()
     deployment.run()

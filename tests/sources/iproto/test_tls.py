@@ -12,7 +12,7 @@ import pytest
 
 from schemas.errors import IprotoError
 from sources.iproto.address import TlsOptions
-from sources.subscribe.replicaset import FollowedReplicaset
+from sources.subscribe.replicaset import ReplicasetSubscription
 from tests.live.certificates import CertificateAuthority, CertificateFiles
 from tests.live.mesh import Mesh, mesh
 from tests.live.proxy import Proxy
@@ -38,7 +38,7 @@ def server_context(pair: CertificateFiles, clients: str | None = None) -> ssl.SS
 @contextmanager
 def behind_tls(
     folder: Path, tls: TlsOptions, context: ssl.SSLContext, cut: int | None = None
-) -> Iterator[tuple[Mesh, FollowedReplicaset]]:
+) -> Iterator[tuple[Mesh, ReplicasetSubscription]]:
     """Follow a master behind a TLS proxy that cuts each of its first connections."""
     cuts = iter([] if cut is None else [cut] * 3)
     with ExitStack() as stack:

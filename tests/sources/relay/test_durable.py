@@ -39,13 +39,13 @@ def test_a_block_waits_until_it_is_on_the_disk(tmp_path: Path) -> None:
         assert ends[0] is not None
         assert ends[1] is not None
         assert ends[0][1] < ends[1][1]
-        told = [ends[0]]
-        catalog = SpoolCatalog(tmp_path, durable_end=lambda: told[0])
+        reported = [ends[0]]
+        catalog = SpoolCatalog(tmp_path, durable_end=lambda: reported[0])
         catalog.refresh()
         frames = LogPackets(catalog, RowFramer(1, {1: START}), send_all_ids)
         assert send_available_rows(frames, catalog) == {1: START + 1}
         assert catalog.vclock == {1: START + 1}
-        told[0] = ends[1]
+        reported[0] = ends[1]
         assert send_available_rows(frames, catalog) == {1: START + 2}
         frames.close()
 

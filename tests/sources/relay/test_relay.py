@@ -21,7 +21,7 @@ from sources.iproto.messages import Subscription, parse_cluster_info
 from sources.relay.options import RelayOptions
 from sources.relay.server import Relay
 from sources.spool.acks import read_acks
-from sources.subscribe.replicaset import FollowedReplicaset
+from sources.subscribe.replicaset import ReplicasetSubscription
 from tests.live import Tarantool
 from tests.live.mesh import Mesh, instance_uuid, mesh
 from tests.live.spools import read_spool, tuples_of
@@ -70,7 +70,7 @@ def masters(tmp_path: Path) -> Iterator[Mesh]:
 
 
 @contextmanager
-def chain(masters: Mesh, tmp_path: Path) -> Iterator[tuple[FollowedReplicaset, Relay, str]]:
+def chain(masters: Mesh, tmp_path: Path) -> Iterator[tuple[ReplicasetSubscription, Relay, str]]:
     """Run a daemon on the masters and a relay on its spool."""
     with following(options(tmp_path / "region", *addresses(masters))) as region:
         await_until(lambda: bool(region.feeds), "a stream")
@@ -187,7 +187,7 @@ def test_cluster_information_is_exchanged_once(masters: Mesh, tmp_path: Path) ->
         path = address.removeprefix("unix/:")
         cluster = {1: instance_uuid(1), 2: instance_uuid(2)}
 
-        async def told(crc: int) -> tuple[list[dict[int, object]], dict[int, str] | None]:
+        async def cluster_info(crc: int) -> tuple[list[dict[int, object]], dict[int, str] | None]:
             connection = await connect(Peer("relay", Address(path=path)), 5.0)
             uuid = await connection.replicaset_uuid()
             rows = RowStream({}, lambda _: None, "relay")
@@ -197,8 +197,8 @@ def test_cluster_information_is_exchanged_once(masters: Mesh, tmp_path: Path) ->
             await close_connection(connection)
             return [dict(packet.body) for packet in packets], parse_cluster_info(packets)
 
-        assert asyncio.run(told(checksum(cluster))) == ([{0x72: 0}], None)
-        bodies, learned = asyncio.run(told(0))
+        assert asyncio.run(cluster_info(checksum(cluster))) == ([{0x72: 0}], None)
+        bodies, learned = asyncio.run(cluster_info(0))
         assert learned == cluster
         assert bodies == [{0x72: 2, 2: 1, 0x24: instance_uuid(1)}, {2: 2, 0x24: instance_uuid(2)}]
         assert relay.catalog.cluster == cluster

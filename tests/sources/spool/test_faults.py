@@ -25,7 +25,7 @@ from sources.xlog.format.writer import Fsync
 from sources.xlog.options import parse_options
 from sources.xlog.reader import reader
 from sources.xlog.stream.batch import segments_between
-from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.log_stream import LogStream
 from tests.sources.spool.disk import Disk, Fault, Stop, fresh
 from tests.sources.spool.test_spool import UUID, names, read_all, rows
 from tests.sources.xlog.logs import rows_between
@@ -278,17 +278,17 @@ def test_a_reader_continues_after_rows_that_it_read_were_truncated(tmp_path: Pat
         point.flush()
         spool.record_flush(point)
         spool.append(rows(1, 11, 10), {1: 20})
-        follower = Follower(parse_options({"sources": sources, "gaps": "report", "start": "history"}))
-        read = follower.latest(follower.latest({}))
+        log_stream = LogStream(parse_options({"sources": sources, "gaps": "report", "start": "history"}))
+        read = log_stream.latest(log_stream.latest({}))
         spool.record_flush_failure(OSError(errno.EIO, "Input/output error"))
-        for again in (follower, Follower(follower.options)):
+        for again in (log_stream, LogStream(log_stream.options)):
             found = again.latest(read)[REPLICASET]
             assert (found.file, found.position, found.restart) == ("00000000000000000000.xlog", 0, True)
         spool.append(rows(1, 11, 20), {1: 30})
-        begun = follower.latest(read)
-        end = follower.latest(begun)
+        begun = log_stream.latest(read)
+        end = log_stream.latest(begun)
         assert end[REPLICASET].file == "00000000000000000010.xlog"
-        assert [one.file for one in segments_between(follower, begun, end)] == names(directory)
+        assert [one.file for one in segments_between(log_stream, begun, end)] == names(directory)
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
@@ -306,16 +306,16 @@ def test_a_reader_continues_in_a_truncated_log_that_is_written_again(
         spool.begin_at({})
         for first in (1, 2):
             spool.append(rows(1, first, 1), {1: first})
-        follower = Follower(options)
-        found, at = lsns_up_to_now(follower, {})
+        log_stream = LogStream(options)
+        found, at = lsns_up_to_now(log_stream, {})
         spool.record_flush_failure(OSError(errno.EIO, "Input/output error"))
         if is_seen:
-            _, at = lsns_up_to_now(follower, at)
-        follower = Follower(options) if is_restarted else follower
+            _, at = lsns_up_to_now(log_stream, at)
+        log_stream = LogStream(options) if is_restarted else log_stream
         for count in (again, 1, 10):
             first = (spool.vclock or {}).get(1, 0) + 1
             spool.append(rows(1, first, count), {1: first + count - 1})
-            more, at = lsns_up_to_now(follower, at)
+            more, at = lsns_up_to_now(log_stream, at)
             found += more
         assert names(directory) == ["00000000000000000000.xlog"]
         assert sorted(set(found)) == list(range(1, again + 12))
@@ -334,16 +334,16 @@ def test_a_reader_that_starts_later_continues_in_such_a_log(
         spool.begin_at({})
         for first in (1, 2):
             spool.append(rows(1, first, 1), {1: first})
-        found, at = lsns_up_to_now(Follower(options), {})
+        found, at = lsns_up_to_now(LogStream(options), {})
         spool.record_flush_failure(OSError(errno.EIO, "Input/output error"))
         spool.append(rows(1, 1, 30), {1: 30})
         if is_closed:
             spool.close()
             spool.append(rows(1, 31, 1), {1: 31})
-        follower = Follower(options)
+        log_stream = LogStream(options)
         if is_once:
-            follower.fix_end()
-        more, _ = lsns_up_to_now(follower, at)
+            log_stream.fix_end()
+        more, _ = lsns_up_to_now(log_stream, at)
     assert sorted(set(found + more)) == list(range(1, 32 if is_closed else 31))
 
 
@@ -354,31 +354,31 @@ def test_a_reader_notices_a_log_that_is_written_again_up_to_its_old_size(
     """Another peer may send the rows in another order: here the first one is of another instance."""
     directory = tmp_path / "spool"
     sources = f'[{{"name": "a", "path": "{directory}"}}]'
-    follower = Follower(parse_options({"sources": sources, "gaps": "report", "start": "history"}))
+    log_stream = LogStream(parse_options({"sources": sources, "gaps": "report", "start": "history"}))
     with Spool(directory, SpoolOptions(compress=False)) as spool:
         spool.instance_uuid, spool.replicaset_uuid = UUID, REPLICASET
         spool.begin_at({})
         spool.append(rows(1, 1, 1), {1: 1})
-        at = follower.latest({})
-        end = follower.latest(at)
-        assert rows_between(follower, at, end) == [(f"{0:020}.xlog", 1, 1)]
+        at = log_stream.latest({})
+        end = log_stream.latest(at)
+        assert rows_between(log_stream, at, end) == [(f"{0:020}.xlog", 1, 1)]
         size = (directory / f"{0:020}.xlog").stat().st_size
         spool.record_flush_failure(OSError(errno.EIO, "Input/output error"))
         spool.append(rows(2, 1, 1), {2: 1})
         assert (directory / f"{0:020}.xlog").stat().st_size == size
         if is_written_on:
             spool.append(rows(1, 1, 1), {1: 1})
-        begun = follower.latest(end)
-        found = rows_between(follower, begun, follower.latest(begun))
+        begun = log_stream.latest(end)
+        found = rows_between(log_stream, begun, log_stream.latest(begun))
     assert found == [(f"{0:020}.xlog", id_, 1) for id_ in ((2, 1) if is_written_on else (2,))]
 
 
-def lsns_up_to_now(follower: Follower, at: Offset) -> tuple[list[int], Offset]:
+def lsns_up_to_now(log_stream: LogStream, at: Offset) -> tuple[list[int], Offset]:
     """Return the lsns that a stream reads from an offset on, and where it is then; a log is read twice at most."""
     found: list[int] = []
     for _ in range(4):
-        if (end := follower.latest(at)) != at:
-            found += [lsn for _, _, lsn in rows_between(follower, at, end)]
+        if (end := log_stream.latest(at)) != at:
+            found += [lsn for _, _, lsn in rows_between(log_stream, at, end)]
             at = end
-    assert follower.latest(at) == at or not found
+    assert log_stream.latest(at) == at or not found
     return found, at

@@ -239,7 +239,9 @@ def test_a_log_without_rows_is_replaced_for_another_version(
             spool._writer = None
     directory, known = Directory(Source("a1", str(tmp_path))), dict[Path, Meta]()
     before = [file.meta.length for file in spool_state.spool_files(tmp_path, ".xlog", known)]
-    assert [file.header for file in directory.listing().logs] == before  # what followers and relays remember
+    assert [
+        file.header for file in directory.listing().logs
+    ] == before  # what subscribers and relays remember
     with open_spool(tmp_path) as spool:
         if spool.vclock is None:
             spool.begin_at({})

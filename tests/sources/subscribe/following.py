@@ -15,7 +15,7 @@ from typing import Any
 from sources.iproto import inflow
 from sources.iproto.address import Peer, parse_address
 from sources.subscribe.options import ReplicasetOptions, SpoolStart, Timing
-from sources.subscribe.replicaset import FollowedReplicaset
+from sources.subscribe.replicaset import ReplicasetSubscription
 from tests.live.server import Tarantool
 
 QUICK = Timing(
@@ -43,11 +43,11 @@ def options(directory: Path, *addresses: str, **other: Any) -> ReplicasetOptions
 
 
 @contextmanager
-def following(how: ReplicasetOptions, start: SpoolStart | None = None) -> Iterator[FollowedReplicaset]:
+def following(how: ReplicasetOptions, start: SpoolStart | None = None) -> Iterator[ReplicasetSubscription]:
     """Run the daemon while the `with` block runs; errors of the daemon are raised at its end."""
     inflow.compile_kernels()
     loop = asyncio.new_event_loop()
-    replicaset = FollowedReplicaset(how, start)
+    replicaset = ReplicasetSubscription(how, start)
     failed: list[BaseException] = []
     task: list[asyncio.Task[None]] = []
 
@@ -84,7 +84,7 @@ def vclock(server: Tarantool) -> dict[int, int]:
     return {int(i): int(lsn) for i, lsn in pairs if i and lsn}
 
 
-def has(replicaset: FollowedReplicaset, servers: Iterable[Tarantool]) -> Callable[[], bool]:
+def has(replicaset: ReplicasetSubscription, servers: Iterable[Tarantool]) -> Callable[[], bool]:
     """Return a function that tells whether a spool has all rows that the servers have now."""
     expected = [vclock(server) for server in servers]
     return lambda: all(

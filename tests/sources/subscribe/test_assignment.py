@@ -110,10 +110,10 @@ def test_a_start_is_compared_with_both_vclocks_of_the_ballot() -> None:
 
 
 def test_the_start_has_the_peers_own_lsns_for_other_ids() -> None:
-    told = ballot({1: 10, 2: 20, 3: 30})
-    assert start_vclock(told, {1: 4, 2: 25, 5: 1}, ids(1, 5)) == {1: 4, 2: 25, 3: 30, 5: 1}
-    assert start_vclock(told, {1: 4}, None) == {1: 4}
-    assert start_vclock(told, {}, ids(1)) == {2: 20, 3: 30}
+    answer = ballot({1: 10, 2: 20, 3: 30})
+    assert start_vclock(answer, {1: 4, 2: 25, 5: 1}, ids(1, 5)) == {1: 4, 2: 25, 3: 30, 5: 1}
+    assert start_vclock(answer, {1: 4}, None) == {1: 4}
+    assert start_vclock(answer, {}, ids(1)) == {2: 20, 3: 30}
 
 
 def test_an_instance_is_rewound_only_if_no_peer_has_its_rows() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from sources.relay.catalog import SpoolCatalog
 from sources.subscribe.options import FeedMode
-from sources.subscribe.replicaset import FollowedReplicaset
+from sources.subscribe.replicaset import ReplicasetSubscription
 from tests.live.client import TarantoolError
 from tests.live.mesh import Mesh, instance_uuid, mesh
 from tests.live.server import Tarantool, release_here
@@ -142,7 +142,7 @@ def test_names_of_instances_and_of_the_replicaset(tmp_path: Path) -> None:
     assert {row["uuid"] for row in deployment.rows("_cluster")} >= {instance_uuid(1), instance_uuid(2)}
 
 
-def fed_ids(replicaset: FollowedReplicaset, peer: str) -> Collection[int] | None:
+def fed_ids(replicaset: ReplicasetSubscription, peer: str) -> Collection[int] | None:
     """Return the replica ids whose rows a peer sends; None if it has no stream."""
     feed = replicaset.feeds.get(peer)
     return None if feed is None else feed.ids

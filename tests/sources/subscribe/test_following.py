@@ -16,7 +16,7 @@ from sources.iproto.kernels import wire as kernel
 from sources.spool.spool import Spool
 from sources.subscribe.daemon import replicaset_status
 from sources.subscribe.options import FeedMode, SpoolStart
-from sources.subscribe.replicaset import FollowedReplicaset
+from sources.subscribe.replicaset import ReplicasetSubscription
 from tests.live.mesh import REPLICASET, SPACE, Mesh, instance_uuid, mesh
 from tests.live.proxy import Proxy
 from tests.live.server import release_here
@@ -49,7 +49,7 @@ def write(masters: Mesh, number: int, first: int, count: int, value: str = "x") 
     )
 
 
-def await_all(masters: Mesh, replicaset: FollowedReplicaset) -> None:
+def await_all(masters: Mesh, replicaset: ReplicasetSubscription) -> None:
     """Wait until the spool has all rows of the masters."""
     expected = {n: masters.vclock(n)[n] for n in masters.members if masters.vclock(n).get(n)}
     await_until(lambda: all(masters.vclock(n) == expected for n in masters.members), "replication")
@@ -140,15 +140,15 @@ def test_no_master_registers_the_daemon(masters: Mesh, tmp_path: Path) -> None:
 
 def test_an_id_that_is_assigned_to_another_instance_is_noticed(masters: Mesh, tmp_path: Path) -> None:
     """An expulsion and a registration between two votes: the ids in the vclock stay the same."""
-    follower = "f0000000-0000-4000-8000-000000000003"
+    new_instance = "f0000000-0000-4000-8000-000000000003"
     with following(
         options(tmp_path / "spool", *addresses(masters), origins=(instance_uuid(1), instance_uuid(2)))
     ) as replicaset:
         write(masters, 3, 0, 1)
         await_until(lambda: bool(replicaset.chooser.owners), "a choice")
         assert replicaset.chooser.owners == {n: instance_uuid(n) for n in (1, 2, 3)}
-        masters[1].eval("box.space._cluster:delete(2) box.space._cluster:insert({2, ...})", follower)
-        now = {1: instance_uuid(1), 2: follower, 3: instance_uuid(3)}
+        masters[1].eval("box.space._cluster:delete(2) box.space._cluster:insert({2, ...})", new_instance)
+        now = {1: instance_uuid(1), 2: new_instance, 3: instance_uuid(3)}
         await_until(lambda: replicaset.chooser.owners == now, "the new owners")
         expected = [kernel.AS_NOP, kernel.SENT, kernel.AS_NOP, kernel.AS_NOP]
         await_until(lambda: [*replicaset._whitelist.treatments[:4]] == expected, "whose rows are kept")

@@ -25,7 +25,7 @@ from sources.spool.spool import Spool
 from sources.subscribe.daemon import daemon_tasks, replicaset_status
 from sources.subscribe.feed import PeerFeed
 from sources.subscribe.link import Backoff
-from sources.subscribe.replicaset import FollowedReplicaset
+from sources.subscribe.replicaset import ReplicasetSubscription
 from tests.live.mesh import mesh
 from tests.live.spools import read_spool, tuples_of
 from tests.sources.subscribe.following import QUICK, options
@@ -41,7 +41,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-def run(replicasets: list[FollowedReplicaset], test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+def run(replicasets: list[ReplicasetSubscription], test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run the daemon of some replicasets while a test runs; none of its tasks may end by itself."""
 
     async def both() -> None:
@@ -57,8 +57,8 @@ def run(replicasets: list[FollowedReplicaset], test: Callable[[], Coroutine[Any,
     asyncio.run(both())
 
 
-def replicaset(directory: Path, *peers: str) -> FollowedReplicaset:
-    return FollowedReplicaset(options(directory, *peers, timing=TIMING))
+def replicaset(directory: Path, *peers: str) -> ReplicasetSubscription:
+    return ReplicasetSubscription(options(directory, *peers, timing=TIMING))
 
 
 def test_a_damaged_spool_stops_only_its_replicaset(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_rows_that_arrive_after_a_failed_fsync_are_fetched_again(
     """The spool is truncated; until it is closed, a stream that continues after the lost rows must not write."""
     spool, waits, fails = tmp_path / "spool", threading.Event(), threading.Event()
     arrived: list[tuple[PeerFeed, TransactionChunk]] = []
-    fsync, took, failed = os.fsync, FollowedReplicaset._on_chunk, Spool.record_flush_failure
+    fsync, took, failed = os.fsync, ReplicasetSubscription._on_chunk, Spool.record_flush_failure
 
     def failing(file: int) -> None:
         if fails.is_set() and str(Path(f"/proc/self/fd/{file}").readlink()).endswith(".xlog"):
@@ -170,7 +170,7 @@ def test_rows_that_arrive_after_a_failed_fsync_are_fetched_again(
             raise OSError(errno.EIO, "Input/output error")
         fsync(file)
 
-    def hold_back(self: FollowedReplicaset, feed: PeerFeed, chunk: TransactionChunk) -> None:
+    def hold_back(self: ReplicasetSubscription, feed: PeerFeed, chunk: TransactionChunk) -> None:
         if waits.is_set():
             arrived.append((feed, chunk))
         else:
@@ -178,29 +178,29 @@ def test_rows_that_arrive_after_a_failed_fsync_are_fetched_again(
 
     with mesh(tmp_path, 1) as masters:
         how = options(spool, f"unix/:{masters[1].socket}", timing=replace(TIMING, acknowledge=0.02))
-        followed = FollowedReplicaset(how)
+        subscription = ReplicasetSubscription(how)
 
         def then_arrive(self: Spool, error: OSError) -> SpoolError:
             found = failed(self, error)
             waits.clear()
             for feed, chunk in arrived:
-                took(followed, feed, chunk)
+                took(subscription, feed, chunk)
             return found
 
         monkeypatch.setattr(os, "fsync", failing)
-        monkeypatch.setattr(FollowedReplicaset, "_on_chunk", hold_back)
+        monkeypatch.setattr(ReplicasetSubscription, "_on_chunk", hold_back)
         monkeypatch.setattr(Spool, "record_flush_failure", then_arrive)
 
         async def test() -> None:
             write(masters, 1, 0, 20)
-            await until(lambda: followed.spool.durable == masters.vclock(1))
+            await until(lambda: subscription.spool.durable == masters.vclock(1))
             fails.set()
             write(masters, 1, 20, 20)
             await until(waits.is_set)
             write(masters, 1, 40, 20)
-            await until(lambda: followed.restarts > 0 and followed.spool.durable == masters.vclock(1))
+            await until(lambda: subscription.restarts > 0 and subscription.spool.durable == masters.vclock(1))
 
-        run([followed], test)
+        run([subscription], test)
         assert arrived
         _, faults, tuples = read_spool(masters[1], spool)
         assert (faults, tuples) == ([], tuples_of(masters[1]))
@@ -222,18 +222,18 @@ def test_a_failing_disk_loses_no_rows(tmp_path: Path, monkeypatch: pytest.Monkey
 
     with mesh(tmp_path, 1) as masters:
         how = options(spool, f"unix/:{masters[1].socket}", timing=replace(TIMING, acknowledge=0.02))
-        followed = FollowedReplicaset(how)
+        subscription = ReplicasetSubscription(how)
         monkeypatch.setattr(os, call, failing)
 
         async def test() -> None:
             for number in range(20):
                 write(masters, 1, 20 * number, 20)
                 reached = masters.vclock(1)
-                await until(lambda reached=reached: followed.spool.vclock == reached)  # type: ignore[misc]
-            assert followed.restarts > 0
-            await until(lambda: followed.spool.durable == masters.vclock(1))
+                await until(lambda reached=reached: subscription.spool.vclock == reached)  # type: ignore[misc]
+            assert subscription.restarts > 0
+            await until(lambda: subscription.spool.durable == masters.vclock(1))
 
-        run([followed], test)
+        run([subscription], test)
         monkeypatch.undo()
         _, faults, tuples = read_spool(masters[1], spool)
         assert (faults, tuples) == ([], tuples_of(masters[1]))

@@ -113,8 +113,8 @@ relay: {{guest: true, spools: [{{name: a, spool: spool, listen: "127.0.0.1:1"}}]
     assert live.subscribe is not None
     assert live.relay is not None
     assert load(path).max_block_bytes == live.max_block_bytes == limit
-    (followed,) = live.subscribe.options(max_block_bytes=live.max_block_bytes)
-    assert followed.spool.max_block_bytes == limit
+    (options,) = live.subscribe.options(max_block_bytes=live.max_block_bytes)
+    assert options.spool.max_block_bytes == limit
     assert live.relay.options(live.max_block_bytes)[0].max_block_bytes == limit
 
 

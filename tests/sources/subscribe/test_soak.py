@@ -19,7 +19,7 @@ from sources.iproto import inflow
 from sources.spool.options import SpoolOptions
 from sources.spool.state import read_state
 from sources.subscribe.options import FeedMode, ReplicasetOptions
-from sources.subscribe.replicaset import FollowedReplicaset
+from sources.subscribe.replicaset import ReplicasetSubscription
 from tests.live.client import TarantoolError
 from tests.live.mesh import Mesh, instance_uuid, mesh
 from tests.live.proxy import Proxy
@@ -101,7 +101,7 @@ def fork_daemon(how: ReplicasetOptions) -> int:
     pid = os.fork()
     if pid == 0:
         try:
-            asyncio.run(FollowedReplicaset(how).run())
+            asyncio.run(ReplicasetSubscription(how).run())
         finally:
             os._exit(1)
     return pid

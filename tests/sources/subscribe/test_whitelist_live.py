@@ -74,15 +74,15 @@ def test_a_peer_with_filtered_rows_does_not_look_restored(tmp_path: Path) -> Non
     with mesh(tmp_path, 2) as masters:
         how = options(tmp_path / "spool", *addresses(masters)[:1], origins=frozenset({instance_uuid(1)}))
 
-        def followed(first: int) -> None:
+        def receive_rows(first: int) -> None:
             with following(how) as replicaset:
                 await_until(lambda: bool(replicaset.feeds), "a stream")
                 write(masters, 2, first, 10)
                 await_all(masters, replicaset)
                 assert [link.error for link in replicaset.links] == [None]
 
-        followed(0)
-        followed(10)
+        receive_rows(0)
+        receive_rows(10)
 
 
 def test_a_restart_continues_after_filtered_rows(tmp_path: Path) -> None:

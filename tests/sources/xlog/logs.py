@@ -21,7 +21,7 @@ from sources.xlog.format.encode import encode_body, encode_row
 from sources.xlog.format.meta import Meta
 from sources.xlog.format.writer import Fsync, XlogWriter
 from sources.xlog.stream.batch import segments_between, tasks_of
-from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.read import read_range
 
 SPACE = 512
@@ -125,12 +125,12 @@ BLOCK = len(encode_block(insert(1, 1, SPACE, [1, ""])))
 """Bytes of a block of `Server.write` as long as lsns are below 128."""
 
 
-def rows_between(follower: Follower, start: Offset, end: Offset) -> list[tuple[str, int, int]]:
+def rows_between(log_stream: LogStream, start: Offset, end: Offset) -> list[tuple[str, int, int]]:
     """Return (file, replica id, lsn) of the rows of user spaces between two offsets, in the order of the plan."""
     found = []
-    for task in tasks_of(follower, segments_between(follower, start, end)):
+    for task in tasks_of(log_stream, segments_between(log_stream, start, end)):
         for piece in task:
-            for batch in read_range(piece, follower.options):
+            for batch in read_range(piece, log_stream.options):
                 for row in batch.select(["file", "replica_id", "lsn", "space_id"]).to_pylist():
                     if row["space_id"] == SPACE:
                         found.append((row["file"], row["replica_id"] or 0, row["lsn"]))

@@ -1,6 +1,6 @@
 """Two nodes, one copied to after each write: every sequence of events, against what each really holds.
 
-The rules are those of `warehouse.peers`: a write is made under the old head only while the write before it has
+The rules are those of `warehouse.standbys`: a write is made under the old head only while the write before it has
 arrived; who starts is not connected until both were compared; who was promoted writes under a new head.
 """
 
@@ -74,7 +74,7 @@ def copied(world: World) -> World:
         node = operations.complete_sync(operations.start_sync(world.b.node, world.a.node))
         return replace(world, b=Place(node, world.a.data))
     world, mark = fresh(world)
-    lost = operations.lose_peer(world.a.node, mark, was_primary=False)
+    lost = operations.lose_connection(world.a.node, mark, was_primary=False)
     return replace(world, a=replace(world.a, node=lost), is_connected=False)
 
 
@@ -94,7 +94,7 @@ def a_starts(world: World) -> World:
     if world.is_reachable and (found.target == "a" or world.b.node.rid.primary):
         return world
     world, mark = fresh(world)
-    marked = operations.lose_peer(world.a.node, mark, was_primary=False)
+    marked = operations.lose_connection(world.a.node, mark, was_primary=False)
     world = replace(world, a=replace(world.a, node=marked, runs=True))
     return a_joins(world)
 

@@ -102,8 +102,10 @@ class Network(RuleBasedStateMachine):
         self.groups += [group - {n}, {n}]
         for peer in group - {n}:
             was_primary = self.nodes[n].rid.primary
-            self.nodes[peer] = operations.lose_peer(self.nodes[peer], self.fresh(), was_primary=was_primary)
-        self.nodes[n] = operations.lose_peer(self.nodes[n], self.fresh(), was_primary=bool(led))
+            self.nodes[peer] = operations.lose_connection(
+                self.nodes[peer], self.fresh(), was_primary=was_primary
+            )
+        self.nodes[n] = operations.lose_connection(self.nodes[n], self.fresh(), was_primary=bool(led))
 
     @rule(a=NODES, b=NODES)
     def connect(self, a: int, b: int) -> None:

@@ -52,7 +52,7 @@ def test_demote_turns_primary_off_and_nothing_else() -> None:
 def test_only_demotion_releases_primary() -> None:
     kept: list[Callable[[Node], Node]] = [
         lambda n: operations.promote(n, ulid(9), unconnected=True),
-        lambda n: operations.lose_peer(n, ulid(9), was_primary=True),
+        lambda n: operations.lose_connection(n, ulid(9), was_primary=True),
         lambda n: operations.mark_unconnected_copy(n, ulid(9)),
         operations.clear_mark,
         operations.record_write,
@@ -187,7 +187,7 @@ def test_the_mark_is_set_when_promoted_while_an_unconnected_node_exists() -> Non
 
 
 def test_the_mark_is_set_when_a_primary_loses_a_peer() -> None:
-    lost = operations.lose_peer(node("0000:0001:0000:0000:0001", **PRIMARY), ulid(2), was_primary=False)
+    lost = operations.lose_connection(node("0000:0001:0000:0000:0001", **PRIMARY), ulid(2), was_primary=False)
     assert lost == node("0000:0001:0000:0000:0001", 2, **PRIMARY)
 
 
@@ -223,10 +223,10 @@ def test_a_copy_marks_both_sides_whatever_their_role_and_keeps_a_mark() -> None:
 
 def test_outdated_is_set_on_a_secondary_that_loses_the_primary() -> None:
     secondary = node("0000:0001:0000:0000:0001", consistency=True)
-    assert operations.lose_peer(secondary, ulid(2), was_primary=True).rid.outdated
-    assert operations.lose_peer(secondary, ulid(2), was_primary=False) == secondary
+    assert operations.lose_connection(secondary, ulid(2), was_primary=True).rid.outdated
+    assert operations.lose_connection(secondary, ulid(2), was_primary=False) == secondary
     primary = node("0000:0001:0000:0000:0001", **PRIMARY)
-    assert not operations.lose_peer(primary, ulid(2), was_primary=True).rid.outdated
+    assert not operations.lose_connection(primary, ulid(2), was_primary=True).rid.outdated
 
 
 def test_crashed_primary_is_set_when_a_primarys_lock_was_left() -> None:

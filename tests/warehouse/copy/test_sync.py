@@ -216,7 +216,7 @@ def test_a_split_brain_is_not_overwritten(pair: Pair) -> None:
     assert node(pair, "b").rid.incoming == EMPTY
 
 
-def test_what_would_be_lost_is_told_from_the_data_point_before_the_split(pair: Pair) -> None:
+def test_what_would_be_lost_is_listed_from_the_data_point_before_the_split(pair: Pair) -> None:
     fail_over(pair)
     found = compare_warehouses(side_of(pair.a.place), side_of(pair.b.place))
     epoch = common_epoch(side_of(pair.a.place), side_of(pair.b.place), found.common)

@@ -177,10 +177,10 @@ def _mark(properties: CommitProperties) -> int | None:
 
 
 def _as_history(version: int, commit: Commit) -> dict[str, Any]:
-    told: dict[str, Any] = {"version": version, "operation": "WRITE", "userMetadata": MARK}
+    information: dict[str, Any] = {"version": version, "operation": "WRITE", "userMetadata": MARK}
     if commit.restored is not None:
-        told |= {"operation": "RESTORE", "operationParameters": {"version": commit.restored}}
-    return told
+        information |= {"operation": "RESTORE", "operationParameters": {"version": commit.restored}}
+    return information
 
 
 class ModelPlace:

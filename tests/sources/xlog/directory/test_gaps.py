@@ -13,15 +13,15 @@ from sources.xlog.format.block import encode_block
 from sources.xlog.format.encode import encode_row
 from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between
-from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import LogGap, Segment
 from tests.sources.xlog.logs import BLOCK, Server, lsns, rows_between
 
 NIL = "00000000-0000-0000-0000-000000000000"
 
 
-def follower(path: Path, **given: str) -> Follower:
-    return Follower(parse_options({"path": str(path)} | given))
+def log_stream(path: Path, **given: str) -> LogStream:
+    return LogStream(parse_options({"path": str(path)} | given))
 
 
 def files(path: Path, count: int, rows: int = 5) -> Server:
@@ -38,7 +38,7 @@ def log(path: Path, signature: int) -> Path:
     return path / f"{signature:020d}.xlog"
 
 
-def whole(asked: Follower) -> tuple[Offset, Offset]:
+def whole(asked: LogStream) -> tuple[Offset, Offset]:
     start = asked.initial()
     return start, asked.latest(start)
 
@@ -50,7 +50,7 @@ def gaps(segments: tuple[Segment, ...]) -> dict[str, LogGap | None]:
 def test_a_missing_middle_file_is_an_error_that_says_what_is_missing(tmp_path: Path) -> None:
     files(tmp_path, 4)
     log(tmp_path, 5).unlink()
-    asked = follower(tmp_path)
+    asked = log_stream(tmp_path)
     with pytest.raises(XlogGapError, match=r"reaches \{1: 5\}, it begins at \{1: 10\}") as caught:
         segments_between(asked, *whole(asked))
     assert caught.value.fields["file"] == log(tmp_path, 10).name
@@ -59,7 +59,7 @@ def test_a_missing_middle_file_is_an_error_that_says_what_is_missing(tmp_path: P
 def test_a_missing_middle_file_can_be_reported_instead(tmp_path: Path) -> None:
     files(tmp_path, 4)
     log(tmp_path, 5).unlink()
-    asked = follower(tmp_path, gaps="report")
+    asked = log_stream(tmp_path, gaps="report")
     start, end = whole(asked)
     marked = gaps(segments_between(asked, start, end))
     assert marked == {"000": None, "010": LogGap({1: 5}, {1: 10}), "015": None}
@@ -70,13 +70,13 @@ def test_two_missing_files_are_one_gap(tmp_path: Path) -> None:
     files(tmp_path, 4)
     log(tmp_path, 5).unlink()
     log(tmp_path, 10).unlink()
-    asked = follower(tmp_path, gaps="report")
+    asked = log_stream(tmp_path, gaps="report")
     assert gaps(segments_between(asked, *whole(asked))) == {"000": None, "015": LogGap({1: 5}, {1: 15})}
 
 
 def test_a_file_that_was_brought_back_fills_the_gap(tmp_path: Path) -> None:
     files(tmp_path, 3)
-    asked = follower(tmp_path)
+    asked = log_stream(tmp_path)
     away = log(tmp_path, 5).rename(tmp_path / "away")
     start, end = whole(asked)
     with pytest.raises(XlogGapError):
@@ -91,7 +91,7 @@ def test_the_batch_after_a_gap_reports_it(tmp_path: Path) -> None:
     server.rotate()
     server.open()
     log(tmp_path, 5).unlink()
-    asked = follower(tmp_path, gaps="report")
+    asked = log_stream(tmp_path, gaps="report")
     start, end = whole(asked)
     assert end[NIL].file == log(tmp_path, 0).name
     assert gaps(segments_between(asked, start, end)) == {"000": None}
@@ -111,7 +111,7 @@ def test_a_crash_is_no_gap(tmp_path: Path, torn: int) -> None:
     server = files(tmp_path, 1)
     server.crash(torn)
     server.write(rows=3)
-    asked = follower(tmp_path)
+    asked = log_stream(tmp_path)
     start, end = whole(asked)
     assert set(gaps(segments_between(asked, start, end)).values()) == {None}
     assert lsns(rows_between(asked, start, end)) == list(range(1, 9))
@@ -125,7 +125,7 @@ def test_a_closed_file_that_lost_its_end_is_a_gap_unless_only_the_marker_went(
     path = log(tmp_path, 0)
     path.write_bytes(path.read_bytes()[:-cut])
     kept = 5 - max(0, -(-(cut - 4) // BLOCK))
-    asked = follower(tmp_path, gaps="report")
+    asked = log_stream(tmp_path, gaps="report")
     start, end = whole(asked)
     expected = None if kept == 5 else LogGap({1: kept}, {1: 5})
     assert gaps(segments_between(asked, start, end)) == {"000": None, "005": expected}
@@ -138,11 +138,11 @@ def test_local_rows_take_part(tmp_path: Path) -> None:
     server.write(replica_id=0, rows=3)
     server.crash()
     server.write(rows=1)
-    asked = follower(tmp_path)
+    asked = log_stream(tmp_path)
     assert gaps(segments_between(asked, *whole(asked))) == {"000": None, "005": None}
     data = log(tmp_path, 0).read_bytes()
     log(tmp_path, 0).write_bytes(data[: -((len(data) - data.index(b"\n\n") - 2) // 5)])
-    asked = follower(tmp_path, gaps="report")
+    asked = log_stream(tmp_path, gaps="report")
     assert gaps(segments_between(asked, *whole(asked)))["005"] == LogGap({0: 2, 1: 2}, {0: 3, 1: 2})
 
 
@@ -154,7 +154,7 @@ def test_a_local_row_counts_for_component_0_even_if_it_names_its_instance(tmp_pa
     server.vclock[0] = 1
     server.crash()
     server.write(rows=1)
-    asked = follower(tmp_path)
+    asked = log_stream(tmp_path)
     assert gaps(segments_between(asked, *whole(asked))) == {"000": None, "003": None}
 
 
@@ -166,7 +166,7 @@ def test_a_header_that_names_another_predecessor_is_no_gap_where_no_row_is_missi
     server.previous = {1: 2, 2: 9}
     server.write(rows=1)
     assert b"PrevVClock: {1: 2, 2: 9}" in log(tmp_path, 3).read_bytes()
-    asked = follower(tmp_path)
+    asked = log_stream(tmp_path)
     assert set(gaps(segments_between(asked, *whole(asked))).values()) == {None}
 
 
@@ -178,9 +178,9 @@ def test_logs_that_begin_beyond_a_snapshot_leave_a_gap(tmp_path: Path) -> None:
     server.write(rows=2)
     log(tmp_path, 5).unlink()
     log(tmp_path, 0).unlink()
-    asked = follower(tmp_path, start="snapshot", gaps="report")
+    asked = log_stream(tmp_path, start="snapshot", gaps="report")
     assert gaps(segments_between(asked, *whole(asked))) == {"005": None, "007": LogGap({1: 5}, {1: 7})}
-    asked = follower(tmp_path, start="snapshot")
+    asked = log_stream(tmp_path, start="snapshot")
     start, end = whole(asked)
     with pytest.raises(XlogGapError):
         segments_between(asked, start, end)
@@ -189,6 +189,6 @@ def test_logs_that_begin_beyond_a_snapshot_leave_a_gap(tmp_path: Path) -> None:
 def test_files_before_the_wanted_rows_may_be_missing(tmp_path: Path) -> None:
     files(tmp_path, 4)
     log(tmp_path, 5).unlink()
-    asked = follower(tmp_path, fromVclock='{"1": 10}')
+    asked = log_stream(tmp_path, fromVclock='{"1": 10}')
     start, end = whole(asked)
     assert lsns(rows_between(asked, start, end)) == list(range(11, 21))

@@ -18,7 +18,7 @@ from sources.xlog.directory.offset import OffsetEntry, from_text, to_text
 from sources.xlog.format.encode import encode_body, encode_row
 from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between
-from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.log_stream import LogStream
 
 UUID, REPLICASET = "00000000-0000-4000-8000-0000000000ff", "aaaaaaaa-0000-4000-8000-000000000000"
 BODY = encode_body(space_id=512, tuple_=msgpack.packb([1, "x" * 40]))
@@ -59,12 +59,12 @@ def made(path: Path, *, ends: bool = False) -> None:
             append(spool, range(51, 61))
 
 
-def follower(path: Path, **options: str) -> Follower:
+def log_stream(path: Path, **options: str) -> LogStream:
     sources = json.dumps([{"name": "a", "path": str(path)}])
-    return Follower(parse_options({"sources": sources, "gaps": "report", "start": "snapshot", **options}))
+    return LogStream(parse_options({"sources": sources, "gaps": "report", "start": "snapshot", **options}))
 
 
-def steps(asked: Follower, max_bytes: int | None = None) -> list[list[tuple[str, int]]]:
+def steps(asked: LogStream, max_bytes: int | None = None) -> list[list[tuple[str, int]]]:
     """Return what each batch reads: files with their bytes; offsets survive their text."""
     found, at = [], asked.initial()
     while (end := asked.latest(at, max_bytes)) != at:
@@ -74,7 +74,7 @@ def steps(asked: Follower, max_bytes: int | None = None) -> list[list[tuple[str,
     return found
 
 
-def files(asked: Follower, max_bytes: int | None = None) -> list[list[str]]:
+def files(asked: LogStream, max_bytes: int | None = None) -> list[list[str]]:
     return [[file for file, _ in step] for step in steps(asked, max_bytes)]
 
 
@@ -85,17 +85,17 @@ def logs(path: Path, first: str, last: str) -> list[str]:
 def test_a_generation_begins_a_batch_behind_all_that_is_before_it(tmp_path: Path) -> None:
     made(tmp_path)
     # The newest snapshot is the start of a new stream; reading from the older logs finds the gap.
-    begun = follower(tmp_path, start="history")
+    begun = log_stream(tmp_path, start="history")
     before, after = logs(tmp_path, FIRST, SECOND), logs(tmp_path, SECOND, "9")
     assert files(begun) == [[f"{FIRST}.snap", *before], [f"{SECOND}.snap", *after]]
-    assert files(follower(tmp_path)) == [[f"{SECOND}.snap", *after]]
+    assert files(log_stream(tmp_path)) == [[f"{SECOND}.snap", *after]]
 
 
 def test_a_generation_behind_a_snapshot_without_any_log(tmp_path: Path) -> None:
     """A daemon that got no row after its snapshot takes another one: a stream that is in the first one goes there."""
     with opened(tmp_path) as spool:
         snapshot(spool, 5)
-    asked = follower(tmp_path)
+    asked = log_stream(tmp_path)
     at = asked.latest(asked.initial())
     with opened(tmp_path) as spool:
         snapshot(spool, 50)
@@ -112,7 +112,7 @@ def test_a_generation_behind_a_snapshot_without_any_log(tmp_path: Path) -> None:
 def test_a_limit_does_not_split_a_generation(tmp_path: Path, max_bytes: int) -> None:
     made(tmp_path)
     whole = (tmp_path / f"{SECOND}.snap").stat().st_size
-    found = steps(follower(tmp_path, start="history"), max_bytes)
+    found = steps(log_stream(tmp_path, start="history"), max_bytes)
     own = [length for step in found for file, length in step if file == f"{SECOND}.snap"]
     assert len(own) == 1
     assert whole - 300 < own[0] < whole
@@ -122,7 +122,7 @@ def test_a_limit_does_not_split_a_generation(tmp_path: Path, max_bytes: int) -> 
 
 def test_a_generation_is_read_before_rows_follow_and_continues_with_them(tmp_path: Path) -> None:
     made(tmp_path, ends=True)
-    asked = follower(tmp_path, start="history")
+    asked = log_stream(tmp_path, start="history")
     assert files(asked)[-1] == [f"{SECOND}.snap"]
     at = asked.latest(asked.latest(asked.latest({})))
     assert at[REPLICASET].is_snapshot
@@ -140,7 +140,7 @@ def test_a_generation_is_read_before_rows_follow_and_continues_with_them(tmp_pat
 def test_a_fixed_end_includes_the_generation(tmp_path: Path) -> None:
     """`Trigger.AvailableNow`: what is written later is left to the next run."""
     made(tmp_path, ends=True)
-    asked = follower(tmp_path, start="history")
+    asked = log_stream(tmp_path, start="history")
     asked.fix_end()
     with opened(tmp_path) as spool:
         append(spool, range(51, 53))
@@ -151,14 +151,14 @@ def test_a_killed_daemons_log_needs_no_end_marker(tmp_path: Path) -> None:
     made(tmp_path)
     last = tmp_path / logs(tmp_path, FIRST, SECOND)[-1]
     last.write_bytes(last.read_bytes()[:-4])
-    found = files(follower(tmp_path, start="history"))
+    found = files(log_stream(tmp_path, start="history"))
     assert [step[0] for step in found] == [f"{FIRST}.snap", f"{SECOND}.snap"]
 
 
 def test_a_gap_is_an_error_unless_gaps_are_reported(tmp_path: Path) -> None:
     made(tmp_path)
     with pytest.raises(XlogGapError):
-        steps(follower(tmp_path, start="history", gaps="fail"))
+        steps(log_stream(tmp_path, start="history", gaps="fail"))
 
 
 def vclock(lsns: Mapping[int, int]) -> str:
@@ -170,20 +170,20 @@ def test_a_spool_that_restarted_after_a_gap_begins_with_the_snapshot(tmp_path: P
     for path in tmp_path.glob("*"):
         if path.name < SECOND:
             path.unlink()
-    ahead = follower(tmp_path, startVclock=vclock({1: 20}))
+    ahead = log_stream(tmp_path, startVclock=vclock({1: 20}))
     assert ahead.initial() == {REPLICASET: OffsetEntry("a", f"{SECOND}.snap", 0, {1: 50}, {1: 50})}
-    goes_on = follower(tmp_path, startVclock=vclock({1: 50}))
+    goes_on = log_stream(tmp_path, startVclock=vclock({1: 50}))
     assert goes_on.initial() == {REPLICASET: OffsetEntry("a", f"{SECOND}.xlog", 0, {1: 50})}
     with pytest.raises(XlogGapError):  # the stream is ahead of the snapshot, which would undo changes
-        follower(tmp_path, startVclock=vclock({1: 20, 2: 3})).initial()
+        log_stream(tmp_path, startVclock=vclock({1: 20, 2: 3})).initial()
 
 
 def test_a_servers_own_snapshots_are_passed_by(tmp_path: Path) -> None:
     made(tmp_path)
     for path in tmp_path.glob("0*"):
         path.write_bytes(path.read_bytes().replace(f"Replicaset: {REPLICASET}\n".encode(), b""))
-    asked = follower(tmp_path, start="history")
+    asked = log_stream(tmp_path, start="history")
     (tmp_path / "lock").unlink()
     sources = [{"name": "a", "path": str(tmp_path), "replicaset": REPLICASET}]
-    asked = follower(tmp_path, start="history", sources=json.dumps(sources))
+    asked = log_stream(tmp_path, start="history", sources=json.dumps(sources))
     assert f"{SECOND}.snap" not in [file for step in files(asked) for file in step]

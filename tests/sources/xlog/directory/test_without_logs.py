@@ -10,18 +10,18 @@ import pytest
 
 from sources.xlog.directory.offset import OffsetEntry
 from sources.xlog.options import parse_options
-from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.log_stream import LogStream
 from tests.jobs.written import Node, replicasets_of
 
 S = 600
 
 
-def follower(node: Node) -> Follower:
+def log_stream(node: Node) -> LogStream:
     sources = json.dumps([{"name": "a1", "path": str(node.path), "replicaset": replicasets_of("a1")["a1"]}])
-    return Follower(parse_options({"sources": sources, "gaps": "report", "start": "snapshot"}))
+    return LogStream(parse_options({"sources": sources, "gaps": "report", "start": "snapshot"}))
 
 
-def at_the_end(asked: Follower) -> dict[str, OffsetEntry]:
+def at_the_end(asked: LogStream) -> dict[str, OffsetEntry]:
     at = asked.initial()
     while (end := asked.latest(at)) != at:
         at = end
@@ -46,7 +46,7 @@ def test_a_snapshot_ahead_of_the_logs_is_named_once(
     node = begun(tmp_path)
     if has_log:
         node.close()
-    asked = follower(node)
+    asked = log_stream(node)
     at = at_the_end(asked)
     assert asked.unreadable == {}
     newer(node)
@@ -62,7 +62,7 @@ def test_a_snapshot_ahead_of_the_logs_is_named_once(
 def test_it_is_over_when_the_logs_come(tmp_path: Path) -> None:
     node = begun(tmp_path)
     node.close()
-    asked = follower(node)
+    asked = log_stream(node)
     at = at_the_end(asked)
     newer(node)
     asked.latest(at)
@@ -77,7 +77,7 @@ def test_it_is_over_when_the_logs_come(tmp_path: Path) -> None:
 
 def test_a_snapshot_that_is_still_written_says_nothing(tmp_path: Path) -> None:
     node = begun(tmp_path)
-    asked = follower(node)
+    asked = log_stream(node)
     at = at_the_end(asked)
     newer(node)
     newest = node.path / "00000000000000000005.snap"

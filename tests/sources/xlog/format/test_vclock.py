@@ -6,22 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sources.xlog.format.vclock import distance, joined, not_beyond, same, shared, vclock_of
+from sources.xlog.format.vclock import distance, is_at_most, joined, same, shared, vclock_of
 
 vclocks = st.dictionaries(st.integers(0, 31), st.integers(0, 5), max_size=4)
 
 
 def test_a_missing_component_is_zero() -> None:
-    assert not_beyond({1: 0}, {})
-    assert not not_beyond({1: 1}, {})
-    assert not_beyond({}, {1: 1})
+    assert is_at_most({1: 0}, {})
+    assert not is_at_most({1: 1}, {})
+    assert is_at_most({}, {1: 1})
     assert same({0: 0, 1: 5}, {1: 5})
     assert not same({1: 5}, {1: 5, 2: 1})
 
 
 def test_incomparable_vclocks_are_each_beyond_the_other() -> None:
-    assert not not_beyond({1: 2, 2: 1}, {1: 1, 2: 2})
-    assert not not_beyond({1: 1, 2: 2}, {1: 2, 2: 1})
+    assert not is_at_most({1: 2, 2: 1}, {1: 1, 2: 2})
+    assert not is_at_most({1: 1, 2: 2}, {1: 2, 2: 1})
 
 
 def test_shared_leaves_out_the_local_component_and_zeros() -> None:
@@ -35,19 +35,19 @@ def test_distance_counts_rows_that_the_other_lacks() -> None:
 @given(vclocks, vclocks)
 def test_the_join_is_the_least_that_is_not_below_either(a: dict[int, int], b: dict[int, int]) -> None:
     both = joined(a, b)
-    assert not_beyond(a, both)
-    assert not_beyond(b, both)
+    assert is_at_most(a, both)
+    assert is_at_most(b, both)
     assert all(lsn in (a.get(i, 0), b.get(i, 0)) for i, lsn in both.items())
 
 
 @given(vclocks, vclocks)
 def test_not_beyond_is_an_order(a: dict[int, int], b: dict[int, int]) -> None:
-    assert not_beyond(a, a)
+    assert is_at_most(a, a)
     assert same(a, b) == (
-        joined(a, b) == joined(b, b) == joined(a, a) or (not_beyond(a, b) and not_beyond(b, a))
+        joined(a, b) == joined(b, b) == joined(a, a) or (is_at_most(a, b) and is_at_most(b, a))
     )
     if distance(a, b) == 0:
-        assert not_beyond(shared(a), b)
+        assert is_at_most(shared(a), b)
 
 
 def test_json_becomes_a_vclock_in_the_order_of_ids() -> None:

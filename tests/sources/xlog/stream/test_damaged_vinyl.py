@@ -17,7 +17,7 @@ import pytest
 from schemas.errors import AggregatorError, XlogChecksumError, XlogError, XlogTruncatedError
 from sources.xlog.format.damage import Mode
 from sources.xlog.options import parse_options
-from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.read import RUN_PART
 from sources.xlog.stream.vinyl import vinyl_spaces_of
 from tests.pipeline.deployment import Deployment
@@ -39,7 +39,7 @@ def files_of(folder: Path, kind: str) -> list[Path]:
     if kind == "vylog":
         return list(folder.glob("*.vylog"))
     (snapshot,) = folder.glob("*.snap")
-    directory = Follower(parse_options({"path": str(folder)})).directory(str(folder))
+    directory = LogStream(parse_options({"path": str(folder)})).directory(str(folder))
     directory.listing()
     trees = vinyl_spaces_of(directory, snapshot.name).trees
     return [folder / f"{tree.space_id}/0/{run.id:020}.{kind}" for tree in trees for run in tree.runs]

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import SourceError, XlogGapError
-from sources.xlog.directory.listing import Listing, LogFile, newest_not_beyond
+from sources.xlog.directory.listing import Listing, LogFile, newest_at_most
 from sources.xlog.directory.offset import OffsetEntry
-from sources.xlog.format.vclock import not_beyond, shared
+from sources.xlog.format.vclock import is_at_most, shared
 from sources.xlog.options import XlogOptions, parse_options
 from sources.xlog.stream.failover import (
     MemberFiles,
@@ -185,6 +185,6 @@ def test_a_successor_skips_no_row_that_the_leader_had_not_passed(
     )
     assert found is not None, "logs from the very beginning cover everything"
     start = [log.name for log in logs].index(found.file)
-    assert not_beyond(shared(headers[start]), stopped)
-    assert all(not not_beyond(shared(header), stopped) for header in headers[start + 1 :])
-    assert newest_not_beyond(logs, stopped, local=False) == start
+    assert is_at_most(shared(headers[start]), stopped)
+    assert all(not is_at_most(shared(header), stopped) for header in headers[start + 1 :])
+    assert newest_at_most(logs, stopped, local=False) == start

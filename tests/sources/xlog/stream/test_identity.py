@@ -12,12 +12,12 @@ import pytest
 from schemas.errors import SourceError
 from sources.xlog.format.meta import REPLICASET_KEY, Meta, format_meta
 from sources.xlog.options import parse_options
-from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.log_stream import LogStream
 from tests.sources.xlog.logs import A, B, Server, lsns, rows_between, uuid_of
 
 
-def follower(path: Path, **given: str) -> Follower:
-    return Follower(parse_options({"sources": json.dumps([{"name": "a1", "path": str(path)}])} | given))
+def log_stream(path: Path, **given: str) -> LogStream:
+    return LogStream(parse_options({"sources": json.dumps([{"name": "a1", "path": str(path)}])} | given))
 
 
 def server(path: Path, name: str = "a1", rows: int = 3, cluster: dict[int, str] | None = None) -> Server:
@@ -43,7 +43,7 @@ def test_a_folder_with_a_file_of_another_replicaset_is_refused_at_the_start(
     server(tmp_path / "a")
     file = Path(shutil.copy(other(tmp_path, suffix), tmp_path / "a"))
     with pytest.raises(SourceError, match="several replicasets") as caught:
-        follower(tmp_path / "a").initial()
+        log_stream(tmp_path / "a").initial()
     text = str(caught.value)
     assert file.name in text
     assert f"{0:020}.snap" in text
@@ -54,7 +54,7 @@ def test_a_folder_with_a_file_of_another_replicaset_is_refused_at_the_start(
 @pytest.mark.parametrize("suffix", ["snap", "xlog"])
 def test_such_a_file_is_refused_when_it_appears_later(tmp_path: Path, suffix: str) -> None:
     server(tmp_path / "a")
-    asked = follower(tmp_path / "a")
+    asked = log_stream(tmp_path / "a")
     start = asked.initial()
     at = asked.latest(start)
     file = Path(shutil.copy(other(tmp_path, suffix), tmp_path / "a"))
@@ -64,7 +64,7 @@ def test_such_a_file_is_refused_when_it_appears_later(tmp_path: Path, suffix: st
 
 def test_a_source_that_is_skipped_waits_until_the_file_is_gone(tmp_path: Path) -> None:
     one = server(tmp_path / "a")
-    asked = follower(tmp_path / "a", on_source_error="skip")
+    asked = log_stream(tmp_path / "a", on_source_error="skip")
     start = asked.initial()
     at = asked.latest(start)
     file = Path(shutil.copy(other(tmp_path, "xlog"), tmp_path / "a"))
@@ -98,7 +98,7 @@ def registered_in_a_log(one: Server) -> None:
 @pytest.mark.parametrize("change", [rejoined, registered_in_the_snapshot, registered_in_a_log])
 def test_files_of_another_member_are_read(tmp_path: Path, change: Callable[[Server], None]) -> None:
     one = server(tmp_path / "a", cluster={1: "a1", 2: "a2"})
-    asked = follower(tmp_path / "a")
+    asked = log_stream(tmp_path / "a")
     at = asked.initial()
     change(one)
     one.write(rows=2)
@@ -108,7 +108,7 @@ def test_files_of_another_member_are_read(tmp_path: Path, change: Callable[[Serv
 
 def test_a_file_is_not_judged_before_the_snapshot_of_its_instance_is_whole(tmp_path: Path) -> None:
     one = server(tmp_path / "a")
-    asked = follower(tmp_path / "a")
+    asked = log_stream(tmp_path / "a")
     at = asked.latest(asked.initial())
     rejoined(one)
     snapshot = sorted((tmp_path / "a").glob("*.snap"))[-1]
@@ -132,4 +132,4 @@ def test_headers_of_spools_decide(tmp_path: Path) -> None:
         )
         (tmp_path / f"{signature:020}.xlog").write_bytes(format_meta(meta))
     with pytest.raises(SourceError, match=f"{A}.*{B}|{B}.*{A}"):
-        follower(tmp_path).initial()
+        log_stream(tmp_path).initial()

@@ -16,14 +16,14 @@ from sources.xlog.stream.markers import Marker, Markers, end_of_transaction
 from sources.xlog.stream.origins import Origins, members_at
 from sources.xlog.stream.segment import Segment
 from tests.sources.xlog.logs import Server, uuid_of
-from tests.sources.xlog.stream.test_follow import follower
+from tests.sources.xlog.stream.test_log_stream import log_stream
 
 
 @pytest.fixture
 def segment(tmp_path: Path) -> Segment:
     """Return the only segment of a log with three rows, each in a block of its own."""
     Server(tmp_path).write(rows=3)
-    asked = follower(tmp_path)
+    asked = log_stream(tmp_path)
     start = asked.initial()
     (found,) = segments_between(asked, start, asked.latest(start))
     return found

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from schemas.errors import XlogTruncatedError
 from sources.xlog.directory.listing import FileEnd, LogFile
 from sources.xlog.directory.offset import OffsetEntry
-from sources.xlog.format.vclock import Vclock, not_beyond
+from sources.xlog.format.vclock import Vclock, is_at_most
 from sources.xlog.options import Source
 from sources.xlog.stream.plan import (
     RANGE_MIN,
@@ -112,7 +112,7 @@ def test_every_byte_is_in_exactly_one_task_in_order(sizes: list[int], size: int)
     assert all(task for task in tasks)
     assert max(sum(piece.end - piece.begin for piece in task) for task in tasks) <= size
     for each in segments:
-        own = [piece for piece in ranges if piece.segment.segment == each.segment]
+        own = [piece for piece in ranges if piece.segment.number == each.number]
         assert own[0].begin == each.begin
         assert own[-1].end == each.end
         assert all(one.end == next_.begin for one, next_ in pairwise(own))
@@ -212,4 +212,4 @@ def test_pruning_never_loses_a_row(
             wanted = (after is None or lsn > after.get(id_, 0)) and (upto is None or lsn <= upto.get(id_, 0))
             assert not wanted or first <= index < last
     if upto is not None and first < last:
-        assert not not_beyond(upto, headers[last - 1])
+        assert not is_at_most(upto, headers[last - 1])

@@ -24,7 +24,7 @@ from sources.xlog.format.block import FIXED_HEADER_SIZE, MAGIC_PLAIN
 from sources.xlog.options import parse_options
 from sources.xlog.readers import XlogReader, XlogStreamReader
 from sources.xlog.stream.batch import segments_between, tasks_of
-from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.read import read_range
 from tests.sources.xlog.logs import BLOCK, SPACE, A, Server, lsns, rows_between, uuid_of
 
@@ -67,7 +67,7 @@ def test_columns_are_those_of_the_schema(written: Path) -> None:
     rows = table(written)
     assert rows.schema == XROW_ARROW
     assert rows["instance_uuid"].unique().to_pylist() == [uuid_of("a1")]
-    named = Follower(parse_options({"sources": json.dumps([{"name": "a1", "path": str(written)}])}))
+    named = LogStream(parse_options({"sources": json.dumps([{"name": "a1", "path": str(written)}])}))
     start = named.initial()
     task = tasks_of(named, segments_between(named, start, named.latest(start)))[0]
     batches = [batch for piece in task for batch in read_range(piece, named.options)]
@@ -172,11 +172,11 @@ def test_a_stream_knows_ids_from_files_that_are_passed(tmp_path: Path) -> None:
     server.system(320, [2, uuid_of("a2")])
     server.write(2, rows=2)
     options = parse_options({"path": str(tmp_path), "origins": uuid_of("a2")})
-    at = Follower(options).latest(Follower(options).initial())
+    at = LogStream(options).latest(LogStream(options).initial())
     server.write(2, rows=2)
     server.rotate()
     server.write(2, rows=2)
-    asked = Follower(options)  # restarted
+    asked = LogStream(options)  # restarted
     assert lsns(rows_between(asked, at, asked.latest(at)), 2) == [3, 4, 5, 6]
 
 
@@ -189,7 +189,7 @@ def test_a_row_of_an_unknown_instance_is_neither_taken_nor_left(tmp_path: Path) 
 
 def test_a_source_has_a_whitelist_of_its_own(written: Path) -> None:
     named = [{"name": "a1", "path": str(written), "origins": [uuid_of("a2")]}]
-    asked = Follower(parse_options({"sources": json.dumps(named), "origins": uuid_of("a1")}))
+    asked = LogStream(parse_options({"sources": json.dumps(named), "origins": uuid_of("a1")}))
     start = asked.initial()
     assert {id_ for _, id_, _ in rows_between(asked, start, asked.latest(start))} == {2}
 

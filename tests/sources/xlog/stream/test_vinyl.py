@@ -16,7 +16,7 @@ from sources.xlog.directory.offset import from_text, to_text
 from sources.xlog.format.vylog import Key, RecordType, Run, Tree, trees_at_checkpoint
 from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between, tasks_of
-from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.read import read_range
 from sources.xlog.stream.segment import Segment
 from tests.truth import Recording, own, recordings
@@ -32,12 +32,12 @@ IDS = [f"{one.name}-{node}" for one, node in NODES]
 
 def read(folder: Path, **options: str) -> tuple[list[Segment], list[dict[str, Any]]]:
     parsed = parse_options({"path": str(folder), "start": "snapshot", **options})
-    follower = Follower(parsed)
-    start = follower.initial()
-    segments = list(segments_between(follower, start, follower.latest(start)))
+    log_stream = LogStream(parsed)
+    start = log_stream.initial()
+    segments = list(segments_between(log_stream, start, log_stream.latest(start)))
     rows = [
-        row | {"segment": piece.segment.segment}
-        for task in tasks_of(follower, segments)
+        row | {"segment": piece.segment.number}
+        for task in tasks_of(log_stream, segments)
         for piece in task
         for batch in read_range(piece, parsed)
         for row in batch.to_pylist()
@@ -79,7 +79,7 @@ def node_with_runs() -> tuple[Recording, str]:
 def test_without_the_runs_rows_would_lack() -> None:
     recording, node = node_with_runs()
     segments, rows = read(recording.directory(node))
-    runs = {segment.segment for segment in segments if segment.space_id is not None}
+    runs = {segment.number for segment in segments if segment.space_id is not None}
     assert runs
     rest = [row for row in rows if row["segment"] not in runs]
     assert final(recording, node, "vin", rest) != sorted(recording.tuples(node, "vin"))
@@ -92,7 +92,7 @@ def test_rows_of_a_run_look_like_those_of_the_snapshot() -> None:
     (snapshot,) = (one for one in segments if one.is_snapshot and one.space_id is None)
     assert run.space_id in (snapshot.vinyl or ())
     assert (run.is_snapshot, run.vclock, run.gap) == (True, snapshot.vclock, None)
-    own_rows = [row for row in rows if row["segment"] == run.segment]
+    own_rows = [row for row in rows if row["segment"] == run.number]
     assert {row["type"] for row in own_rows} <= {"INSERT", "REPLACE", "DELETE", "UPSERT"}
     assert {(row["space_id"], row["lsn"], row["timestamp"], row["replica_id"]) for row in own_rows} == {
         (run.space_id, None, None, None)
@@ -113,13 +113,13 @@ def test_spaces_that_are_not_wanted_are_not_read() -> None:
 def test_runs_are_read_once_however_the_snapshot_is_split(tmp_path: Path) -> None:
     recording, node = node_with_runs()
     shutil.copytree(recording.directory(node), tmp_path / node)
-    follower = Follower(parse_options({"path": str(tmp_path / node), "start": "snapshot"}))
-    start, seen = follower.initial(), []
+    log_stream = LogStream(parse_options({"path": str(tmp_path / node), "start": "snapshot"}))
+    start, seen = log_stream.initial(), []
     while True:
-        end = from_text(to_text(follower.latest(start, max_bytes=1)))
+        end = from_text(to_text(log_stream.latest(start, max_bytes=1)))
         if end == start:
             break
-        seen += [s.file for s in segments_between(follower, start, end) if s.space_id is not None]
+        seen += [s.file for s in segments_between(log_stream, start, end) if s.space_id is not None]
         start = end
     assert len(seen) == len(set(seen)) >= 1
 

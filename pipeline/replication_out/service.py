@@ -1,4 +1,4 @@
-"""Keeps a node's stream at the newest epoch until it is stopped, and retries after any error.
+"""Keeps the stream of decided tables at the newest epoch until it is stopped, and retries after any error.
 
 Writing is slow and must not delay the relay, so it has a thread of its own. `writer` writes the stream, `sources.relay`
 serves it.
@@ -17,11 +17,11 @@ from typing import Any
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from pipeline.node.state import EpochMark
-from pipeline.node.stream import Stream
-from pipeline.node.target import EpochRow
-from pipeline.node.users import NodeUser
-from pipeline.node.writer import NodeWriter
+from pipeline.replication_out.state import EpochMark
+from pipeline.replication_out.stream import Stream
+from pipeline.replication_out.target import EpochRow
+from pipeline.replication_out.users import SubscriberUser
+from pipeline.replication_out.writer import ReplicationWriter
 from schemas.errors import AggregatorError
 from sources.xlog.format.block import BLOCK_LIMIT
 from warehouse.warehouse import Warehouse
@@ -33,8 +33,8 @@ LONGEST_WAIT = 30.0
 
 
 @dataclass(frozen=True)
-class NodeOptions:
-    """The options of one node.
+class ReplicationOptions:
+    """The options of a `ReplicationService`.
 
     Parameters
     ----------
@@ -42,12 +42,12 @@ class NodeOptions:
         The location and the database of the warehouse.
     directory : Path
         The directory of the stream.
-    readers : tuple of NodeUser
-        The users of the followers.
+    readers : tuple of SubscriberUser
+        The users of the subscribers.
     poll : float
         The seconds between two checks of `_epochs`.
     forget : float
-        The seconds for which files are kept for a follower that no longer reads.
+        The seconds for which files are kept for a subscriber that no longer reads.
     max_block_bytes : int
         The maximum size of a block of the stream.
 
@@ -56,27 +56,27 @@ class NodeOptions:
     location: str
     database: str
     directory: Path
-    readers: tuple[NodeUser, ...] = ()
+    readers: tuple[SubscriberUser, ...] = ()
     poll: float = 1.0
     forget: float = 86400.0
     max_block_bytes: int = BLOCK_LIMIT
 
 
-class NodeService:
+class ReplicationService:
     """Writes the stream of one warehouse.
 
     Parameters
     ----------
-    options : NodeOptions
+    options : ReplicationOptions
 
     """
 
-    def __init__(self, options: NodeOptions) -> None:
+    def __init__(self, options: ReplicationOptions) -> None:
         self.options = options
         self.error: str | None = None
         """The last error, None if the stream continues."""
         self.mark: EpochMark | None = None
-        """The epoch that followers can have."""
+        """The epoch that subscribers can have."""
         self.newest: EpochRow | None = None
         self.left_out: Mapping[str, str] = {}
         self._stop = threading.Event()
@@ -89,7 +89,7 @@ class NodeService:
 
     @property
     def lag(self) -> float:
-        """Seconds since the newest epoch was committed, 0 if followers can have it."""
+        """Seconds since the newest epoch was committed, 0 if subscribers can have it."""
         newest, mark = self.newest, self.mark
         if newest is None or (mark is not None and mark.committed_at == newest.committed_at):
             return 0.0
@@ -123,7 +123,7 @@ class NodeService:
         warehouse = Warehouse(None, options.location, options.database)
         with Stream(options.directory, options.max_block_bytes, options.forget) as stream:
             self._stream = stream
-            writer = NodeWriter(warehouse, stream, options.readers)
+            writer = ReplicationWriter(warehouse, stream, options.readers)
             while not self._stop.is_set():
                 has_more = writer.advance()
                 self.mark, self.newest, self.left_out = writer.mark, writer.newest, writer.left_out
@@ -140,43 +140,43 @@ class NodeService:
         self.error = shown
 
 
-def status_of(node: NodeService) -> dict[str, Any]:
-    """Return the status of a node in JSON's types."""
+def status_of(service: ReplicationService) -> dict[str, Any]:
+    """Return the status of the service in JSON's types."""
     return {
-        "spool": str(node.options.directory),
-        "error": node.error,
-        "epoch": None if node.mark is None else node.mark.epoch,
-        "newest_epoch": None if node.newest is None else node.newest.epoch,
-        "lag_seconds": node.lag,
-        "left_out": dict(sorted(node.left_out.items())),
+        "spool": str(service.options.directory),
+        "error": service.error,
+        "epoch": None if service.mark is None else service.mark.epoch,
+        "newest_epoch": None if service.newest is None else service.newest.epoch,
+        "lag_seconds": service.lag,
+        "left_out": dict(sorted(service.left_out.items())),
     }
 
 
-class NodeMetrics:
+class ReplicationMetrics:
     """A collector for `prometheus_client`.
 
     Parameters
     ----------
-    node : NodeService
+    service : ReplicationService
 
     """
 
-    def __init__(self, node: NodeService) -> None:
-        self._node = node
+    def __init__(self, service: ReplicationService) -> None:
+        self._service = service
 
     def collect(self) -> Iterator[Metric]:
         """Yield the current metrics."""
-        node = self._node
-        epoch = -1 if node.mark is None else node.mark.epoch
-        yield GaugeMetricFamily("node_epoch", "The epoch that followers can have", value=epoch)
+        service = self._service
+        epoch = -1 if service.mark is None else service.mark.epoch
+        yield GaugeMetricFamily("node_epoch", "The epoch that subscribers can have", value=epoch)
         yield GaugeMetricFamily(
             "node_lag_seconds",
-            "Since the newest epoch was committed that followers cannot have yet",
-            value=node.lag,
+            "Since the newest epoch was committed that subscribers cannot have yet",
+            value=service.lag,
         )
         yield GaugeMetricFamily(
-            "node_failed", "Whether the stream does not continue", value=node.error is not None
+            "node_failed", "Whether the stream does not continue", value=service.error is not None
         )
         yield GaugeMetricFamily(
-            "node_left_out", "Spaces, indexes and instances that are not served", value=len(node.left_out)
+            "node_left_out", "Spaces, indexes and instances that are not served", value=len(service.left_out)
         )

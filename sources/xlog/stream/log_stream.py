@@ -1,6 +1,6 @@
-"""Follows the sources of a deployment: computes the offsets up to which batches can read.
+"""The logs of all sources as one stream: computes the offsets up to which batches can read.
 
-`Follower` caches facts about files that do not change: headers, ends of closed files, and replicasets. A batch depends
+`LogStream` caches facts about files that do not change: headers, ends of closed files, and replicasets. A batch depends
 on its offsets alone. Choices are pure functions of `sources.xlog.stream.failover` and `sources.xlog.stream.plan`.
 """
 
@@ -19,7 +19,7 @@ from sources.xlog.directory import paths
 from sources.xlog.directory.directory import FAILURES, Directory
 from sources.xlog.directory.listing import Listing, LogFile
 from sources.xlog.directory.offset import Offset, OffsetEntry
-from sources.xlog.format.vclock import distance, joined, not_beyond, shared
+from sources.xlog.format.vclock import distance, is_at_most, joined, shared
 from sources.xlog.options import Source, XlogOptions
 from sources.xlog.stream import failover
 from sources.xlog.stream.failover import MemberFiles
@@ -32,21 +32,21 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass
-class Follower:
-    """Follows the sources of a deployment; one object serves all batches of a stream.
+class LogStream:
+    """The logs of all sources of a deployment as one stream; one object computes the offsets of all its batches.
 
     Parameters
     ----------
     options : XlogOptions
     is_final : bool
-        Whether the files are read once and not followed.
+        Whether the files are read once and their growth is ignored.
 
     """
 
     options: XlogOptions
     is_final: bool = False
     unreadable: dict[str, str] = field(default_factory=dict)
-    """Source → why it is not followed, as of the last call of `latest`."""
+    """Source → why it is not read, as of the last call of `latest`."""
     newest: dict[str, OffsetEntry] = field(default_factory=dict)
     """The result of the last call of `latest`, had there been no limit."""
     origins: dict[str, Origins] = field(default_factory=dict)
@@ -316,7 +316,7 @@ class Follower:
         if listing.logs and newest.name[:20] <= listing.logs[-1].name[:20]:
             return
         reached = joined(entry.vclock, self._end_vclock(leader))
-        if not_beyond(shared(newest.vclock), reached) or not directory.ends.is_complete(newest):
+        if is_at_most(shared(newest.vclock), reached) or not directory.ends.is_complete(newest):
             return
         reason = f"its snapshot is at {shared(newest.vclock)}, its logs end at {shared(reached)}"
         advice = "are there no logs (wal_mode = none), or do they lie elsewhere (wal_dir)? The tables stay as they are"

@@ -7,7 +7,13 @@ from typing import Any
 import msgpack
 import pytest
 
-from pipeline.node.definitions import NodeSpace, ServedSpace, assign_ids, merge_definitions, space_from_rows
+from pipeline.replication_out.definitions import (
+    ReplicasetSpace,
+    ServedSpace,
+    assign_ids,
+    merge_definitions,
+    space_from_rows,
+)
 from schemas.errors import TupleError
 
 UNSIGNED, STRING = {"name": "id", "type": "unsigned"}, {"name": "name", "type": "string"}
@@ -15,9 +21,9 @@ PK = [512, 0, "pk", "tree", {"unique": True}, [[0, "unsigned"]]]
 NAME = [512, 1, "name", "tree", {"unique": True}, [[1, "string"]]]
 
 
-def definition(fields: list[Any], *indexes: Any, engine: str = "memtx", count: int = 0) -> NodeSpace:
+def definition(fields: list[Any], *indexes: Any, engine: str = "memtx", count: int = 0) -> ReplicasetSpace:
     space = [512, 1, "s", engine, count, {}, fields]
-    return NodeSpace(msgpack.packb(space), {row[1]: msgpack.packb(row) for row in (indexes or (PK,))})
+    return ReplicasetSpace(msgpack.packb(space), {row[1]: msgpack.packb(row) for row in (indexes or (PK,))})
 
 
 def fields_of(space: ServedSpace) -> list[tuple[str, str, bool]]:

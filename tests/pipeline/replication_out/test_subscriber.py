@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.node.stream import Stream
-from pipeline.node.users import NodeUser
-from pipeline.node.writer import NodeWriter
+from pipeline.replication_out.stream import Stream
+from pipeline.replication_out.users import SubscriberUser
+from pipeline.replication_out.writer import ReplicationWriter
 from sources.iproto.address import PasswordSource
-from tests.pipeline.node.world import READERS, World, vclock_of, world
+from tests.pipeline.replication_out.world import READERS, World, vclock_of, world
 
 pytestmark = pytest.mark.live
 
@@ -21,37 +21,37 @@ def test_conflicts_deletions_and_later_epochs(two: World, binary: str) -> None:
     ids = two.global_ids()
     with two.writing() as writer, two.serving():
         assert writer.advance()
-        with two.follower(binary) as follower:
-            two.await_epoch(follower, writer)
-            two.check(follower, "accounts")
-            assert follower.eval("return box.space.accounts:get(15)")[1] == "b15"
+        with two.subscriber(binary) as subscriber:
+            two.await_epoch(subscriber, writer)
+            two.check(subscriber, "accounts")
+            assert subscriber.eval("return box.space.accounts:get(15)")[1] == "b15"
             two.eval("a", "box.space.accounts:delete(1) box.space.accounts:replace{15, 'again', 1}")
             two.eval("b", "box.space.accounts:delete(12) box.space.accounts:update(30, {{'=', 3, 7}})")
             two.settle()
             assert writer.advance()
             assert not writer.advance()
-            two.await_epoch(follower, writer)
-            two.check(follower, "accounts")
-            assert follower.eval("return box.space.accounts:get(15)")[1] == "again"
+            two.await_epoch(subscriber, writer)
+            two.check(subscriber, "accounts")
+            assert subscriber.eval("return box.space.accounts:get(15)")[1] == "again"
             # What b had deleted is a's again.
-            assert follower.eval("return box.space.accounts:get(12)")[1] == "a12"
-            assert follower.eval("return box.space._cluster:get(...)[2]", ids["b"]).startswith("b0000000")
+            assert subscriber.eval("return box.space.accounts:get(12)")[1] == "a12"
+            assert subscriber.eval("return box.space._cluster:get(...)[2]", ids["b"]).startswith("b0000000")
             lsn = two.eval("a", "return box.info.lsn")
-            assert vclock_of(follower)[ids["a"]] == lsn
-            epoch = follower.eval("return box.space._schema:get('aggregator_epoch')[2]")
+            assert vclock_of(subscriber)[ids["a"]] == lsn
+            epoch = subscriber.eval("return box.space._schema:get('aggregator_epoch')[2]")
             assert epoch == two.deployment.rows("_epochs")[-1]["epoch"] or epoch == 1
 
 
 def test_definitions_follow(two: World, binary: str) -> None:
     with two.writing() as writer, two.serving():
         writer.advance()
-        with two.follower(binary) as follower:
+        with two.subscriber(binary) as subscriber:
 
             def follow(*spaces: str) -> None:
                 two.settle()
                 assert writer.advance()
-                two.await_epoch(follower, writer)
-                two.check(follower, "accounts", *spaces)
+                two.await_epoch(subscriber, writer)
+                two.check(subscriber, "accounts", *spaces)
 
             two.eval(
                 "a", "box.schema.space.create('only_a'):create_index('p') box.space.only_a:insert{1, 'x'}"
@@ -63,32 +63,32 @@ def test_definitions_follow(two: World, binary: str) -> None:
                     "box.space.accounts:create_index('by', {parts = {{3, is_nullable = true}}, unique = false})",
                 )
             follow("only_a")
-            assert follower.eval("return box.space.accounts.index.by:count()") == 30
+            assert subscriber.eval("return box.space.accounts.index.by:count()") == 30
             two.eval(
                 "a", "box.space.accounts:format({{'id', 'unsigned'}, {'name', 'string'}, {'sum', 'any'}})"
             )
             follow("only_a")
-            assert follower.eval("return #box.space.accounts:format()") == 2
+            assert subscriber.eval("return #box.space.accounts:format()") == 2
             two.eval(
                 "b", "box.space.accounts:format({{'id', 'unsigned'}, {'name', 'string'}, {'sum', 'any'}})"
             )
             follow("only_a")
-            assert follower.eval("return box.space.accounts:format()[3].name") == "sum"
+            assert subscriber.eval("return box.space.accounts:format()[3].name") == "sum"
             two.eval("a", "box.space.only_a.index.p:alter{parts = {2, 'string'}}")
             follow("only_a")
-            assert follower.eval("return box.space.only_a:get('x')") == [1, "x"]
+            assert subscriber.eval("return box.space.only_a:get('x')") == [1, "x"]
             two.eval("a", "box.space.only_a:truncate()")
             follow("only_a")
             two.eval("a", "box.space.only_a:drop()")
             follow()
-            assert follower.eval("return box.space.only_a == nil")
-            assert follower.eval("return box.space.accounts.index.by:count()") == 30
+            assert subscriber.eval("return box.space.only_a == nil")
+            assert subscriber.eval("return box.space.accounts.index.by:count()") == 30
 
 
-def test_restarts_and_new_followers(two: World, binary: str) -> None:
+def test_restarts_and_new_subscribers(two: World, binary: str) -> None:
     with two.writing() as writer, two.serving():
         writer.advance()
-        with two.follower(binary) as first:
+        with two.subscriber(binary) as first:
             two.await_epoch(first, writer)
     two.eval("a", "box.space.accounts:insert{500, 'later'}")
     two.settle()
@@ -99,41 +99,41 @@ def test_restarts_and_new_followers(two: World, binary: str) -> None:
         writer.advance()
         with (
             two.serving(),
-            two.follower(binary) as first,
-            two.follower(binary, "second") as second,
+            two.subscriber(binary) as first,
+            two.subscriber(binary, "second") as second,
         ):
-            for follower in (first, second):
-                two.await_epoch(follower, writer)
-                two.check(follower, "accounts")
+            for subscriber in (first, second):
+                two.await_epoch(subscriber, writer)
+                two.check(subscriber, "accounts")
 
 
 def test_an_epoch_that_was_taken_back(two: World, binary: str, tmp_path: Path) -> None:
-    """A warehouse is restored from a copy: the same versions and epochs have other rows than followers got."""
+    """A warehouse is restored from a copy: the same versions and epochs have other rows than subscribers got."""
     shutil.copytree(tmp_path / "warehouse", tmp_path / "copy")
     offset = dict(two.deployment.offset)
     two.eval("a", "box.space.accounts:insert{500, 'taken back'} box.space.accounts:delete(2)")
     two.settle()
     with two.writing() as writer, two.serving():
         writer.advance()
-        with two.follower(binary) as follower:
-            two.await_epoch(follower, writer)
-            assert follower.eval("return box.space.accounts:get(500) ~= nil")
+        with two.subscriber(binary) as subscriber:
+            two.await_epoch(subscriber, writer)
+            assert subscriber.eval("return box.space.accounts:get(500) ~= nil")
             shutil.rmtree(tmp_path / "warehouse")
             shutil.copytree(tmp_path / "copy", tmp_path / "warehouse")
             assert writer.advance()
             assert writer.mark is not None
             assert writer.mark.epoch == 0
-            two.await_stopped(follower)
-        with two.follower(binary) as follower:
-            two.await_epoch(follower, writer)
-            two.check(follower, "accounts")
-            assert follower.eval("return box.space.accounts:get(500) == nil")
+            two.await_stopped(subscriber)
+        with two.subscriber(binary) as subscriber:
+            two.await_epoch(subscriber, writer)
+            two.check(subscriber, "accounts")
+            assert subscriber.eval("return box.space.accounts:get(500) == nil")
             two.deployment.offset = offset
             two.settle()
             assert writer.advance()
-            two.await_epoch(follower, writer)
-            two.check(follower, "accounts")
-            assert follower.eval("return box.space.accounts:get(500) ~= nil")
+            two.await_epoch(subscriber, writer)
+            two.check(subscriber, "accounts")
+            assert subscriber.eval("return box.space.accounts:get(500) ~= nil")
 
 
 def test_users_follow_the_configuration(two: World, binary: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,30 +141,30 @@ def test_users_follow_the_configuration(two: World, binary: str, monkeypatch: py
     password = PasswordSource(env="SECRET")
     names = "local t = {} for _, u in box.space._user:pairs() do table.insert(t, u[3]) end return t"
     users = [
-        [*READERS, NodeUser("one", password), NodeUser("two", password, executes=True)],
-        [*READERS, NodeUser("two", password), NodeUser("three", password)],
+        [*READERS, SubscriberUser("one", password), SubscriberUser("two", password, executes=True)],
+        [*READERS, SubscriberUser("two", password), SubscriberUser("three", password)],
         READERS,
     ]
     expected = [["one", "two"], ["three", "two"], []]
     with ExitStack() as stack:
-        follower = None
+        subscriber = None
         for readers, named in zip(users, expected, strict=True):
             with Stream(two.directory) as stream, two.serving():
-                writer = NodeWriter(two.warehouse, stream, readers)
+                writer = ReplicationWriter(two.warehouse, stream, readers)
                 assert writer.advance()
                 assert not writer.advance()
-                follower = follower or stack.enter_context(two.follower(binary))
-                two.await_epoch(follower, writer)
-                assert sorted(follower.eval(names)[5:] or []) == named
+                subscriber = subscriber or stack.enter_context(two.subscriber(binary))
+                two.await_epoch(subscriber, writer)
+                assert sorted(subscriber.eval(names)[5:] or []) == named
                 id_ = "box.space._user.index.name:get('two').id"
                 if named:
                     rights = (
                         f"return box.space._priv:count({id_}), box.space._priv:get{{{id_}, 'universe', 0}}[5]"
                     )
-                    assert follower.eval(rights) == [2, 29 if "one" in named else 25]
+                    assert subscriber.eval(rights) == [2, 29 if "one" in named else 25]
 
 
-CUSTOM = {"default": {"policy": "custom", "function": "tests.pipeline.node.rules:resolve"}}
+CUSTOM = {"default": {"policy": "custom", "function": "tests.pipeline.replication_out.rules:resolve"}}
 
 
 def test_tuples_that_no_server_takes(tmp_path: Path, binary: str) -> None:
@@ -175,19 +175,19 @@ def test_tuples_that_no_server_takes(tmp_path: Path, binary: str) -> None:
         two.settle()
         with two.writing() as writer, two.serving():
             writer.advance()
-            with two.follower(binary) as follower:
-                two.await_epoch(follower, writer)
-                assert follower.eval("return box.space.accounts:get(11)[2]") == "a11+b11"
-                assert follower.eval("return box.space.accounts:get(12) == nil")
+            with two.subscriber(binary) as subscriber:
+                two.await_epoch(subscriber, writer)
+                assert subscriber.eval("return box.space.accounts:get(11)[2]") == "a11+b11"
+                assert subscriber.eval("return box.space.accounts:get(12) == nil")
                 assert writer.left_out == {"accounts: made tuples": "field name is not of type string"}
                 two.eval("a", "box.space.accounts:delete(12) box.space.accounts:replace{13, 'x'}")
                 two.eval("b", "box.space.accounts:insert{4, 'four'} box.space.accounts:delete(14)")
                 two.eval("a", "box.space.accounts:delete(14)")
                 two.settle()
                 writer.advance()
-                two.await_epoch(follower, writer)
+                two.await_epoch(subscriber, writer)
                 name = "local t = box.space.accounts:get(...) return t and t[2]"
-                names = {i: follower.eval(name, i) for i in (4, 12, 13, 14)}
+                names = {i: subscriber.eval(name, i) for i in (4, 12, 13, 14)}
                 assert names == {4: None, 12: "b12", 13: "b13+x", 14: None}
 
 
@@ -200,8 +200,8 @@ def test_a_masked_space_is_not_served(tmp_path: Path, binary: str) -> None:
         with two.writing() as writer, two.serving():
             writer.advance()
             assert writer.left_out == {"accounts": "it is masked"}
-            with two.follower(binary) as follower:
-                two.await_epoch(follower, writer)
-                two.check(follower, "open")
-                assert follower.eval("return box.space.accounts == nil")
+            with two.subscriber(binary) as subscriber:
+                two.await_epoch(subscriber, writer)
+                two.check(subscriber, "open")
+                assert subscriber.eval("return box.space.accounts == nil")
         assert not any(b"secret" in path.read_bytes() for path in two.directory.glob("*.[sx]*"))

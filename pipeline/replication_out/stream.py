@@ -1,7 +1,7 @@
 """Writes the stream of a node as files: appends signed transactions to a spool, and writes its snapshots.
 
 The spool has the form that the subscription daemon writes, so the relay serves it like any other. Each block is synced
-to the disk before the next one, since followers may already have it. `writer` chooses the rows and their order.
+to the disk before the next one, since subscribers may already have it. `writer` chooses the rows and their order.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.node import rows
-from pipeline.node.rows import NodeRow
-from pipeline.node.state import Served, read_served
+from pipeline.replication_out import rows
+from pipeline.replication_out.rows import OutgoingRow
+from pipeline.replication_out.state import Served, read_served
 from schemas import dictionary
 from schemas.errors import SpoolError
 from schemas.iproto import RequestType, SystemSpace
@@ -51,18 +51,18 @@ class Stream:
     limit : int
         The maximum size of a block, in bytes.
     forget : float
-        The seconds for which files stay for a follower that does not acknowledge any more.
+        The seconds for which files stay for a subscriber that does not acknowledge any more.
 
     """
 
     def __init__(self, directory: Path, limit: int = BLOCK_LIMIT, forget: float = 86400.0) -> None:
         self.directory, self._limit = directory, limit
-        # Without followers, only the newest snapshot and the logs after it stay.
+        # Without subscribers, only the newest snapshot and the logs after it stay.
         self._keep = SpoolRetention(size=0, forget=forget, snapshot=True)
         self.spool = Spool(directory, SpoolOptions(fsync=Fsync.BLOCK, max_block_bytes=limit))
         self.spool.versions = VERSIONS
         self.served: Served | None = None
-        """What followers have; None before the first snapshot."""
+        """What subscribers have; None before the first snapshot."""
         self.own_id = 0
         """The aggregator's global id."""
 
@@ -108,7 +108,7 @@ class Stream:
             )
         self.own_id = own_id
 
-    def write(self, changes: Sequence[NodeRow], timestamp: float) -> None:
+    def write(self, changes: Sequence[OutgoingRow], timestamp: float) -> None:
         """Append one transaction that the aggregator signs."""
         first = self.vclock.get(self.own_id, 0) + 1
         data = rows.transaction(changes, self.own_id, first, timestamp)
@@ -124,12 +124,12 @@ class Stream:
         self.write([rows.delete_row(space, key)], timestamp)
         self._known.remove(space, key)
 
-    def write_with_epoch(self, changes: Sequence[NodeRow], epoch: bytes, timestamp: float) -> None:
+    def write_with_epoch(self, changes: Sequence[OutgoingRow], epoch: bytes, timestamp: float) -> None:
         """Append one transaction that ends with `epoch`, the row of `_schema` with the epoch."""
         self.write([*changes, rows.replace_row(SystemSpace.SCHEMA, epoch)], timestamp)
         self._known.put(SystemSpace.SCHEMA, epoch)
 
-    def follow(self, vclock: Mapping[int, int], timestamp: float) -> None:
+    def append_nops(self, vclock: Mapping[int, int], timestamp: float) -> None:
         """Append a NOP for each settled row of an instance, until the stream's vclock reaches the given one."""
         pending: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = []
         reached: dict[int, int] = {}
@@ -148,12 +148,12 @@ class Stream:
     def snapshot(
         self, vclock: Mapping[int, int], tuples: Iterable[tuple[int, bytes]], timestamp: float
     ) -> None:
-        """Write a snapshot: new followers begin with it, and continue with the rows after its vclock.
+        """Write a snapshot: new subscribers begin with it, and continue with the rows after its vclock.
 
         Parameters
         ----------
         vclock : mapping of int to int
-            At least that of the stream; if it is greater, followers of earlier rows must begin again.
+            At least that of the stream; if it is greater, subscribers of earlier rows must begin again.
         tuples : iterable of (int, bytes)
             (space id, tuple), system spaces first.
         timestamp : float
@@ -176,13 +176,13 @@ class Stream:
         self.tidy()
 
     def begin_anew(self, timestamp: float) -> None:
-        """Begin a new log after a snapshot that was just written; its system rows are those that followers now have.
+        """Begin a new log after a snapshot that was just written; its system rows are those that subscribers now have.
 
-        The log begins with a NOP. A running follower with earlier rows gets an error from this log, since rows between
-        are missing; when it is started again, it begins with the snapshot.
+        The log begins with a NOP. A running subscriber with earlier rows gets an error from this log, since rows
+        between are missing; when it is started again, it begins with the snapshot.
         """
         self.served = read_served(self.directory, self._limit)
-        self.write([NodeRow(RequestType.NOP)], timestamp)
+        self.write([OutgoingRow(RequestType.NOP)], timestamp)
 
     @property
     def wants_snapshot(self) -> bool:
@@ -196,7 +196,7 @@ class Stream:
         return behind >= max(NEW_SNAPSHOT_BYTES, snapshots[-1].size)
 
     def tidy(self) -> None:
-        """Remove files before the newest snapshot that no follower needs."""
+        """Remove files before the newest snapshot that no subscriber needs."""
         now = time.time()
         snapshots = spool_state.spool_files(self.directory, ".snap")
         logs = spool_state.spool_files(self.directory, ".xlog")
@@ -212,12 +212,12 @@ class Stream:
 
 
 def new_replicaset_uuid() -> str:
-    """Return a uuid for a stream: each directory is another replicaset, so followers cannot switch between them."""
+    """Return a uuid for a stream: each directory is another replicaset, so subscribers cannot switch between them."""
     return str(uuids.uuid4())
 
 
 def system_tuples(served: Served) -> Iterable[tuple[int, bytes]]:
-    """Yield (space id, tuple) of the system rows that followers have, in an order that a server accepts."""
+    """Yield (space id, tuple) of the system rows that subscribers have, in an order that a server accepts."""
     order = (
         SystemSpace.SCHEMA,
         SystemSpace.SPACE,

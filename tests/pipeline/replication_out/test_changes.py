@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipeline.node import changes
-from pipeline.node.changes import changes_between, files_digest
+from pipeline.replication_out import changes
+from pipeline.replication_out.changes import changes_between, files_digest
 from schemas.errors import WarehouseError
 from warehouse.data_files import FileKeys, write_file
 from warehouse.place import Place, place_of

@@ -1,13 +1,14 @@
 """Writes the stream from epoch to epoch: definitions first, all tuples of an epoch in one transaction, then NOPs.
 
-The writer compares what followers have with the newest epoch, and writes the difference. So each step may be repeated,
-epochs may be skipped if the writer is late, and if the warehouse rolls back an epoch, the next rows undo it. If the
-table versions that followers have cannot be read any more, a new snapshot is written, and followers must begin with it.
+The writer compares what subscribers have with the newest epoch, and writes the difference. So each step may be
+repeated, epochs may be skipped if the writer is late, and if the warehouse rolls back an epoch, the next rows undo it.
+If the table versions that subscribers have cannot be read any more, a new snapshot is written, and subscribers must
+begin with it.
 
 The rows of an epoch, in order: removed spaces; new spaces, and formats that allow the tuples of both epochs, without
 the indexes that change; `_cluster`; one transaction of all tuples, which ends with the row of `_schema` with the epoch;
 the new formats and indexes; NOPs up to the epoch's vclock. So an application that sees an instance's lsn in the
-follower's vclock also sees the effects of that row.
+subscriber's vclock also sees the effects of that row.
 """
 
 from __future__ import annotations
@@ -18,14 +19,32 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pipeline.node import rows
-from pipeline.node.changes import TupleChange, changes_between, files_digest
-from pipeline.node.definitions import ServedSpace, common_format, misfit_reason, with_consistent_types
-from pipeline.node.rows import NodeRow, pack
-from pipeline.node.state import EpochMark, EpochProgress, TableVersion, epoch_tuple, primary_key_fields
-from pipeline.node.stream import Stream, first_system_rows, new_replicaset_uuid, system_tuples
-from pipeline.node.target import EpochRow, Target, epoch_with_mark, newest_epoch, read_target, space_name
-from pipeline.node.users import NodeUser, user_rows
+from pipeline.replication_out import rows
+from pipeline.replication_out.changes import TupleChange, changes_between, files_digest
+from pipeline.replication_out.definitions import (
+    ServedSpace,
+    common_format,
+    misfit_reason,
+    with_consistent_types,
+)
+from pipeline.replication_out.rows import OutgoingRow, pack
+from pipeline.replication_out.state import (
+    EpochMark,
+    EpochProgress,
+    TableVersion,
+    epoch_tuple,
+    primary_key_fields,
+)
+from pipeline.replication_out.stream import Stream, first_system_rows, new_replicaset_uuid, system_tuples
+from pipeline.replication_out.target import (
+    EpochRow,
+    Target,
+    epoch_with_mark,
+    newest_epoch,
+    read_target,
+    space_name,
+)
+from pipeline.replication_out.users import SubscriberUser, user_rows
 from schemas import dictionary
 from schemas.errors import WarehouseError
 from schemas.iproto import SystemSpace
@@ -39,7 +58,7 @@ TRANSACTION_ROWS = 100_000
 """An epoch with more changes takes several transactions: a server applies a transaction without a pause."""
 
 
-class NodeWriter:
+class ReplicationWriter:
     """Keeps a stream at the newest epoch of a warehouse.
 
     Parameters
@@ -48,8 +67,8 @@ class NodeWriter:
         A warehouse without Spark.
     stream : Stream
         A stream whose context manager was entered: it is locked and open.
-    readers : sequence of NodeUser
-        The users of the followers.
+    readers : sequence of SubscriberUser
+        The users of the subscribers.
     transaction_rows : int
         The maximum number of changes of one transaction.
 
@@ -59,7 +78,7 @@ class NodeWriter:
         self,
         warehouse: Warehouse,
         stream: Stream,
-        readers: Sequence[NodeUser] = (),
+        readers: Sequence[SubscriberUser] = (),
         transaction_rows: int = TRANSACTION_ROWS,
     ) -> None:
         self.warehouse, self.stream = warehouse, stream
@@ -78,7 +97,7 @@ class NodeWriter:
 
     @property
     def mark(self) -> EpochMark | None:
-        """The epoch that followers have; None before the first one."""
+        """The epoch that subscribers have; None before the first one."""
         return None if self.stream.served is None else self.stream.served.mark
 
     def advance(self) -> bool:
@@ -110,7 +129,7 @@ class NodeWriter:
         return True
 
     def _begin(self, row: EpochRow, vclock: Mapping[int, int] | None = None) -> None:
-        """Write the first snapshot, or (with the stream's `vclock`) one with which followers must begin again."""
+        """Write the first snapshot, or (with the stream's `vclock`) one with which subscribers must begin again."""
         served = self.stream.served
         target = self._target_of_epoch(row, is_continued=False)
         uuid = new_replicaset_uuid() if served is None else served.replicaset_uuid
@@ -135,7 +154,7 @@ class NodeWriter:
         self._is_complete = True
 
     def _snapshot_again(self) -> None:
-        """Write a snapshot of the epoch that followers have, so that the logs before it can be removed."""
+        """Write a snapshot of the epoch that subscribers have, so that the logs before it can be removed."""
         served = self.stream.served
         if served is None:
             return
@@ -146,7 +165,7 @@ class NodeWriter:
         self.stream.snapshot(self.stream.vclock, itertools.chain(system_tuples(served), tuples), at)
 
     def _is_accepted(self, space: ServedSpace, change: TupleChange) -> bool:
-        """Return whether followers accept a tuple; only one that a policy made may not fit its space."""
+        """Return whether subscribers accept a tuple; only one that a policy made may not fit its space."""
         reason = misfit_reason(space, change.after) if change.is_made and change.after is not None else None
         if reason is not None and space.name not in self._refused_tuples:
             logger.warning("not served: %s: tuples that its policy has made: %s", space.name, reason)
@@ -172,7 +191,7 @@ class NodeWriter:
         files = files_at(self.warehouse.place, table, version.version)
         if files_digest(files) != version.digest:
             raise WarehouseError(
-                f"version {version.version} has other files than followers have", table=table
+                f"version {version.version} has other files than subscribers have", table=table
             )
         return files
 
@@ -188,14 +207,14 @@ class NodeWriter:
         return target
 
     def _write_newest(self, row: EpochRow) -> None:
-        """Write the difference between the epoch that followers have and the newest one."""
+        """Write the difference between the epoch that subscribers have and the newest one."""
         served = self.stream.served
         if served is None:
             return
         is_continued = epoch_with_mark(self.warehouse, served.mark) is not None
         if not is_continued:
             logger.warning(
-                "epoch %d was rolled back: followers get epoch %d instead", served.mark.epoch, row.epoch
+                "epoch %d was rolled back: subscribers get epoch %d instead", served.mark.epoch, row.epoch
             )
         self._write_epoch(row, self._target_of_epoch(row, is_continued=is_continued), 0)
 
@@ -203,7 +222,7 @@ class NodeWriter:
         """Continue an epoch that takes several transactions."""
         row = epoch_with_mark(self.warehouse, progress.mark)
         if row is None:
-            logger.warning("epoch %d was rolled back while followers got it", progress.mark.epoch)
+            logger.warning("epoch %d was rolled back while subscribers got it", progress.mark.epoch)
             newest = newest_epoch(self.warehouse)
             if newest is not None:
                 self._begin(newest, self.stream.vclock)
@@ -221,7 +240,7 @@ class NodeWriter:
                 if table in target.mark.tables and target.mark.tables[table] != version
             }
         except WarehouseError as error:
-            logger.warning("followers must begin again: %s", error)
+            logger.warning("subscribers must begin again: %s", error)
             self._begin(row, self.stream.vclock)
             return
         at = _seconds(row)
@@ -312,7 +331,7 @@ class NodeWriter:
 
     def _changes(
         self, target: Target, mark: EpochMark, before: Mapping[str, frozenset[str]]
-    ) -> Iterator[NodeRow]:
+    ) -> Iterator[OutgoingRow]:
         """Yield the rows that change one epoch to another; each call yields the same rows in the same order."""
         for table, space in sorted(target.spaces.items()):
             version = target.mark.tables[table]
@@ -336,12 +355,12 @@ class NodeWriter:
                 self._drop_indexes(known[space.name], space, at)
                 self._define(known[space.name], space, at)
         self._update_users(at)
-        stream.follow(target.vclock, at)
+        stream.append_nops(target.vclock, at)
         self._is_complete = True
         return dict(stream.vclock) != start
 
     def _update_users(self, at: float) -> None:
-        """Write the users of followers and their privileges if they have changed, and remove others."""
+        """Write the users of subscribers and their privileges if they have changed, and remove others."""
         stream, served = self.stream, self.stream.served
         if served is None:
             return
@@ -359,9 +378,9 @@ class NodeWriter:
                     stream.put(space, row, at)
 
 
-def _parts(changes: Iterator[NodeRow], size: int, limit: int) -> Iterator[list[NodeRow]]:
+def _parts(changes: Iterator[OutgoingRow], size: int, limit: int) -> Iterator[list[OutgoingRow]]:
     """Divide changes into lists of at most `size` changes and `limit` bytes; a longer change is a list of its own."""
-    part: list[NodeRow] = []
+    part: list[OutgoingRow] = []
     held = 0
     for one in changes:
         length = rows.ROW_BYTES + len(one.body)
@@ -374,7 +393,7 @@ def _parts(changes: Iterator[NodeRow], size: int, limit: int) -> Iterator[list[N
         yield part
 
 
-def _row(space: ServedSpace, change: TupleChange) -> NodeRow:
+def _row(space: ServedSpace, change: TupleChange) -> OutgoingRow:
     """Return the row that replaces or deletes a key's tuple."""
     if change.after is not None:
         return rows.replace_row(space.id, change.after)
@@ -406,5 +425,5 @@ def _allowing_both(known: ServedSpace, wanted: ServedSpace) -> ServedSpace:
 
 
 def _seconds(row: EpochRow) -> float:
-    """Return the timestamp of an epoch's rows: its commit time, from which a follower computes its lag."""
+    """Return the timestamp of an epoch's rows: its commit time, from which a subscriber computes its lag."""
     return row.committed_at / 1e6

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from config.deployment import Config, load
-from observe.overview import Overview, PeerOverview, peers_overview
+from observe.overview import Overview, StandbyOverview, standbys_overview
 from schemas.errors import ConfigurationError
 from tests.warehouse.copy.standby import Pair
 from warehouse import switch
@@ -18,7 +18,7 @@ from warehouse import switch
 def config_of(pair: Pair) -> Config:
     file = pair.a.folder.parent.parent / "config.yaml"
     file.write_text(
-        "warehouse: a\ncheckpoint: cp\nsources: [{name: a1, path: logs}]\nstandby: {peers: [b]}\n"
+        "warehouse: a\ncheckpoint: cp\nsources: [{name: a1, path: logs}]\nstandby: {standbys: [b]}\n"
     )
     return load(file)
 
@@ -80,16 +80,16 @@ def test_what_status_says_of_a_peer(
     pair.sync()
     what(pair)
     root = pair.b.place.root
-    assert peers_overview(config_of(pair)) == (PeerOverview(root, is_up_to_date, state),)
-    found = Overview("w", 1, "", 0, 0, {}, (), (), 0, 0, 0, 0, peers=peers_overview(config_of(pair)))
-    assert [text for text, _ in found.findings] == [] if is_up_to_date else [f"peer {root}: {state}"]
+    assert standbys_overview(config_of(pair)) == (StandbyOverview(root, is_up_to_date, state),)
+    found = Overview("w", 1, "", 0, 0, {}, (), (), 0, 0, 0, 0, peers=standbys_overview(config_of(pair)))
+    assert [text for text, _ in found.findings] == [] if is_up_to_date else [f"standby {root}: {state}"]
 
 
 @pytest.mark.parametrize(("peers", "reason"), [("[b, b]", "named twice"), ("[a]", "is the warehouse itself")])
-def test_a_peer_is_another_place_and_named_once(tmp_path: Path, peers: str, reason: str) -> None:
+def test_a_peer_is_another_place_and_named_once(tmp_path: Path, standbys: str, reason: str) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(
-        f"warehouse: a\ncheckpoint: cp\nsources: [{{name: a1, path: logs}}]\nstandby: {{peers: {peers}}}\n"
+        f"warehouse: a\ncheckpoint: cp\nsources: [{{name: a1, path: logs}}]\nstandby: {{standbys: {standbys}}}\n"
     )
     with pytest.raises(ConfigurationError, match=reason) as caught:
         load(file)
@@ -100,4 +100,4 @@ def test_without_peers_status_says_nothing(tmp_path: Path) -> None:
     pair = Pair(tmp_path)
     config = config_of(pair)
     alone = config.model_copy(update={"standby": type(config.standby)()})
-    assert peers_overview(alone) == ()
+    assert standbys_overview(alone) == ()

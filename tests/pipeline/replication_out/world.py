@@ -13,9 +13,9 @@ from uuid import UUID
 
 import msgpack
 
-from pipeline.node.stream import Stream
-from pipeline.node.users import NodeUser
-from pipeline.node.writer import NodeWriter
+from pipeline.replication_out.stream import Stream
+from pipeline.replication_out.users import SubscriberUser
+from pipeline.replication_out.writer import ReplicationWriter
 from sources.relay.server import Relay
 from tests.live.server import Tarantool
 from tests.pipeline.deployment import Deployment
@@ -24,7 +24,7 @@ from tests.sources.subscribe.following import await_until
 from warehouse.cluster import load
 from warehouse.warehouse import Warehouse
 
-READERS = (NodeUser("guest", executes=True),)
+READERS = (SubscriberUser("guest", executes=True),)
 """The tests' client evaluates Lua as guest, over a private socket."""
 
 ACCOUNTS = """
@@ -84,10 +84,10 @@ class World:
         return self.deployment.run()
 
     @contextmanager
-    def writing(self, **options: Any) -> Iterator[NodeWriter]:
+    def writing(self, **options: Any) -> Iterator[ReplicationWriter]:
         """Write the stream."""
         with Stream(self.directory) as stream:
-            yield NodeWriter(self.warehouse, stream, READERS, **options)
+            yield ReplicationWriter(self.warehouse, stream, READERS, **options)
 
     def advance(self, **options: Any) -> None:
         """Bring the stream to the newest epoch, by a writer of its own."""
@@ -102,12 +102,12 @@ class World:
             yield relay
 
     @contextmanager
-    def follower(self, binary: str | None, name: str = "follower") -> Iterator[Tarantool]:
+    def subscriber(self, binary: str | None, name: str = "subscriber") -> Iterator[Tarantool]:
         """Run a server that follows."""
-        with Tarantool(self.root / name, cfg=self.follower_cfg(), binary=binary) as server:
+        with Tarantool(self.root / name, cfg=self.subscriber_cfg(), binary=binary) as server:
             yield server
 
-    def follower_cfg(self) -> dict[str, Any]:
+    def subscriber_cfg(self) -> dict[str, Any]:
         """Return the settings of an anonymous replica of the stream."""
         return {
             "replication": [f"unix/:{self.socket}"],
@@ -117,27 +117,27 @@ class World:
             "memtx_memory": 512 << 20,
         }
 
-    def await_epoch(self, follower: Tarantool, writer: NodeWriter) -> None:
-        """Wait until a follower has what is written."""
+    def await_epoch(self, subscriber: Tarantool, writer: ReplicationWriter) -> None:
+        """Wait until a subscriber has what is written."""
         wanted = {i: lsn for i, lsn in writer.stream.vclock.items() if lsn}
-        await_until(lambda: vclock_of(follower) == wanted, f"the follower at {wanted}")
+        await_until(lambda: vclock_of(subscriber) == wanted, f"the subscriber at {wanted}")
 
-    def await_stopped(self, follower: Tarantool) -> None:
-        """Wait until a follower says that it cannot continue from what it has."""
+    def await_stopped(self, subscriber: Tarantool) -> None:
+        """Wait until a subscriber says that it cannot continue from what it has."""
 
         def is_stopped() -> bool:
-            found = follower.eval(
+            found = subscriber.eval(
                 "return box.info.replication[...].upstream.message", self.global_ids()["own"]
             )
             return found is not None and "Missing .xlog" in found
 
         await_until(is_stopped, "the end of the stream")
 
-    def check(self, follower: Tarantool, *spaces: str) -> None:
-        """Compare a follower's tuples with those of the tables."""
+    def check(self, subscriber: Tarantool, *spaces: str) -> None:
+        """Compare a subscriber's tuples with those of the tables."""
         for space in spaces:
             expected = sorted(self.deployment.tuples(space))
-            assert tuples_of(follower, space) == expected, space
+            assert tuples_of(subscriber, space) == expected, space
 
     def global_ids(self) -> dict[str, int]:
         """Return the global ids of the masters by name, and the aggregator's own as `own`."""

@@ -1,13 +1,13 @@
 """Keeps copies of a primary connected: each epoch is copied to them before the next one is committed.
 
-    start: refuse if a peer is newer → set the mark → join each peer → when all have joined, remove the mark
-    epoch → copy it to each connected peer → if a copy fails: the peer is lost, set the mark → next epoch
+    start: refuse if a standby is newer → set the mark → join each standby → when all have joined, remove the mark
+    epoch → copy it to each connected standby → if this fails: the standby is lost, set the mark → next epoch
 
 The mark in the primary's RID (its replication id, docs/rid.md) says that copies may exist that are not connected.
-The primary's writer has the writer lock of each connected peer, so a peer can be promoted only after that writer has
-ended, or has lost the peer's lock. A peer that is lost never stops the writer: it is tried again later. For a peer that
-is far behind, a thread copies data files first; only the last step, which also updates the peer's RID, is done between
-two epochs.
+The primary's writer has the writer lock of each connected standby, so a standby can be promoted only after that writer
+has ended, or has lost the standby's lock. A standby that is lost never stops the writer: it is tried again later. For a
+standby that is far behind, a thread copies data files first; only the last step, which also updates the standby's RID,
+is done between two epochs.
 `warehouse.copy` copies a warehouse, `udfs.rid` has the rules.
 """
 
@@ -42,25 +42,25 @@ COPIED = (LOSE_PEER, DISCONNECT, "copy", SYNC_END)
 """Events after which another place may have data of the head (the newest generation, see `warehouse.rid`)."""
 
 SEPARATOR = ", "
-"""Separates the names of several peers in one row of `_rid`."""
+"""Separates the names of several standbys in one row of `_rid`."""
 
 RETRY_SECONDS = 60.0
 FIRST_WAIT_SECONDS = 2.0
-"""How long the first `ConnectedPeer.join` waits for the thread that copies ahead."""
+"""How long the first `ConnectedStandby.join` waits for the thread that copies ahead."""
 
 FAILURES = (AggregatorError, OSError, DeltaError, pa.ArrowException, ValueError)
-"""Errors that are raised if a peer cannot be reached, read or written: the peer is lost then."""
+"""Errors that are raised if a standby cannot be reached, read or written: the standby is lost then."""
 
 
 @dataclass(frozen=True)
-class PeerState:
-    """Whether a peer is connected to its primary now, and its last epoch.
+class StandbyState:
+    """Whether a standby is connected to its primary now, and its last epoch.
 
     Parameters
     ----------
     root : str
     is_connected : bool
-        Whether the peer has every epoch up to `epoch`, and gets each new one before the next is committed.
+        Whether the standby has every epoch up to `epoch`, and gets each new one before the next is committed.
     epoch : int
         The last epoch copied to it; `BEFORE_THE_FIRST` if none is known.
     reason : str or None
@@ -74,19 +74,19 @@ class PeerState:
     reason: str | None = None
 
 
-class ConnectedPeer:
-    """One peer of a primary, as the primary's writer sees it: its state, its lock, and the versions copied to it.
+class ConnectedStandby:
+    """One standby of a primary, as the primary's writer sees it: its state, its lock, and the versions copied to it.
 
     Parameters
     ----------
     source, place : Place
-        The primary's, and the peer's.
+        The primary's, and the standby's.
 
     """
 
     def __init__(self, source: Place, place: Place) -> None:
         self.source, self.place = source, place
-        self.state = PeerState(place.root, reason="not tried yet")
+        self.state = StandbyState(place.root, reason="not tried yet")
         self.due = 0.0
         self._lock: WriterLock | None = None
         self._ahead: _CopyAhead | None = None
@@ -94,13 +94,13 @@ class ConnectedPeer:
 
     @property
     def is_copying(self) -> bool:
-        """Whether a thread copies data files to the peer."""
+        """Whether a thread copies data files to the standby."""
         return self._ahead is not None and self._ahead.is_alive()
 
     def join(self) -> bool:
-        """Copy what the peer lacks, and return whether it is connected now: False while a thread still copies.
+        """Copy what the standby lacks, and return whether it is connected now: False while a thread still copies.
 
-        Raises one of `FAILURES` if the peer is lost.
+        Raises one of `FAILURES` if the standby is lost.
         """
         waits = 0.0
         if self._lock is None:
@@ -121,7 +121,9 @@ class ConnectedPeer:
                 self._ahead = _CopyAhead(self.source, self.place, self._check)
                 self._ahead.start()
             if not self._ahead.is_done(waits):
-                self.state = PeerState(self.place.root, epoch=theirs.epoch or 0, reason="it is being copied")
+                self.state = StandbyState(
+                    self.place.root, epoch=theirs.epoch or 0, reason="it is being copied"
+                )
                 return False
             self._ahead = None
             is_complete = rid.head != EMPTY and rid.incoming == EMPTY
@@ -133,21 +135,21 @@ class ConnectedPeer:
 
     def _was_connected(self) -> bool:
         history = RidTable(self.source).history()
-        return any(c.event == CONNECT and self.place.root in _peer_names(c) for c in history)
+        return any(c.event == CONNECT and self.place.root in _standby_names(c) for c in history)
 
     def extend(self) -> None:
-        """Copy new epochs to the connected peer; raises one of `FAILURES` if it is lost."""
+        """Copy new epochs to the connected standby; raises one of `FAILURES` if it is lost."""
         done = extend(self.source, self.place, self._check, self._copied_versions)
         self._copied_versions = done.tables.versions
-        self.state = PeerState(self.place.root, True, done.tables.epoch)
+        self.state = StandbyState(self.place.root, True, done.tables.epoch)
 
     def check(self) -> None:
-        """Raise LockError if the peer's lock is lost."""
+        """Raise LockError if the standby's lock is lost."""
         self._check()
 
     def release(self, reason: str) -> None:
-        """Release the peer's lock, and note why the peer is not connected."""
-        self.state = PeerState(self.place.root, epoch=self.state.epoch, reason=reason)
+        """Release the standby's lock, and note why the standby is not connected."""
+        self.state = StandbyState(self.place.root, epoch=self.state.epoch, reason=reason)
         self._copied_versions = {}
         lock, self._lock = self._lock, None
         if self._ahead is not None:
@@ -174,12 +176,12 @@ class ConnectedPeer:
 
     def _check(self) -> None:
         if self._lock is None:
-            raise LockError("the peer's lock was released", warehouse=self.place.root)
+            raise LockError("the standby's lock was released", warehouse=self.place.root)
         self._lock.check_held()
 
 
 class _CopyAhead(threading.Thread):
-    """Copies data files to a peer until little is left."""
+    """Copies data files to a standby until little is left."""
 
     def __init__(self, source: Place, target: Place, check_lock: Callable[[], None]) -> None:
         super().__init__(name="copy-ahead", daemon=True)
@@ -213,16 +215,16 @@ class _CopyAhead(threading.Thread):
         self._check_lock()
 
 
-class Peers:
+class Standbys:
     """The copies that a primary's writer keeps connected.
 
     Parameters
     ----------
     source : Place
         The primary.
-    peers : sequence of Place
+    standbys : sequence of Place
     retry_seconds : float
-        How long after its loss a peer is tried again.
+        How long after its loss a standby is tried again.
     waits : bool
         Whether `close` waits for a copy in progress.
     now : callable
@@ -233,114 +235,120 @@ class Peers:
     def __init__(
         self,
         source: Place,
-        peers: Sequence[Place],
+        standbys: Sequence[Place],
         *,
         retry_seconds: float = RETRY_SECONDS,
         waits: bool = False,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._source, self._rid = source, RidTable(source)
-        self._peers = [ConnectedPeer(source, place) for place in peers]
+        self._standbys = [ConnectedStandby(source, place) for place in standbys]
         self._retry_seconds, self._waits, self._now = retry_seconds, waits, now
         self._is_whole = False
 
-    def states(self) -> list[PeerState]:
-        """Return the state of each peer; may be called from any thread."""
-        return [peer.state for peer in self._peers]
+    def states(self) -> list[StandbyState]:
+        """Return the state of each standby; may be called from any thread."""
+        return [standby.state for standby in self._standbys]
 
     def refuse_newer(self) -> None:
-        """Raise if a peer that can be reached shows that this warehouse must not be written.
+        """Raise if a standby that can be reached shows that this warehouse must not be written.
 
         Raises
         ------
         RidStateError
-            A peer is newer, is a primary itself, or is not a copy of this warehouse.
+            A standby is newer, is a primary itself, or is not a copy of this warehouse.
 
         """
         ours = side_of(self._source)
-        for peer in self._peers:
+        for standby in self._standbys:
             try:
-                theirs = side_of(peer.place)
+                theirs = side_of(standby.place)
             except FAILURES as error:
-                log.warning("peer %s cannot be compared: %s", peer.place.root, error)
+                log.warning("standby %s cannot be compared: %s", standby.place.root, error)
             else:
                 _refuse_newer(ours, theirs)
 
     def open(self) -> None:
-        """Set the mark, since no peer is connected yet, and connect the peers that can be reached."""
-        if self._peers:
+        """Set the mark, since no standby is connected yet, and connect the standbys that can be reached."""
+        if self._standbys:
             self._mark(self._roots(), is_needed=self._rid.last().node.next is None)
             self.follow()
 
     def before_epoch(self) -> None:
-        """Copy the newest epoch to each connected peer; a peer that fails is lost. Called before each new epoch."""
-        connected = [peer for peer in self._peers if peer.state.is_connected]
+        """Copy the newest epoch to each connected standby; one that fails is lost. Called before each new epoch."""
+        connected = [standby for standby in self._standbys if standby.state.is_connected]
         if not connected:
             return
         epoch = last_epoch(self._source)
-        for peer in connected:
+        for standby in connected:
             try:
-                peer.check()
-                if peer.state.epoch < epoch:
-                    peer.extend()
+                standby.check()
+                if standby.state.epoch < epoch:
+                    standby.extend()
             except FAILURES as error:
-                self._lose(peer, error)
+                self._lose(standby, error)
 
     def follow(self) -> None:
-        """Copy the newest epoch, and try lost peers again. Called between two epochs."""
+        """Copy the newest epoch, and try lost standbys again. Called between two epochs."""
         self.before_epoch()
-        for peer in self._peers:
-            if peer.state.is_connected or (peer.due > self._now() and not peer.is_copying):
+        for standby in self._standbys:
+            if standby.state.is_connected or (standby.due > self._now() and not standby.is_copying):
                 continue
             try:
-                if peer.join():
-                    log.info("peer %s is connected, at epoch %d", peer.place.root, peer.state.epoch)
+                if standby.join():
+                    log.info("standby %s is connected, at epoch %d", standby.place.root, standby.state.epoch)
             except FAILURES as error:
-                self._lose(peer, error)
+                self._lose(standby, error)
         self._connect()
 
     def has_work(self) -> bool:
         """Whether `follow` has something to do although no epoch was committed."""
-        return any(not peer.state.is_connected and peer.due <= self._now() for peer in self._peers)
+        return any(
+            not standby.state.is_connected and standby.due <= self._now() for standby in self._standbys
+        )
 
     def close(self) -> None:
         """Copy the newest epoch, set the mark, and release all locks."""
         self.before_epoch()
-        while self._waits and any(peer.is_copying for peer in self._peers):
+        while self._waits and any(standby.is_copying for standby in self._standbys):
             time.sleep(0.05)
             self.follow()
         if self._is_whole:
             self._mark(self._roots(), is_needed=True)
-        for peer in self._peers:
-            peer.release("its primary's job has ended")
+        for standby in self._standbys:
+            standby.release("its primary's job has ended")
 
     def abandon(self) -> None:
         """Release all locks without copying: the writer has failed, or lost its own lock."""
-        for peer in self._peers:
-            peer.release("its primary's job has failed")
+        for standby in self._standbys:
+            standby.release("its primary's job has failed")
 
-    def _lose(self, peer: ConnectedPeer, error: Exception) -> None:
-        if peer.state.is_connected:
-            self._mark([peer.place.root], is_needed=True)
-        log.warning("peer %s is not connected: %s", peer.place.root, error)
-        peer.release(str(error))
-        peer.due = self._now() + self._retry_seconds
+    def _lose(self, standby: ConnectedStandby, error: Exception) -> None:
+        if standby.state.is_connected:
+            self._mark([standby.place.root], is_needed=True)
+        log.warning("standby %s is not connected: %s", standby.place.root, error)
+        standby.release(str(error))
+        standby.due = self._now() + self._retry_seconds
 
     def _roots(self) -> list[str]:
-        return [peer.place.root for peer in self._peers]
+        return [standby.place.root for standby in self._standbys]
 
     def _mark(self, lost: Sequence[str], *, is_needed: bool) -> None:
         self._is_whole = False
         if is_needed:
-            lose_peer(self._rid, lost)
+            lose_standby(self._rid, lost)
 
     def _connect(self) -> None:
-        """Remove the mark once all peers are connected, unless another copy of this generation exists."""
-        if self._is_whole or not self._peers or not all(peer.state.is_connected for peer in self._peers):
+        """Remove the mark once all standbys are connected, unless another copy of this generation exists."""
+        if (
+            self._is_whole
+            or not self._standbys
+            or not all(standby.state.is_connected for standby in self._standbys)
+        ):
             return
         try:
-            for peer in self._peers:
-                peer.check()
+            for standby in self._standbys:
+                standby.check()
         except LockError:
             return  # the next epoch finds it
         roots = self._roots()
@@ -348,7 +356,7 @@ class Peers:
         if others:
             log.debug("the next data begin a new generation: %s may have this one", ", ".join(others))
             return
-        connect(self._rid, roots)
+        record_connection(self._rid, roots)
         self._is_whole = True
 
 
@@ -364,11 +372,11 @@ def _refuse_newer(ours: ComparedRid, theirs: ComparedRid) -> None:
     if theirs.node.rid == Rid():
         return
     found = compare_warehouses(ours, theirs)
-    where = {"warehouse": ours.name, "peer": theirs.name}
+    where = {"warehouse": ours.name, "standby": theirs.name}
     if found.verdict is Verdict.UNRELATED:
         advice = "name a copy of this warehouse, or an empty place, under `standby.peers`"
         raise RidStateError(
-            "the peer is not a copy of this warehouse; nothing was written", **where, advice=advice
+            "the standby is not a copy of this warehouse; nothing was written", **where, advice=advice
         )
     if found.target == "a":
         advice = (
@@ -376,30 +384,30 @@ def _refuse_newer(ours: ComparedRid, theirs: ComparedRid) -> None:
             "and write to the one that shall be primary"
         )
         raise RidStateError(
-            "the peer is newer than this warehouse; nothing was written", **where, advice=advice
+            "the standby is newer than this warehouse; nothing was written", **where, advice=advice
         )
     if theirs.node.rid.primary:
         advice = f"`aggregator rid compare {ours.name} {theirs.name}`, then demote one of them"
         state = (
-            "split brain: the peer was written, too"
+            "split brain: the standby was written, too"
             if found.verdict is Verdict.SPLIT_BRAIN
-            else "the peer is a primary, too"
+            else "the standby is a primary, too"
         )
         raise RidStateError(f"{state}; nothing was written", **where, advice=advice)
 
 
-def lose_peer(table: RidTable, lost: Sequence[str]) -> RidChange:
-    """Set the mark of a primary that has lost peers: its next data begin a new generation."""
+def lose_standby(table: RidTable, lost: Sequence[str]) -> RidChange:
+    """Set the mark of a primary that has lost standbys: its next data begin a new generation."""
     mark = new_ulid()
     return table.update(
         LOSE_PEER,
         last_epoch(table.place),
-        lambda node: operations.lose_peer(node, mark, was_primary=False),
+        lambda node: operations.lose_connection(node, mark, was_primary=False),
         peer=SEPARATOR.join(lost),
     )
 
 
-def connect(table: RidTable, others: Sequence[str]) -> RidChange:
+def record_connection(table: RidTable, others: Sequence[str]) -> RidChange:
     """Remove the mark of a warehouse, and `crashed_primary` from its RID: all copies are connected, and equal."""
     epoch = last_epoch(table.place)
 
@@ -410,14 +418,14 @@ def connect(table: RidTable, others: Sequence[str]) -> RidChange:
 
 
 def set_missing_mark(table: RidTable) -> None:
-    """Set the mark if the last writer was killed while its peers were connected: a killed writer does not set it."""
+    """Set the mark if the last writer was killed while standbys were connected: a killed writer does not set it."""
     ends = [c for c in table.history() if c.event in (CONNECT, LOSE_PEER)]
     if ends and ends[-1].event == CONNECT and ends[-1].node.rid.primary:
-        lose_peer(table, _peer_names(ends[-1]))
+        lose_standby(table, _standby_names(ends[-1]))
 
 
-def other_copies(history: Sequence[RidChange], peers: Sequence[str]) -> list[str]:
-    """Return the copies of the current generation, since its last `connect`, that are not among the peers."""
+def other_copies(history: Sequence[RidChange], standbys: Sequence[str]) -> list[str]:
+    """Return the copies of the current generation, since its last `connect`, that are not among the standbys."""
     head = history[-1].node.rid.head if history else EMPTY
     found: list[str] = []
     for change in history:
@@ -426,9 +434,9 @@ def other_copies(history: Sequence[RidChange], peers: Sequence[str]) -> list[str
         if change.event == CONNECT:
             found = []
         elif change.event in COPIED:
-            found += [name for name in _peer_names(change) if name not in (*peers, *found)]
+            found += [name for name in _standby_names(change) if name not in (*standbys, *found)]
     return found
 
 
-def _peer_names(change: RidChange) -> list[str]:
+def _standby_names(change: RidChange) -> list[str]:
     return [] if change.peer is None else change.peer.split(SEPARATOR)

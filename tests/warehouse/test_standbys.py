@@ -26,14 +26,14 @@ from warehouse.copy.sync import SyncOptions, lost_after, sync
 from warehouse.generations import common_epoch, compare_warehouses, side_of
 from warehouse.lock import WriterLock
 from warehouse.newest_epoch import last_epoch
-from warehouse.peers import Peers
 from warehouse.primary import PrimaryLock
 from warehouse.rid import RidTable
+from warehouse.standbys import Standbys
 from warehouse.warehouse import Warehouse
 
 
 class Standby:
-    """A primary, the places of its peers, and the writer that keeps them connected."""
+    """A primary, the places of its standbys, and the writer that keeps them connected."""
 
     def __init__(self, folder: Path, count: int = 1) -> None:
         self.a = Made(folder / "a")
@@ -47,13 +47,13 @@ class Standby:
     def b(self) -> Made:
         return self.others[0]
 
-    def peers(self, of: Made | None = None, others: list[Made] | None = None) -> Peers:
+    def standbys(self, of: Made | None = None, others: list[Made] | None = None) -> Standbys:
         places = [other.place for other in (self.others if others is None else others)]
-        return Peers((of or self.a).place, places, retry_seconds=60, now=lambda: self.time, waits=True)
+        return Standbys((of or self.a).place, places, retry_seconds=60, now=lambda: self.time, waits=True)
 
-    def lock(self, peers: Peers | None, of: Made | None = None) -> PrimaryLock:
+    def lock(self, standbys: Standbys | None, of: Made | None = None) -> PrimaryLock:
         warehouse = Warehouse(cast("SparkSession", None), str((of or self.a).folder.parent))
-        return PrimaryLock(warehouse, "a test", peers)
+        return PrimaryLock(warehouse, "a test", standbys)
 
     def batch(self, lock: PrimaryLock, value: str, *tables: str) -> int:
         """Commit an epoch as the job does; it is not copied yet."""
@@ -66,11 +66,11 @@ class Standby:
 
     def session(self, *values: str) -> None:
         """Run a writer that commits epochs and ends."""
-        peers = self.peers()
-        with self.lock(peers) as lock:
+        standbys = self.standbys()
+        with self.lock(standbys) as lock:
             for value in values:
                 self.batch(lock, value, "accounts")
-                peers.follow()
+                standbys.follow()
 
     def compared(self) -> Comparison:
         return compare_warehouses(side_of(self.a.place), side_of(self.b.place))
@@ -80,8 +80,8 @@ def now(made: Made) -> Node:
     return RidTable(made.place).last().at(last_epoch(made.place)).node
 
 
-def connected(peers: Peers) -> list[bool]:
-    return [state.is_connected for state in peers.states()]
+def connected(standbys: Standbys) -> list[bool]:
+    return [state.is_connected for state in standbys.states()]
 
 
 @pytest.fixture
@@ -90,20 +90,20 @@ def standby(tmp_path: Path) -> Standby:
 
 
 def test_a_primary_goes_on_under_one_head_while_all_are_connected(standby: Standby) -> None:
-    peers = standby.peers()
-    with standby.lock(peers) as lock:
+    standbys = standby.standbys()
+    with standby.lock(standbys) as lock:
         head = now(standby.a).rid.head
-        assert connected(peers) == [True]
+        assert connected(standbys) == [True]
         for number in range(5):
             standby.batch(lock, f"value {number}", "accounts")
-            peers.follow()
+            standbys.follow()
             assert standby.b.read_cut() == standby.a.read_cut()
             assert now(standby.a).rid.head == now(standby.b).rid.head == head
             assert now(standby.a).next is None
         assert now(standby.b).rid.file_lock is FileLock.ALLOW_READ
         rows = [len(RidTable(made.place).history()) for made in (standby.a, standby.b)]
         standby.batch(lock, "more", "accounts")
-        peers.follow()
+        standbys.follow()
         assert [len(RidTable(made.place).history()) for made in (standby.a, standby.b)] == rows
     assert now(standby.a).next is not None
     assert now(standby.b).rid.file_lock is FileLock.UNLOCKED
@@ -113,8 +113,8 @@ def test_a_primary_goes_on_under_one_head_while_all_are_connected(standby: Stand
 
 
 def test_an_epoch_that_was_not_copied_is_copied_before_the_next_is_committed(standby: Standby) -> None:
-    peers = standby.peers()
-    with standby.lock(peers) as lock:
+    standbys = standby.standbys()
+    with standby.lock(standbys) as lock:
         first = standby.batch(lock, "first", "accounts")
         assert last_epoch(standby.b.place) == first - 1
         standby.batch(lock, "second", "accounts")
@@ -143,30 +143,30 @@ def damaged(standby: Standby) -> Callable[[], object]:
 def test_a_lost_peer_stops_nothing_and_begins_one_generation(
     standby: Standby, break_: Callable[[Standby], Callable[[], object]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    peers = standby.peers()
-    with standby.lock(peers) as lock:
+    standbys = standby.standbys()
+    with standby.lock(standbys) as lock:
         standby.batch(lock, "first", "accounts")
-        peers.follow()
+        standbys.follow()
         head = now(standby.a).rid.head
         mend = break_(standby)
         standby.batch(lock, "in flight", "accounts")
         assert now(standby.a).rid.head == head
         for value in ("lost", "lost again", "lost for long"):
             standby.batch(lock, value, "accounts")
-            peers.follow()
+            standbys.follow()
             assert now(standby.a).rid.old1 == head
-        assert connected(peers) == [False]
-        assert peers.states()[0].reason
+        assert connected(standbys) == [False]
+        assert standbys.states()[0].reason
         assert "is not connected" in caplog.text
         mend()
-        assert not peers.has_work()
+        assert not standbys.has_work()
         standby.time += 61
-        assert peers.has_work()
-        peers.follow()
-        assert connected(peers) == [True]
+        assert standbys.has_work()
+        standbys.follow()
+        assert connected(standbys) == [True]
         began = now(standby.a).rid.head
         standby.batch(lock, "found", "accounts")
-        peers.follow()
+        standbys.follow()
         assert now(standby.a).rid.head == now(standby.b).rid.head == began
     assert standby.b.read_cut() == standby.a.read_cut()
     assert now(standby.b).rid.generations == now(standby.a).rid.generations
@@ -175,24 +175,24 @@ def test_a_lost_peer_stops_nothing_and_begins_one_generation(
 
 def test_the_others_stay_connected_when_one_is_lost(tmp_path: Path) -> None:
     standby = Standby(tmp_path, 2)
-    peers = standby.peers()
-    with standby.lock(peers) as lock:
+    standbys = standby.standbys()
+    with standby.lock(standbys) as lock:
         standby.batch(lock, "first", "accounts")
-        peers.follow()
+        standbys.follow()
         head = now(standby.a).rid.head
         mend = unreachable(standby)
         for value in ("second", "third", "fourth", "fifth"):
             standby.batch(lock, value, "accounts")
-            peers.follow()
-        assert connected(peers) == [False, True]
-        # "second" was in flight; all after it is one generation, although one peer is away for long.
+            standbys.follow()
+        assert connected(standbys) == [False, True]
+        # "second" was in flight; all after it is one generation, although one standby is away for long.
         assert now(standby.a).rid.generations[:2] == now(standby.others[1]).rid.generations[:2]
         assert now(standby.a).rid.old1 == head
         assert standby.others[1].read_cut() == standby.a.read_cut()
         mend()
         standby.time += 61
-        peers.follow()
-        assert connected(peers) == [True, True]
+        standbys.follow()
+        assert connected(standbys) == [True, True]
         assert now(standby.a).next is None
     assert standby.b.read_cut() == standby.a.read_cut()
 
@@ -201,10 +201,10 @@ def test_a_peer_that_is_suddenly_empty_is_not_filled_again(standby: Standby) -> 
     standby.session("first")
     mend = unreachable(standby)
     standby.b.folder.parent.mkdir()  # as the mount point of a disk
-    peers = standby.peers()
-    with standby.lock(peers) as lock:
+    standbys = standby.standbys()
+    with standby.lock(standbys) as lock:
         standby.batch(lock, "second", "accounts")
-        assert "is its disk mounted" in str(peers.states()[0].reason)
+        assert "is its disk mounted" in str(standbys.states()[0].reason)
     assert standby.b.place.tables() == []
     shutil.rmtree(standby.b.folder.parent)
     mend()
@@ -213,8 +213,8 @@ def test_a_peer_that_is_suddenly_empty_is_not_filled_again(standby: Standby) -> 
 
 
 def test_nobody_else_writes_a_connected_peer(standby: Standby) -> None:
-    peers = standby.peers()
-    with standby.lock(peers):
+    standbys = standby.standbys()
+    with standby.lock(standbys):
         with pytest.raises(LockError, match="keeps this copy connected"):
             switch.promote(standby.b.place)
         with pytest.raises(LockError, match="keeps this copy connected"):
@@ -223,10 +223,10 @@ def test_nobody_else_writes_a_connected_peer(standby: Standby) -> None:
 
 
 def test_a_peer_whose_lock_another_has_is_joined_later(standby: Standby) -> None:
-    peers = standby.peers()
-    with WriterLock(standby.b.place, "an operator"), standby.lock(peers) as lock:
-        assert connected(peers) == [False]
-        assert "an operator" in str(peers.states()[0].reason)
+    standbys = standby.standbys()
+    with WriterLock(standby.b.place, "an operator"), standby.lock(standbys) as lock:
+        assert connected(standbys) == [False]
+        assert "an operator" in str(standbys.states()[0].reason)
         standby.batch(lock, "alone", "accounts")
     standby.session("together")
     assert standby.b.read_cut() == standby.a.read_cut()
@@ -236,7 +236,7 @@ def test_the_first_epochs_without_a_peer_are_a_generation_that_it_does_not_know(
     standby.session("first")
     head = now(standby.a).rid.head
     with standby.lock(None) as lock:
-        standby.batch(lock, "without peers", "accounts")
+        standby.batch(lock, "without standbys", "accounts")
     assert now(standby.a).rid.old1 == head
     assert standby.compared().verdict is Verdict.SYNC
 
@@ -265,14 +265,14 @@ folder, step = Path(sys.argv[1]), sys.argv[2]
 from tests.warehouse.warehouses import Made
 standby.a, standby.others, standby.time = Made(folder / "a"), [Made(folder / "b")], 0.0
 standby.a.resume()
-peers = standby.peers()
-with standby.lock(peers) as lock:
-    assert [one.is_connected for one in peers.states()] == [True]
+standbys = standby.standbys()
+with standby.lock(standbys) as lock:
+    assert [one.is_connected for one in standbys.states()] == [True]
     standby.batch(lock, "in flight", "accounts")
     if step == "commit":
         os._exit(9)
     files.reached = lambda now: os._exit(9) if now.startswith(step) else None
-    peers.follow()
+    standbys.follow()
     os._exit(1)
 """
 
@@ -305,10 +305,10 @@ def test_an_epoch_in_flight_is_never_lost_in_silence(standby: Standby, step: str
         with standby.lock(None, standby.b) as lock:
             lock.check()
             # A killed copy may have left files of the epoch in flight; a job rolls them back when it starts.
-            standby.b.batch("of the peer", "new_table")
+            standby.b.batch("of the standby", "new_table")
     events = len(RidTable(standby.a.place).history())
-    expected = "newer" if peer_writes and arrived else "the peer (was written|is a primary), too"
-    with pytest.raises(RidStateError, match=expected), standby.lock(standby.peers()):
+    expected = "newer" if peer_writes and arrived else "the standby (was written|is a primary), too"
+    with pytest.raises(RidStateError, match=expected), standby.lock(standby.standbys()):
         pytest.fail("the old primary was written")
     assert len(RidTable(standby.a.place).history()) == events
     found = standby.compared()
@@ -338,7 +338,7 @@ def test_an_old_primary_that_cannot_reach_its_peer_is_a_split_brain_later(standb
     standby.b.resume()
     with standby.lock(None, standby.b) as lock:
         lock.check()
-        standby.b.batch("of the peer")
+        standby.b.batch("of the standby")
     mend = unreachable(standby)
     standby.session("of the old primary")
     mend()
@@ -349,18 +349,18 @@ def test_an_old_primary_that_cannot_reach_its_peer_is_a_split_brain_later(standb
 
 
 def test_a_peer_that_was_promoted_meanwhile_does_not_stop_the_stream(standby: Standby) -> None:
-    peers = standby.peers()
-    with standby.lock(peers) as lock:
+    standbys = standby.standbys()
+    with standby.lock(standbys) as lock:
         standby.batch(lock, "first", "accounts")
-        peers.follow()
+        standbys.follow()
         mend = unreachable(standby)
         standby.batch(lock, "in flight", "accounts")
-        peers.follow()
+        standbys.follow()
         mend()
         switch.promote(standby.b.place)
         standby.time += 61
-        peers.follow()
-        assert "primary" in str(peers.states()[0].reason)
+        standbys.follow()
+        assert "primary" in str(standbys.states()[0].reason)
         standby.batch(lock, "second", "accounts")
     assert now(standby.b).rid.primary
 
@@ -370,26 +370,26 @@ def test_an_unrelated_peer_and_a_newer_one_are_refused(standby: Standby, tmp_pat
     other = Standby(tmp_path / "other")
     other.session("first")
     with (
-        pytest.raises(RidStateError, match="the peer is not a copy of this warehouse"),
-        standby.lock(standby.peers(others=[other.a])),
+        pytest.raises(RidStateError, match="the standby is not a copy of this warehouse"),
+        standby.lock(standby.standbys(others=[other.a])),
     ):
-        pytest.fail("an unrelated peer")
+        pytest.fail("an unrelated standby")
     switch.demote(standby.a.place)
     fresh = Made(tmp_path / "fresh")
     with (
-        pytest.raises(RidStateError, match="the peer is newer"),
-        standby.lock(standby.peers(of=fresh), fresh),
+        pytest.raises(RidStateError, match="the standby is newer"),
+        standby.lock(standby.standbys(of=fresh), fresh),
     ):
-        pytest.fail("an empty primary with a peer that has data")
+        pytest.fail("an empty primary with a standby that has data")
     assert RidTable(fresh.place).last().number == 0
 
 
 def test_a_copy_of_this_generation_elsewhere_keeps_the_mark(standby: Standby, tmp_path: Path) -> None:
-    peers = standby.peers()
+    standbys = standby.standbys()
     elsewhere = Made(tmp_path / "elsewhere")
-    with standby.lock(peers) as lock:
+    with standby.lock(standbys) as lock:
         standby.batch(lock, "first", "accounts")
-        peers.follow()
+        standbys.follow()
         head = now(standby.a).rid.head
         sync(standby.a.place, elsewhere.place)
     standby.session()
@@ -402,7 +402,7 @@ def test_a_copy_of_this_generation_elsewhere_keeps_the_mark(standby: Standby, tm
 
 
 def test_a_killed_copy_into_a_peer_is_completed(standby: Standby, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first copy to an empty peer dies after any step; the next writer completes it."""
+    """The first copy to an empty standby dies after any step; the next writer completes it."""
     with standby.lock(None) as lock:
         for value in ("first", "second"):
             standby.batch(lock, value, "accounts")

@@ -30,7 +30,7 @@ _MAP_OF_6, _UINT64, _UINT32, _DOUBLE = 0x86, 0xCF, 0xCE, 0xCB
 
 
 @dataclass(frozen=True)
-class NodeRow:
+class OutgoingRow:
     """One row without its header.
 
     Parameters
@@ -50,22 +50,22 @@ def pack(value: Any) -> bytes:
     return packed
 
 
-def replace_row(space_id: int, tuple_: bytes) -> NodeRow:
+def replace_row(space_id: int, tuple_: bytes) -> OutgoingRow:
     """Return the row that puts a tuple into a space."""
-    return NodeRow(RequestType.REPLACE, _body(space_id, BodyKey.TUPLE, tuple_))
+    return OutgoingRow(RequestType.REPLACE, _body(space_id, BodyKey.TUPLE, tuple_))
 
 
-def delete_row(space_id: int, key: bytes) -> NodeRow:
+def delete_row(space_id: int, key: bytes) -> OutgoingRow:
     """Return the row that removes a key from a space."""
-    return NodeRow(RequestType.DELETE, _body(space_id, BodyKey.KEY, key))
+    return OutgoingRow(RequestType.DELETE, _body(space_id, BodyKey.KEY, key))
 
 
-def transaction(changes: Sequence[NodeRow], replica_id: int, first: int, timestamp: float) -> bytes:
+def transaction(changes: Sequence[OutgoingRow], replica_id: int, first: int, timestamp: float) -> bytes:
     """Return the rows of one transaction.
 
     Parameters
     ----------
-    changes : sequence of NodeRow
+    changes : sequence of OutgoingRow
         At least one.
     replica_id : int
         The id of the instance that signs the rows.

@@ -8,7 +8,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from pipeline.node.definitions import Index, ServedSpace, misfit_reason
+from pipeline.replication_out.definitions import Index, ServedSpace, misfit_reason
 from schemas.space import Field, KeyPart
 
 PK = Index(0, "pk", "tree", (KeyPart(0, "unsigned"),))

@@ -18,14 +18,14 @@ from sources.xlog.directory.offset import Offset, OffsetEntry, from_text, to_tex
 from sources.xlog.format.block import EOF_MARKER, encode_block
 from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between
-from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.log_stream import LogStream
 from tests.sources.xlog.logs import BLOCK, A, B, Server, lsns, rows_between
 
 NIL = "00000000-0000-0000-0000-000000000000"
 
 
-def follower(path: Path, **given_: str) -> Follower:
-    return Follower(parse_options({"path": str(path)} | given_))
+def log_stream(path: Path, **given_: str) -> LogStream:
+    return LogStream(parse_options({"path": str(path)} | given_))
 
 
 def sources(*paths: Path, **given_: str) -> dict[str, str]:
@@ -34,7 +34,7 @@ def sources(*paths: Path, **given_: str) -> dict[str, str]:
 
 
 def drain(
-    asked: Follower, at: Offset, max_bytes: int | None = None
+    asked: LogStream, at: Offset, max_bytes: int | None = None
 ) -> tuple[list[tuple[str, int, int]], Offset]:
     """Read batch after batch until nothing is left; return the rows and where that was."""
     rows = []
@@ -47,7 +47,7 @@ def drain(
 def test_an_initial_offset_has_no_rows_and_the_next_has_all(tmp_path: Path) -> None:
     server = Server(tmp_path)
     server.write(rows=5)
-    asked = follower(tmp_path)
+    asked = log_stream(tmp_path)
     start = asked.initial()
     assert start == {NIL: OffsetEntry(str(tmp_path), "00000000000000000000.xlog", 0, {})}
     assert rows_between(asked, start, start) == []
@@ -57,7 +57,7 @@ def test_an_initial_offset_has_no_rows_and_the_next_has_all(tmp_path: Path) -> N
 def test_the_end_of_a_file_is_the_start_of_the_next_one(tmp_path: Path) -> None:
     server = Server(tmp_path)
     server.write(rows=3)
-    asked = follower(tmp_path)
+    asked = log_stream(tmp_path)
     before = asked.latest(asked.initial())
     server.rotate()
     assert asked.latest(before) == before, "the marker alone is nothing new"
@@ -75,7 +75,7 @@ def test_a_limit_ends_at_whole_blocks_and_loses_nothing(tmp_path: Path, max_byte
     for _ in range(4):
         server.write(rows=10)
         server.rotate()
-    asked = follower(tmp_path)
+    asked = log_stream(tmp_path)
     start = asked.initial()
     one = asked.latest(start, max_bytes)
     assert len(rows_between(asked, start, one)) == max(1, -(-max_bytes // BLOCK)), "rounded up to a block"
@@ -87,15 +87,15 @@ def test_a_limit_ends_at_whole_blocks_and_loses_nothing(tmp_path: Path, max_byte
 def test_a_stream_that_begins_behind_a_tuple_that_ends_like_the_end_marker_reads_on(tmp_path: Path) -> None:
     server = Server(tmp_path)
     server.append(encode_block(server.row(1, fields=[1, EOF_MARKER]), compress=False))
-    start = follower(tmp_path).initial()
-    rows, at = drain(follower(tmp_path), start)
+    start = log_stream(tmp_path).initial()
+    rows, at = drain(log_stream(tmp_path), start)
     server.write()
-    more, at = drain(follower(tmp_path), at)
+    more, at = drain(log_stream(tmp_path), at)
     server.append(encode_block(server.row(1, fields=[3, EOF_MARKER]), compress=False))
-    last, at = drain(follower(tmp_path), at)
+    last, at = drain(log_stream(tmp_path), at)
     server.crash()
     server.write()
-    after, _ = drain(follower(tmp_path), at)
+    after, _ = drain(log_stream(tmp_path), at)
     assert lsns(rows + more + last + after) == [1, 2, 3, 4]
 
 
@@ -106,7 +106,7 @@ def test_a_torn_tail_waits(tmp_path: Path) -> None:
     before = path.read_bytes()
     server.write()
     whole = path.read_bytes()
-    asked = follower(tmp_path)
+    asked = log_stream(tmp_path)
     path.write_bytes(before)
     at = asked.latest(asked.initial())
     for size in range(len(before), len(whole)):
@@ -120,7 +120,7 @@ def test_a_snapshot_comes_first_then_the_rows_after_it(tmp_path: Path) -> None:
     server = Server(tmp_path)
     server.write(rows=5)
     server.snapshot(rows=4)
-    asked = follower(tmp_path, includeSnapshot="true")
+    asked = log_stream(tmp_path, includeSnapshot="true")
     start = asked.initial()
     rows, at = drain(asked, start)
     assert [file[17:] for file, _, _ in rows] == ["005.snap"] * 4, (
@@ -140,7 +140,7 @@ def test_logs_that_a_snapshot_did_not_rotate_are_read_from_its_vclock(tmp_path: 
     other = Server(tmp_path / "elsewhere", vclock=dict(server.vclock))
     shutil.move(other.snapshot(), tmp_path)  # as 1.6 did: the log continues
     server.write(rows=3)
-    asked = follower(tmp_path, start="snapshot")
+    asked = log_stream(tmp_path, start="snapshot")
     rows, at = drain(asked, asked.initial(), max_bytes=100)
     assert lsns(rows) == [6, 7, 8]
     assert at[NIL].since == {1: 5}
@@ -159,7 +159,7 @@ def test_history_begins_with_the_oldest_snapshot_that_the_logs_continue(tmp_path
     server.write(rows=5)
     server.snapshot(rows=3)
     server.write(rows=1)
-    asked = follower(tmp_path, start="history")
+    asked = log_stream(tmp_path, start="history")
     rows, _ = drain(asked, asked.initial())
     assert [file[17:] for file, _, _ in rows] == ["000.snap"] + ["000.xlog"] * 5 + ["005.xlog"] * 5 + [
         "010.xlog"
@@ -178,15 +178,15 @@ def test_an_incomplete_snapshot_is_not_begun_with(tmp_path: Path) -> None:
     server.write()
     snap.write_bytes(whole[:-4])
     with pytest.raises(SourceError, match="no complete snapshot"):
-        follower(tmp_path, start="snapshot").initial()
+        log_stream(tmp_path, start="snapshot").initial()
     snap.write_bytes(whole)
-    assert follower(tmp_path, start="snapshot").initial()[NIL].file == snap.name
+    assert log_stream(tmp_path, start="snapshot").initial()[NIL].file == snap.name
 
 
 def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     server = Server(tmp_path)
     server.write(rows=2)
-    asked = follower(tmp_path)
+    asked = log_stream(tmp_path)
     at = asked.latest(asked.initial())
     server.rotate()
     server.write(rows=2)
@@ -198,24 +198,24 @@ def test_a_missing_file_is_reported(tmp_path: Path) -> None:
 def test_a_file_that_vanished_before_a_replay_is_named(tmp_path: Path) -> None:
     server = Server(tmp_path)
     server.write(rows=2)
-    asked = follower(tmp_path)
+    asked = log_stream(tmp_path)
     start = asked.initial()
     end = asked.latest(start)
     server.rotate()
     server.write()
     (tmp_path / "00000000000000000000.xlog").unlink()
     with pytest.raises(XlogMissingError, match=r"00000000000000000000\.xlog"):
-        segments_between(follower(tmp_path), start, end)
+        segments_between(log_stream(tmp_path), start, end)
 
 
 def test_a_file_that_shrank_is_named(tmp_path: Path) -> None:
     server = Server(tmp_path)
     server.write(rows=3)
-    at = follower(tmp_path).latest(follower(tmp_path).initial())
+    at = log_stream(tmp_path).latest(log_stream(tmp_path).initial())
     path = tmp_path / "00000000000000000000.xlog"
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(XlogTruncatedError, match="shorter"):
-        follower(tmp_path).latest(at)
+        log_stream(tmp_path).latest(at)
 
 
 def test_damage_in_the_growing_file_is_an_error_and_a_lenient_mode_continues(tmp_path: Path) -> None:
@@ -226,11 +226,11 @@ def test_damage_in_the_growing_file_is_an_error_and_a_lenient_mode_continues(tmp
     data[-3 * BLOCK] ^= 0xFF
     path.write_bytes(data)
     with pytest.raises(XlogMagicError, match=r"00000000000000000000\.xlog"):
-        follower(tmp_path).latest(follower(tmp_path).initial())
-    asked = follower(tmp_path, mode="DROPMALFORMED")
+        log_stream(tmp_path).latest(log_stream(tmp_path).initial())
+    asked = log_stream(tmp_path, mode="DROPMALFORMED")
     rows, _ = drain(asked, asked.initial())
     assert lsns(rows) == [1, 2, 3, 5, 6]
-    asked = follower(tmp_path, mode="DROPMALFORMED", splitBytes="50")
+    asked = log_stream(tmp_path, mode="DROPMALFORMED", splitBytes="50")
     rows, _ = drain(asked, asked.initial(), max_bytes=70)
     assert lsns(rows) == [1, 2, 3, 5, 6]
 
@@ -240,7 +240,7 @@ def test_offsets_out_of_order_are_refused(tmp_path: Path) -> None:
     server.write()
     server.rotate()
     server.write()
-    asked = follower(tmp_path)
+    asked = log_stream(tmp_path)
     start = asked.initial()
     end = asked.latest(start)
     with pytest.raises(OffsetError):
@@ -257,42 +257,42 @@ def test_one_file_is_followed(tmp_path: Path) -> None:
     server.write(rows=2)
     server.rotate()
     server.write(rows=2)
-    asked = follower(tmp_path / "00000000000000000000.xlog")
+    asked = log_stream(tmp_path / "00000000000000000000.xlog")
     rows, _ = drain(asked, asked.initial())
     assert lsns(rows) == [1, 2]
 
 
-def test_a_planned_batch_is_the_same_later_and_for_another_follower(tmp_path: Path) -> None:
+def test_a_planned_batch_is_the_same_later_and_for_another_log_stream(tmp_path: Path) -> None:
     server = Server(tmp_path / "a1")
     server.snapshot()
     server.write(rows=4)
     given_ = sources(tmp_path / "a1", start="snapshot")
-    asked = Follower(parse_options(given_))
+    asked = LogStream(parse_options(given_))
     start = asked.initial()
     end = asked.latest(start)
     planned = segments_between(asked, start, end)
-    assert [(s.segment, s.replicaset_uuid, s.source) for s in planned] == [(0, A, "a1"), (1, A, "a1")]
+    assert [(s.number, s.replicaset_uuid, s.source) for s in planned] == [(0, A, "a1"), (1, A, "a1")]
     server.write(rows=4)
     server.rotate()
     server.write(rows=4)
     server.snapshot()
-    other = Follower(parse_options(given_))
+    other = LogStream(parse_options(given_))
     assert segments_between(other, from_text(to_text(start)), from_text(to_text(end))) == planned
 
 
 def test_available_now_ends_where_it_began(tmp_path: Path) -> None:
     server = Server(tmp_path)
     server.write(rows=3)
-    asked = follower(tmp_path)
+    asked = log_stream(tmp_path)
     asked.fix_end()
     server.write(rows=3)
-    later = follower(tmp_path).latest(asked.initial())
+    later = log_stream(tmp_path).latest(asked.initial())
     assert asked.latest(later) == later, "an end that was passed stays passed"
     server.rotate()
     server.write(rows=3)
     rows, at = drain(asked, asked.initial(), max_bytes=50)
     assert lsns(rows) == [1, 2, 3]
-    more, _ = drain(follower(tmp_path), at)
+    more, _ = drain(log_stream(tmp_path), at)
     assert lsns(more) == [4, 5, 6, 7, 8, 9]
 
 
@@ -303,7 +303,7 @@ def test_replicasets_share_a_limit_and_number_their_segments(tmp_path: Path) -> 
         for _ in range(files):
             server.write(rows=20)
             server.rotate()
-    asked = Follower(parse_options(sources(tmp_path / "a1", tmp_path / "b1")))
+    asked = LogStream(parse_options(sources(tmp_path / "a1", tmp_path / "b1")))
     start = asked.initial()
     assert set(start) == {A, B}
     end = asked.latest(start, 20 * BLOCK)
@@ -312,7 +312,7 @@ def test_replicasets_share_a_limit_and_number_their_segments(tmp_path: Path) -> 
     rows = rows_between(asked, start, end)
     assert len(rows) == 20, "ten blocks each"
     everything = segments_between(asked, start, asked.latest(start))
-    assert [(s.segment, s.source, s.file[17:20]) for s in everything] == [
+    assert [(s.number, s.source, s.file[17:20]) for s in everything] == [
         (0, "a1", "000"),
         (1, "b1", "000"),
         (2, "b1", "020"),
@@ -340,7 +340,7 @@ def test_every_row_comes_once_whatever_happens(todo: list[tuple[str, int]]) -> N
     with tempfile.TemporaryDirectory() as folder:
         server = Server(Path(folder))
         server.open()
-        asked = follower(Path(folder))
+        asked = log_stream(Path(folder))
         at: Offset = asked.initial()
         seen: list[int] = []
         for action, number in [*todo, ("read", 0)]:
@@ -353,7 +353,7 @@ def test_every_row_comes_once_whatever_happens(todo: list[tuple[str, int]]) -> N
             elif action == "crash":
                 server.crash(torn=number)
             elif action == "restart":
-                asked = follower(Path(folder))
+                asked = log_stream(Path(folder))
             elif action == "read":
                 end = asked.latest(at, number or None)
                 seen += lsns(rows_between(asked, at, end))
@@ -372,7 +372,7 @@ def test_headers_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     for _ in range(3):
         server.write(rows=2)
         server.rotate()
-    asked = follower(tmp_path)
+    asked = log_stream(tmp_path)
     at = asked.latest(asked.initial())
     opened: list[str] = []
     really = Directory.locate
@@ -382,7 +382,7 @@ def test_headers_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         return really(self, name)
 
     monkeypatch.setattr(Directory, "locate", opening)
-    again = follower(tmp_path, start=start)
+    again = log_stream(tmp_path, start=start)
     assert again.latest(at) == at
     assert opened, "the first question reads headers"
     opened.clear()

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from tests.live.server import find_servers, version_of
-from tests.pipeline.node.world import World, world
+from tests.pipeline.replication_out.world import World, world
 from udfs.operations.update_rules import release_of
 
 OLDEST = (2, 11)
 
 
-def followers() -> list[str]:
+def subscribers() -> list[str]:
     """Return the servers here that can follow."""
     return [binary for binary in find_servers() if release_of(version_of(binary))[:2] >= OLDEST]
 
 
-@pytest.fixture(params=followers() or [""], ids=lambda binary: Path(binary).name)
+@pytest.fixture(params=subscribers() or [""], ids=lambda binary: Path(binary).name)
 def binary(request: pytest.FixtureRequest) -> str:
     """Return a server that can follow."""
     if not request.param:

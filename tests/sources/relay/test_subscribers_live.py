@@ -1,4 +1,4 @@
-"""Masters of each version, a daemon and a relay behind them, and followers of each version behind the relay."""
+"""Masters of each version, a daemon and a relay behind them, and subscribers of each version behind the relay."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def release(binary: str) -> tuple[int, ...]:
     return tuple(map(int, version_of(binary).split("-")[0].split(".")[:2]))
 
 
-@pytest.mark.parametrize("follower", SERVERS, ids=ids)
+@pytest.mark.parametrize("subscriber", SERVERS, ids=ids)
 @pytest.mark.parametrize("master", SERVERS, ids=ids)
-def test_a_follower_of_each_version_behind_a_master_of_each(
-    tmp_path: Path, master: str, follower: str
+def test_a_subscriber_of_each_version_behind_a_master_of_each(
+    tmp_path: Path, master: str, subscriber: str
 ) -> None:
     """An older server does not start from a newer one's snapshot, with or without the relay."""
-    if release(follower) < release(master):
-        pytest.skip("the follower is older than its master")
+    if release(subscriber) < release(master):
+        pytest.skip("the subscriber is older than its master")
     name = {"replicaset_name": "rs-a", "instance_name": "one"} if release(master) >= (3, 0) else {}
     cfg = {"instance_uuid": instance_uuid(1), "replicaset_uuid": REPLICASET, **name}
     socket = tmp_path / "relay.sock"
@@ -55,10 +55,10 @@ def test_a_follower_of_each_version_behind_a_master_of_each(
         replica = {"replication": [f"unix/:{socket}"], "replication_anon": True, "read_only": True}
         with (
             serving(tmp_path / "spool", socket),
-            Tarantool(tmp_path / "replica", cfg=replica, binary=follower) as behind,
+            Tarantool(tmp_path / "replica", cfg=replica, binary=subscriber) as behind,
         ):
             server.eval("box.space.load:delete{1} box.space.load:update({2}, {{'=', 2, 'u'}})")
-            await_until(lambda: tuples_of(behind) == tuples_of(server), "the follower")
+            await_until(lambda: tuples_of(behind) == tuples_of(server), "the subscriber")
             assert behind.eval("return box.info.status") == "running"
 
 

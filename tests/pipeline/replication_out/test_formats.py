@@ -1,10 +1,10 @@
-"""Followers take every tuple where formats reach less far: in one replicaset, before a change, or after it."""
+"""Subscribers take every tuple where formats reach less far: in one replicaset, before a change, or after it."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.pipeline.node.world import World
+from tests.pipeline.replication_out.world import World
 
 pytestmark = pytest.mark.live
 
@@ -21,10 +21,10 @@ def test_a_format_that_reaches_less_far_than_another(two: World, binary: str) ->
     two.settle()
     with two.writing() as writer, two.serving():
         writer.advance()
-        with two.follower(binary) as follower:
-            two.await_epoch(follower, writer)
-            two.check(follower, "s")
-            assert follower.eval("return box.space.s.index.r:count()") == 2
+        with two.subscriber(binary) as subscriber:
+            two.await_epoch(subscriber, writer)
+            two.check(subscriber, "s")
+            assert subscriber.eval("return box.space.s.index.r:count()") == 2
 
 
 @pytest.mark.parametrize(
@@ -47,13 +47,13 @@ def test_a_format_that_changes_together_with_tuples(
     two.settle()
     with two.writing() as writer, two.serving():
         writer.advance()
-        with two.follower(binary) as follower:
-            two.await_epoch(follower, writer)
+        with two.subscriber(binary) as subscriber:
+            two.await_epoch(subscriber, writer)
             two.eval("a", change)
             two.settle()
             writer.advance()
-            two.await_epoch(follower, writer)
-            two.check(follower, "s")
+            two.await_epoch(subscriber, writer)
+            two.check(subscriber, "s")
 
 
 def test_an_index_that_goes_does_not_hold_new_tuples(two: World, binary: str) -> None:
@@ -63,11 +63,11 @@ def test_an_index_that_goes_does_not_hold_new_tuples(two: World, binary: str) ->
     two.settle()
     with two.writing() as writer, two.serving():
         writer.advance()
-        with two.follower(binary) as follower:
-            two.await_epoch(follower, writer)
+        with two.subscriber(binary) as subscriber:
+            two.await_epoch(subscriber, writer)
             two.eval("a", "box.space.s.index.v:drop()")
             two.eval("b", "box.space.s.index.v:drop() box.space.s:insert{3, 7}")
             two.settle()
             writer.advance()
-            two.await_epoch(follower, writer)
-            two.check(follower, "s")
+            two.await_epoch(subscriber, writer)
+            two.check(subscriber, "s")

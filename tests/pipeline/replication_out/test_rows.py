@@ -9,8 +9,8 @@ import msgpack
 import pyarrow.fs
 import pytest
 
-from pipeline.node import rows
-from pipeline.node.rows import NodeRow, pack
+from pipeline.replication_out import rows
+from pipeline.replication_out.rows import OutgoingRow, pack
 from schemas.iproto import RequestType
 from schemas.space import KeyPart
 from sources.xlog.format.meta import Meta
@@ -32,7 +32,7 @@ def test_a_transaction(tmp_path: Path, first: int) -> None:
     changes = [
         rows.replace_row(512, pack([1, "x"])),
         rows.delete_row(70_000, pack([7])),
-        NodeRow(RequestType.NOP),
+        OutgoingRow(RequestType.NOP),
     ]
     found = read(tmp_path, rows.transaction(changes, 3, first, 1.5))
     assert [row["type"] for row in found] == ["REPLACE", "DELETE", "NOP"]

@@ -12,12 +12,12 @@ import pyarrow.fs
 import pytest
 from deltalake import DeltaTable
 
-from pipeline.node.stream import Stream
-from pipeline.node.writer import NodeWriter
+from pipeline.replication_out.stream import Stream
+from pipeline.replication_out.writer import ReplicationWriter
 from sources.spool import state as spool_state
 from sources.spool.spool import Spool
 from sources.xlog.reader import reader
-from tests.pipeline.node.world import READERS, World, world
+from tests.pipeline.replication_out.world import READERS, World, world
 
 pytestmark = pytest.mark.live
 
@@ -72,7 +72,7 @@ def run(directory: Path, two: World, *, is_killed: bool = False) -> None:
     stream = Stream(directory)
     stream.__enter__()
     try:
-        writer = NodeWriter(two.warehouse, stream, READERS, transaction_rows=SMALL)
+        writer = ReplicationWriter(two.warehouse, stream, READERS, transaction_rows=SMALL)
         while writer.advance():
             pass
     except Killed:
@@ -175,7 +175,7 @@ def test_killed_at_each_step(two: World, tmp_path: Path, monkeypatch: pytest.Mon
             check(two, directory)
 
 
-def test_taken_back_while_followers_get_it(
+def test_rolled_back_while_subscribers_get_it(
     two: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = tmp_path / "before"
@@ -206,7 +206,7 @@ def test_a_log_after_a_snapshot_that_was_not_adopted(
     directory = tmp_path / "before"
     run(directory, two)
     with Stream(directory) as stream:
-        writer = NodeWriter(two.warehouse, stream, READERS)
+        writer = ReplicationWriter(two.warehouse, stream, READERS)
         with monkeypatch.context() as patch:
             patch.setattr(stream.spool, "continue_from", lambda _: None)
             writer._snapshot_again()
@@ -223,7 +223,7 @@ def test_a_log_after_a_snapshot_that_was_not_adopted(
 def test_logs_go_when_a_snapshot_stands_for_them(
     two: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.node.stream.NEW_SNAPSHOT_BYTES", 0)
+    monkeypatch.setattr("pipeline.replication_out.stream.NEW_SNAPSHOT_BYTES", 0)
     directory = tmp_path / "before"
     before = {path.name for path in directory.glob("*.[sx]*")}
     run(directory, two)
@@ -241,7 +241,7 @@ def test_an_epoch_of_more_bytes_than_a_block(two: World, tmp_path: Path) -> None
     two.settle()
     directory, limit = tmp_path / "before", 200_000
     with Stream(directory, limit) as stream:
-        writer = NodeWriter(two.warehouse, stream, READERS)
+        writer = ReplicationWriter(two.warehouse, stream, READERS)
         while writer.advance():
             pass
     check(two, directory)

@@ -1,4 +1,4 @@
-"""Makes the users of followers: a follower is read-only, so its users come with the stream.
+"""Makes the users of subscribers: a subscriber is read-only, so its users come with the stream.
 
 Pure, except that it reads passwords. Source: `box.schema.user` in Tarantool's `src/box/lua/schema.lua`; `chap-sha1`
 stores base64 of sha1(sha1(password)).
@@ -21,8 +21,8 @@ GUEST = "guest"
 
 
 @dataclass(frozen=True)
-class NodeUser:
-    """A user of the followers.
+class SubscriberUser:
+    """A user of the subscribers.
 
     Parameters
     ----------
@@ -40,13 +40,13 @@ class NodeUser:
 
 
 def user_rows(
-    readers: Sequence[NodeUser], ids: Mapping[str, int] | None = None
+    readers: Sequence[SubscriberUser], ids: Mapping[str, int] | None = None
 ) -> Iterator[tuple[SystemSpace, list[Any]]]:
     """Yield (space id, tuple) of the rows of `_user` and `_priv` for readers, and for the guest in any case.
 
     Parameters
     ----------
-    readers : sequence of NodeUser
+    readers : sequence of SubscriberUser
     ids : mapping of str to int, optional
         The ids of existing users, which keep them: a server does not drop a user with privileges, so an id must not
         pass to another user at once.
@@ -66,7 +66,7 @@ def user_rows(
         yield SystemSpace.PRIV, d.privilege_tuple(number, "universe", 0, _rights(reader))
 
 
-def _rights(reader: NodeUser) -> int:
+def _rights(reader: SubscriberUser) -> int:
     return d.READ | d.SESSION | d.USAGE | (d.EXECUTE if reader.executes else 0)
 
 

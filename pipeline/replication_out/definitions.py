@@ -1,6 +1,6 @@
 """Merges the replicasets' definitions of a space into one that all tuples of its table fit.
 
-A follower stops at a tuple that its space refuses. So a field has a name and a type only if the replicasets agree on
+A subscriber stops at a tuple that its space refuses. So a field has a name and a type only if the replicasets agree on
 both, and secondary indexes are served without `unique`: two rows of a table may have the same key in a unique index,
 since policies choose by primary key. All spaces are served as memtx: a transaction of one epoch may change any space,
 and servers refuse a transaction over two engines.
@@ -61,7 +61,7 @@ class Index:
 
 @dataclass(frozen=True)
 class ServedSpace:
-    """A space as followers see it.
+    """A space as subscribers see it.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class MergedDefinition:
 
 
 @dataclass(frozen=True)
-class NodeSpace:
+class ReplicasetSpace:
     """A replicaset's rows of `_space` and `_index` for one space.
 
     Parameters
@@ -131,15 +131,15 @@ class NodeSpace:
 
 
 def merge_definitions(
-    name: str, definitions: Sequence[NodeSpace], *, has_older: bool = False
+    name: str, definitions: Sequence[ReplicasetSpace], *, has_older: bool = False
 ) -> MergedDefinition:
     """Return the definition that the tuples of all replicasets fit.
 
     Parameters
     ----------
     name : str
-        The space's name for followers.
-    definitions : sequence of NodeSpace
+        The space's name for subscribers.
+    definitions : sequence of ReplicasetSpace
         One or more, in the order of the replicasets.
     has_older : bool
         Whether the table may have tuples of earlier definitions: then only the primary key has types.
@@ -216,14 +216,14 @@ def assign_ids(
 ) -> dict[str, int]:
     """Return an id for each space, by table.
 
-    It is the id that followers already have, otherwise the id in the replicaset if it is free, otherwise the next one.
+    The id that subscribers already have, otherwise the id in the replicaset if it is free, otherwise the next one.
 
     Parameters
     ----------
     spaces : mapping of str to ServedSpace
         By table.
     served, wanted : mapping of str to int
-        Ids by table: those that followers have, and those in a replicaset.
+        Ids by table: those that subscribers have, and those in a replicaset.
 
     """
     found = {table: served[table] for table in spaces if table in served}
@@ -237,7 +237,7 @@ def assign_ids(
     return found
 
 
-def _primary(spaces: Sequence[Space], first: NodeSpace) -> Index:
+def _primary(spaces: Sequence[Space], first: ReplicasetSpace) -> Index:
     keys = [space.primary_key for space in spaces]
     if len({tuple((p.field, p.path, p.collation) for p in key) for key in keys}) > 1:
         raise TupleError("the primary key is not the same in all replicasets")

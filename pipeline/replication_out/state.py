@@ -1,4 +1,4 @@
-"""Reads what followers of the stream have from the system rows of its snapshot and logs alone.
+"""Reads what subscribers of the stream have from the system rows of its snapshot and logs alone.
 
 The row `aggregator_epoch` of `_schema` has the epoch; it is the last row of the transaction with the epoch's data. So
 after the process is killed at any time, the files show what was served.
@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow.fs
 
-from pipeline.node.definitions import FIRST_ID, ServedSpace, space_from_rows
-from pipeline.node.rows import pack
+from pipeline.replication_out.definitions import FIRST_ID, ServedSpace, space_from_rows
+from pipeline.replication_out.rows import pack
 from schemas.dictionary import SUPER
 from schemas.errors import SpoolError, TupleError
 from schemas.iproto import SystemSpace
@@ -22,7 +22,7 @@ from schemas.system_tuples import fields_of
 from sources.spool import state as spool_state
 from sources.xlog.format.block import BLOCK_LIMIT
 from sources.xlog.format.selection import Selection
-from sources.xlog.format.vclock import not_beyond, shared
+from sources.xlog.format.vclock import is_at_most, shared
 from sources.xlog.reader import reader
 
 KEY = "aggregator_epoch"
@@ -109,14 +109,14 @@ class EpochProgress:
 
 
 def epoch_tuple(mark: EpochMark, progress: EpochProgress | None = None) -> bytes:
-    """Return the row of `_schema` with the epoch that followers have, and the progress of the next one."""
+    """Return the row of `_schema` with the epoch that subscribers have, and the progress of the next one."""
     rest = None if progress is None else [progress.rows, *progress.mark.packed()]
     return pack([KEY, mark.epoch, mark.committed_at, mark.packed()[2], rest])
 
 
 @dataclass
 class Served:
-    """The rows of `_schema`, `_space`, `_index` and other system spaces that followers have."""
+    """The rows of `_schema`, `_space`, `_index` and other system spaces that subscribers have."""
 
     rows: dict[int, dict[tuple[Any, ...], bytes]] = field(
         default_factory=lambda: {space: {} for space in _KEY_FIELDS}
@@ -134,7 +134,7 @@ class Served:
 
     @property
     def mark(self) -> EpochMark:
-        """The epoch that followers have."""
+        """The epoch that subscribers have."""
         return EpochMark.unpacked(self._epoch_row()[1:4])
 
     @property
@@ -180,7 +180,7 @@ class Served:
 
 
 def read_served(directory: Path, limit: int = BLOCK_LIMIT) -> Served | None:
-    """Return what followers of a spool have, None if the spool is empty.
+    """Return what subscribers of a spool have, None if the spool is empty.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ def read_served(directory: Path, limit: int = BLOCK_LIMIT) -> Served | None:
         return None
     newest, served = snapshots[-1], Served()
     start = shared(newest.meta.vclock)
-    after = [number for number, file in enumerate(logs) if not_beyond(shared(file.meta.vclock), start)]
+    after = [number for number, file in enumerate(logs) if is_at_most(shared(file.meta.vclock), start)]
     spaces = frozenset(_KEY_FIELDS)
     # After a kill, rows after the snapshot may be in the log that began before it: so rows are selected by lsn.
     later = Selection(spaces=spaces, from_vclock=start)

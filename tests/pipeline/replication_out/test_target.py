@@ -1,4 +1,4 @@
-"""What an epoch says that followers are to have, and what is left out by name."""
+"""What an epoch says that subscribers are to have, and what is left out by name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from pipeline.node.target import served_instances, served_spaces
+from pipeline.replication_out.target import served_instances, served_spaces
 from schemas.errors import UnsupportedError, WarehouseError
 from schemas.space import Space
 from schemas.states import HELD_PREFIX, SpaceState
@@ -80,7 +80,7 @@ def test_one_replicaset_is_refused_and_another_is_not() -> None:
 
 def test_a_refused_space_with_rows_has_tuples_of_an_earlier_definition() -> None:
     refused = stored(1, "s", "refused: why")
-    refused = replace(refused, followed=Space(600, 1, "s", "memtx"))
+    refused = replace(refused, applied_definition=Space(600, 1, "s", "memtx"))
     found, _, _ = served_spaces([refused, stored(2, "s")], {"s": 1})
     assert [(one.type, one.is_nullable) for one in found["s"].fields] == [("unsigned", False), ("any", True)]
 

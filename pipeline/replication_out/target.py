@@ -1,7 +1,7 @@
-"""Reads what followers must have at an epoch of the warehouse: spaces, instances, a vclock, versions of tables.
+"""Reads what subscribers must have at an epoch of the warehouse: spaces, instances, a vclock, versions of tables.
 
 Reads `_epochs`, `_schema`, `_cluster` and `_vclock`, without Spark. `changes` reads the tuples, and `state` what
-followers have already.
+subscribers have already.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from pipeline.node.changes import files_digest
-from pipeline.node.definitions import NodeSpace, ServedSpace, assign_ids, merge_definitions
-from pipeline.node.state import EpochMark, TableVersion
+from pipeline.replication_out.changes import files_digest
+from pipeline.replication_out.definitions import ReplicasetSpace, ServedSpace, assign_ids, merge_definitions
+from pipeline.replication_out.state import EpochMark, TableVersion
 from schemas.errors import TupleError, UnsupportedError, WarehouseError
 from schemas.iproto import VCLOCK_MAX
 from schemas.names import exact_table, local_to, replicaset_of, unescape
@@ -47,7 +47,7 @@ class EpochRow:
 
 @dataclass(frozen=True)
 class Target:
-    """What followers must have at an epoch.
+    """What subscribers must have at an epoch.
 
     Parameters
     ----------
@@ -89,14 +89,14 @@ def epoch_with_mark(warehouse: Warehouse, mark: EpochMark) -> EpochRow | None:
 def read_target(
     warehouse: Warehouse, row: EpochRow, served: Mapping[str, ServedSpace], known: Mapping[str, TableVersion]
 ) -> Target:
-    """Return what followers must have at an epoch.
+    """Return what subscribers must have at an epoch.
 
     Parameters
     ----------
     warehouse : Warehouse
     row : EpochRow
     served : mapping of str to ServedSpace
-        By name, the spaces that followers have, whose ids stay.
+        By name, the spaces that subscribers have, whose ids stay.
     known : mapping of str to TableVersion
         Table versions whose digests are known.
 
@@ -144,7 +144,7 @@ def served_spaces(
     """
     by_table: dict[str, list[StoredSpace]] = {}
     left_out: dict[str, str] = {}
-    older = {one.table_name for one in stored if one.followed is not None}
+    older = {one.table_name for one in stored if one.applied_definition is not None}
     for one in sorted(stored, key=lambda one: one.replicaset_id):
         if one.table_name is None or one.table_name not in versions:
             continue
@@ -161,7 +161,7 @@ def served_spaces(
         try:
             whole = merge_definitions(
                 space_name(table),
-                [NodeSpace(one.space_tuple, one.index_tuples) for one in definitions],
+                [ReplicasetSpace(one.space_tuple, one.index_tuples) for one in definitions],
                 has_older=table in older or any(one.state != SpaceState.PRESENT for one in definitions),
             )
         except TupleError as error:
@@ -175,7 +175,7 @@ def served_spaces(
 
 
 def space_name(table: str) -> str:
-    """Return a space's name for followers: the name of its table, unescaped.
+    """Return a space's name for subscribers: the name of its table, unescaped.
 
     The table of one replicaset's rows, or of one instance's local space, keeps its name, which also has that id.
     """

@@ -1,1 +1,0 @@
-"""Writes the tables as snapshots and logs of one replicaset, for the relay and its followers (Tarantool replicas)."""
