@@ -55,7 +55,8 @@ WORK = """
                 if math.random(2) == 1 then
                     operations = {{one_of{'+', '-'}, one_of{'w.a', 'w[1]', 'w[2]', 'w[1].a'}, one_of(numbers)}}
                 end
-                if math.random(3) == 1 then
+                -- Vinyl logs an UPSERT that does not fit the format; such a row is set aside.
+                if engine == 'memtx' and math.random(3) == 1 then
                     pcall(space.upsert, space, {key, one_of(numbers), {one_of(numbers)}}, {operations[1]})
                 else
                     pcall(space.update, space, key, operations)
