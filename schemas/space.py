@@ -7,12 +7,13 @@ that no server writes raises TupleError; `faulty_space` makes a `Space` with a `
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from schemas.errors import TupleError
-from schemas.system_tuples import field_at, integer_of, shown, text_of
+from schemas.system_tuples import field_at, fields_of, integer_of, shown, text_of
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,9 @@ class Space:
         From the options of `_space` (`group_id` 1, `temporary` or `type`, `is_sync`, `view`).
     fault : str or None
         Why the definition cannot be parsed; if set, only id and name are valid.
+    secondary_parts : tuple of KeyPart
+        Parts of the secondary indexes, in the order of their ids, in fields that the format or an index declares as a
+        floating-point number: they decide how the server encodes a sum. Only field, type and path are set.
 
     """
 
@@ -98,6 +102,7 @@ class Space:
     is_sync: bool = False
     is_view: bool = False
     fault: str | None = None
+    secondary_parts: tuple[KeyPart, ...] = ()
 
 
 FIELDS_MAX = 10_000
@@ -106,9 +111,15 @@ FIELDS_MAX = 10_000
 PARTS_MAX = 255
 """Greatest number of parts of an index (`BOX_INDEX_PART_MAX`)."""
 
+INDEXES_MAX = 128
+"""Greatest number of indexes of a space (`BOX_INDEX_MAX`)."""
+
 BYTE_COLLATIONS = (None, 0, 3)
 """Ids in `_collation` that compare bytes: no collation, `none`, `binary` (`src/box/bootstrap.snap`)."""
 
+FLOATING_POINT_TYPES = ("double", "float32", "float64")
+
+_INDEX_ROW = "a row of _index"
 _OWNER_MAX = 2**32 - 1
 _SHOWN_CHARACTERS = 255
 """Greatest length of the name of a space with an invalid definition; the rest is cut off."""
@@ -207,15 +218,20 @@ def _check_unique(what: str, names: Sequence[str]) -> None:
         raise TupleError(f"two {what} {shown(twice)}")
 
 
-def space_of(space: Sequence[Any], primary: Sequence[Any] | None) -> Space:
-    """Return a space from its `_space` tuple and the `_index` tuple of its index 0.
+def space_of(
+    space: Sequence[Any], primary: Sequence[Any] | None, secondary: Iterable[Sequence[Any]] = ()
+) -> Space:
+    """Return a space from its `_space` tuple and its `_index` tuples.
 
     Parameters
     ----------
     space : sequence
         Decoded `_space` tuple: id, owner, name, engine, field count, options, format.
     primary : sequence or None
-        Decoded `_index` tuple: space id, index id, name, type, options, parts; None without an index 0.
+        Decoded `_index` tuple of index 0: space id, index id, name, type, options, parts; None without an index 0.
+    secondary : iterable of sequence, optional
+        Decoded `_index` tuples of the other indexes, in the order of their ids; malformed ones are ignored. Only a
+        caller that applies operations needs them.
 
     Raises
     ------
@@ -229,18 +245,61 @@ def space_of(space: Sequence[Any], primary: Sequence[Any] | None) -> Space:
         raise TupleError(f"a format of {len(form)} fields, the most are {FIELDS_MAX}")
     fields = tuple(field_of(i, one) for i, one in enumerate(form))
     _check_unique("fields are called", [field.name for field in fields])
+    primary_key = () if primary is None else parts_of(primary)
     return Space(
         id=integer_of(field_at(space, 0, "the id"), "the id"),
         owner=integer_of(field_at(space, 1, "the owner"), "the owner", 0, _OWNER_MAX),
         name=text_of(field_at(space, 2, "the name"), "the name"),
         engine=text_of(field_at(space, 3, "the engine"), "the engine"),
         fields=fields,
-        primary_key=() if primary is None else parts_of(primary),
+        primary_key=primary_key,
         is_local=options.get("group_id") == 1,
         is_temporary=bool(options.get("temporary")) or options.get("type") in _TEMPORARY_TYPES,
         is_sync=bool(options.get("is_sync")),
         is_view=bool(options.get("view")),
+        secondary_parts=_secondary_parts(fields, primary_key, secondary),
     )
+
+
+def space_of_rows(space: Sequence[Any], indexes: Mapping[int, bytes]) -> Space:
+    """Return a space, with the parts of its secondary indexes, from its rows of `_space` and `_index`.
+
+    Parameters
+    ----------
+    space : sequence
+        Decoded `_space` tuple.
+    indexes : mapping of int to bytes
+        The space's `_index` tuples by index id.
+
+    Raises
+    ------
+    TupleError
+        A tuple, except that of a secondary index, is not as servers write it.
+
+    """
+    secondary = []
+    for number in sorted(indexes.keys() - {0}):
+        with suppress(TupleError):
+            secondary.append(fields_of(indexes[number], _INDEX_ROW))
+    return space_of(space, fields_of(indexes[0], _INDEX_ROW) if 0 in indexes else None, secondary)
+
+
+def _secondary_parts(
+    fields: Sequence[Field], primary_key: Sequence[KeyPart], indexes: Iterable[Sequence[Any]]
+) -> tuple[KeyPart, ...]:
+    """Return `Space.secondary_parts`."""
+    parts: list[KeyPart] = []
+    for index in indexes:
+        try:
+            options = field_at(index, 4, "the options of an index")
+            # The parts of a functional index are those of the function's results.
+            if not (isinstance(options, Mapping) and options.get("func")):
+                parts += parts_of(index)
+        except TupleError:
+            continue
+    floating = {number for number, one in enumerate(fields) if one.type in FLOATING_POINT_TYPES}
+    floating |= {part.field for part in (*primary_key, *parts) if part.type in FLOATING_POINT_TYPES}
+    return tuple(KeyPart(part.field, part.type, part.path) for part in parts if part.field in floating)
 
 
 def faulty_space(space: Sequence[Any], reason: str) -> Space:

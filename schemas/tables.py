@@ -285,11 +285,13 @@ RETENTION = _schema(
     global_id=_LONG,
     lsn=_LONG,
     rows=_LONG,
+    local_id=_INT,
 )
 """`_retention`: what maintenance has removed from a table by age.
 
-For `_changelog` there is one row per instance: the instance's rows up to `lsn` are removed, except rows that define
-spaces and members, and rows of spaces that are refused or wait for their definition (`pipeline.retention.changelog`).
+For `_changelog` there is one row per instance and replica id: their rows up to `lsn` are removed, except rows that
+define spaces and members, and rows of spaces that are refused or wait for their definition
+(`pipeline.retention.changelog`). `local_id` is null in rows of releases without this column.
 """
 
 VALIDATIONS = _schema(

@@ -150,8 +150,12 @@ def kept_epochs(place: Place) -> tuple[datetime, int]:
     return horizon, first_kept({int(row["epoch"]): row["committed_at"] for row in rows}, horizon)
 
 
-def last_removed(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], int]:
-    """Return the lsn up to which rows were removed from `_changelog`, by (replicaset id, global id).
+Origin = tuple[int, int, int | None]
+"""(replicaset id, global id, replica id) of rows; the last is None in what an earlier release has recorded."""
+
+
+def last_removed(rows: Iterable[Mapping[str, Any]]) -> dict[Origin, int]:
+    """Return the lsn up to which rows were removed from `_changelog`, by their origin.
 
     Parameters
     ----------
@@ -159,10 +163,10 @@ def last_removed(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], int
         Rows of `_retention`.
 
     """
-    found: dict[tuple[int, int], int] = {}
+    found: dict[Origin, int] = {}
     for row in rows:
         if row["table"] == CHANGELOG and row["lsn"] is not None and row["global_id"] is not None:
-            origin = (int(row["replicaset_id"]), int(row["global_id"]))
+            origin = (int(row["replicaset_id"]), int(row["global_id"]), row.get("local_id"))
             found[origin] = max(found.get(origin, 0), int(row["lsn"]))
     return found
 
@@ -174,7 +178,7 @@ def cleaned_replicasets(place: Place) -> set[int]:
     return {int(row["replicaset_id"]) for row in rows if row["table"] == CHANGELOG}
 
 
-def gone_lsns(place: Place) -> dict[tuple[int, int], int]:
+def gone_lsns(place: Place) -> dict[Origin, int]:
     """Return `last_removed` of a warehouse; empty for one of an earlier release, which has no `_retention`."""
     table = place.open(RETENTION)
     return {} if table is None else last_removed(rows_of(table))

@@ -87,7 +87,9 @@ def _space(text: str) -> Space | None:
     if found is None:
         return None
     found["fields"] = tuple(Field(**one) for one in found["fields"])
-    found["primary_key"] = tuple(KeyPart(**one) for one in found["primary_key"])
+    for name in ("primary_key", "secondary_parts"):
+        # A release that did not look at secondary indexes stored no parts of them.
+        found[name] = tuple(KeyPart(**one) for one in found.get(name, ()))
     return Space(**found)
 
 

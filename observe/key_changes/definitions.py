@@ -13,7 +13,7 @@ from typing import Any
 
 from observe.log_rows.catalog import LoggedSpace
 from schemas.errors import TupleError, UnsupportedError
-from schemas.space import KeyPart, faulty_space, space_of
+from schemas.space import KeyPart, faulty_space, space_of_rows
 from schemas.states import SpaceState
 from schemas.system_tuples import unpacked
 
@@ -205,6 +205,6 @@ def _spans(
 def _definition(row: Mapping[str, Any]) -> LoggedSpace:
     fields, indexes = unpacked(row["space_tuple"]), dict(row["index_tuples"] or ())
     try:
-        return LoggedSpace(space_of(fields, unpacked(indexes[0]) if 0 in indexes else None))
+        return LoggedSpace(space_of_rows(fields, indexes))
     except (TupleError, UnsupportedError) as error:
         return LoggedSpace(faulty_space(fields, error.reason))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from schemas.errors import ConfigurationError, TupleError, UnsupportedError
 from schemas.iproto import SYSTEM_ID_MAX, SystemSpace
-from schemas.space import KeyPart, Space, faulty_space, space_of
+from schemas.space import INDEXES_MAX, KeyPart, Space, faulty_space, space_of_rows
 from schemas.system_tuples import unpacked
 from sources.xlog.reader.plain_rows import PlainRow
 from udfs.before_replace.row import decode
@@ -240,17 +240,15 @@ class LogCatalog:
                 self.instances[key[0]] = str(unpacked(after)[1])
             return
         number = key[0]
-        if space_id == SystemSpace.INDEX and key[1] != 0:
-            return
         space_tuple = self._tuples.get((int(SystemSpace.SPACE), (number,)))
         if space_tuple is None:
             self._spaces.pop(number, None)
             self._forget(number)
             return
-        primary = self._tuples.get((int(SystemSpace.INDEX), (number, 0)))
+        rows = {i: self._tuples.get((int(SystemSpace.INDEX), (number, i))) for i in range(INDEXES_MAX)}
         fields = unpacked(space_tuple)
         try:
-            space = space_of(fields, None if primary is None else unpacked(primary))
+            space = space_of_rows(fields, {i: row for i, row in rows.items() if row is not None})
         except (TupleError, UnsupportedError) as error:
             space = faulty_space(fields, error.reason)
         before, self._spaces[number] = self._spaces.get(number), LoggedSpace(space)

@@ -21,7 +21,7 @@ from observe.validation.check import EXAMPLES, Check, CheckFacts, OpenTable, fra
 from pipeline.state import State
 from schemas.iproto import GROUP_LOCAL
 from schemas.states import GapKind, GapState
-from warehouse.maintenance import RETENTION, last_removed
+from warehouse.maintenance import RETENTION, Origin, last_removed
 
 TABLE = "_changelog"
 
@@ -41,7 +41,7 @@ _SCHEMA = StructType(
 )
 
 
-def rows_of_logs(rows: DataFrame, state: State, removed: Mapping[tuple[int, int], int]) -> DataFrame:
+def rows_of_logs(rows: DataFrame, state: State, removed: Mapping[Origin, int]) -> DataFrame:
     """Return the rows of `_changelog` that come from logs, with the columns `ORIGIN`.
 
     Parameters
@@ -49,21 +49,21 @@ def rows_of_logs(rows: DataFrame, state: State, removed: Mapping[tuple[int, int]
     rows : DataFrame
         Rows of `_changelog`.
     state : State
-    removed : mapping of (int, int) to int
-        By replicaset id and global id: the lsn up to which maintenance has removed rows. The other rows up to this lsn
-        are left out.
+    removed : mapping of Origin to int
+        The lsn up to which maintenance has removed rows of an origin. The other rows up to this lsn are left out.
 
     """
     is_local = F.coalesce(F.col("group_id") == GROUP_LOCAL, F.lit(False))
     logged = rows.where("file LIKE '%.xlog' AND lsn IS NOT NULL")
-    for (replicaset, global_id), lsn in removed.items():
+    own_id = _replica_id_in_replicaset(state)
+    for (replicaset, global_id, local_id), lsn in removed.items():
         is_origin = (F.col("replicaset_id") == replicaset) & (F.col("global_id") == global_id) & ~is_local
+        if local_id is not None:
+            is_origin &= own_id == local_id
         logged = logged.where(~F.coalesce(is_origin & (F.col("lsn") <= lsn), F.lit(False)))
     return logged.select(
         "replicaset_id",
-        F.when(is_local, F.lit(0))
-        .otherwise(F.coalesce(_replica_id_in_replicaset(state), F.lit(0)))
-        .alias("local_id"),
+        F.when(is_local, F.lit(0)).otherwise(F.coalesce(own_id, F.lit(0))).alias("local_id"),
         F.when(is_local, F.col("global_id")).alias("instance"),
         "global_id",
         "lsn",

@@ -74,7 +74,7 @@ KEYS = {
     "_vshard": ("epoch", "replicaset_id", "bucket_id"),
     "_epochs": ("epoch",),
     "_schema": ("replicaset_id", "space_id", "name"),
-    "_retention": ("epoch", "table", "replicaset_id", "global_id"),
+    "_retention": ("epoch", "table", "replicaset_id", "global_id", "local_id"),
 }
 """By table, the columns that identify a row."""
 

@@ -22,7 +22,7 @@ from pipeline.plan.position import LogPosition
 from pipeline.plan.summary import ControlRow
 from schemas.errors import TupleError, UnsupportedError
 from schemas.iproto import SYSTEM_ID_MAX, SystemSpace
-from schemas.space import Space, faulty_space, space_of
+from schemas.space import Space, faulty_space, space_of_rows
 from schemas.states import HELD_PREFIX, SpaceEvent
 from schemas.system_tuples import field_at, fields_of, integer_of, replica_id_of, uuid_of
 from udfs.operations.operations import apply_update, apply_upsert
@@ -50,9 +50,9 @@ class SpaceDefinition:
 
     @cached_property
     def _decoded(self) -> Space:
-        primary, space = self.indexes.get(0), _fields_or_empty(self.space)
+        space = _fields_or_empty(self.space)
         try:
-            return space_of(space, None if primary is None else fields_of(primary, "a row of _index"))
+            return space_of_rows(space, self.indexes)
         except TupleError as error:
             return faulty_space(space, error.reason)
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.changelog.divergence import LSN_HASHES
+from pipeline.changelog.own_ids import lsns_of_ids, own_replica_ids
 from pipeline.changelog.rows import CHANGELOG_ARROW
 from pipeline.plan.control import row_space_id
 from pipeline.plan.position import LogSegment
@@ -188,11 +189,8 @@ def _is_lost(
     """Return for each row whether its instance has diverged and the row is not in the member's log."""
     lost = np.zeros(rows.num_rows, np.bool_)
     diverged = {_own_id(one, row) for row in divergences}
-    ids, lsns, hashes = (rows[name].to_numpy() for name in ("global_id", "lsn", "hash"))
-    origins = {
-        local_id: np.isin(ids, [entry.global_id for entry in one.applier_map if entry.local_id == local_id])
-        for local_id in sorted(diverged)
-    }
+    ids, lsns, hashes = own_replica_ids(rows, one), rows["lsn"].to_numpy(), rows["hash"].to_numpy()
+    origins = {local_id: ids == local_id for local_id in sorted(diverged)}
     if not any(own.any() for own in origins.values()):
         return lost
     known = read_log()
@@ -211,11 +209,10 @@ def _is_lost(
 def _lost_ranges(lost: pa.Table, one: ReplicasetState, divergences: Rows, left: Rows) -> Rows:
     """Return rows of `_gaps` for lost rows of instances without an open divergence (`left`) that contains them."""
     found: Rows = []
-    ids, lsns = lost["global_id"].to_numpy(), lost["lsn"].to_numpy()
+    ids, lsns = own_replica_ids(lost, one), lost["lsn"].to_numpy()
     named = {_own_id(one, row): row for row in divergences}
     for local_id, row in sorted(named.items()):
-        globals_ = [entry.global_id for entry in one.applier_map if entry.local_id == local_id]
-        own = lsns[np.isin(ids, globals_)]
+        own = lsns[ids == local_id]
         if not len(own):
             continue
         first, last = int(own.min()), int(own.max())
@@ -247,12 +244,8 @@ def _is_later(rows: pa.Table, one: ReplicasetState, covered: Vclock) -> np.ndarr
 
     This holds for all instances that had the id, since each continues the lsns of the one before.
     """
-    low = {entry.global_id: covered.get(entry.local_id, 0) for entry in one.applier_map}
-    ids = rows["global_id"].to_numpy()
-    found = np.zeros(rows.num_rows, np.int64)
-    for global_id, lsn in low.items():
-        found[ids == global_id] = lsn
-    later: np.ndarray[Any, np.dtype[np.bool_]] = rows["lsn"].to_numpy() > found
+    later: np.ndarray[Any, np.dtype[np.bool_]]
+    later = rows["lsn"].to_numpy() > lsns_of_ids(own_replica_ids(rows, one), covered)
     return later
 
 

@@ -7,8 +7,8 @@ A row stays as long as it may be applied again, or is the only copy:
 - rows after the newest snapshot that the tables have reached: healing, and reading a space again, apply them;
 - rows of a replicaset with an open divergence.
 
-Of each instance, all other rows up to an lsn are removed, and `_retention` gets this lsn. If the snapshot of a later
-request is older than this lsn, the request would need the removed rows, and `check_rows_kept` refuses it.
+Of each instance's replica id, all other rows up to an lsn are removed, and `_retention` gets this lsn. If the snapshot
+of a later request is older than this lsn, the request would need the removed rows, and `check_rows_kept` refuses it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pipeline.changelog.own_ids import NO_ID, lsns_of_ids, own_replica_ids
 from pipeline.plan.summary import CONTROL_SPACES
 from pipeline.retention.progress import ReadProgress, SourceProgress
 from pipeline.retention.removal import Removal, read_columns, without_nulls
@@ -30,7 +31,18 @@ from schemas.iproto import GROUP_LOCAL
 from warehouse.commits import OpenTables
 from warehouse.maintenance import CHANGELOG, gone_lsns
 
-_COLUMNS = ("epoch", "replicaset_id", "space_id", "group_id", "global_id", "lsn", "file")
+_COLUMNS = (
+    "epoch",
+    "replicaset_id",
+    "source",
+    "space_id",
+    "group_id",
+    "global_id",
+    "replica_id",
+    "lsn",
+    "file",
+)
+_INSTANCE = ("replicaset_id", "global_id", "local_id")
 
 
 def changelog_removal(
@@ -63,7 +75,7 @@ def changelog_removal(
         gone = without_nulls(pc.and_(pc.less_equal(rows["epoch"], until), _not_needed(rows, own, snapshots)))
         if gone.true_count:
             files.append((file, gone))
-            parts.append(_last_lsns(rows.filter(gone)))
+            parts.append(_last_lsns(rows.filter(gone), own))
     held = [f"_changelog of replicaset {n} stays: a divergence is open" for n in sorted(progress.diverged)]
     return Removal(CHANGELOG, files, _join_last_lsns(parts)), held
 
@@ -93,35 +105,32 @@ def _is_later(rows: pa.Table, one: ReplicasetState, vclock: Mapping[int, int]) -
 
     This holds for all instances that had the id, since each continues the lsns of the one before.
     """
-    ids = pc.fill_null(rows["global_id"], -1).to_numpy()
+    ids = own_replica_ids(rows, one)
     lsns = pc.fill_null(rows["lsn"], 0).to_numpy()
     is_log = pc.ends_with(rows["file"], ".xlog").to_numpy()
-    found = np.zeros(rows.num_rows, np.bool_)
-    for global_id, lsn in _covered(one, vclock).items():
-        found |= (ids == global_id) & (lsns > lsn)
-    found &= is_log
-    return found
+    later: NDArray[np.bool_] = is_log & (ids != NO_ID) & (lsns > lsns_of_ids(ids, vclock))
+    return later
 
 
-def _covered(one: ReplicasetState, vclock: Mapping[int, int]) -> dict[int, int]:
-    return {entry.global_id: vclock.get(entry.local_id, 0) for entry in one.applier_map}
-
-
-def _last_lsns(rows: pa.Table) -> pa.Table:
-    """Return the last lsn of log rows and the number of all rows, by replicaset and instance."""
+def _last_lsns(rows: pa.Table, replicasets: Mapping[int, ReplicasetState]) -> pa.Table:
+    """Return the last lsn of log rows and the number of all rows, by replicaset, instance and replica id."""
     is_shared = pc.fill_null(pc.not_equal(rows["group_id"], GROUP_LOCAL), True)
     counted = pc.and_(pc.ends_with(rows["file"], ".xlog"), is_shared)
     lsns = pc.if_else(counted, rows["lsn"], pa.scalar(None, pa.int64()))
-    found = rows.select(["replicaset_id", "global_id"]).append_column("lsn", lsns)
+    numbers, ids = rows["replicaset_id"].to_numpy(), np.full(rows.num_rows, NO_ID, np.int64)
+    for number in np.unique(numbers).tolist():
+        is_own = numbers == number
+        ids[is_own] = own_replica_ids(rows.filter(pa.array(is_own)), replicasets[number])
+    found = rows.select(["replicaset_id", "global_id"])
+    found = found.append_column("local_id", pa.array(ids, pa.int32(), mask=ids == NO_ID))
+    found = found.append_column("lsn", lsns)
     found = found.append_column("rows", pa.array(np.ones(rows.num_rows, np.int64)))
     return _by_instance(found)
 
 
 def _by_instance(rows: pa.Table) -> pa.Table:
-    whole = rows.group_by(["replicaset_id", "global_id"]).aggregate([("lsn", "max"), ("rows", "sum")])
-    return whole.select(["replicaset_id", "global_id", "lsn_max", "rows_sum"]).rename_columns(
-        ["replicaset_id", "global_id", "lsn", "rows"]
-    )
+    whole = rows.group_by(_INSTANCE).aggregate([("lsn", "max"), ("rows", "sum")])
+    return whole.select([*_INSTANCE, "lsn_max", "rows_sum"]).rename_columns([*_INSTANCE, "lsn", "rows"])
 
 
 def _join_last_lsns(parts: Sequence[pa.Table]) -> list[dict[str, Any]]:
@@ -144,9 +153,10 @@ def check_rows_kept(
         The source of the snapshot.
 
     """
-    known = _covered(one, covered)
-    for (number, global_id), lsn in gone_lsns(tables.place).items():
-        if number == one.id and lsn > known.get(global_id, 0):
+    last_ids = {entry.global_id: entry.local_id for entry in one.applier_map}
+    for (number, global_id, local_id), lsn in gone_lsns(tables.place).items():
+        known = covered.get(last_ids.get(global_id, NO_ID) if local_id is None else local_id, 0)
+        if number == one.id and lsn > known:
             raise UnsupportedError(
                 f"rows since the snapshot are not in _changelog any more: it is kept from lsn {lsn + 1} of "
                 f"instance {global_id} on",

@@ -26,7 +26,8 @@ class Removal:
     files : sequence of (TableFile, pyarrow.BooleanArray)
         Each file with rows to remove, and a mask of these rows.
     by_instance : sequence of dict
-        For `_changelog`: `replicaset_id`, `global_id`, `lsn`, `rows` of each instance whose rows are removed.
+        For `_changelog`: `replicaset_id`, `global_id`, `local_id`, `lsn`, `rows` of each instance whose rows are
+        removed, by its replica ids.
 
     """
 

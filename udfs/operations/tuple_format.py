@@ -1,20 +1,25 @@
 """The format under which a server executed an operation: field names, doubles, primary key, server version.
 
 Operations name fields, and the encoding of a sum depends on whether the field is a `double`
-(`tuple_dictionary` and `tuple_format` in Tarantool). One `TupleFormat` per version of a space; picklable.
+(`tuple_dictionary` and `tuple_format` in Tarantool). The type of a field is the narrowest one of the space's format and
+of all index parts (`tuple_format_use_key_part`). One `TupleFormat` per version of a space; picklable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from schemas.errors import TupleError, UnsupportedError
 from schemas.space import Field, KeyPart, Space
-from udfs.operations.json_path import END, NUMBER, Lexer
+from udfs.operations.json_path import ANY, END, NUMBER, Lexer
 from udfs.operations.update_rules import LATEST, Rules
 
 Step = int | bytes
 """A step into a tuple: 0-based index of an array, or key of a map."""
+
+EVERY = -1
+"""The step of a multikey index into every element of an array: `[*]`."""
 
 _DOUBLES = ("double", "float64")
 
@@ -37,6 +42,10 @@ class FormatNode:
     is_double: bool = False
     is_single: bool = False
     children: Mapping[Step, FormatNode] = field(default_factory=dict)
+
+    def child(self, step: Step) -> FormatNode | None:
+        """Return the node of an element; None if the format has none."""
+        return self.children.get(EVERY) or self.children.get(step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +84,11 @@ def steps(number: int, path: str) -> tuple[Step, ...]:
     lexer = Lexer(path.encode())
     found: list[Step] = [number]
     while (token := lexer.next()).kind != END:
-        found.append(token.index if token.kind == NUMBER else token.key)
+        found.append(EVERY if token.kind == ANY else token.index if token.kind == NUMBER else token.key)
     return tuple(found)
 
 
-def format_of(space: Space, rules: Rules = LATEST, parts: Iterable[KeyPart] = ()) -> TupleFormat:
+def format_of(space: Space, rules: Rules = LATEST) -> TupleFormat:
     """Return the format of a space.
 
     Parameters
@@ -88,20 +97,30 @@ def format_of(space: Space, rules: Rules = LATEST, parts: Iterable[KeyPart] = ()
         As `_space` and `_index` define it.
     rules : Rules
         The rules of the server.
-    parts : iterable of KeyPart
-        Parts of its secondary indexes: a `double` part turns a field of a wider type into a double.
 
     """
-    places: list[tuple[tuple[Step, ...], str]] = [
-        ((number,), item.type) for number, item in enumerate(space.fields)
-    ]
-    places += [(steps(part.field, part.path), part.type) for part in (*space.primary_key, *parts)]
-    doubles = {place for place, kind in places if kind in _DOUBLES}
-    singles = {place for place, kind in places if kind == "float32"}
+    types: dict[tuple[Step, ...], str] = {(number,): item.type for number, item in enumerate(space.fields)}
+    for part in space.primary_key:
+        _add_part(types, steps(part.field, part.path), part.type, rules)
+    for part in space.secondary_parts:
+        try:
+            place = steps(part.field, part.path)
+        except (TupleError, UnsupportedError):
+            continue  # an operation that names this place cannot be applied either
+        _add_part(types, place, part.type, rules)
+    doubles = {place for place, kind in types.items() if kind in _DOUBLES}
+    singles = {place for place, kind in types.items() if kind == "float32"}
     names = {item.name.encode(): number for number, item in enumerate(space.fields)}
     root = _node((), doubles, singles) if doubles or singles else None
     checked = space.fields if space.engine == "vinyl" and rules.checks_upserts else ()
     return TupleFormat(names, root, space.primary_key, rules, checked)
+
+
+def _add_part(types: dict[tuple[Step, ...], str], place: tuple[Step, ...], kind: str, rules: Rules) -> None:
+    """Narrow the type of a place to that of an index part, unless the part's type is wider."""
+    widths = {"any": 4, "scalar": 3, "number": 2, "double": 2 if rules.number_is_double else 1}
+    if widths.get(kind, 0) <= widths.get(types.get(place, "any"), 0):
+        types[place] = kind
 
 
 def _node(

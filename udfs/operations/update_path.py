@@ -133,7 +133,7 @@ def node_at(node: FormatNode | None, path: bytes) -> FormatNode | None:
     """
     lexer = Lexer(path, base=0)
     while node is not None and (token := lexer.next()).kind != END:
-        node = node.children.get(token.index if token.kind == NUMBER else token.key)
+        node = node.child(token.index if token.kind == NUMBER else token.key)
     return node
 
 

@@ -42,6 +42,9 @@ class Rules:
         Decimals have 76 digits and exponents up to 999999 (tarantool/doc#5127); before, 38 digits in all.
     integer_doubles : bool
         A field of type `double` accepts integers too (gh-7483); before, only doubles.
+    number_is_double : bool
+        `number` and `double` contain each other (gh-9548), so a field with both types has that of its last index part;
+        before, `double` is the narrower one.
 
     """
 
@@ -54,6 +57,7 @@ class Rules:
     splices_binary: bool = True
     wide_decimals: bool = True
     integer_doubles: bool = True
+    number_is_double: bool = True
 
 
 def release_of(version: str) -> tuple[int, int, int]:
@@ -102,6 +106,7 @@ def rules_of_release(release: int) -> Rules:
         splices_binary=number >= (3, 2, 0),
         wide_decimals=number >= (3, 5, 0),
         integer_doubles=number >= (2, 11, 1),
+        number_is_double=number >= (3, 1, 0),
     )
 
 

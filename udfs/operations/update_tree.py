@@ -88,7 +88,7 @@ def encode_at(value: Scalar, node: FormatNode | None) -> bytes:
 
 def _node_in(node: FormatNode | None, step: Step) -> FormatNode | None:
     """Return the format node of an element of a container; None if the format has none."""
-    return None if node is None else node.children.get(step)
+    return None if node is None else node.child(step)
 
 
 def compute(op: Operation, old: Scalar | None, rules: Rules) -> Scalar:

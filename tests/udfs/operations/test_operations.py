@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -128,8 +131,53 @@ def test_an_index_makes_a_field_a_double_too() -> None:
     )
     operations = pack([["+", "n", 1]])
     assert apply_update(pack([1, 1.5]), operations, 1, format_of(space)) == pack([1, single(2.5)])
-    indexed = format_of(space, parts=[KeyPart(1, "double")])
+    indexed = format_of(replace(space, secondary_parts=(KeyPart(1, "double"),)))
     assert apply_update(pack([1, 1.5]), operations, 1, indexed) == pack([1, double(2.5)])
+
+
+@pytest.mark.parametrize(
+    ("types", "version", "expected"),
+    [
+        (("any", "double"), "2.6.0", double),
+        (("scalar", "double"), "3.9.0", double),
+        (("double", "scalar"), "3.9.0", double),
+        (("double", "number"), "2.11.9", double),
+        (("double", "number"), "3.9.0", single),
+        (("double", "number", "double"), "3.9.0", double),
+        (("number", "double", "number"), "3.0.0", double),
+        (("number", "double", "number"), "3.1.0", single),
+        (("double", "number", "float64"), "3.9.0", double),
+    ],
+)
+def test_a_field_has_the_narrowest_of_its_types(
+    types: tuple[str, ...], version: str, expected: Callable[[float], object]
+) -> None:
+    """Since 3.1 `number` and `double` are equally wide, and the last one decides."""
+    fields = (Field("id", "unsigned"), Field("n", types[0]))
+    parts = tuple(KeyPart(1, one) for one in types[1:])
+    space = Space(512, 1, "s", "memtx", fields, (KeyPart(0, "unsigned"),), secondary_parts=parts)
+    result = apply_update(pack([1, 1.5]), pack([["+", "n", 1]]), 1, format_of(space, rules_of(version)))
+    assert result == pack([1, expected(2.5)])
+
+
+def test_a_multikey_index_makes_every_element_a_double() -> None:
+    space = Space(
+        *(512, 1, "s", "memtx", (Field("id", "unsigned"), Field("m", "any")), (KeyPart(0, "unsigned"),)),
+        secondary_parts=(KeyPart(1, "double", "[*].a"),),
+    )
+    old, new = [{"a": 1.5, "b": 1.5}, {"a": 1.5}], pack([["+", "m[1].a", 1], ["+", "m[1].b", 1]])
+    result = apply_update(pack([1, old]), new, 1, format_of(space))
+    assert result == pack([1, [{"b": single(2.5), "a": double(2.5)}, {"a": 1.5}]])
+    both = pack([["+", "m[1].a", 1], ["+", "m[2].a", 2]])
+    result = apply_update(pack([1, [{"a": 1.5}, {"a": 1.5}]]), both, 1, format_of(space))
+    assert result == pack([1, [{"a": double(2.5)}, {"a": double(3.5)}]])
+
+
+def test_an_index_with_a_path_that_cannot_be_read_is_ignored() -> None:
+    parts = (KeyPart(1, "double", "a\u0301"), KeyPart(1, "double", "["), KeyPart(2, "double"))
+    space = Space(512, 1, "s", "memtx", (), (KeyPart(0, "unsigned"),), secondary_parts=parts)
+    result = apply_update(pack([1, {}, 1.5]), pack([["+", 3, 1]]), 1, format_of(space))
+    assert result == pack([1, {}, double(2.5)])
 
 
 def test_the_type_of_the_next_element_is_used() -> None:
@@ -137,7 +185,7 @@ def test_the_type_of_the_next_element_is_used() -> None:
     space = Space(
         512, 1, "s", "memtx", (Field("id", "unsigned"), Field("m", "array")), (KeyPart(0, "unsigned"),)
     )
-    fmt = format_of(space, parts=[KeyPart(1, "double", "[2]")])
+    fmt = format_of(replace(space, secondary_parts=(KeyPart(1, "double", "[2]"),)))
     old = pack([1, [1.5, 1.5]])
     assert apply_update(old, pack([["+", "m[1]", 1]]), 1, fmt) == pack([1, [double(2.5), 1.5]])
     assert apply_update(old, pack([["+", "m[2]", 1]]), 1, fmt) == pack([1, [1.5, single(2.5)]])
@@ -149,7 +197,7 @@ def test_an_index_makes_a_double_inside_a_map() -> None:
     space = Space(
         512, 1, "s", "memtx", (Field("id", "unsigned"), Field("m", "map")), (KeyPart(0, "unsigned"),)
     )
-    fmt = format_of(space, parts=[KeyPart(1, "double", ".a.d")])
+    fmt = format_of(replace(space, secondary_parts=(KeyPart(1, "double", ".a.d"),)))
     result = apply_update(pack([1, {"a": {"d": 1.5, "e": 1.5}}]), pack([["+", "m.a.d", 1]]), 1, fmt)
     assert result == pack([1, {"a": {"d": double(2.5), "e": 1.5}}])
     both = pack([["+", "m.a.d", 1], ["+", "m.a.e", 1]])

@@ -26,13 +26,14 @@ def plus(old: object, argument: object, rules: Rules) -> bytes:
 
 def test_versions_have_the_rules_of_their_time() -> None:
     assert rules_of("2.6.1") == replace(LIVE, checks_upserts=True, long_integers=True)
-    assert LIVE == Rules("exact", *[False] * 8)  # noqa: SIM300
+    assert LIVE == Rules("exact", *[False] * 9)  # noqa: SIM300
     assert rules_of("2.8.1") == replace(LIVE, checks_upserts=True, autofill=True, long_integers=True)
     assert rules_of("2.11.9-0-g1234567").can_repeat is False
     assert rules_of("3.0.0").can_repeat
     assert rules_of("2.11.9").lenient_delete
     assert not rules_of("3.4.1").wide_decimals
     assert (rules_of("2.10.8").integer_doubles, rules_of("2.11.9").integer_doubles) == (False, True)
+    assert (rules_of("3.0.2").number_is_double, rules_of("3.1.0").number_is_double) == (False, True)
     assert rules_of("3.8.0-0-gabcdef") == LATEST
     assert rules_of("10.0.0") == LATEST
     assert (OLDEST.floats, MIDDLE.floats) == ("typed", "unclear")

@@ -1,0 +1,70 @@
+"""Finds the replica id of each row of `_changelog`, in the ids of its replicaset.
+
+A row has its instance's global id, and its replica id as its source wrote it. An instance that was expelled and came
+back can have had several replica ids. Each of them counts its own lsns, so a row's global id alone does not say with
+which component of a vclock its lsn compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pipeline.state import ReplicasetState
+
+NO_ID = 0
+"""The replica id of rows whose instance has none."""
+
+
+def own_replica_ids(rows: pa.Table, one: ReplicasetState) -> NDArray[np.int64]:
+    """Return the replica id of each row, in the ids of its replicaset; `NO_ID` if its instance has none.
+
+    Parameters
+    ----------
+    rows : pyarrow.Table
+        Rows of one replicaset, with the columns `global_id`, `source` and `replica_id`.
+    one : ReplicasetState
+
+    """
+    ids_by_instance: dict[int, list[int]] = {}
+    for entry in one.applier_map:
+        ids_by_instance.setdefault(entry.global_id, []).append(entry.local_id)
+    global_ids = pc.fill_null(rows["global_id"], -1).to_numpy()
+    found = np.full(rows.num_rows, NO_ID, np.int64)
+    for global_id, ids in ids_by_instance.items():
+        own = global_ids == global_id
+        found[own] = ids[-1]
+        if len(set(ids)) > 1 and own.any():
+            _set_ids_by_source(found, rows, own, ids, one.id_translations)
+    return found
+
+
+def _set_ids_by_source(
+    found: NDArray[np.int64],
+    rows: pa.Table,
+    own: NDArray[np.bool_],
+    ids: list[int],
+    translations: Mapping[str, Mapping[int, int]],
+) -> None:
+    """Set the replica ids of an instance's rows by the ids that their sources wrote."""
+    sources, written = pc.fill_null(rows["source"], ""), pc.fill_null(rows["replica_id"], NO_ID).to_numpy()
+    for source in pc.unique(sources.filter(pa.array(own))).to_pylist():
+        is_source = own & pc.equal(sources, source).to_numpy()
+        for replica_id in np.unique(written[is_source]).tolist():
+            translated = translations.get(source, {}).get(replica_id, replica_id)
+            # Rows before the translation began have the id itself.
+            known = [number for number in (translated, replica_id) if number in ids]
+            if known:
+                found[is_source & (written == replica_id)] = known[0]
+
+
+def lsns_of_ids(replica_ids: NDArray[np.int64], vclock: Mapping[int, int]) -> NDArray[np.int64]:
+    """Return the vclock's lsn of each replica id; 0 for an id that the vclock does not have."""
+    lsns = np.zeros(max([int(replica_ids.max(initial=0)), *vclock]) + 1, np.int64)
+    lsns[list(vclock)] = list(vclock.values())
+    found: NDArray[np.int64] = lsns[replica_ids]
+    return found
