@@ -5,8 +5,8 @@ No row of a listed instance is lost, also if it comes before the row of `_cluste
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,14 @@ import pyarrow.fs
 import pytest
 
 from schemas.errors import UnknownInstanceError
+from sources.subscribe.feed import PeerFeed
 from sources.subscribe.options import FeedMode, SpoolStart
 from sources.xlog.reader import reader
 from tests.live.mesh import Mesh, instance_uuid, mesh
-from tests.live.proxy import Proxy
 from tests.live.server import Tarantool, release_here
 from tests.pipeline.deployment import Deployment
 from tests.sources.relay.test_relay import serving
-from tests.sources.subscribe.following import QUICK, await_until, following, options
+from tests.sources.subscribe.following import await_until, following, options
 from tests.sources.subscribe.test_following import addresses, await_all, write
 
 pytestmark = pytest.mark.live
@@ -91,25 +91,30 @@ def kept_rows(spool: Path, id_: int) -> list[int]:
     return [row["lsn"] for row in rows if row["replica_id"] == id_ and row["type"] != "NOP"]
 
 
-def test_rows_of_a_new_instance_are_kept_before_its_registration_comes(tmp_path: Path) -> None:
+def test_rows_of_a_new_instance_are_kept_before_its_registration_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Master 1 registers instance 9, but its stream is held back while the rows of 9 come from 9 itself."""
-    timing = replace(QUICK, answer=60.0)
+    is_held = threading.Event()
+    set_paused = PeerFeed.set_paused
+
+    def hold_back(feed: PeerFeed, is_paused: bool) -> None:
+        set_paused(feed, is_paused or (is_held.is_set() and feed.link.uuid == instance_uuid(1)))
+
+    monkeypatch.setattr(PeerFeed, "set_paused", hold_back)
     with ExitStack() as stack:
         masters = stack.enter_context(mesh(tmp_path, 2))
-        held = stack.enter_context(Proxy(masters[1].socket))
-        new_socket = f"{tmp_path}/new.sock"
-        names = [held.address, addresses(masters)[1], f"unix/:{new_socket}"]
-        how = options(
-            tmp_path / "spool", *names, feed=FeedMode.OWN_PEER, origins=frozenset({NEW}), timing=timing
-        )
+        socket = f"{tmp_path}/new.sock"
+        names = [*addresses(masters), f"unix/:{socket}"]
+        how = options(tmp_path / "spool", *names, feed=FeedMode.OWN_PEER, origins=frozenset({NEW}))
         replicaset = stack.enter_context(following(how))
         await_until(lambda: len(replicaset.feeds) == 2, "both streams")
         write(masters, 1, 0, 10)
         await_all(masters, replicaset)
-        held.partition(True)
-        server = stack.enter_context(
-            Tarantool(tmp_path / "new", cfg=new_replica(masters, 1), socket=new_socket)
-        )
+        is_held.set()
+        await_until(lambda: replicaset.feeds[instance_uuid(1)]._is_paused, "the pause")
+        new = Tarantool(tmp_path / "new", cfg=new_replica(masters, 1), socket=socket)
+        server = stack.enter_context(new)
         await_until(lambda: server.eval("return box.info.status") == "running", "the member")
         number = server.eval("return box.info.id")
         server.eval("for i = 50, 59 do box.space.load:replace{i, 'kept'} end")
@@ -117,8 +122,7 @@ def test_rows_of_a_new_instance_are_kept_before_its_registration_comes(tmp_path:
             lambda: NEW in replicaset.feeds and replicaset.feeds[NEW].queue.received.get(number, 0) >= 10,
             "its rows",
         )
-        assert number not in replicaset._whitelist.owners
-        held.partition(False)
+        is_held.clear()
         await_until(lambda: (replicaset.spool.vclock or {}).get(number, 0) >= 10, "the spool")
         assert kept_rows(tmp_path / "spool", number) == list(range(1, 11))
         assert replicaset.progress.snapshots == 1
