@@ -150,9 +150,13 @@ class OriginWhitelist:
         reported = None if sender is None else sender.cluster.get(id_)
         if sender is not None and sender.ids is not None and reported == sender.uuid:
             return sender.uuid
-        if id_ in self.owners:
-            return self.owners[id_]
-        return first.get(id_, reported)
+        if id_ not in self.owners:
+            if id_ in first:
+                return first[id_]
+            if reported is not None:
+                # Valid up to a registration, also if the instance is expelled before that.
+                self.owners[id_] = reported
+        return self.owners.get(id_)
 
 
 class _FilterOutput:

@@ -12,12 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.errors import UnknownInstanceError
+from schemas.errors import ServerBusyError, UnknownInstanceError
 from schemas.iproto import BodyKey, HeaderKey, RequestType, SystemSpace
 from sources.iproto.inflow import TransactionChunk
+from sources.spool.options import SpoolOptions
+from sources.spool.spool import Spool
 from sources.subscribe.whitelist import FilteredRows, OriginWhitelist, RowSender
 from sources.xlog.format.encode import encode_body, encode_row
 from tests.sources.relay.spools import write_spool
+from tests.sources.relay.test_relay import serving
+from tests.sources.relay.test_whitelist import WrittenSpool
+from tests.sources.subscribe.following import await_until, following, kept_rows, options
 
 A, B, C, OLD = (f"{letter}0000000-0000-4000-8000-000000000001" for letter in "abcd")
 INSERT, REPLACE, DELETE, NOP = (
@@ -188,6 +193,12 @@ def test_a_row_that_takes_an_id_from_an_instance_does_not_name_it(changes: list[
     assert kept(filtered) == [(1, 1)]
 
 
+def test_a_reported_instance_keeps_its_id_after_it_was_expelled() -> None:
+    keeper = whitelist(C)
+    assert kept(keeper.filter(chunk_of(put(3)), leader({3: C}))) == [(3, 1)]
+    assert kept(keeper.filter(chunk_of(put(3), expels(3), put(3)), leader())) == [(3, 1), (1, 1), (3, 2)]
+
+
 def test_rows_that_pass_any_whitelist_need_no_instance() -> None:
     nop = (3, NOP, b"")
     chunk = chunk_of((3, INSERT, DEFINES), nop, registers(4, C, origin=3), put(4))
@@ -212,6 +223,28 @@ def test_owners_are_read_from_the_spool_until_it_is_written_by_others(tmp_path: 
     keeper.forget()
     keeper.load(tmp_path)
     assert keeper.owners == {1: A, 2: B}
+
+
+def test_a_daemon_waits_for_a_relay_that_does_not_know_an_instance(tmp_path: Path) -> None:
+    """The relay refuses the rows until its spool names their instance; no new snapshot is fetched."""
+    (tmp_path / "a").mkdir()
+    spool_writer = WrittenSpool(tmp_path / "a")
+    spool_writer.begin({1: A, 2: B}, {1: 10})
+    spool_writer.put(1)
+    spool_writer.put(3)
+    spool_writer.spool.close()
+    socket = tmp_path / "a.sock"
+    how = options(tmp_path / "to_a", f"unix/:{socket}", origins=frozenset({C}))
+    with serving(tmp_path / "a", socket), following(how) as daemon:
+        (link,) = daemon.links
+        await_until(lambda: isinstance(link.error, ServerBusyError), "the refusal")
+        assert "no row of _cluster names the instance of replica id 3" in str(link.error)
+        assert daemon.spool.vclock == {1: 11}
+        with Spool(tmp_path / "a", SpoolOptions(compress=False)) as spool_writer.spool:
+            spool_writer.register(3, C)
+        await_until(lambda: daemon.spool.vclock == {1: 12, 3: 1}, "each row")
+        assert daemon.progress.snapshots == 1
+    assert kept_rows(tmp_path / "to_a", 3) == [1]
 
 
 @given(

@@ -10,18 +10,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import pyarrow.fs
 import pytest
 
 from schemas.errors import UnknownInstanceError
 from sources.subscribe.feed import PeerFeed
 from sources.subscribe.options import FeedMode, SpoolStart
-from sources.xlog.reader import reader
 from tests.live.mesh import Mesh, instance_uuid, mesh
 from tests.live.server import Tarantool, release_here
 from tests.pipeline.deployment import Deployment
 from tests.sources.relay.test_relay import serving
-from tests.sources.subscribe.following import await_until, following, options
+from tests.sources.subscribe.following import await_until, following, kept_rows, options
 from tests.sources.subscribe.test_following import addresses, await_all, write
 
 pytestmark = pytest.mark.live
@@ -81,14 +79,6 @@ def test_filtered_rows_block_no_stream(tmp_path: Path, way: FeedMode | str) -> N
     assert len(deployment.tuples("load")) == 20
     assert deployment.rows("_pending") == []
     assert deployment.rows("_gaps") == []
-
-
-def kept_rows(spool: Path, id_: int) -> list[int]:
-    """Return the lsns of an id's rows in the last log of a spool that are no NOPs."""
-    log = max(spool.glob("*.xlog"))
-    batches = reader.read_rows(pyarrow.fs.LocalFileSystem(), str(log))
-    rows = [row for batch in batches for row in batch.select(["type", "replica_id", "lsn"]).to_pylist()]
-    return [row["lsn"] for row in rows if row["replica_id"] == id_ and row["type"] != "NOP"]
 
 
 def test_rows_of_a_new_instance_are_kept_before_its_registration_comes(
