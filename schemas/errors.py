@@ -98,6 +98,10 @@ class SourceError(AggregatorError):
     """A source cannot be followed. Field: `source`."""
 
 
+class UnknownInstanceError(SourceError):
+    """A whitelist cannot decide about a row, because the instance of its replica id is not known. Field: `lsn`."""
+
+
 class BackupError(AggregatorError):
     """A storage of backups, or an archive in it, is not as `tt backup` makes it.
 

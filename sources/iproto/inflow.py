@@ -148,12 +148,6 @@ class RowStream:
         The server's name in errors.
     limit : int
         Longest accepted transaction in bytes, as encoded in a log.
-    treatments : int64[32], optional
-        For each replica id, what happens to its rows: `SENT` or `AS_NOP` of `kernels.wire`. The array is read again
-        for each row, so the caller may change it. None keeps all rows.
-    on_registration : callable, optional
-        Called with the rows of each transaction that changes `_cluster`, before the next rows are filtered. It is
-        called only while some id has the treatment `AS_NOP`.
 
     """
 
@@ -163,11 +157,7 @@ class RowStream:
         emit: Callable[[TransactionChunk], None],
         peer: str,
         limit: int = BLOCK_LIMIT,
-        treatments: Ints | None = None,
-        on_registration: Callable[[bytes], None] | None = None,
     ) -> None:
-        self._treatments = np.full(VCLOCK_MAX, kernel.SENT, np.int64) if treatments is None else treatments
-        self._on_registration = on_registration
         self.vclock = vclock_to_array(vclock)
         self.counts: Ints = np.zeros(VCLOCK_MAX, np.int64)
         self._emit, self._peer = emit, peer
@@ -203,21 +193,19 @@ class RowStream:
         while True:
             status = walk_stream(
                 *(buffer, end, self.vclock, self.counts, state, self._buffers.out),
-                *(self._transactions, self._times, self._treatments),
+                *(self._transactions, self._times),
             )
             count = int(state[kernel.COUNT])
             if count:
                 ends, replicas, lsns = self._transactions[:, :count].copy()
                 times = self._times[:count].copy()
                 complete = self._buffers.take_complete()
-                if status == kernel.STOP_ROW and self._on_registration is not None:
-                    self._on_registration(complete[ends[-2] if count > 1 else 0 :].tobytes())
                 self._emit(TransactionChunk(complete, ends, times, replicas, lsns))
             elif status == kernel.OUTPUT_FULL:
                 self._buffers.grow()
             if status < 0:
                 raise self._protocol_error(status)
-            if status not in (kernel.OUTPUT_FULL, kernel.STOP_ROW):
+            if status != kernel.OUTPUT_FULL:
                 return Consumed(
                     int(state[kernel.POSITION]),
                     self._buffers.needed_bytes(status),

@@ -2,7 +2,8 @@
 
 Each refresh reads the rows that were appended since the last one. A replica id may belong to one instance in a part of
 the log and to another instance later. So the catalog stores each row of `_cluster` that registers an instance under an
-id, as an `IdAssignment`. `outflow` sends the rows.
+id, as an `IdAssignment`. A spool with `feed: own_peer` may have rows of an id before the row that registers it, since
+they come from different peers (`first_owners`). `outflow` sends the rows.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from sources.xlog.format.meta import Meta
 from sources.xlog.format.selection import Selection
 from sources.xlog.format.vclock import joined, same, shared
 from sources.xlog.reader import reader
-from sources.xlog.stream.origins import IdAssignment, expelled, registration
+from sources.xlog.stream.origins import IdAssignment, expelled, first_owners, registration
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +73,7 @@ class SpoolCatalog:
         self.snapshots: list[SpoolFile] = []
         self.logs: list[SpoolFile] = []
         self._owners: dict[int, str] = {}
+        self._first_owners: dict[int, str | None] = {}
         self._owners_at_start: dict[Path, Mapping[int, str]] = {}
         self._registrations: dict[Path, list[IdAssignment]] = {}
         self._read_ends: dict[str, int] = {}
@@ -111,6 +113,14 @@ class SpoolCatalog:
     def last_owners(self) -> Mapping[int, str]:
         """{replica id: instance uuid}, also for expelled instances, since rows of them may still come."""
         return self._owners | self.cluster
+
+    @property
+    def first_owners(self) -> Mapping[int, str]:
+        """{replica id: instance uuid} before an id's first row of `_cluster` in the spool.
+
+        It has the ids that this row registers for the first time (see `first_owners` in `sources.xlog.stream.origins`).
+        """
+        return {id_: uuid for id_, uuid in self._first_owners.items() if uuid is not None}
 
     def owners_at_start(self, path: Path) -> Mapping[int, str]:
         """Return {replica id: instance uuid} at the beginning of a log, also for instances expelled before."""
@@ -170,7 +180,7 @@ class SpoolCatalog:
     def _begin_again(self) -> None:
         """Forget all files: with `--accept-rewind` the daemon moved them, and new files may have the same names."""
         self.replacements += 1
-        self.vclock, self.cluster, self._owners = {}, {}, {}
+        self.vclock, self.cluster, self._owners, self._first_owners = {}, {}, {}, {}
         for known in (self._owners_at_start, self._registrations, self._read_ends, self._metas):
             known.clear()
         self._closed.clear()
@@ -223,7 +233,7 @@ class SpoolCatalog:
         for batch in batches:
             for row in batch.select(_COLUMNS).to_pylist():
                 if row["space_id"] == SystemSpace.CLUSTER:
-                    self._apply_cluster_row(row, file.path)
+                    self._apply_cluster_row(row, file)
                 else:
                     self._apply_schema_row(row, file.path)
         if file.path.suffix == ".snap":
@@ -241,7 +251,13 @@ class SpoolCatalog:
             # No server writes such a row; a subscriber gets it unchanged and decides by itself.
             logger.warning("%s: a row of _schema cannot be decoded: %s", path, error.reason)
 
-    def _apply_cluster_row(self, row: Mapping[str, Any], path: Path) -> None:
+    def _apply_cluster_row(self, row: Mapping[str, Any], file: SpoolFile) -> None:
+        path, is_log = file.path, file.path.suffix == ".xlog"
+        # A snapshot after a gap does not name the instances of rows before the gap.
+        continues = is_log or same(self.vclock, shared(file.meta.vclock))
+        for id_, uuid in first_owners([row]).items():
+            if id_ not in self._owners:
+                self._first_owners.setdefault(id_, uuid if continues else None)
         if row["type"] == "DELETE":
             self.cluster.pop(expelled(row) or 0, None)
             return
@@ -250,5 +266,5 @@ class SpoolCatalog:
             logger.warning("%s: the row of _cluster at byte %d registers no instance", path, row["position"])
             return
         self.cluster[registered.replica_id] = self._owners[registered.replica_id] = registered.instance_uuid
-        if path.suffix == ".xlog":
+        if is_log:
             self._registrations.setdefault(path, []).append(registered)

@@ -28,6 +28,7 @@ from sources.xlog.format.damage import Status, damage
 from sources.xlog.format.kernels.chain import BLOCK_BEGIN, BLOCK_END, BLOCK_ZSTD, frame_bound, walk_blocks
 from sources.xlog.format.meta import META_LIMIT, Meta, parse_meta
 from sources.xlog.format.vclock import Vclock, is_at_most, shared
+from sources.xlog.stream.origins import unknown_instance
 
 READ_BYTES = 1 << 20
 BLOCKS = 1 << 12
@@ -129,7 +130,7 @@ class RowFramer:
     def __init__(self, sync: int, vclock: Vclock) -> None:
         self.sync, self.vclock = sync & 0xFFFFFFFF, vclock_to_array(vclock)
         self.treatments: Ints = np.ones(VCLOCK_MAX, np.int64)
-        """int64[32], by replica id: what happens to its rows (`LEFT_OUT`, `SENT` or `AS_NOP` of `kernels.wire`)."""
+        """int64[32], by replica id: what happens to its rows, such as `SENT` of `kernels.wire`."""
         self.stop_row: Ints = np.zeros(2, np.int64)
         """int64[2]: replica id and lsn of the row after which `on_stop_row` is called; zeros: no row."""
         self.on_stop_row: Callable[[], None] = lambda: None
@@ -137,7 +138,14 @@ class RowFramer:
         self._out: Bytes = np.empty(OUT_BYTES, np.uint8)
 
     def packets(self, rows: Bytes, *, is_snapshot: bool = False) -> Iterator[bytes]:
-        """Yield the packets of a block's rows; each item is one or more packets."""
+        """Yield the packets of a block's rows; each item is one or more packets.
+
+        Raises
+        ------
+        UnknownInstanceError
+            The treatment of the next row is `UNKNOWN`.
+
+        """
         state = np.zeros(kernel.STATE_SIZE, np.int64)
         while True:
             status = frame_rows(
@@ -155,6 +163,8 @@ class RowFramer:
                 return
             if status == kernel.STOP_ROW:
                 self.on_stop_row()
+            if status == kernel.UNKNOWN_INSTANCE:
+                raise unknown_instance(int(state[kernel.REPLICA]), lsn=int(state[kernel.ROW_LSN]))
             if status < 0:
                 raise ProtocolError("a row of the spool is not a valid xrow")
 
@@ -218,6 +228,8 @@ class LogPackets:
         ConnectionLostError
             The next log has rows of other server versions, or the spool was replaced: the subscriber must subscribe
             again.
+        UnknownInstanceError
+            The subscriber has a whitelist, and the spool does not name the instance of the next row.
 
         """
         while True:
@@ -231,6 +243,7 @@ class LogPackets:
             if ServerVersions.of(self._reader.meta, self._reader.path.name) != self.versions:
                 raise ConnectionLostError("the next rows are from a server of another version")
             rows = self._reader.read(self._catalog.sendable_end(self._reader.path))
+            self._update_treatments()
             self._stop_at_next_registration()
             for block in rows:
                 yield from self._framer.packets(block)
@@ -295,8 +308,11 @@ class LogPackets:
 
     def _open_log(self, file: SpoolFile) -> BlockReader:
         self._owners, self._applied_registrations = dict(self._catalog.owners_at_start(file.path)), 0
-        self._framer.treatments = self._treatment_rule(self._owners)
         return BlockReader(file.path, self._catalog.limit)
+
+    def _update_treatments(self) -> None:
+        """Set what happens to the rows up to the next registration."""
+        self._framer.treatments = self._treatment_rule({**self._catalog.first_owners, **self._owners})
 
     def _stop_at_next_registration(self) -> None:
         """Make the framer stop after the next row that registers an instance."""
@@ -311,7 +327,7 @@ class LogPackets:
             registered = self._catalog.registrations(self._reader.path)[self._applied_registrations]
             self._owners[registered.replica_id] = registered.instance_uuid
             self._applied_registrations += 1
-            self._framer.treatments = self._treatment_rule(self._owners)
+            self._update_treatments()
         self._stop_at_next_registration()
 
     def _needed_vclock(self, vclock: Vclock, owners: Mapping[int, str]) -> dict[int, int]:

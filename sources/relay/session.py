@@ -23,10 +23,16 @@ from typing import Any
 import numpy as np
 
 from schemas.cluster_checksum import checksum
-from schemas.errors import AggregatorError, ConnectionLostError, GapError, ProtocolError
+from schemas.errors import (
+    AggregatorError,
+    ConnectionLostError,
+    GapError,
+    ProtocolError,
+    UnknownInstanceError,
+)
 from schemas.iproto import TYPE_ERROR, VCLOCK_MAX, BallotKey, Command, HeaderKey, MessageKey, SystemSpace
 from sources.iproto.greeting import SCRAMBLE_SIZE, scramble_matches
-from sources.iproto.kernels.wire import AS_NOP, LEFT_OUT, SENT
+from sources.iproto.kernels.wire import AS_NOP, LEFT_OUT, SENT, UNKNOWN
 from sources.iproto.messages import parse_uuid, parse_vclock_map, printable
 from sources.iproto.packet import Packet, decode_packet, encode_packet, length_size
 from sources.relay.admission import AdmittedConnection, ConnectionLimiter
@@ -278,6 +284,9 @@ class RelaySession:
                     await self._send(data)
             except GapError as gap:
                 raise RefusalError(GAP, gap.reason) from None
+            except UnknownInstanceError as unknown:
+                # The daemon may still write the row of `_cluster`: the subscriber tries again.
+                raise RefusalError(LOADING, unknown.reason) from None
             now = time.monotonic()
             if now - self._last_received_at > self._options.silence:
                 raise RefusalError(TIMED_OUT, "timed out")
@@ -351,8 +360,9 @@ def _row_treatments(body: Mapping[int, Any], owners: Mapping[int, str]) -> Ints:
     """Return the treatment of each replica id's rows, int64[32], for a SUBSCRIBE's body and the owners of ids."""
     treatments = np.full(VCLOCK_MAX, SENT, np.int64)
     if origins := body.get(MessageKey.ORIGINS):
-        treatments[:] = AS_NOP
-        treatments[[id_ for id_, uuid in owners.items() if uuid in origins]] = SENT
+        treatments[:] = UNKNOWN
+        for id_, uuid in owners.items():
+            treatments[id_] = SENT if uuid in origins else AS_NOP
     for id_ in body.get(MessageKey.ID_FILTER) or ():
         treatments[id_] = LEFT_OUT
     return treatments

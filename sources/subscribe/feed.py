@@ -35,7 +35,6 @@ from sources.subscribe.history import PeerHistory, compare_history
 from sources.subscribe.link import PeerLink
 from sources.subscribe.merge import StreamQueue
 from sources.subscribe.options import Timing
-from sources.subscribe.whitelist import OriginWhitelist
 from sources.xlog.format.arrays import Bytes
 from sources.xlog.format.block import BLOCK_LIMIT
 from sources.xlog.format.writer import XlogWriter
@@ -113,7 +112,7 @@ async def start_feed(
     vclock: Mapping[int, int],
     instance_uuid: str,
     timing: Timing,
-    whitelist: OriginWhitelist,
+    origins: frozenset[str],
     emit: Callable[[PeerFeed, TransactionChunk], None],
     history: PeerHistory,
     limit: int = BLOCK_LIMIT,
@@ -134,8 +133,8 @@ async def start_feed(
     instance_uuid : str
         Uuid of the subscriber.
     timing : Timing
-    whitelist : OriginWhitelist
-        Instances whose rows are kept; a relay filters before it sends.
+    origins : frozenset of str
+        Uuids of the instances whose rows a relay sends; empty: all. A Tarantool sends all rows.
     emit : callable
         Called with the stream and each chunk of transactions.
     history : PeerHistory
@@ -169,19 +168,11 @@ async def start_feed(
         ballot = await connection.vote()
         _check_start(link, ballot, checked_ids, vclock)
         await _check_history(link, ballot, checked_ids, vclock, instance_uuid, history, limit)
-        rows = (
-            RowStream(vclock, receive, link.name, limit)
-            if link.is_relay
-            else RowStream(
-                vclock, receive, link.name, limit, whitelist.treatments, whitelist.apply_registrations
-            )
-        )
+        rows = RowStream(vclock, receive, link.name, limit)
         start = start_vclock(ballot, vclock, ids)
         subscription = Subscription(link.replicaset_uuid or "", instance_uuid, start, link.version, ids)
         if link.is_relay:
-            subscription = replace(
-                subscription, cluster_crc32=checksum(link.cluster), origins=whitelist.origins
-            )
+            subscription = replace(subscription, cluster_crc32=checksum(link.cluster), origins=origins)
         answer = await connection.subscribe(subscription, rows)
         replicaset = answer.body.get(MessageKey.REPLICASET_UUID)
         if replicaset is not None and replicaset != link.replicaset_uuid:

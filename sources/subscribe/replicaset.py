@@ -26,6 +26,7 @@ from schemas.errors import (
     SpoolFullError,
     StreamGapError,
     TransactionLimitError,
+    UnknownInstanceError,
 )
 from schemas.iproto import VCLOCK_MAX
 from sources.iproto.inflow import TransactionChunk
@@ -38,7 +39,7 @@ from sources.subscribe.history import PeerHistory
 from sources.subscribe.link import Backoff, PeerLink
 from sources.subscribe.merge import merge_by_time, split_by_size
 from sources.subscribe.options import ReplicasetOptions, SpoolStart
-from sources.subscribe.whitelist import OriginWhitelist
+from sources.subscribe.whitelist import OriginWhitelist, RowSender
 from sources.xlog.format.vclock import Vclock
 
 
@@ -122,6 +123,8 @@ class ReplicasetSubscription:
         self._start = start
         self._history = PeerHistory(options.directory)
         self._whitelist = OriginWhitelist(options.origins)
+        self._undecided: UnknownInstanceError | None = None
+        """Set if the whitelist cannot decide about the next row; no rows are written until all streams start again."""
         self._other_histories: dict[str, tuple[int, RewindError]] = {}
         """For each peer whose rows differ from those sent before: its `connection_count` then, and the error."""
         self._lacking_logs: dict[str, dict[int, int]] = {}
@@ -136,7 +139,8 @@ class ReplicasetSubscription:
         self.chooser, self._lacking_logs, self._other_histories = FeedChooser(self.options), {}, {}
         for link in self.links:
             link.ballot = None
-        self._spool_error = None
+        self._spool_error = self._undecided = None
+        self._whitelist.forget()
         with self.spool:
             self._truncations = self.spool.truncations
             self._history.load()
@@ -217,6 +221,7 @@ class ReplicasetSubscription:
     async def _step(self) -> None:
         """Decide which streams should run, close the others, and start missing ones."""
         self._close_dead_streams()
+        self._close_undecided_streams()
         self.spool.retry()
         if self._oversized is not None:
             self._close_feeds(set(self.feeds))
@@ -300,10 +305,25 @@ class ReplicasetSubscription:
             feed.link.record_stream_end(feed.age_seconds)
             self._close_feeds({uuid})
 
+    def _close_undecided_streams(self) -> None:
+        """Close all streams if the whitelist cannot decide about a row; they start again after the peers' next answers.
+
+        Then the peers report which instance its replica id means, if they know.
+        """
+        error, self._undecided = self._undecided, None
+        if error is None:
+            return
+        logger.warning("%s: all streams begin again: %s", self.options.name, error)
+        for feed in self.feeds.values():
+            feed.link.error = error
+            feed.link.record_stream_end(feed.age_seconds)
+        self._close_feeds(set(self.feeds))
+
     async def _fetch_snapshot(self, ready: Mapping[str, PeerLink]) -> None:
         link = max(ready.values(), key=total_rows)
         self.spool.replicaset_uuid = link.replicaset_uuid
         await fetch_snapshot(link, self.spool, self._disk_space)
+        self._whitelist.forget()
         self._lacking_logs.clear()
         self.progress.snapshots += 1
 
@@ -330,6 +350,7 @@ class ReplicasetSubscription:
         """Move the spool's files to a folder and begin an empty spool."""
         folder = self.spool.move_files_to(f"{SET_ASIDE}{time.time_ns()}")
         self._history.forget()
+        self._whitelist.forget()
         self.chooser, self._other_histories = FeedChooser(self.options), {}
         for link in self.links:  # the ballots were compared with the old spool
             link.ballot = None
@@ -344,6 +365,7 @@ class ReplicasetSubscription:
         self._close_feeds(changed)
         missing = [uuid for uuid in assignment if uuid not in self.feeds]
         if missing:
+            self._whitelist.load(self.options.directory)
             logger.info("%s: assignment %s", self.options.name, format_assignment(assignment, ready))
             self.progress.assignments += 1
             await asyncio.gather(
@@ -360,8 +382,6 @@ class ReplicasetSubscription:
         if link.uuid is None or self.spool.instance_uuid is None:
             return
         self.spool.replicaset_uuid = link.replicaset_uuid
-        if not self.feeds:
-            self._whitelist.load(self.options.directory, link.cluster)
         try:
             feed = await start_feed(
                 link,
@@ -370,7 +390,7 @@ class ReplicasetSubscription:
                 dict(self.spool.vclock or {}),
                 self.spool.instance_uuid,
                 self.options.timing,
-                self._whitelist,
+                self._whitelist.origins,
                 self._on_chunk,
                 self._history,
                 self.spool.options.max_block_bytes,
@@ -413,14 +433,29 @@ class ReplicasetSubscription:
         if self.spool.truncations != self._truncations:
             # The spool was truncated: until this run is cancelled, streams continue after the lost rows.
             return
+        if self._undecided is not None:
+            return
         queues = [feed.queue for feed in self.feeds.values()]
         can_write = self._oversized is None and not self.spool.is_full
         if can_write and self.chooser.is_every_id_fed(self._running_ids()):
             chunk = merge_by_time(queues)
             if chunk is not None:
-                self._write(chunk)
+                self._write_wanted(chunk)
         for feed in self.feeds.values():
             feed.set_paused(self.spool.is_full or feed.queue.size > self.options.hold_bytes)
+
+    def _write_wanted(self, chunk: TransactionChunk) -> None:
+        """Write a chunk, with NOPs for the rows of unwanted instances, up to the first row that cannot be decided."""
+        senders = [
+            RowSender(uuid, feed.ids, feed.link.cluster, feed.link.is_relay)
+            for uuid, feed in self.feeds.items()
+        ]
+        filtered = self._whitelist.filter(chunk, senders)
+        if filtered.chunk.lsns.size:
+            self._write(filtered.chunk)
+        if filtered.error is not None:
+            self._undecided = filtered.error
+            self._changed.set()
 
     def _write(self, chunk: TransactionChunk) -> None:
         try:

@@ -3,68 +3,216 @@
 Rows of other instances become NOPs, so that the spool's vclock equals the master's. Rows that register instances,
 define spaces, or confirm or roll back transactions are kept: other rows depend on them. The rows of `_cluster` say
 which instance a replica id belongs to. A relay filters before it sends (`sources.relay`); rows of a Tarantool are
-filtered here. With `feed: own_peer`, a new instance's rows and the row of `_cluster` that registers it come in
-different streams, so the rows may come first. Such rows are of no known instance, and become NOPs.
+filtered here, in the order in which they are written to the spool, so that each row is decided by the rows of
+`_cluster` before it.
+
+With `feed: own_peer`, an instance's rows and the row of `_cluster` that registers it come in different streams. If
+clocks differ, the rows may be written first. So the rows of an id that its own instance sends are always of this
+instance. A row that nothing decides is not written (`UnknownInstanceError`): as a NOP, a wanted row would be lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 import numpy as np
 
+from schemas.errors import ProtocolError, UnknownInstanceError
 from schemas.iproto import VCLOCK_MAX, BodyKey, HeaderKey, RequestType, SystemSpace, type_name
-from sources.iproto.kernels.wire import AS_NOP, SENT
+from sources.iproto.inflow import TransactionChunk
+from sources.iproto.kernels import wire as kernel
+from sources.iproto.kernels.filter import next_registration, replace_unwanted
 from sources.relay.catalog import SpoolCatalog
-from sources.xlog.format.arrays import Ints
-from sources.xlog.stream.origins import registration
+from sources.xlog.format.arrays import Bytes, Ints
+from sources.xlog.stream.origins import first_owners, registration, unknown_instance
+
+
+@dataclass(frozen=True)
+class RowSender:
+    """A peer that sends rows to the daemon.
+
+    Parameters
+    ----------
+    uuid : str
+        The peer's instance uuid.
+    ids : frozenset of int or None
+        The replica ids whose rows it sends; None: all.
+    cluster : mapping of int to str
+        {replica id: instance uuid} as the peer reports it now.
+    is_relay : bool
+        Whether the peer is a relay, which filters before it sends.
+
+    """
+
+    uuid: str
+    ids: frozenset[int] | None
+    cluster: Mapping[int, str] = field(default_factory=dict)
+    is_relay: bool = False
+
+
+class FilteredRows(NamedTuple):
+    """Rows of a chunk that can be written now.
+
+    Parameters
+    ----------
+    chunk : TransactionChunk
+        The chunk up to the first row that cannot be decided; without transactions if it is the first one.
+    error : UnknownInstanceError or None
+        Why the rest cannot be written; None if there is no rest.
+
+    """
+
+    chunk: TransactionChunk
+    error: UnknownInstanceError | None
 
 
 class OriginWhitelist:
-    """Decides for each replica id whether its rows are kept.
+    """Replaces rows of unwanted instances by NOPs, in the order of a spool.
 
     `origins` are the uuids of the instances whose rows are kept; if it is empty, all rows are kept.
     """
 
     def __init__(self, origins: Collection[str]) -> None:
         self.origins = frozenset(origins)
-        self.treatments: Ints = np.full(VCLOCK_MAX, SENT, np.int64)
-        """int64[32]: `SENT` or `AS_NOP` of `kernels.wire`, by replica id; updated in place."""
-        self._owners: dict[int, str] = {}
+        self.owners: dict[int, str] = {}
+        """{replica id: instance uuid} after the last filtered row, also of expelled instances."""
+        self._is_loaded = False
+        if self.origins:
+            _compile_kernels()
 
-    def load(self, directory: Path, cluster: Mapping[int, str]) -> None:
-        """Read which instance each replica id means at the end of a spool.
+    def forget(self) -> None:
+        """Let the next `load` read the spool again, since its rows were not all filtered by this object."""
+        self._is_loaded = False
 
-        `cluster` is {replica id: instance uuid} as a peer reports it now. It is used for ids that the spool does not
-        register, since a spool without a snapshot lacks the older rows of `_cluster`.
-        """
-        if not self.origins:
+    def load(self, directory: Path) -> None:
+        """Read which instance each replica id means at the end of a spool, unless this is known."""
+        if not self.origins or self._is_loaded:
             return
         catalog = SpoolCatalog(directory)
         catalog.refresh()
-        self._owners = {**cluster, **catalog.last_owners}
-        self._update_treatments()
+        self.owners = dict(catalog.last_owners)
+        self._is_loaded = True
 
-    def apply_registrations(self, rows: bytes) -> None:
-        """Apply rows of `_cluster` in a transaction, whose rows are encoded as in a log."""
-        for row in _rows_of_cluster(rows):
-            registered = registration(row)
-            if registered is not None:
-                self._owners[registered.replica_id] = registered.instance_uuid
-        self._update_treatments()
+    def filter(self, chunk: TransactionChunk, senders: Collection[RowSender]) -> FilteredRows:
+        """Return the rows to write for a chunk that continues the spool.
 
-    def _update_treatments(self) -> None:
-        self.treatments[:] = AS_NOP
-        self.treatments[[id_ for id_, uuid in self._owners.items() if uuid in self.origins]] = SENT
+        Each registration in the chunk is valid for the transactions after it. The caller drops the rest of a chunk of
+        which only a part can be written, and passes these rows again later.
+        """
+        if not self.origins:
+            return FilteredRows(chunk, None)
+        count = int(chunk.lsns.size)
+        registering = _registering_transactions(chunk)
+        output = _FilterOutput(chunk)
+        for number, cluster_rows in [*registering, (count - 1, [])]:
+            later = [row for later_number, rows in registering if later_number >= number for row in rows]
+            first = first_owners(later)
+            treatments = np.full(VCLOCK_MAX, kernel.UNKNOWN, np.int64)
+            for id_ in np.flatnonzero(np.bincount(chunk.replicas, minlength=VCLOCK_MAX)).tolist():
+                treatments[id_] = self._treatment(id_, senders, first)
+            if not output.extend(number + 1, treatments):
+                break
+            for row in cluster_rows:
+                registered = registration(row)
+                if registered is not None:
+                    self.owners[registered.replica_id] = registered.instance_uuid
+        written = output.chunk()
+        if written.ends.size == count:
+            return FilteredRows(written, None)
+        at = written.ends.size
+        error = unknown_instance(
+            int(chunk.replicas[at]),
+            lsn=int(chunk.lsns[at]),
+            advice="the peers are asked again; if none of them knows it, begin a new spool with a snapshot",
+        )
+        return FilteredRows(written, error)
+
+    def _treatment(self, id_: int, senders: Collection[RowSender], first: Mapping[int, str | None]) -> int:
+        sender = next((one for one in senders if one.ids is None or id_ in one.ids), None)
+        if sender is not None and sender.is_relay:
+            return kernel.SENT
+        owner = self._owner(id_, sender, first)
+        if owner is None:
+            return kernel.UNKNOWN
+        return kernel.SENT if owner in self.origins else kernel.AS_NOP
+
+    def _owner(self, id_: int, sender: RowSender | None, first: Mapping[int, str | None]) -> str | None:
+        """Return the instance of an id, or None if it is not known.
+
+        An instance's own stream, which sends some ids only, has rows of its id from after its registration. Without a
+        registration before the rows, the first one after them counts; then what the sender reports, since a spool
+        without a snapshot lacks the older rows of `_cluster`.
+        """
+        reported = None if sender is None else sender.cluster.get(id_)
+        if sender is not None and sender.ids is not None and reported == sender.uuid:
+            return sender.uuid
+        if id_ not in self.owners:
+            if id_ in first:
+                return first[id_]
+            if reported is not None:
+                # Valid up to a registration, also if the instance is expelled before that.
+                self.owners[id_] = reported
+        return self.owners.get(id_)
 
 
-def _rows_of_cluster(rows: bytes) -> list[dict[str, Any]]:
+class _FilterOutput:
+    """The filtered transactions of a chunk, in a buffer that grows."""
+
+    def __init__(self, chunk: TransactionChunk) -> None:
+        self._source = chunk
+        self._out: Bytes = np.empty(chunk.rows.size + kernel.HEAD_ROOM, np.uint8)
+        self._ends: Ints = np.empty(chunk.ends.size, np.int64)
+        self._state: Ints = np.zeros(kernel.STATE_SIZE, np.int64)
+
+    def extend(self, stop: int, treatments: Ints) -> bool:
+        """Add the transactions up to number `stop`; return False at a row whose instance is not known."""
+        source = self._source
+        while True:
+            status = replace_unwanted(
+                *(source.rows, source.ends, source.replicas, stop, treatments),
+                *(self._state, self._out, self._ends),
+            )
+            if status < 0:
+                raise ProtocolError("a received row is not a valid xrow")
+            if status != kernel.OUTPUT_FULL:
+                return bool(status == kernel.END_OF_INPUT)
+            size = max(2 * self._out.size, int(self._state[kernel.NEEDED_BYTES]))
+            self._out = np.concatenate([self._out, np.empty(size - self._out.size, np.uint8)])
+
+    def chunk(self) -> TransactionChunk:
+        """Return the transactions that were added so far."""
+        count, written = int(self._state[kernel.COUNT]), int(self._state[kernel.WRITTEN])
+        source = self._source
+        return TransactionChunk(
+            self._out[:written],
+            self._ends[:count],
+            source.times[:count],
+            source.replicas[:count],
+            source.lsns[:count],
+        )
+
+
+def _registering_transactions(chunk: TransactionChunk) -> list[tuple[int, list[dict[str, Any]]]]:
+    """Return the numbers of the transactions with rows of `_cluster`, and these rows."""
+    found = []
+    number = int(next_registration(chunk.rows, chunk.ends, 0))
+    while 0 <= number < chunk.ends.size:
+        begin = int(chunk.ends[number - 1]) if number else 0
+        found.append((number, list(_rows_of_cluster(chunk.rows[begin : int(chunk.ends[number])].tobytes()))))
+        number = int(next_registration(chunk.rows, chunk.ends, number + 1))
+    if number < 0:
+        raise ProtocolError("a received row is not a valid xrow")
+    return found
+
+
+def _rows_of_cluster(rows: bytes) -> Iterator[dict[str, Any]]:
+    """Yield the rows of `_cluster` in a transaction, whose rows are encoded as in a log."""
     unpacker = msgpack.Unpacker(strict_map_key=False, unicode_errors="surrogateescape", max_buffer_size=0)
     unpacker.feed(rows)
-    cluster_rows = []
     while unpacker.tell() < len(rows):
         kind = unpacker.unpack()[HeaderKey.TYPE]
         body = {} if kind == RequestType.NOP else unpacker.unpack()
@@ -72,14 +220,19 @@ def _rows_of_cluster(rows: bytes) -> list[dict[str, Any]]:
             tuple_ = body.get(BodyKey.TUPLE)
             packed = None if tuple_ is None else msgpack.packb(tuple_, unicode_errors="surrogateescape")
             is_update = kind == RequestType.UPDATE
-            cluster_rows.append(
-                {
-                    "type": type_name(kind),
-                    "position": 0,
-                    "tuple": None if is_update else packed,
-                    "operations": packed if is_update else None,
-                    "key": msgpack.packb(body.get(BodyKey.KEY)),
-                    "index_base": body.get(BodyKey.INDEX_BASE),
-                }
-            )
-    return cluster_rows
+            yield {
+                "type": type_name(kind),
+                "position": 0,
+                "tuple": None if is_update else packed,
+                "operations": packed if is_update else None,
+                "key": msgpack.packb(body.get(BodyKey.KEY)),
+                "index_base": body.get(BodyKey.INDEX_BASE),
+            }
+
+
+def _compile_kernels() -> None:
+    """Compile or load the kernels before the first row comes; later this would delay acknowledgements by seconds."""
+    nothing = np.zeros(0, np.int64)
+    empty = TransactionChunk(np.zeros(0, np.uint8), nothing, np.zeros(0), nothing, nothing)
+    _registering_transactions(empty)
+    _FilterOutput(empty).extend(0, np.zeros(VCLOCK_MAX, np.int64))

@@ -74,8 +74,8 @@ def test_the_definition_of_a_refused_space_is_the_same_after_a_start(tmp_path: P
         deployment.batch(writer)
         (before,) = writer.state.replicasets.values()
         (after,) = load_state(warehouse).replicasets.values()
-    assert before.followed == after.followed
-    assert before.followed[S].secondary_parts == (KeyPart(1, "double"),)
+    assert before.applied_definitions == after.applied_definitions
+    assert before.applied_definitions[S].secondary_parts == (KeyPart(1, "double"),)
 
 
 def test_tuples_of_a_log_are_computed_by_the_index(tmp_path: Path) -> None:

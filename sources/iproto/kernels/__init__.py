@@ -1,1 +1,4 @@
-"""The hot path of replication, compiled by numba: `rows` converts received rows to a log, `frames` a log to packets."""
+"""The hot path of replication, compiled by numba.
+
+`rows` converts received rows to a log, `filter` replaces unwanted ones, and `frames` converts a log to packets.
+"""

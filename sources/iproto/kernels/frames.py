@@ -27,8 +27,12 @@ from sources.iproto.kernels.wire import (
     OUTPUT_FULL,
     POSITION,
     REPEATED,
+    REPLICA,
+    ROW_LSN,
     SENT,
     STOP_ROW,
+    UNKNOWN,
+    UNKNOWN_INSTANCE,
     WRITTEN,
     body_space_id,
     copy_header,
@@ -69,21 +73,22 @@ def frame_rows(
         The subscriber's vclock: rows up to it are left out. The kernel advances it to every row above it, also if the
         row is not sent.
     treatments : int64[32]
-        For each replica id, `LEFT_OUT`, `SENT` or `AS_NOP`.
+        For each replica id, `LEFT_OUT`, `SENT`, `AS_NOP` or `UNKNOWN`.
     stop_row : int64[2]
         Replica id and lsn of the row after which the kernel stops; zeros: no row.
     is_snapshot : bool
         Whether the rows are of a snapshot: all are sent, without lsn and timestamp.
     state : int64[STATE_SIZE]
         POSITION in `buffer`; WRITTEN: bytes in `out`; NEEDED_BYTES: the size that `out` must have; REPEATED: number of
-        rows that are left out.
+        rows that are left out; REPLICA, ROW_LSN: of the row before which the kernel stopped.
     out : uint8[]
         Output for the packets.
 
     Returns
     -------
     int
-        `END_OF_INPUT` at the end of the rows, `OUTPUT_FULL`, `STOP_ROW` after the row of `stop_row`, or damage.
+        `END_OF_INPUT` at the end of the rows, `OUTPUT_FULL`, `STOP_ROW` after the row of `stop_row`, `UNKNOWN_INSTANCE`
+        before a row that is not known to be wanted or not, or damage.
 
     """
     data, to = address_of(buffer), address_of(out)
@@ -108,6 +113,13 @@ def frame_rows(
         if state[WRITTEN] + stop - begin + PREFIX + HEAD_ROOM > out.size:
             state[NEEDED_BYTES] = state[WRITTEN] + stop - begin + PREFIX + HEAD_ROOM
             return OUTPUT_FULL
+        if (
+            not is_snapshot
+            and _is_undecided(values, vclock, treatments)
+            and not passes_whitelist(values[K_TYPE], body_space_id(data, body, stop))
+        ):
+            state[REPLICA], state[ROW_LSN] = values[K_REPLICA], values[K_LSN]
+            return UNKNOWN_INSTANCE
         state[POSITION] = stop
         is_last = values[K_REPLICA] == stop_row[0] and values[K_LSN] == stop_row[1] and stop_row[1] > 0
         treatment = SENT if is_snapshot else _row_treatment(values, vclock, treatments)
@@ -138,6 +150,14 @@ def frame_rows(
         if is_last:
             return STOP_ROW
     return END_OF_INPUT
+
+
+@kernel
+def _is_undecided(values: Ints, vclock: Ints, treatments: Ints) -> bool:
+    replica, lsn = values[K_REPLICA], values[K_LSN]
+    if values[K_TYPE] == _NOP or not 0 < replica < _REPLICAS:
+        return False
+    return bool(lsn > vclock[replica] and treatments[replica] == UNKNOWN)
 
 
 @kernel

@@ -19,9 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from schemas.compiled import kernel
-from schemas.iproto import VCLOCK_MAX, RequestType, SystemSpace
+from schemas.iproto import VCLOCK_MAX
 from sources.iproto.kernels.wire import (
-    AS_NOP,
     BAD_BODY,
     BAD_HEADER,
     BAD_ID,
@@ -48,23 +47,18 @@ from sources.iproto.kernels.wire import (
     OTHER_PACKET,
     OUTPUT_FULL,
     POSITION,
-    REGISTERS,
     REPEATED,
     REPLICA,
     ROW_LSN,
     SKIPPING,
-    STOP_ROW,
     WRITTEN,
-    body_space_id,
     copy_header,
     is_complete_body,
     is_row,
     is_snapshot_row,
     is_valid_header,
     packet_bounds,
-    passes_whitelist,
     put_byte,
-    put_nop,
 )
 from sources.xlog.format.arrays import Bytes, Int, Ints
 from sources.xlog.format.kernels.native import address_of, copy_bytes, double_of, put_word, swap_bytes
@@ -137,7 +131,6 @@ def _put_snapshot_header(out: Int, w: Int, kind: Int, lsn: Int, stamp: Int) -> I
 
 
 REPLICAS = int(VCLOCK_MAX)
-NOP, CLUSTER = int(RequestType.NOP), int(SystemSpace.CLUSTER)
 HEARTBEAT = 0
 
 
@@ -174,7 +167,6 @@ def walk_stream(
     out: Bytes,
     transactions: Ints,
     times: npt.NDArray[np.float64],
-    treatments: Ints,
 ) -> Int:
     """Convert the complete rows of SUBSCRIBE in a buffer.
 
@@ -194,20 +186,15 @@ def walk_stream(
         Output: for each complete transaction its end in `out`, its replica id, and the lsn of its last row.
     times : float64[n]
         Output: for each transaction the timestamp of its last row, seconds since 1970 UTC, by the server's clock.
-    treatments : int64[32]
-        For each replica id `SENT`, or `AS_NOP`: its rows are replaced by NOPs, except those that
-        `passes_whitelist` keeps.
 
     Returns
     -------
     int
-        `END_OF_INPUT`; `OUTPUT_FULL`; `OTHER_PACKET`; `STOP_ROW` after a transaction that changes `_cluster` while some
-        id is `AS_NOP`, since the id may then belong to another instance; or damage.
+        `END_OF_INPUT`, `OUTPUT_FULL`, `OTHER_PACKET`, or damage.
 
     """
     data, to = address_of(buffer), address_of(out)
     values = np.zeros(KEYS + 1, np.int64)
-    is_filtered = treatments.max() == AS_NOP
     while True:
         begin, stop = packet_bounds(data, state[POSITION], end)
         if begin < 0:
@@ -231,14 +218,6 @@ def walk_stream(
             return status
         if not (is_valid_header(values) and is_complete_body(data, body, stop, kind)):
             return BAD_BODY
-        space = np.int64(-1)
-        if is_filtered and kind != NOP and not state[SKIPPING]:
-            space = np.int64(body_space_id(data, body, stop))
-            if treatments[state[REPLICA]] == AS_NOP and not passes_whitelist(kind, space):
-                w = np.int64(put_nop(values, to, state[WRITTEN]))
-                body = stop
-            elif space == CLUSTER:
-                state[REGISTERS] = 1
         if state[SKIPPING]:
             state[REPEATED] += 1
         else:
@@ -248,10 +227,6 @@ def walk_stream(
             status = np.int64(_finish_transaction(values, vclock, counts, state, transactions, times))
             if status < 0:
                 return status
-            if state[REGISTERS]:
-                state[REGISTERS] = 0
-                state[POSITION] = stop
-                return STOP_ROW
         state[POSITION] = stop
 
 

@@ -27,25 +27,26 @@ from sources.xlog.format.kernels.skip import (
     skip,
 )
 
-END_OF_INPUT, OUTPUT_FULL, OTHER_PACKET, STOP_ROW = 0, 1, 2, 3
+END_OF_INPUT, OUTPUT_FULL, OTHER_PACKET, STOP_ROW, UNKNOWN_INSTANCE = 0, 1, 2, 3, 4
 BAD_LENGTH, BAD_HEADER, BAD_ID, LSN_GAP, CUT_TRANSACTION, BAD_ROW, BAD_BODY = -1, -2, -3, -4, -5, -6, -7
-"""Results of the kernels in `rows` and `frames`.
+"""Results of the kernels in `rows`, `frames` and `filter`.
 
 END_OF_INPUT: no complete packet is left. OUTPUT_FULL: `out` must grow. OTHER_PACKET: the next packet is not a row.
-STOP_ROW: the kernel stopped after a row, as its docstring says. Negative results are kinds of damage.
+STOP_ROW: the kernel stopped after a row, as its docstring says. UNKNOWN_INSTANCE: it stopped before a row whose
+treatment is UNKNOWN. Negative results are kinds of damage.
 """
 
 POSITION, WRITTEN, COMMITTED, COUNT, REPLICA, NEXT_LSN, FIRST_LSN = range(7)
-SKIPPING, REPEATED, NEEDED_BYTES, ROW_LSN, HEARTBEATS, REGISTERS = range(7, 13)
+SKIPPING, REPEATED, NEEDED_BYTES, ROW_LSN, HEARTBEATS = range(7, 12)
 """Indexes into the array `state`, which a kernel reads and updates.
 
 POSITION: position in the input buffer. WRITTEN: bytes written to `out`. COMMITTED: bytes of the complete transactions
 in `out`. COUNT: number of these transactions. REPLICA, NEXT_LSN, FIRST_LSN, SKIPPING: of the incomplete transaction,
 its replica id (0: there is none), the lsn of its next and of its first row, and whether it is dropped. REPEATED: number
 of rows dropped because the vclock has them. NEEDED_BYTES: size of the next packet or of `out`. ROW_LSN: lsn of the last
-checked row. HEARTBEATS: number received. REGISTERS: whether the incomplete transaction changes `_cluster`.
+checked row. HEARTBEATS: number received.
 """
-STATE_SIZE = 13
+STATE_SIZE = 12
 
 HEAD_ROOM = 64
 """Maximum number of bytes by which a row in the log is longer than its packet."""
@@ -60,8 +61,13 @@ _INSERT, _NOP = int(RequestType.INSERT), int(RequestType.NOP)
 _FIRST_RAFT, _FIRST_ADMIN = int(RequestType.RAFT_PROMOTE), int(TYPE_ADMIN)
 _SPACE_ID, _SYSTEM_ID_MAX = int(BodyKey.SPACE_ID), int(SYSTEM_ID_MAX)
 _SEQUENCE_DATA, _DEFERRED_DELETE = int(SystemSpace.SEQUENCE_DATA), int(SystemSpace.VINYL_DEFERRED_DELETE)
-LEFT_OUT, SENT, AS_NOP = 0, 1, 2
-"""Treatment of a replica id's rows: not sent; sent; replaced by NOPs, except rows that `passes_whitelist` accepts."""
+LEFT_OUT, SENT, AS_NOP, UNKNOWN = 0, 1, 2, 3
+"""Treatment of a replica id's rows.
+
+LEFT_OUT: they are not sent. SENT: they are sent. AS_NOP: they are replaced by NOPs, except rows that `passes_whitelist`
+accepts. UNKNOWN: the instance of the id is not known, so a kernel stops before a row that `passes_whitelist` does not
+accept: as a NOP, a wanted row would be lost.
+"""
 _PACKET_LIMIT = 1 << 30
 _GROUP, _INT32_MAX = int(HeaderKey.GROUP_ID), 2**31 - 1
 _TIME_MAX = 9.2e12  # seconds: the range of 63 bits of microseconds

@@ -20,12 +20,12 @@ before any row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from schemas.errors import TupleError
+from schemas.errors import TupleError, UnknownInstanceError
 from schemas.iproto import VCLOCK_MAX, SystemSpace
 from schemas.system_tuples import field_at, fields_of, replica_id_of, uuid_of
 from sources.xlog.directory.directory import Directory
@@ -85,6 +85,39 @@ def expelled(row: Mapping[str, Any]) -> int | None:
         return _replica_id(fields_of(row["key"], "a key of _cluster"))
     except TupleError:
         return None
+
+
+def first_owners(rows: Iterable[Mapping[str, Any]]) -> dict[int, str | None]:
+    """Return which instance a replica id means before the rows of `_cluster` that follow.
+
+    An INSERT names the instance also of rows before it, since the id was free until then. Before any other row, the id
+    had an instance that the rows do not name.
+
+    Parameters
+    ----------
+    rows : iterable of mapping
+        Rows of `_cluster`, in order.
+
+    Returns
+    -------
+    dict of int to str or None
+        For each id in the rows its instance; None if it is not known.
+
+    """
+    owners: dict[int, str | None] = {}
+    for row in rows:
+        found = registration(row)
+        id_ = expelled(row) if found is None else found.replica_id
+        if id_ is not None:
+            owners.setdefault(
+                id_, found.instance_uuid if found is not None and row["type"] == "INSERT" else None
+            )
+    return owners
+
+
+def unknown_instance(replica_id: int, **where: Any) -> UnknownInstanceError:
+    """Return the error for a row whose instance no row of `_cluster` names; `where` are the fields of the error."""
+    return UnknownInstanceError(f"no row of _cluster names the instance of replica id {replica_id}", **where)
 
 
 def _replica_id(fields: Sequence[Any]) -> int:

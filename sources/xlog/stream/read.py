@@ -13,12 +13,13 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.errors import SourceError, XlogError
+from schemas.errors import XlogError
 from schemas.xrow import REPLICASET_FIELDS
 from sources.xlog.format.selection import Selection
 from sources.xlog.format.vclock import Vclock, joined
 from sources.xlog.options import XlogOptions
 from sources.xlog.reader import reader
+from sources.xlog.stream.origins import unknown_instance
 from sources.xlog.stream.segment import ByteRange, OriginSpan, Segment
 from sources.xlog.stream.vinyl import as_snapshot_rows
 
@@ -66,8 +67,8 @@ def _refuse_unknown_ids(batch: pa.RecordBatch, span: OriginSpan, segment: Segmen
     ids = pa.array(sorted(span.unknown), pa.int32())
     found = batch.filter(pc.is_in(batch["replica_id"], value_set=ids))
     if found.num_rows:
-        raise SourceError(
-            f"no _cluster row names the instance of replica id {found['replica_id'][0]}",
+        raise unknown_instance(
+            found["replica_id"][0].as_py(),
             source=segment.source,
             file=segment.file,
             offset=found["position"][0].as_py(),
@@ -146,7 +147,7 @@ def read_range(piece: ByteRange, options: XlogOptions) -> Iterator[pa.RecordBatc
         If the file was removed since the batch was planned.
     XlogError
         If the file is damaged and `mode` is FAILFAST.
-    SourceError
+    UnknownInstanceError
         If there is a whitelist, and a row has a replica id that no `_cluster` row names.
 
     """

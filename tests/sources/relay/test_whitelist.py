@@ -10,6 +10,7 @@ import msgpack
 import numpy as np
 import pytest
 
+from schemas.errors import ServerError
 from schemas.iproto import Command, HeaderKey, MessageKey, RequestType, SystemSpace
 from sources.iproto.packet import encode_packet
 from sources.relay.server import Relay
@@ -39,9 +40,9 @@ class WrittenSpool:
         for _ in range(count):
             self._append(origin, RequestType.REPLACE, encode_body(space_id=512, tuple_=msgpack.packb([1])))
 
-    def register(self, id_: int, uuid: str, origin: int = 1) -> None:
+    def register(self, id_: int, uuid: str, kind: RequestType = RequestType.INSERT) -> None:
         tuple_ = msgpack.packb([id_, uuid])
-        self._append(origin, RequestType.REPLACE, encode_body(space_id=SystemSpace.CLUSTER, tuple_=tuple_))
+        self._append(1, kind, encode_body(space_id=SystemSpace.CLUSTER, tuple_=tuple_))
 
     def replace_in_place(self, id_: int, uuid: str) -> None:
         operations = msgpack.packb([["=", 1, uuid]])
@@ -52,8 +53,15 @@ class WrittenSpool:
         body = encode_body(space_id=SystemSpace.CLUSTER, key=msgpack.packb([id_]))
         self._append(1, RequestType.DELETE, body)
 
+    def name_replicaset(self) -> None:
+        body = encode_body(space_id=SystemSpace.SCHEMA, tuple_=msgpack.packb(["cluster", REPLICASET]))
+        self._append(1, RequestType.REPLACE, body)
+
+    def lsn(self, origin: int) -> int:
+        return (self.spool.vclock or {}).get(origin, 0)
+
     def _append(self, origin: int, type_: int, body: bytes) -> None:
-        lsn = (self.spool.vclock or {}).get(origin, 0) + 1
+        lsn = self.lsn(origin) + 1
         row = encode_row(type_, body, timestamp=1.5, replica_id=origin, lsn=lsn)
         self.spool.append(np.frombuffer(row, np.uint8), {origin: lsn})
 
@@ -77,6 +85,8 @@ async def receive_rows(
         async with asyncio.timeout(20):
             while until not in found:
                 packet = await client.answer()
+                if packet.error_code is not None:
+                    raise ServerError(packet.body[MessageKey.ERROR_24], code=packet.error_code)
                 if packet.type == RequestType.NOP:
                     seen.append((packet.header[HeaderKey.REPLICA_ID], packet.header[HeaderKey.LSN]))
                 elif HeaderKey.LSN in packet.header:
@@ -194,6 +204,107 @@ def test_several_registrations_in_one_block_are_applied_in_order(tmp_path: Path)
 
     assert asyncio.run(ran(C)) == [(1, 11), (2, 3), (2, 4), (1, 12), (1, 13)]
     assert asyncio.run(ran(B)) == [(2, 1), (2, 2), (1, 11), (1, 12), (2, 5), (1, 13)]
+
+
+def received(directory: Path, origins: list[str], vclock: dict[int, int], last: int) -> list[tuple[int, int]]:
+    """Return (replica id, lsn) of the rows that a relay sends up to lsn `last` of id 1, except NOPs and rows of A."""
+
+    async def ran() -> list[tuple[int, int]]:
+        async with relaying(directory) as relay:
+            return await receive_rows(relay, [A, *origins], vclock, (1, last))
+
+    return [row for row in asyncio.run(ran()) if row[0] != 1]
+
+
+def test_rows_before_their_registration_are_of_the_registered_instance(tmp_path: Path) -> None:
+    """A spool with `feed: own_peer` may have such rows, also in an earlier log than the registration."""
+    spool_writer = WrittenSpool(tmp_path)
+    spool_writer.begin({1: A, 2: B}, {1: 10})
+    spool_writer.put(3, 2)
+    spool_writer.put(1)
+    spool_writer.spool.close()
+    spool_writer.put(3)
+    spool_writer.register(3, C)
+    spool_writer.put(3)
+    spool_writer.expel(3)
+    spool_writer.register(3, B)
+    spool_writer.put(3)
+    spool_writer.put(1)
+    spool_writer.spool.close()
+    assert len(list(tmp_path.glob("*.xlog"))) == 2
+    assert received(tmp_path, [C], {1: 10}, 15) == [(3, 1), (3, 2), (3, 3), (3, 4)]
+    assert received(tmp_path, [B], {1: 10}, 15) == [(3, 5)]
+    assert received(tmp_path, [C], {1: 11, 3: 2}, 15) == [(3, 3), (3, 4)]
+
+
+def test_rows_of_an_unknown_instance_are_refused_until_it_is_registered(tmp_path: Path) -> None:
+    spool_writer = WrittenSpool(tmp_path)
+    spool_writer.begin({1: A, 2: B}, {1: 10})
+    spool_writer.put(1)
+    spool_writer.put(3)
+    spool_writer.put(1)
+    spool_writer.spool.close()
+
+    async def ran() -> list[tuple[int, int]]:
+        async with relaying(tmp_path) as relay:
+            with pytest.raises(ServerError, match="no row of _cluster names the instance of replica id 3"):
+                await receive_rows(relay, [A, C], {1: 10}, (1, 12))
+            assert await receive_rows(relay, [A, C], {1: 10}, (1, 11)) == [(1, 11)]
+            with Spool(tmp_path, SpoolOptions(compress=False)) as spool_writer.spool:
+                spool_writer.register(3, C)
+            while relay.catalog.vclock.get(1) != 13:
+                await asyncio.sleep(0.01)
+            return await receive_rows(relay, [A, C], {1: 10}, (1, 13))
+
+    assert asyncio.run(ran()) == [(1, 11), (3, 1), (1, 12), (1, 13)]
+
+
+@pytest.mark.parametrize("change", ["expel", "rename", "replace"])
+def test_rows_before_an_id_passes_to_another_instance_are_not_of_that_one(
+    tmp_path: Path, change: str
+) -> None:
+    """The spool begins without a snapshot, so it does not name the first instance of id 2."""
+    spool_writer = WrittenSpool(tmp_path)
+    spool_writer.spool.begin_at({1: 10})
+    spool_writer.name_replicaset()
+    spool_writer.register(1, A)
+    spool_writer.put(2)
+    if change == "expel":
+        spool_writer.expel(2)
+        spool_writer.register(2, C)
+    elif change == "rename":
+        spool_writer.replace_in_place(2, C)
+    else:
+        spool_writer.register(2, C, RequestType.REPLACE)
+    last = spool_writer.lsn(1)
+    spool_writer.put(2)
+    spool_writer.put(1)
+    spool_writer.spool.close()
+    for origin in (C, B):
+        with pytest.raises(ServerError, match="no row of _cluster names the instance of replica id 2"):
+            received(tmp_path, [origin], {1: 10}, last + 1)
+    assert received(tmp_path, [C], {1: last, 2: 1}, last + 1) == [(2, 2)]
+
+
+@pytest.mark.parametrize("has_gap", [False, True])
+def test_a_snapshot_names_the_instances_of_rows_before_it_unless_rows_are_missing(
+    tmp_path: Path, has_gap: bool
+) -> None:
+    """The spool had another snapshot at its beginning, which is removed."""
+    spool_writer = WrittenSpool(tmp_path)
+    spool_writer.begin({1: A, 2: C}, {1: 10})
+    spool_writer.put(2)
+    spool_writer.put(1)
+    spool_writer.begin({1: A, 2: C}, {1: 15 if has_gap else 11, 2: 1})
+    spool_writer.put(1)
+    spool_writer.spool.close()
+    min(tmp_path.glob("*.snap")).unlink()
+    if has_gap:
+        with pytest.raises(ServerError, match="no row of _cluster names the instance of replica id 2"):
+            received(tmp_path, [C], {1: 10}, 11)
+    else:
+        assert received(tmp_path, [C], {1: 10}, 12) == [(2, 1)]
+        assert received(tmp_path, [B], {1: 10}, 12) == []
 
 
 def test_rows_that_register_define_or_settle_pass_any_whitelist(tmp_path: Path) -> None:

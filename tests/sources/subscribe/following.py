@@ -12,10 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow.fs
+
 from sources.iproto import inflow
 from sources.iproto.address import Peer, parse_address
 from sources.subscribe.options import ReplicasetOptions, SpoolStart, Timing
 from sources.subscribe.replicaset import ReplicasetSubscription
+from sources.xlog.reader import reader
 from tests.live.server import Tarantool
 
 QUICK = Timing(
@@ -90,3 +93,11 @@ def has(replicaset: ReplicasetSubscription, servers: Iterable[Tarantool]) -> Cal
     return lambda: all(
         (replicaset.spool.vclock or {}).get(i, 0) >= n for one in expected for i, n in one.items()
     )
+
+
+def kept_rows(spool: Path, id_: int) -> list[int]:
+    """Return the lsns of an id's rows in the last log of a spool that are no NOPs."""
+    log = max(spool.glob("*.xlog"))
+    batches = reader.read_rows(pyarrow.fs.LocalFileSystem(), str(log))
+    rows = [row for batch in batches for row in batch.select(["type", "replica_id", "lsn"]).to_pylist()]
+    return [row["lsn"] for row in rows if row["replica_id"] == id_ and row["type"] != "NOP"]

@@ -41,7 +41,7 @@ def test_the_join_is_the_least_that_is_not_below_either(a: dict[int, int], b: di
 
 
 @given(vclocks, vclocks)
-def test_not_beyond_is_an_order(a: dict[int, int], b: dict[int, int]) -> None:
+def test_is_at_most_is_an_order(a: dict[int, int], b: dict[int, int]) -> None:
     assert is_at_most(a, a)
     assert same(a, b) == (
         joined(a, b) == joined(b, b) == joined(a, a) or (is_at_most(a, b) and is_at_most(b, a))

@@ -1,0 +1,156 @@
+"""Numba kernels that replace rows of unwanted instances by NOPs, in transactions that are encoded as in a log.
+
+`sources.subscribe.whitelist` decides which instances are unwanted. The rows were checked before (`rows.walk_stream`).
+The kernels read nothing outside of the rows, whatever their bytes are.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from schemas.compiled import kernel
+from schemas.iproto import RequestType, SystemSpace
+from sources.iproto.kernels.wire import (
+    BAD_HEADER,
+    COUNT,
+    END_OF_INPUT,
+    HEAD_ROOM,
+    K_TYPE,
+    KEYS,
+    NEEDED_BYTES,
+    OUTPUT_FULL,
+    SENT,
+    UNKNOWN,
+    UNKNOWN_INSTANCE,
+    WRITTEN,
+    body_space_id,
+    copy_header,
+    passes_whitelist,
+    put_nop,
+)
+from sources.xlog.format.arrays import Bytes, Int, Ints
+from sources.xlog.format.kernels.native import address_of, copy_bytes
+from sources.xlog.format.kernels.skip import load_map, load_uint, skip
+
+_NOP, _CLUSTER = int(RequestType.NOP), int(SystemSpace.CLUSTER)
+
+
+@kernel
+def next_registration(rows: Bytes, ends: Ints, first: Int) -> Int:
+    """Return the number of the first transaction from `first` on with a row of `_cluster`; their count if none has one.
+
+    Transaction i is `rows[ends[i - 1]:ends[i]]`. The result is -1 for bytes that are not rows.
+    """
+    data = address_of(rows)
+    for number in range(first, ends.size):
+        p = np.int64(ends[number - 1] if number > 0 else 0)
+        end = np.int64(ends[number])
+        while p < end:
+            kind, body = _row_type(data, p, end)
+            if body < 0:
+                return -1
+            p = body
+            if kind != _NOP and body < end:
+                p = skip(data, body, end)
+                if p < 0:
+                    return -1
+                if body_space_id(data, body, p) == _CLUSTER:
+                    return number
+    return np.int64(ends.size)
+
+
+@kernel
+def _row_type(data: Int, begin: Int, end: Int) -> tuple[Int, Int]:
+    """Return (request type, position of the body) of a row; the position is -1 if its header is damaged."""
+    pairs, p = load_map(data, begin, end)
+    kind = np.int64(0)
+    for _ in range(pairs if p >= 0 else 0):
+        key, p = load_uint(data, p, end)
+        if p < 0:
+            return 0, -1
+        if key == K_TYPE:
+            value, p = load_uint(data, p, end)
+            kind = np.int64(value)
+        else:
+            p = skip(data, p, end)
+        if p < 0:
+            return 0, -1
+    return kind, np.int64(p)
+
+
+@kernel
+def replace_unwanted(
+    rows: Bytes,
+    ends: Ints,
+    replicas: Ints,
+    stop: Int,
+    treatments: Ints,
+    state: Ints,
+    out: Bytes,
+    out_ends: Ints,
+) -> Int:
+    """Copy transactions, and replace the rows of unwanted instances by NOPs.
+
+    Parameters
+    ----------
+    rows : uint8[]
+        The transactions; number i is `rows[ends[i - 1]:ends[i]]`.
+    ends, replicas : int64[n]
+        End and replica id of each transaction.
+    stop : int
+        Number of the transaction before which the kernel ends.
+    treatments : int64[32]
+        For each replica id `SENT`, `AS_NOP` or `UNKNOWN`.
+    state : int64[STATE_SIZE]
+        COUNT: number of the next transaction; WRITTEN: bytes in `out`; NEEDED_BYTES: the size that `out` must have.
+    out : uint8[]
+        Output for the rows.
+    out_ends : int64[n]
+        Output: the end of each transaction in `out`.
+
+    Returns
+    -------
+    int
+        `END_OF_INPUT`, `OUTPUT_FULL`, `UNKNOWN_INSTANCE` before transaction `state[COUNT]`, or damage.
+
+    """
+    data, to = address_of(rows), address_of(out)
+    values = np.zeros(KEYS + 1, np.int64)
+    while state[COUNT] < stop:
+        number = state[COUNT]
+        p = np.int64(ends[number - 1] if number > 0 else 0)
+        end = np.int64(ends[number])
+        treatment = treatments[replicas[number]]
+        w = np.int64(state[WRITTEN])
+        if w + end - p + HEAD_ROOM > out.size:
+            state[NEEDED_BYTES] = w + end - p + HEAD_ROOM
+            return OUTPUT_FULL
+        if treatment == SENT:
+            copy_bytes(to + w, data + p, end - p)
+            w += end - p
+            p = end
+        while p < end:
+            # A NOP may be longer than the row that it replaces.
+            if w + end - p + HEAD_ROOM > out.size:
+                state[NEEDED_BYTES] = w + end - p + HEAD_ROOM
+                return OUTPUT_FULL
+            body, copied = copy_header(data, p, end, values, to, w)
+            if body < 0:
+                return BAD_HEADER
+            row_end = np.int64(body)
+            if values[K_TYPE] != _NOP and body < end:
+                row_end = np.int64(skip(data, body, end))
+                if row_end < 0:
+                    return BAD_HEADER
+            if values[K_TYPE] == _NOP or passes_whitelist(values[K_TYPE], body_space_id(data, body, row_end)):
+                copy_bytes(to + copied, data + body, row_end - body)
+                w = np.int64(copied + row_end - body)
+            elif treatment == UNKNOWN:
+                return UNKNOWN_INSTANCE
+            else:
+                w = np.int64(put_nop(values, to, w))
+            p = row_end
+        out_ends[number] = w
+        state[WRITTEN] = w
+        state[COUNT] = number + 1
+    return END_OF_INPUT
