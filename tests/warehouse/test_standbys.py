@@ -257,7 +257,7 @@ def test_a_writer_that_was_killed_while_connected_leaves_no_connection(standby: 
 WRITER = """
 import os, sys
 from pathlib import Path
-from tests.warehouse.test_peers import Standby
+from tests.warehouse.test_standbys import Standby
 from warehouse.copy import files
 
 standby = Standby.__new__(Standby)
