@@ -18,7 +18,7 @@ from warehouse import switch
 def config_of(pair: Pair) -> Config:
     file = pair.a.folder.parent.parent / "config.yaml"
     file.write_text(
-        "warehouse: a\ncheckpoint: cp\nsources: [{name: a1, path: logs}]\nstandby: {standbys: [b]}\n"
+        "warehouse: a\ncheckpoint: cp\nsources: [{name: a1, path: logs}]\nstandby: {peers: [b]}\n"
     )
     return load(file)
 
@@ -85,11 +85,11 @@ def test_what_status_says_of_a_peer(
     assert [text for text, _ in found.findings] == [] if is_up_to_date else [f"standby {root}: {state}"]
 
 
-@pytest.mark.parametrize(("peers", "reason"), [("[b, b]", "named twice"), ("[a]", "is the warehouse itself")])
+@pytest.mark.parametrize(("standbys", "reason"), [("[b, b]", "named twice"), ("[a]", "is the warehouse itself")])
 def test_a_peer_is_another_place_and_named_once(tmp_path: Path, standbys: str, reason: str) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(
-        f"warehouse: a\ncheckpoint: cp\nsources: [{{name: a1, path: logs}}]\nstandby: {{standbys: {standbys}}}\n"
+        f"warehouse: a\ncheckpoint: cp\nsources: [{{name: a1, path: logs}}]\nstandby: {{peers: {standbys}}}\n"
     )
     with pytest.raises(ConfigurationError, match=reason) as caught:
         load(file)
