@@ -29,7 +29,7 @@ from pipeline.commit.vshard import with_collected
 from pipeline.executors.local import LocalExecutor, read_locally
 from pipeline.executors.work import BatchWork, Executor
 from pipeline.partition import partition_plan
-from pipeline.plan.plan import BatchPlan
+from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.router import build_router
 from pipeline.plan.tables import check_space
 from pipeline.planning import Planner

@@ -27,7 +27,7 @@ from pipeline.changelog.keyed_rows import DELETED, INSERT, REPLACE, UPSERT
 from pipeline.changelog.moves import COLLECTED, ShardPlan, bucket_keys, shard_plan
 from pipeline.encode.columns import TableEncoding, encode, encoding_of
 from pipeline.key_ranges import PartitionKeys
-from pipeline.plan.plan import BatchPlan
+from pipeline.plan.batch_plan import BatchPlan
 from pipeline.reduce.base import KeyedRows, base_requests, keyed_rows, more_requests
 from pipeline.reduce.reduce import reduce
 from pipeline.reduce.reduce_plan import ReducePlan, reduce_plan

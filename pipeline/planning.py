@@ -13,7 +13,7 @@ from typing import Protocol
 from config.deployment import Config
 from pipeline.executors.work import SyncSpaces, WatchedSpaces
 from pipeline.inputs import log_segments, with_members
-from pipeline.plan.plan import Allocator, BatchPlan, plan_batch, sync_spaces, watched_spaces
+from pipeline.plan.batch_plan import Allocator, BatchPlan, plan_batch, sync_spaces, watched_spaces
 from pipeline.plan.position import LogSegment
 from pipeline.plan.router import Router
 from pipeline.plan.summary import Summary, interleave_summaries, summarize_rows

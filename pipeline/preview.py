@@ -17,7 +17,7 @@ from pipeline.executors.summary_task import summaries_by_replicaset, summarize_r
 from pipeline.executors.work import SyncSpaces, WatchedSpaces
 from pipeline.inputs import state_with_server_versions
 from pipeline.partition import partition_plan
-from pipeline.plan.plan import BatchPlan
+from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.router import build_router
 from pipeline.plan.summary import Summary
 from pipeline.plan.tables import check_space

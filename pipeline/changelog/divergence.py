@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.changelog.segment_plan import SegmentPlan
-from pipeline.plan.plan import BatchPlan
+from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.summary import LOCAL_ID
 from schemas.states import GapKind, GapState
 from warehouse.commits import TableFile

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from config.policies import Policy
-from pipeline.plan.plan import BatchPlan
+from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.tables import TablePlan
 from pipeline.state import State
 from udfs.before_replace.policies import POLICIES
