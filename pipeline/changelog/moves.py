@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.plan.history import NO_TABLE, History
 from pipeline.plan.batch_plan import BatchPlan
+from pipeline.plan.history import NO_TABLE, History
 from pipeline.plan.position import LogPosition, first_row_index
 from pipeline.plan.vshard import ReplicasetBuckets
 from schemas.space import KeyPart, Space

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.changelog.moves import BucketMoves, bucket_moves
+from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.history import NO_TABLE, History, Meaning
 from pipeline.plan.members import map_entries_of_source
-from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.position import LogPosition, LogSegment
 from pipeline.plan.settle import RolledBackRows, Settlement
 from pipeline.plan.upgrades import Upgrade, find_upgrades

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.changelog.segment_plan import Meanings, build_meanings
-from pipeline.plan.history import NO_TABLE, Lineage, SchemaVersion
 from pipeline.plan.batch_plan import BatchPlan
+from pipeline.plan.history import NO_TABLE, Lineage, SchemaVersion
 from pipeline.plan.position import BEGINNING
 from pipeline.plan.tables import active_lineages, change_types
 from udfs.operations.tuple_format import TupleFormat, format_of
