@@ -80,7 +80,7 @@ def ordered_pending_rows(
         own = [segment for segment in segments if segment.replicaset_uuid == one.uuid]
         parts = [part for part in stored if part[0] is one]
         counts: Counter[int] = Counter()
-        for passed, index in _order(state, one, own, summaries[one.uuid], parts):
+        for passed, index in _order_of_replicaset(state, one, own, summaries[one.uuid], parts):
             _, source, file, instance, rows = parts[index]
             counts[passed] += 1
             number = own[passed - 1].number + counts[passed] if passed else 0
@@ -92,7 +92,7 @@ def ordered_pending_rows(
     ]
 
 
-def _order(
+def _order_of_replicaset(
     state: State,
     one: ReplicasetState,
     segments: Sequence[LogSegment],
@@ -181,15 +181,15 @@ def order_waiting(
     """
     read, left, found = dict(settled), list(range(len(waiting))), []
     for one in logs[:passed]:
-        _read(read, one)
+        _advance(read, one)
     while left:
         holes = _holes_before(waiting[left[0]], read)
         if any(_fills(one, holes) for one in logs[passed:]):
-            _read(read, logs[passed])
+            _advance(read, logs[passed])
             passed += 1
             continue
         chosen = left[0] if not holes else _first_filling(waiting, left, read, holes)
-        _read(read, waiting[chosen])
+        _advance(read, waiting[chosen])
         found.append((passed, chosen))
         left.remove(chosen)
     return found
@@ -227,7 +227,7 @@ def _fills(part: LogPart, holes: Sequence[InstanceLsns]) -> bool:
     )
 
 
-def _read(read: dict[int, int], part: LogPart) -> None:
+def _advance(read: dict[int, int], part: LogPart) -> None:
     for i, lsn in part.earlier.items():
         read[i] = max(lsn, read.get(i, 0))
     for one in part.ranges:

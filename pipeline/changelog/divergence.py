@@ -104,10 +104,10 @@ def divergence_rows(found: Iterable[Divergence], epoch: int) -> list[dict[str, A
         other = whole.get(key, one)
         rows = one.rows if other is one else one.rows + other.rows
         whole[key] = Divergence(*key, min(one.first, other.first), max(one.last, other.last), rows)
-    return [_row(one, epoch) for one in whole.values()]
+    return [_report(one, epoch) for one in whole.values()]
 
 
-def _row(one: Divergence, epoch: int) -> dict[str, Any]:
+def _report(one: Divergence, epoch: int) -> dict[str, Any]:
     log.error(
         "%s: %d rows of replica id %d, lsn %d to %d, differ from the rows that were settled under these lsns: "
         "heal the replicaset by a snapshot of the member that is right, see aggregator heal",

@@ -34,8 +34,8 @@ Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-_ID = key_plan([Space(0, 0, "bucket", "memtx", primary_key=(KeyPart(0, "unsigned"),))])
-_MOVING = COLLECTED_IN | {RECEIVING}
+_BUCKET_ID_KEY = key_plan([Space(0, 0, "bucket", "memtx", primary_key=(KeyPart(0, "unsigned"),))])
+_MOVING_STATES = COLLECTED_IN | {RECEIVING}
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class BucketMoves:
     fields : KeyPlan
         For each schema version, a key plan whose only part is the field with the bucket's id, so that the id is read as
         a key is; without parts for a space that is not sharded.
-    places : tuple of LogPosition
+    event_positions : tuple of LogPosition
         Positions of the rows of `_bucket`, in log order.
     states : mapping of bytes to tuple of (int, str or None)
         By the bucket's id as a canonical key: pairs (number of rows of `_bucket`, the bucket's state after them).
@@ -55,7 +55,7 @@ class BucketMoves:
     """
 
     fields: KeyPlan
-    places: tuple[LogPosition, ...]
+    event_positions: tuple[LogPosition, ...]
     states: Mapping[bytes, tuple[tuple[int, str | None], ...]]
 
     def state(self, bucket: bytes, events: int) -> str | None:
@@ -101,7 +101,7 @@ def bucket_fields(history: History, shards: Mapping[int, Mapping[int, int]]) -> 
 def keys_of_buckets(buckets: Sequence[int]) -> list[bytes]:
     """Return bucket ids as canonical keys, equal to those of `bucket_keys`."""
     packed = pa.array([msgpack.packb([bucket]) for bucket in buckets], pa.binary())
-    found: list[bytes] = canonical_keys_by(packed, _ID, 0, False).field("key").to_pylist()
+    found: list[bytes] = canonical_keys_by(packed, _BUCKET_ID_KEY, 0, False).field("key").to_pylist()
     return found
 
 
@@ -123,9 +123,9 @@ def _moving_states(shards: ReplicasetBuckets) -> dict[bytes, tuple[tuple[int, st
     """Return `BucketMoves.states`."""
     known: dict[int, list[tuple[int, str | None]]] = {}
     for bucket, before in shards.before.items():
-        if before.status in _MOVING:
+        if before.status in _MOVING_STATES:
             known[bucket] = [(0, before.status)]
-    moving = {event.bucket for event in shards.events if event.status in _MOVING} | known.keys()
+    moving = {event.bucket for event in shards.events if event.status in _MOVING_STATES} | known.keys()
     for number, event in enumerate(shards.events, start=1):
         if event.bucket in moving:
             known.setdefault(event.bucket, []).append((number, event.status))
@@ -135,7 +135,7 @@ def _moving_states(shards: ReplicasetBuckets) -> dict[bytes, tuple[tuple[int, st
 def events_before(moves: BucketMoves | None, segment: int, positions: Int64s, rows: Int64s) -> Int32s:
     """Return, for each of consecutive rows of a segment, the number of rows of `_bucket` before it."""
     found = np.zeros(len(positions), np.int32)
-    for place in moves.places if moves is not None else ():
+    for place in moves.event_positions if moves is not None else ():
         found[first_row_index(place, segment, positions, rows) :] += 1
     return found
 

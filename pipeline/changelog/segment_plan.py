@@ -207,7 +207,7 @@ def _segment_plan(
         low_watermarks=low_watermarks,
         waits_from=settlement.waits_from,
         reason=settlement.reason,
-        rolled_back=_rolled_back(settlement, one.id_translations.get(segment.source, {})),
+        rolled_back=_rolled_back_in_source_ids(settlement, one.id_translations.get(segment.source, {})),
         ids=tuple(
             IdEntry(e.local_id, e.since_lsn, e.global_id) for e in map_entries_of_source(one, segment.source)
         ),
@@ -222,7 +222,7 @@ def _segment_plan(
     )
 
 
-def _rolled_back(settlement: Settlement, ids: Mapping[int, int]) -> tuple[RolledBackRows, ...]:
+def _rolled_back_in_source_ids(settlement: Settlement, ids: Mapping[int, int]) -> tuple[RolledBackRows, ...]:
     return tuple(
         replace(gone, replica_id=replica_id)
         for gone in settlement.rolled_back

@@ -35,7 +35,7 @@ MASK_FORMAT_VERSION = 2
 """The version of the masked columns. It is incremented when the same masks give other columns or values; tables with
 another version are rewritten."""
 
-KEY_MIN = 16
+HASH_KEY_MIN = 16
 """Minimum length of the key of `hash`, in characters."""
 
 
@@ -122,9 +122,9 @@ class Mask:
         if self.key is not None:
             return self.key
         key = self.password.read()
-        if len(key) < KEY_MIN:
+        if len(key) < HASH_KEY_MIN:
             raise ConfigurationError(
-                f"the key of masks has {len(key)} characters, fewer than {KEY_MIN}: it can be guessed",
+                f"the key of masks has {len(key)} characters, fewer than {HASH_KEY_MIN}: it can be guessed",
                 advice="see spaces.mask_key_env, spaces.mask_key_file",
             )
         return key.encode()

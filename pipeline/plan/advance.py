@@ -76,7 +76,7 @@ def instances_seen(
         for one in decided[uuid].registrations:
             if one.uuid is not None:
                 if decided[uuid].generation is not None:
-                    found += _freed_ids(cluster, one.local_id, one.uuid, uuid)
+                    found += _free_ids(cluster, one.local_id, one.uuid, uuid)
                 found += _replaced_instance(cluster, one.local_id, one.uuid, uuid)
                 cluster[one.local_id] = one.uuid
                 found.append(
@@ -90,7 +90,7 @@ def instances_seen(
     return found
 
 
-def _freed_ids(cluster: dict[int, str], local_id: int, instance: str, replicaset: str) -> list[Incoming]:
+def _free_ids(cluster: dict[int, str], local_id: int, instance: str, replicaset: str) -> list[Incoming]:
     """Remove the other replica ids of an instance to which a generation assigns `local_id`; return the removals."""
     own = [other for other, uuid in cluster.items() if uuid == instance and other != local_id]
     for other in own:
@@ -151,13 +151,13 @@ def state_after_batch(
                 maps.append(ApplierMapEntry(registration.local_id, global_id, since))
     leader = [part.instance_uuid for part in parts if not part.has_waited or part is parts[0]][-1]
     holds = settlement.waits_from is not None
-    read = _of_leader(settlement.vclock, settlement.local_lsns, leader)
+    read = _with_local_lsn_of(settlement.vclock, settlement.local_lsns, leader)
     # A snapshot that heals may be older than the lost rows; a generation that bridges nothing leaves no row in `_gaps`.
     is_renewed = bool(settlement.bridged) and not any(part.heals for part in parts)
     return replace(
         before,
         id=own_cluster.replicaset_ids[before.uuid],
-        settled=_of_leader(before.settled, before.local_lsns, leader) if holds else read,
+        settled=_with_local_lsn_of(before.settled, before.local_lsns, leader) if holds else read,
         read=read,
         cluster=cluster,
         applier_map=tuple(maps),
@@ -177,7 +177,7 @@ def state_after_batch(
     )
 
 
-def _of_leader(vclock: Vclock, local_lsns: Mapping[str, int], leader: str | None) -> dict[int, int]:
+def _with_local_lsn_of(vclock: Vclock, local_lsns: Mapping[str, int], leader: str | None) -> dict[int, int]:
     """Return a vclock whose component 0 is taken from the instance that leads after the batch."""
     if leader is None:
         return dict(vclock)

@@ -66,7 +66,7 @@ log = logging.getLogger(__name__)
 Allocator = Callable[[Sequence[Incoming]], Cluster]
 """Called with the instances that a batch names; returns `_cluster` after it (`warehouse.cluster.allocate`)."""
 
-FIRST_WITH_SYNC_FLAGS = (2, 8, 1)
+FIRST_RELEASE_WITH_SYNC_FLAGS = (2, 8, 1)
 """The first Tarantool release that writes a flag with each row of a synchronous transaction."""
 
 
@@ -244,7 +244,9 @@ def _decide_all(
 
     Rows after the departure of a bucket of vshard wait for the destination's log (`first_awaited_departure`).
     """
-    decided = {uuid: _decide(state, uuid, own, summaries[uuid], on_gap) for uuid, own in parts.items()}
+    decided = {
+        uuid: _decide_replicaset(state, uuid, own, summaries[uuid], on_gap) for uuid, own in parts.items()
+    }
     while senders := [uuid for uuid, one in decided.items() if one.vshard_buckets.departures]:
         read = {uuid: BucketProgress(one.buckets, one.log_time) for uuid, one in state.replicasets.items()}
         for uuid, one in decided.items():
@@ -256,7 +258,7 @@ def _decide_all(
             end = latest_time(one.before.log_time, summaries[uuid].last_time)
             awaited = first_awaited_departure(one.vshard_buckets.departures, end, others)
             if awaited is not None:
-                delayed[uuid] = _decide(state, uuid, parts[uuid], summaries[uuid], on_gap, awaited)
+                delayed[uuid] = _decide_replicaset(state, uuid, parts[uuid], summaries[uuid], on_gap, awaited)
         if not delayed:
             _log_late_destinations({uuid: decided[uuid] for uuid in senders}, read)
             break
@@ -280,7 +282,7 @@ def _log_late_destinations(
                 )
 
 
-def _decide(
+def _decide_replicaset(
     state: State,
     uuid: str,
     parts: Sequence[LogSegment],
@@ -377,7 +379,7 @@ def _sync_test(known: ReplicasetState, control: ControlChanges, parts: Sequence[
     flagged = {
         segment
         for segment, one in servers.items()
-        if one is not None and release_of(one) >= FIRST_WITH_SYNC_FLAGS
+        if one is not None and release_of(one) >= FIRST_RELEASE_WITH_SYNC_FLAGS
     }
 
     def is_sync(space_id: int, place: LogPosition) -> bool:

@@ -107,10 +107,10 @@ class SystemRowFault:
     @property
     def is_of_unknown_type(self) -> bool:
         """Whether the row has a type that a later Tarantool may write: then the effect on later rows is unknown."""
-        return self.row.type not in _CHANGES
+        return self.row.type not in _KNOWN_TYPES
 
 
-_CHANGES = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
+_KNOWN_TYPES = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
 
 
 @dataclass(frozen=True)

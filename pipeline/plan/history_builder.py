@@ -20,7 +20,7 @@ from schemas.states import SpaceEvent, is_held
 
 WAS_LEFT_OUT = "it was left out before, so its earlier rows are not here; `aggregator snapshot` reads them"
 """The reason to refuse a space that the configuration includes now, and excluded before."""
-IN_SNAPSHOTS = ("memtx", "blackhole")
+ENGINES_IN_SNAPSHOTS = ("memtx", "blackhole")
 """Engines whose rows are all in the snapshot file, or that store no rows (blackhole). The rows of vinyl are in other
 files, and those of an engine that is not known here may be."""
 
@@ -218,7 +218,7 @@ class _HistoryBuilder:
 
     def _is_unread(self, space: Space, place: LogPosition) -> bool:
         """Return whether a snapshot defines a space, but the space's rows are not read with it."""
-        if place.segment not in self._snapshots or space.engine in IN_SNAPSHOTS:
+        if place.segment not in self._snapshots or space.engine in ENGINES_IN_SNAPSHOTS:
             return False
         return space.id not in self._vinyl.get(place.segment, ())
 

@@ -232,11 +232,11 @@ def summarize(
         transactions=find_transactions(
             segment, positions, numbers, headers.is_commit, waits, replica, headers.tsn, lsn
         ),
-        last_time=_latest(headers.timestamp[named & (headers.timestamp != NO_TIME)]),
+        last_time=_latest_time(headers.timestamp[named & (headers.timestamp != NO_TIME)]),
     )
 
 
-def _latest(times: Int64s) -> int | None:
+def _latest_time(times: Int64s) -> int | None:
     return int(times.max()) if times.size else None
 
 

@@ -162,7 +162,7 @@ def table_plan(
 
     """
     spaces = list(dict.fromkeys(definitions.values())) or list(ended_definitions[-1:])
-    if not _check_keys(table, definitions, keys or {}):
+    if not _have_equal_keys(table, definitions, keys or {}):
         log.warning(
             "%s: its replicasets have different primary keys now; equal tuples are separate rows", table
         )
@@ -203,7 +203,7 @@ def _has_added_fields(before: Mapping[int, Space], after: Mapping[int, Space]) -
     return any(len(after[i].fields) > len(old.fields) for i, old in before.items() if i in after)
 
 
-def _check_keys(
+def _have_equal_keys(
     table: str, definitions: Mapping[int, Space], keys: Mapping[int, frozenset[KeyParts]]
 ) -> bool:
     """Return whether the replicasets of `keys` have the same primary key; raise UnsupportedError if they never had.
@@ -234,7 +234,7 @@ def table_check(config: Config) -> TableCheck:
     """Return the function that checks whether the definitions of several replicasets fit into one table."""
 
     def check(table: str, definitions: Mapping[int, Space], keys: Mapping[int, frozenset[KeyParts]]) -> None:
-        _check_keys(table, definitions, keys)
+        _have_equal_keys(table, definitions, keys)
         spaces = list(definitions.values())
         layout = build_table_layout(spaces, config.types, config.spaces)
         mask_of(config.spaces, spaces, layout, is_masked=False)

@@ -28,7 +28,7 @@ from schemas.states import SpaceEvent
 _REASON = "space {} is not known: no row of _space has defined it"
 _PATTERN = "^" + re.escape(_REASON).replace(r"\{\}", r"\d+") + "$"
 
-WITHOUT_INDEX = "blackhole"
+ENGINE_WITHOUT_INDEX = "blackhole"
 """The engine whose spaces have neither a primary index nor tuples."""
 
 
@@ -62,7 +62,7 @@ def is_defined(definition: SpaceDefinition | None) -> bool:
         return False
     space = definition.decoded()
     # A space with a malformed definition is refused; waiting would not help its rows.
-    return bool(space.primary_key) or space.engine == WITHOUT_INDEX or space.fault is not None
+    return bool(space.primary_key) or space.engine == ENGINE_WITHOUT_INDEX or space.fault is not None
 
 
 def unknown_ranges(

@@ -21,7 +21,7 @@ from udfs.keys.sequence import ranks_of, sequence_bytes
 from udfs.versions.kernels.lives import DELETED, NO_TIME, PRESENT, UNFIT
 
 BY_RANK, BY_SEQUENCE, BY_TIME, BY_UUID, BY_RESULT = range(5)
-"""The comparison by which a version lost; the first three are indices in the result of `_comparison_keys`."""
+"""The comparison by which a version lost; the first three are indices in the result of `_comparison_columns`."""
 
 NOBODY, MADE = -1, -2
 """In place of the index of a winning version: no version wins; the tuple that the policy made is the table's row."""
@@ -72,13 +72,14 @@ class Choices:
     winners : int64[keys]
         For each key, the index of the winning version, or `NOBODY` or `MADE`.
     last : int64[keys]
-        For each key, the index of the version that is greatest in this comparison, `NOBODY` if none takes part.
+        For each key, the index of its greatest version in the order of this module; `NOBODY` if no version takes part.
+        It wins, unless the policy decides in another way.
     is_decision : bool[keys]
         Whether versions of several replicasets took part.
     lost_by : int8[n]
-        The comparison by which each version lost.
+        The comparison (`BY_…`) by which each version lost.
     made : dict of int to Outcome
-        By key: the tuple that the policy made, or why it made none.
+        By key number: the tuple that the policy made, or why it made none.
 
     """
 
@@ -90,7 +91,7 @@ class Choices:
 
 
 def choose(versions: KeyVersions, count: int, plan: ResolvePlan) -> Choices:
-    """Choose the winner of each key.
+    """Choose the winning version of each key.
 
     Parameters
     ----------
@@ -112,7 +113,7 @@ def choose(versions: KeyVersions, count: int, plan: ResolvePlan) -> Choices:
     contended = np.flatnonzero(takes_part & is_decision[versions.keys])
     if not len(contended):
         return Choices(last, last, is_decision, lost_by)
-    columns = _comparison_keys(versions, contended, plan)
+    columns = _comparison_columns(versions, contended, plan)
     order = np.lexsort([*reversed(columns), versions.keys[contended].astype(np.int64)])
     ordered = contended[order]
     keys = versions.keys[ordered]
@@ -132,7 +133,7 @@ def choose(versions: KeyVersions, count: int, plan: ResolvePlan) -> Choices:
     return Choices(winners, last, is_decision, lost_by, made)
 
 
-def _comparison_keys(versions: KeyVersions, rows: NDArray[np.intp], plan: ResolvePlan) -> list[Int64s]:
+def _comparison_columns(versions: KeyVersions, rows: NDArray[np.intp], plan: ResolvePlan) -> list[Int64s]:
     """Return the numbers by which versions are compared, one array per comparison, the most important first."""
     count = len(rows)
     ranks, sequences = np.zeros(count, np.int64), np.zeros(count, np.int64)
@@ -188,9 +189,20 @@ def _set_lost_by(
 def _policy_outcomes(
     versions: KeyVersions, ordered: NDArray[np.intp], plan: ResolvePlan
 ) -> dict[int, Outcome]:
-    """Return the policies' outcome for each key of some versions, which are ordered by key.
+    """Call the policies that make tuples, and return the outcome of each key.
 
-    `Outcome.winner` is the index of a version.
+    Parameters
+    ----------
+    versions : KeyVersions
+    ordered : intp[n]
+        Indices of versions, in the order of their keys.
+    plan : ResolvePlan
+
+    Returns
+    -------
+    dict of int to Outcome
+        By key number; `Outcome.winner` is the index of a version.
+
     """
     keys = versions.keys[ordered]
     starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
@@ -211,7 +223,7 @@ def _policy_outcomes(
         ]
         lists.setdefault(table, []).append((int(keys[begin]), one, rows))
     for number, keyed in lists.items():
-        outcomes = _outcomes(plan.tables[number], [one for _, one, _ in keyed])
+        outcomes = _call_policy(plan.tables[number], [one for _, one, _ in keyed])
         for (key, _, rows), outcome in zip(keyed, outcomes, strict=True):
             winner = None if outcome.winner is None else int(rows[outcome.winner])
             found[key] = outcome._replace(winner=winner)
@@ -227,18 +239,18 @@ def _candidate(versions: KeyVersions, row: int, data: bytes | None, plan: Resolv
         plan.replicasets[replicaset],
         plan.instances[global_id] if global_id >= 0 else "",
         int(versions.lsns[row]),
-        _time(versions.times[row]),
-        _time(versions.created[row]),
+        _none_if_unknown(versions.times[row]),
+        _none_if_unknown(versions.created[row]),
         global_id=max(global_id, 0),
         layout=max(int(format_), 0),
     )
 
 
-def _time(value: np.int64) -> int | None:
+def _none_if_unknown(value: np.int64) -> int | None:
     return None if value == NO_TIME else int(value)
 
 
-def _outcomes(table: TablePolicy, keys: list[list[Candidate]]) -> list[Outcome]:
+def _call_policy(table: TablePolicy, keys: list[list[Candidate]]) -> list[Outcome]:
     """Call a policy for keys, each with its versions; a made tuple with another primary key is a fault."""
     make = table.policy.make
     if make is None:
