@@ -129,6 +129,7 @@ class Acknowledger:
         self._acknowledged_by_source[name] = vclock
 
     def _replicaset_uuid(self, source: SourceConfig) -> str:
+        """Return the uuid of a source's replicaset; it is found once, and remembered."""
         if source.name not in self._replicaset_uuid_by_source:
             directory = self._log_stream.directory(source.name)
             self._replicaset_uuid_by_source[source.name] = identity_of(directory, directory.listing(), None)

@@ -84,10 +84,11 @@ class BatchResult:
 
 
 MakeDistributed = Callable[[LogStream, Sequence[Segment]], Executor]
+"""Makes the executor of a batch with these segments, whose rows are read by Spark's tasks."""
 
 
 class BatchWriter:
-    """Processes batches one after another, and stores the state between them.
+    """Processes batches one after another, and keeps the state between them.
 
     Other work on the tables holds the attribute `batch_lock`, so that no batch runs at the same time.
 
@@ -144,7 +145,7 @@ class BatchWriter:
         healing : Healing, optional
             Given if the batch's snapshot replaces the state of its replicaset.
         log_stream : LogStream, optional
-            Lists the segments' files; by default the deployment's log_stream.
+            Lists the segments' files; by default the one that follows the deployment's sources.
 
         """
         self._began, self.steps = time.monotonic(), {}
@@ -227,7 +228,7 @@ class BatchWriter:
     def _prepare_work(
         self, plan: BatchPlan, pending: Sequence[PendingRows], healing: Healing | None
     ) -> tuple[BatchWork, Prepared]:
-        """Create missing tables, and return the batch with all inputs of its tasks."""
+        """Create missing tables; return the batch with all inputs of its tasks, and how tables were prepared."""
         tables, partition = self.tables, partition_plan(plan)
         prepared = prepare_tables(tables, partition.encodings)
         names = {name for one in partition.encodings for name in (one.exact, one.name)}
@@ -276,5 +277,6 @@ class BatchWriter:
         return arrow_rows("_changelog", rows)
 
     def _step_done(self, step: str) -> None:
+        """Record the time at which a step is done."""
         self.steps[step] = time.monotonic() - self._began
         note_step(step)

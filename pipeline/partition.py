@@ -284,7 +284,7 @@ def process_partition(
     rows = group_keyed_rows(keyed, plan.reduce)
     requests = base_requests(rows, plan.reduce, partition_keys)
     found = (
-        find_versions(requests, files, cache, share)
+        find_versions(requests, files, cache, partition_keys)
         if requests
         else FoundVersions(BASE_VERSIONS.empty_table(), [])
     )

@@ -1,4 +1,4 @@
-"""Plans a batch: summarizes its rows and the waiting rows, and repeats this if the batch adds spaces to watch.
+"""Plans a batch: summarizes its rows and the waiting rows, and again if it adds spaces whose rows affect the plan.
 
 Writes nothing: the function that allocates ids is passed in, so `aggregator plan` and the writer (`pipeline.batch`)
 share this code.
@@ -150,7 +150,7 @@ def _with_pending(
     sync: SyncSpaces,
     watched: WatchedSpaces,
 ) -> tuple[list[LogSegment], dict[str, Summary]]:
-    """Return the segments and summaries, with those of the waiting rows inserted in log order."""
+    """Return the segments and the summaries, after adding the segments and summaries of the waiting rows."""
     found: dict[str, Summary] = {}
     for uuid, summary in summaries.items():
         spaces = (sync.get(uuid, frozenset()), watched.get(uuid, frozenset()))

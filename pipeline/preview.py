@@ -43,8 +43,8 @@ from warehouse.rid import RidTable
 from warehouse.warehouse import EpochWarehouse
 
 MAX_INSTANTS = 1000
-"""The maximum number of instants in a preview. A batch ends at each instant, where replicasets wait for each other; a
-preview continues behind it."""
+"""The maximum number of instants in a preview. The batches of a run end at each instant, where replicasets wait for
+each other; a preview plans the rows after an instant too."""
 
 
 @dataclass(frozen=True)

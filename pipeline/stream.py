@@ -26,6 +26,7 @@ from warehouse.warehouse import Warehouse
 log = logging.getLogger(__name__)
 
 OnResult = Callable[[BatchResult], object]
+"""Called with the result of each batch; what it returns is ignored."""
 
 BatchContext = Callable[[BatchName], AbstractContextManager[object]]
 """Returns a context manager that is entered before a batch, and exited after it, with the error if it failed."""
@@ -40,7 +41,7 @@ class StreamWriter:
     config : Config
     writer : BatchWriter
     watch : callable, optional
-        Called with the result of each batch.
+        Called with the result of each batch that was committed.
     around : callable, optional
         Returns a context manager for each batch.
 

@@ -28,7 +28,7 @@ from schemas.vshard import COLLECTED_IN, RECEIVING, is_bucket_space, shard_field
 from udfs.keys.keys import KeyPlan, canonical_keys_by, key_plan
 
 COLLECTED = pa.schema([("replicaset_id", pa.int32()), ("global_id", pa.int64()), ("lsn", pa.int64())])
-"""Rows of `_changelog` that the garbage collector made."""
+"""Rows of `_changelog` that vshard's garbage collector wrote, by their origin."""
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
@@ -50,7 +50,7 @@ class BucketMoves:
     event_positions : tuple of LogPosition
         Positions of the rows of `_bucket`, in log order.
     states : mapping of bytes to tuple of (int, str or None)
-        By the bucket's id as a canonical key: pairs (number of rows of `_bucket`, the bucket's state after them).
+        By the bucket's id as a canonical key: pairs (n, the bucket's state after the first n rows of `_bucket`).
 
     """
 
@@ -87,7 +87,7 @@ def bucket_fields(history: History, shards: Mapping[int, Mapping[int, int]]) -> 
     ----------
     history : History
     shards : mapping of int to mapping of int to int
-        By replicaset id and the sharded space's id: the index of the field with the bucket's id.
+        By replicaset id, then by the sharded space's id: the index of the field with the bucket's id.
 
     """
     spaces = []
@@ -158,7 +158,7 @@ def moved_column(
     versions : int32[n]
         Schema version of each row, or `NO_TABLE`.
     events : int32[n]
-        As `events_before` returns them.
+        For each row, the number of rows of `_bucket` before it (`events_before`).
     wanted : bool[n]
         Whether a row has a complete tuple; others are never `received`.
     moves : BucketMoves or None
@@ -192,14 +192,14 @@ class ShardPlan:
     moves : mapping of int to BucketMoves
         By replicaset id.
     storages : frozenset of int
-        Replicasets that are storages of vshard.
+        Ids of replicasets that are storages of vshard.
     fields : KeyPlan
         As `BucketMoves.fields`.
     doubled : mapping of bytes to frozenset of (int, int)
-        By the bucket's id as a canonical key: pairs of replicasets that both have it
-        active (doubled: see `pipeline.plan.vshard`), the lower id first.
+        By the bucket's id as a canonical key: pairs of ids of replicasets in both of which the bucket is active
+        (doubled: see `pipeline.plan.vshard`), the lower id first.
     versions : mapping of str to int
-        For each table of a sharded space, a schema version by which `fields` finds the bucket's id.
+        For each table of a sharded space, the number of a schema version by which `fields` finds the bucket's id.
     bucket_tables : frozenset of str
         Tables of vshard's `_bucket`.
 

@@ -142,7 +142,7 @@ def _rows_of_unknown_spaces(
 
 @dataclass(frozen=True)
 class _RowNumbers:
-    """Numeric columns of rows; nulls are -1, and `replica_id` is 0 for local rows."""
+    """Numeric columns of rows; nulls are -1, but `replica_id` is 0 for rows without one, such as local rows."""
 
     position: Int64s
     row: Int64s
@@ -290,7 +290,7 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _by_meaning(values: Int32s, meaning: Int32s) -> Int32s:
-    """Return the value for each row's meaning, by the meaning's index; `NO_TABLE` for a row without a meaning."""
+    """Return for each row the value at its meaning's number in `values`; `NO_TABLE` for a row without a meaning."""
     if not len(values):
         return np.full(len(meaning), NO_TABLE, np.int32)
     return np.where(meaning == NO_TABLE, NO_TABLE, values[meaning])
@@ -333,7 +333,7 @@ def meaning_of_rows(
     positions, rows : int64[n]
         The byte position of each row's block, and its index in the block.
     wanted : bool[n]
-        Whether a row belongs to a space whose meaning is wanted.
+        Whether to return a row's meaning; other rows get `NO_TABLE`.
     plan : SegmentPlan
 
     """
@@ -404,7 +404,7 @@ def _texts_at(values: list[str], index: NDArray[np.int8] | Int32s) -> pa.Array:
 def keyed_from_changelog(rows: pa.Table, plan: SegmentPlan) -> pa.Table:
     """Convert rows of `_changelog` to keyed rows, as if they came at the end of the batch.
 
-    They get the last meaning in the batch of their space id.
+    Each row gets the last meaning that its space id has in the batch.
 
     Parameters
     ----------

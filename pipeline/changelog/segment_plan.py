@@ -35,7 +35,7 @@ class Meanings:
     Parameters
     ----------
     versions, lineages, eras, truncations : int32[meanings]
-        As in `pipeline.plan.history.Meaning`; truncations count within the era.
+        As in `pipeline.plan.history.Meaning`, but `truncations` counts only those within the era.
     is_early : bool[meanings]
         As in `pipeline.plan.history.Meaning`.
     names : sequence of str
@@ -116,6 +116,7 @@ class SegmentPlan:
     Parameters
     ----------
     epoch, segment, replicaset_id : int
+        The numbers of the epoch, of the segment in the batch, and of the replicaset.
     source, file : str
     is_snapshot : bool
     writer_global_id : int or None
@@ -223,6 +224,7 @@ def _segment_plan(
 
 
 def _rolled_back_in_source_ids(settlement: Settlement, ids: Mapping[int, int]) -> tuple[RolledBackRows, ...]:
+    """Return a settlement's rolled-back rows with the replica ids of a source, whose translation is `ids`."""
     return tuple(
         replace(gone, replica_id=replica_id)
         for gone in settlement.rolled_back

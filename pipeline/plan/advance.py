@@ -38,9 +38,11 @@ class ReplicasetDecision:
     settlement : Settlement
         Which rows take effect, with replica ids of the replicaset (translated by `pipeline.plan.members`).
     control : ControlChanges
+        What the rows of system spaces change.
     registrations : tuple of ReplicaIdChange
-        Those that take effect, with replica ids of the replicaset.
+        The assignments of replica ids that take effect, with replica ids of the replicaset.
     source_ids : SourceIds
+        The replica ids that each source uses.
     translations : mapping of int to mapping of int to int
         For each segment, a map from replica ids of its source to the replicaset's; only ids that differ are in the map.
     generation : LogPosition or None
@@ -178,7 +180,7 @@ def state_after_batch(
 
 
 def _with_local_lsn_of(vclock: Vclock, local_lsns: Mapping[str, int], leader: str | None) -> dict[int, int]:
-    """Return a vclock whose component 0 is taken from the instance that leads after the batch."""
+    """Return a vclock whose component 0 is that of the instance `leader`; without it if none is known."""
     if leader is None:
         return dict(vclock)
     own = {LOCAL_ID: local_lsns[leader]} if leader in local_lsns else {}
@@ -216,8 +218,8 @@ def new_map_rows(
 ) -> list[MapRow]:
     """Return the new rows of `_applier_map`: of the replicaset, and of each source whose replica ids differ.
 
-    An existing entry is repeated if the batch expels its instance or registers it again, and `_cluster` counts the
-    instance to another replicaset, which named it first.
+    An existing entry is repeated if the batch expels its instance or registers it again, and the aggregator's
+    `_cluster` lists the instance under another replicaset: the first one that named it.
     """
     uuids = {global_id: uuid for uuid, global_id in own_cluster.global_ids.items()}
     found = []
@@ -253,6 +255,7 @@ def _map_rows(
 def _last_lsn_of_id(
     summary: Summary, before: ReplicasetState, maps: Sequence[ApplierMapEntry], registration: ReplicaIdChange
 ) -> int:
+    """Return the last lsn of a replica id before a row of `_cluster` assigns the id to an instance."""
     local_id, place = registration.local_id, registration.position
     own = [run.last for run in summary.runs if run.replica_id == local_id and run.start < place]
     # An instance signs rows before the row that registers it: the first master's own id is 1 from the start.

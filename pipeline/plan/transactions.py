@@ -19,9 +19,10 @@ LOCAL = 0
 """The replica id of rows of local spaces."""
 
 ASYNCHRONOUS, FLAGGED = -1, 2**31
-"""Values in place of a space id: the row does not wait; the row waits because of its own flag."""
+"""Values of `waits` in place of a synchronous space's id: the row does not wait; it waits because of its own flag."""
 
 _WAITS_BY_FLAG: Mapping[int, LogPosition] = {FLAGGED: BEGINNING}
+"""`_Transaction.waits` of a transaction that waits because a row has the flag."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class WaitingTransaction:
 
 
 class _Transaction(NamedTuple):
-    """The first or last transaction of a part of a log; `ended` says whether its last row is in the part.
+    """A transaction in a part of a log; `ended` says whether its last row is in the part.
 
     `replica_id` is `LOCAL` if its rows in the part are all of local spaces. `waits` has the position of the last row of
     each synchronous space, is `_WAITS_BY_FLAG` if a row has the flag, and is empty if the transaction does not wait.
@@ -95,6 +96,7 @@ def find_transactions(
     waits : int64[n]
         For each row, `ASYNCHRONOUS`, `FLAGGED`, or the id of the synchronous space.
     replica, tsn, lsn : int64[n]
+        The replica id, tsn and lsn of each row.
 
     """
     begins = np.flatnonzero(np.concatenate(([True], commits[:-1])))

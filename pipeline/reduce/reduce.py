@@ -188,7 +188,7 @@ class _Reduction:
             self._copy_to_next_era(own)
 
     def _row_key_pairs(self, groups: Int32s, own: Flags) -> RowKeyPairs:
-        """Return the rows of an era, each with the key that it changes; a DELETE_RANGE with each key that it may change.
+        """Return the rows of an era, each with the key that it changes; a DELETE_RANGE with each that it may change.
 
         Parameters
         ----------
