@@ -32,8 +32,8 @@ MASKS_PROPERTY = "aggregator.masks"
 """The table property with the masks that the table's rows were written with."""
 
 MASK_FORMAT_VERSION = 2
-"""The version of the way in which masked columns are written. It is incremented when the same masks give other columns or
-values; tables with another version are rewritten."""
+"""The version of the way in which masked columns are written. It is incremented when the same masks give other columns
+or values; tables with another version are rewritten."""
 
 HASH_KEY_MIN = 16
 """Minimum length of the key of `hash`, in characters."""
