@@ -105,7 +105,7 @@ class _Reduction:
         """Return the base versions of all keys that have rows, or that the batch may change without a row."""
         groups, plan = self.keyed.groups, self.plan
         count = len(groups)
-        base_slots = self._first_slots()
+        base_slots = self._base_version_slots()
         numbers = groups.find(base_slots, as_array(self.base_versions["key"]))
         numbers[base_slots < 0] = NO_ROW
         is_extra = (numbers < 0) & (base_slots >= 0)
@@ -132,7 +132,7 @@ class _Reduction:
         self._set_bases(versions, numbers[known], known)
         return versions
 
-    def _first_slots(self) -> Int32s:
+    def _base_version_slots(self) -> Int32s:
         """Return for each base version the first slot of the lineage that it belongs to.
 
         It is -1 if the batch cannot change the lineage (`ReducePlan.is_active`), or if a policy made the tuple.
