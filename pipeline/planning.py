@@ -58,7 +58,7 @@ class Planner:
 
     def plan(
         self,
-        rows: Summarizer,
+        summarizer: Summarizer,
         segments: Sequence[Segment],
         log_stream: LogStream,
         healing: Healing | None = None,
@@ -67,7 +67,7 @@ class Planner:
 
         Parameters
         ----------
-        rows : Summarizer
+        summarizer : Summarizer
             Summarizes the rows of the segments.
         segments : sequence of Segment
         log_stream : LogStream
@@ -84,7 +84,10 @@ class Planner:
         known, watched = sync_spaces(self.state), watched_spaces(self.state)
         released: list[PendingRows] = []
         while True:
-            summaries = {**self._empty_summaries_of_waiting(not segments), **rows.summaries(known, watched)}
+            summaries = {
+                **self._empty_summaries_of_waiting(not segments),
+                **summarizer.summaries(known, watched),
+            }
             pending = ordered_pending_rows(self.tables, self.state, own, summaries)
             parts, whole = _with_pending(own, summaries, pending, known, watched)
             parts, whole = [*(one.segment for one in released), *parts], with_released_counts(whole, released)

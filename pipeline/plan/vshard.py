@@ -313,20 +313,20 @@ def _is_read_to(read: datetime | None, moment: datetime) -> bool:
     return read is not None and read >= moment
 
 
-def with_doubled_buckets(state: State, numbers: Iterable[int]) -> State:
+def with_doubled_buckets(state: State, bucket_ids: Iterable[int]) -> State:
     """Return the state with `doubled_with` of some buckets computed; `undecided_buckets` has those still undecided.
 
     Parameters
     ----------
     state : State
         After the batch.
-    numbers : iterable of int
+    bucket_ids : iterable of int
         Ids of buckets that changed, or that could not be judged before.
 
     """
     changed: dict[str, dict[int, VshardBucket]] = {}
     undecided: set[int] = set()
-    for number in sorted(set(numbers)):
+    for number in sorted(set(bucket_ids)):
         holders = {
             uuid: one.buckets[number]
             for uuid, one in state.replicasets.items()

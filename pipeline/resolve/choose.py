@@ -71,7 +71,7 @@ class Choices:
     ----------
     winners : int64[keys]
         For each key, the index of the winning version, or `NOBODY` or `MADE`.
-    last : int64[keys]
+    greatest : int64[keys]
         For each key, the index of its greatest version in the order of this module; `NOBODY` if no version takes part.
         It wins, unless the policy decides in another way.
     is_decision : bool[keys]
@@ -84,19 +84,19 @@ class Choices:
     """
 
     winners: Int64s
-    last: Int64s
+    greatest: Int64s
     is_decision: Flags
     lost_by: NDArray[np.int8]
     made: dict[int, Outcome] = field(default_factory=dict)
 
 
-def choose(versions: KeyVersions, count: int, plan: ResolvePlan) -> Choices:
+def choose(versions: KeyVersions, key_count: int, plan: ResolvePlan) -> Choices:
     """Choose the winning version of each key.
 
     Parameters
     ----------
     versions : KeyVersions
-    count : int
+    key_count : int
         The number of keys.
     plan : ResolvePlan
 
@@ -104,23 +104,23 @@ def choose(versions: KeyVersions, count: int, plan: ResolvePlan) -> Choices:
     takes_deleted = np.array([table.takes_deleted for table in plan.tables], np.bool_)
     deleted = (versions.states == DELETED) & takes_deleted[versions.tables]
     takes_part = (versions.states == PRESENT) | (versions.states == UNFIT) | deleted
-    candidates = np.bincount(versions.keys[takes_part], minlength=count)
+    candidates = np.bincount(versions.keys[takes_part], minlength=key_count)
     is_decision = candidates > 1
-    last = np.full(count, NOBODY, np.int64)
+    greatest = np.full(key_count, NOBODY, np.int64)
     alone = np.flatnonzero(takes_part & ~is_decision[versions.keys])
-    last[versions.keys[alone]] = alone
+    greatest[versions.keys[alone]] = alone
     lost_by = np.full(len(versions.keys), BY_UUID, np.int8)
     contended = np.flatnonzero(takes_part & is_decision[versions.keys])
     if not len(contended):
-        return Choices(last, last, is_decision, lost_by)
+        return Choices(greatest, greatest, is_decision, lost_by)
     columns = _comparison_columns(versions, contended, plan)
     order = np.lexsort([*reversed(columns), versions.keys[contended].astype(np.int64)])
     ordered = contended[order]
     keys = versions.keys[ordered]
     is_last = np.append(keys[1:] != keys[:-1], True)
-    last[keys[is_last]] = ordered[is_last]
-    _set_lost_by(lost_by, contended, columns, versions, last)
-    winners = last.copy()
+    greatest[keys[is_last]] = ordered[is_last]
+    _set_lost_by(lost_by, contended, columns, versions, greatest)
+    winners = greatest.copy()
     makes = np.array([table.policy.make is not None for table in plan.tables], np.bool_)
     of_makers = ordered[makes[versions.tables[ordered]]]
     made = _policy_outcomes(versions, of_makers, plan) if len(of_makers) else {}
@@ -130,7 +130,7 @@ def choose(versions: KeyVersions, count: int, plan: ResolvePlan) -> Choices:
             winners[key] = outcome.winner
     own = makes[versions.tables] & is_decision[versions.keys]
     lost_by[own] = BY_RESULT
-    return Choices(winners, last, is_decision, lost_by, made)
+    return Choices(winners, greatest, is_decision, lost_by, made)
 
 
 def _comparison_columns(versions: KeyVersions, rows: NDArray[np.intp], plan: ResolvePlan) -> list[Int64s]:
@@ -175,12 +175,12 @@ def _set_lost_by(
     rows: NDArray[np.intp],
     columns: list[Int64s],
     versions: KeyVersions,
-    last: Int64s,
+    greatest: Int64s,
 ) -> None:
-    """Set the first comparison in which each version differs from the last version of its key."""
+    """Set the first comparison in which each version differs from the greatest version of its key."""
     index = np.full(len(lost_by), -1, np.int64)
     index[rows] = np.arange(len(rows))
-    best = index[last[versions.keys[rows]]]
+    best = index[greatest[versions.keys[rows]]]
     for number in (BY_TIME, BY_SEQUENCE, BY_RANK):
         differs = columns[number] != columns[number][best]
         lost_by[rows[differs]] = number

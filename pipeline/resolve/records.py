@@ -252,11 +252,11 @@ def _winner_columns(
 ) -> Mapping[str, pa.Array]:
     """Return the columns `winner_…` of `_conflicts` for some versions: the winner of each version's key.
 
-    A tuple that a policy made has the origin and time of the key's greatest version (`Choices.last`).
+    A tuple that a policy made has the origin and time of the key's greatest version (`Choices.greatest`).
     """
     keys = versions.keys[rows]
     winners, is_made = choices.winners[keys], choices.winners[keys] == MADE
-    source = np.where(is_made, choices.last[keys], winners)
+    source = np.where(is_made, choices.greatest[keys], winners)
     nobody = source < 0
     place = np.maximum(source, 0)
     replicasets = np.where(is_made, -versions.replicasets[place], versions.replicasets[place])

@@ -269,7 +269,7 @@ def resolve_again(base_versions: pa.Table, plan: ResolvePlan, examples: int = 0)
     stays = np.where(won & ~has_row, NOBODY, choices.winners) == rows
     for key in np.flatnonzero(choices.winners == MADE):
         row = rows[key]
-        if row != NOBODY and versions.replicasets[row] == -versions.replicasets[choices.last[key]]:
+        if row != NOBODY and versions.replicasets[row] == -versions.replicasets[choices.greatest[key]]:
             stays[key] = versions.tuples[int(row)].as_py() == choices.made[int(key)].tuple
     puts = _puts(found, choices)
     made = np.flatnonzero(choices.winners == MADE)
@@ -401,8 +401,8 @@ def _puts(found: _ContendedVersions, choices: Choices) -> pa.Table:
 
 
 def _made_rows(found: _ContendedVersions, choices: Choices, keys: NDArray[np.intp]) -> pa.Table:
-    """Return tuples that a policy made as rows: with origin and time of the last version, the earliest `created`."""
-    versions, last = found.versions, choices.last[keys]
+    """Return tuples that a policy made as rows: origin and time of the greatest version, the earliest `created`."""
+    versions, greatest = found.versions, choices.greatest[keys]
     earliest = np.full(found.count, np.iinfo(np.int64).max, np.int64)
     # Only a version that still exists says when the key began: not a removed one, nor a row that a policy made.
     known = (versions.created != NO_TIME) & np.isin(versions.states, (PRESENT, UNFIT))
@@ -410,13 +410,13 @@ def _made_rows(found: _ContendedVersions, choices: Choices, keys: NDArray[np.int
     created = np.where(earliest[keys] == np.iinfo(np.int64).max, NO_TIME, earliest[keys])
     return pa.Table.from_arrays(
         [
-            pa.array(versions.tables[last]),
-            found.keys.take(pa.array(last)),
+            pa.array(versions.tables[greatest]),
+            found.keys.take(pa.array(greatest)),
             pa.array([choices.made[int(key)].tuple for key in keys], pa.binary()),
-            _null_if_negative(versions.global_ids[last]),
-            pa.array(-versions.replicasets[last]),
-            _null_if_negative(versions.lsns[last]),
-            time_column(versions.times[last]),
+            _null_if_negative(versions.global_ids[greatest]),
+            pa.array(-versions.replicasets[greatest]),
+            _null_if_negative(versions.lsns[greatest]),
+            time_column(versions.times[greatest]),
             time_column(created),
         ],
         schema=PUTS,
