@@ -12,7 +12,7 @@ from glob import escape
 from typing import Any
 
 from config.deployment import Config
-from pipeline.plan.plan import BatchPlan
+from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.settings import settings_json
 from pipeline.plan.settle import Settlement
 from pipeline.preview import Preview

@@ -94,10 +94,10 @@ class Acknowledger:
         self._reader = reader_name(config)
         self._sources = [source for source in config.sources if "://" not in source.path]
         self._log_stream = log_stream
-        self._uuids: dict[str, str] = {}
+        self._replicaset_uuid_by_source: dict[str, str] = {}
         warehouse = config.warehouse.removeprefix("file://")
         self._warehouse = None if "://" in warehouse else Path(warehouse)
-        self._acknowledged: dict[str, dict[int, int]] = {}
+        self._acknowledged_by_source: dict[str, dict[int, int]] = {}
 
     def __call__(self, began: Offset, state: State) -> None:
         """Acknowledge the last batch to all local spools.
@@ -113,7 +113,7 @@ class Acknowledger:
         for source in self._sources:
             spool = Path(source.path)
             try:
-                uuid = self._replicaset(source) if is_spool(spool) else ""
+                uuid = self._replicaset_uuid(source) if is_spool(spool) else ""
                 if uuid in began and uuid in state.replicasets:
                     vclock = acknowledged_vclock(began[uuid].vclock, state.replicasets[uuid], source)
                     self._acknowledge(source.name, spool, vclock)
@@ -121,15 +121,16 @@ class Acknowledger:
                 log.warning("source %s: %s was not acknowledged: %s", source.name, spool, error)
 
     def _acknowledge(self, name: str, spool: Path, vclock: dict[int, int]) -> None:
-        if self._acknowledged.get(name) == vclock and renew_ack(spool, self._reader):
+        if self._acknowledged_by_source.get(name) == vclock and renew_ack(spool, self._reader):
             return
         if self._warehouse is not None and self._warehouse.exists():
             sync_file_system(self._warehouse)
         write_ack(spool, self._reader, vclock)
-        self._acknowledged[name] = vclock
+        self._acknowledged_by_source[name] = vclock
 
-    def _replicaset(self, source: SourceConfig) -> str:
-        if source.name not in self._uuids:
+    def _replicaset_uuid(self, source: SourceConfig) -> str:
+        """Return the uuid of a source's replicaset; it is found once, and remembered."""
+        if source.name not in self._replicaset_uuid_by_source:
             directory = self._log_stream.directory(source.name)
-            self._uuids[source.name] = identity_of(directory, directory.listing(), None)
-        return self._uuids[source.name]
+            self._replicaset_uuid_by_source[source.name] = identity_of(directory, directory.listing(), None)
+        return self._replicaset_uuid_by_source[source.name]

@@ -29,7 +29,7 @@ from pipeline.commit.vshard import with_collected
 from pipeline.executors.local import LocalExecutor, read_locally
 from pipeline.executors.work import BatchWork, Executor
 from pipeline.partition import partition_plan
-from pipeline.plan.plan import BatchPlan
+from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.router import build_router
 from pipeline.plan.tables import check_space
 from pipeline.planning import Planner
@@ -84,10 +84,11 @@ class BatchResult:
 
 
 MakeDistributed = Callable[[LogStream, Sequence[Segment]], Executor]
+"""Makes the executor of a batch with these segments, whose rows are read by Spark's tasks."""
 
 
 class BatchWriter:
-    """Processes batches one after another, and stores the state between them.
+    """Processes batches one after another, and keeps the state between them.
 
     Other work on the tables holds the attribute `batch_lock`, so that no batch runs at the same time.
 
@@ -144,7 +145,7 @@ class BatchWriter:
         healing : Healing, optional
             Given if the batch's snapshot replaces the state of its replicaset.
         log_stream : LogStream, optional
-            Lists the segments' files; by default the deployment's log_stream.
+            Lists the segments' files; by default the one that follows the deployment's sources.
 
         """
         self._began, self.steps = time.monotonic(), {}
@@ -156,21 +157,21 @@ class BatchWriter:
         self, segments: Sequence[Segment], name: BatchName, healing: Healing | None, reader: LogStream
     ) -> tuple[int, int]:
         executor = self._executor(segments, reader)
-        plan, pending = self._planned(executor, segments, healing, reader)
+        plan, pending = self._plan(executor, segments, healing, reader)
         if not plan.row_count and not any(segment.registered for segment in segments):
             self._commit_instant(name)
             return 0, 0
         self._lock.check()
         if plan.new_maps:
             append_rows(self.tables, applier_map.TABLE, [asdict(entry) for entry in plan.new_maps])
-            self._reached("_applier_map")
-        work, prepared = self._work(plan, pending, healing)
-        self._reached("prepare")
+            self._step_done("_applier_map")
+        work, prepared = self._prepare_work(plan, pending, healing)
+        self._step_done("prepare")
         written = with_collected(executor.run(work), work.place)
-        self._reached("files")
+        self._step_done("files")
         self._lock.check()
         closed = () if healing is None else healing.gap_rows(plan.epoch)
-        self.state = commit_batch(self.tables, work, prepared, written, name, self._reached, closed)
+        self.state = commit_batch(self.tables, work, prepared, written, name, self._step_done, closed)
         return plan.row_count, len(written.tables)
 
     def _commit_instant(self, name: BatchName) -> None:
@@ -183,7 +184,7 @@ class BatchWriter:
             self._lock.check()
             query = (name.query_id, name.batch_id)
             self.state = commit_epoch(self.tables, self.state, {}, query, name.offsets, 0, label)
-            self._reached("_epochs")
+            self._step_done("_epochs")
 
     @property
     def config(self) -> Config:
@@ -203,7 +204,7 @@ class BatchWriter:
             return self._distributed(log_stream, segments)
         return LocalExecutor(segments, rows or {}, self._cache)
 
-    def _planned(
+    def _plan(
         self,
         executor: Executor,
         segments: Sequence[Segment],
@@ -220,14 +221,14 @@ class BatchWriter:
         if changes:
             self._lock.check()
             table = cluster.allocate(self._warehouse, incoming, datetime.now(UTC))
-            self._reached("_cluster")
+            self._step_done("_cluster")
         self._cluster = table
         return table
 
-    def _work(
+    def _prepare_work(
         self, plan: BatchPlan, pending: Sequence[PendingRows], healing: Healing | None
     ) -> tuple[BatchWork, Prepared]:
-        """Create missing tables, and return the batch with all inputs of its tasks."""
+        """Create missing tables; return the batch with all inputs of its tasks, and how tables were prepared."""
         tables, partition = self.tables, partition_plan(plan)
         prepared = prepare_tables(tables, partition.encodings)
         names = {name for one in partition.encodings for name in (one.exact, one.name)}
@@ -251,8 +252,8 @@ class BatchWriter:
                 prepared.changes,
                 pending,
                 self._changelog_files(again),
-                self._healed() if again else (),
-                self._own_rows(plan),
+                self._healed_gaps() if again else (),
+                self._own_cluster_rows(plan),
                 () if healing is None else healing.reapplied,
             ),
             prepared,
@@ -264,17 +265,18 @@ class BatchWriter:
         first, last = min(one[0] for one in again.values()), max(one[1] for one in again.values())
         return self.tables.files_between("_changelog", "lsn", first, last)
 
-    def _healed(self) -> list[dict[str, object]]:
+    def _healed_gaps(self) -> list[dict[str, object]]:
         rows = newest_of_each(self.tables.open("_gaps"), KEY)
         return [row for row in rows if row["state"] == GapState.HEALED]
 
-    def _own_rows(self, plan: BatchPlan) -> pa.Table | None:
+    def _own_cluster_rows(self, plan: BatchPlan) -> pa.Table | None:
         own = self._cluster.own if self._cluster is not None else None
         if own is None or not plan.own_changes:
             return None
         rows = cluster_rows(plan.own_changes, plan.before.own_lsn, own, plan.epoch, datetime.now(UTC))
         return arrow_rows("_changelog", rows)
 
-    def _reached(self, step: str) -> None:
+    def _step_done(self, step: str) -> None:
+        """Record the time at which a step is done."""
         self.steps[step] = time.monotonic() - self._began
         note_step(step)

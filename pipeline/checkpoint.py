@@ -66,7 +66,7 @@ def resume_offset(warehouse: Warehouse, checkpoint: str) -> Offset | None:
     """
     try:
         fs, root = open_fs(checkpoint)
-        offsets, commits = _numbers(fs, f"{root}/offsets"), _numbers(fs, f"{root}/commits")
+        offsets, commits = _batch_numbers(fs, f"{root}/offsets"), _batch_numbers(fs, f"{root}/commits")
         if not offsets:
             return None
         done = _finished_batches(warehouse, fs, root)
@@ -74,7 +74,7 @@ def resume_offset(warehouse: Warehouse, checkpoint: str) -> Offset | None:
         if not numbers:
             return {}
         where = f"{root}/offsets/{max(numbers)}"
-        text = parse_offset_file(_text(fs, where), where)
+        text = parse_offset_file(_read_text(fs, where), where)
     except (OSError, pa.ArrowException, ValueError, KeyError) as error:
         raise OffsetError(f"the checkpoint cannot be read: {error}", path=checkpoint) from error
     return {} if text is None else from_text(text)
@@ -83,10 +83,10 @@ def resume_offset(warehouse: Warehouse, checkpoint: str) -> Offset | None:
 def _finished_batches(warehouse: Warehouse, fs: pafs.FileSystem, root: str) -> set[int]:
     if not warehouse.exists(EPOCHS) or not _is_file(fs, f"{root}/metadata"):
         return set()
-    return set(epochs.end_offsets(warehouse, str(json.loads(_text(fs, f"{root}/metadata"))["id"])))
+    return set(epochs.end_offsets(warehouse, str(json.loads(_read_text(fs, f"{root}/metadata"))["id"])))
 
 
-def _numbers(fs: pafs.FileSystem, folder: str) -> set[int]:
+def _batch_numbers(fs: pafs.FileSystem, folder: str) -> set[int]:
     infos = fs.get_file_info(pafs.FileSelector(folder, allow_not_found=True))
     return {int(info.base_name) for info in infos if info.base_name.isdigit()}
 
@@ -95,6 +95,6 @@ def _is_file(fs: pafs.FileSystem, path: str) -> bool:
     return bool(fs.get_file_info(path).type == pafs.FileType.File)
 
 
-def _text(fs: pafs.FileSystem, path: str) -> str:
+def _read_text(fs: pafs.FileSystem, path: str) -> str:
     with fs.open_input_file(path) as file:
         return bytes(file.read()).decode()

@@ -34,7 +34,7 @@ def log_segments(
     ----------
     segments : iterable of Segment
     state : State, optional
-        Before the batch; it has the server version of files that are continued.
+        Before the batch; it has the server version of a file of which an earlier batch read the first part.
     limits : reader.Limits
         The limits for reading rows, if the header is not enough to find the server version.
 
@@ -135,7 +135,7 @@ def with_members(
     state : State
         Before the batch.
     sources : int
-        The number of configured sources: if it exceeds that of replicasets, some replicasets have several.
+        The number of configured sources: if there are more sources than replicasets, some replicasets have several.
 
     """
     found: list[LogSegment] = []

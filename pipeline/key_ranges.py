@@ -32,13 +32,13 @@ class KeyRanges:
     partitions : int
         The number of partitions.
     groups : int32[tables]
-        The group of each table: the tables of a group are divided at the same keys.
+        The group number of each table: the tables of a group are divided at the same keys.
     firsts : int32[groups]
         The first partition of each group, which has the lowest keys.
     starts : int32[groups + 1]
-        The index of each group's first bound in `bounds`.
+        The index in `bounds` of each group's first bound.
     bounds : pyarrow.BinaryArray
-        The lowest key of each further partition of a group.
+        For each partition of a group but its first one, the lowest key.
 
     """
 
@@ -49,7 +49,7 @@ class KeyRanges:
     bounds: pa.Array
 
     def find_partitions(self, tables: Int32s, keys: pa.Array) -> Int32s:
-        """Return the partition of each row, by its table number and its key."""
+        """Return the partition number of each row, from the row's table number and key."""
         flat, bounds = flatten(keys, OVERREAD), flatten(self.bounds, OVERREAD)
         numbers = np.empty(len(keys), np.int32)
         range_rows(
@@ -59,7 +59,7 @@ class KeyRanges:
         return numbers
 
     def table_partitions(self, table: int) -> range:
-        """Return the partitions that have keys of a table."""
+        """Return the numbers of the partitions that have keys of a table."""
         group = self.groups[table]
         first = int(self.firsts[group])
         return range(first, first + 1 + int(self.starts[group + 1] - self.starts[group]))
@@ -67,7 +67,7 @@ class KeyRanges:
 
 @dataclass(frozen=True)
 class PartitionKeys:
-    """The keys of one partition."""
+    """The keys of one partition, given by its number."""
 
     ranges: KeyRanges
     partition: int
@@ -77,18 +77,26 @@ class PartitionKeys:
         return self.partition in self.ranges.table_partitions(table)
 
     def owns(self, table: int, keys: pa.Array) -> NDArray[np.bool_]:
-        """Return which keys of a table belong to the partition."""
+        """Return for each key of a table whether it belongs to the partition."""
         found: NDArray[np.bool_] = (
             self.ranges.find_partitions(np.full(len(keys), table, np.int32), keys) == self.partition
         )
         return found
 
 
-def groups_of_tables(plan: ReducePlan) -> tuple[Int32s, frozenset[int]]:
-    """Return the group of each table, and the groups that cannot be divided.
+def group_tables(plan: ReducePlan) -> tuple[Int32s, frozenset[int]]:
+    """Group the tables that must be divided at the same keys.
 
     A rename moves versions between tables under the same keys, so both tables are in one group. If the primary key
     changes, the new keys are known only after the versions are read, so the group cannot be divided.
+
+    Returns
+    -------
+    int32[tables]
+        The group number of each table, by table number.
+    frozenset of int
+        The numbers of the groups that cannot be divided.
+
     """
     groups = np.arange(len(plan.tables), dtype=np.int32)
     undivided: set[int] = set()
@@ -122,7 +130,7 @@ def key_ranges(
         The number of bytes that each sampled row represents.
 
     """
-    groups, undivided = groups_of_tables(plan)
+    groups, undivided = group_tables(plan)
     count = int(groups.max(initial=-1)) + 1
     own = groups[tables]
     target = max(float(weights.sum()), 1e-9) / partitions
@@ -149,7 +157,10 @@ def key_ranges(
 def _split_keys(
     keys: pa.Array, weights: NDArray[np.float64], filled: float, target: float, most: int
 ) -> tuple[list[bytes], float]:
-    """Return the bounds that divide keys into parts of about the target weight, and the weight of the last part."""
+    """Return the bounds that divide keys into parts of about the target weight, and the weight of the last part.
+
+    The first part already has the weight `filled`; there are at most `most` bounds.
+    """
     values = keys.to_pylist()
     order = sorted(range(len(values)), key=values.__getitem__)
     cuts: list[bytes] = []

@@ -27,11 +27,11 @@ from pipeline.changelog.keyed_rows import DELETED, INSERT, REPLACE, UPSERT
 from pipeline.changelog.moves import COLLECTED, ShardPlan, bucket_keys, shard_plan
 from pipeline.encode.columns import TableEncoding, encode, encoding_of
 from pipeline.key_ranges import PartitionKeys
-from pipeline.plan.plan import BatchPlan
-from pipeline.reduce.base import KeyedRows, base_requests, keyed_rows, more_requests
+from pipeline.plan.batch_plan import BatchPlan
+from pipeline.reduce.base import KeyedRows, base_requests, further_base_requests, group_keyed_rows
 from pipeline.reduce.reduce import reduce
 from pipeline.reduce.reduce_plan import ReducePlan, reduce_plan
-from pipeline.reduce.versions import ENTRIES
+from pipeline.reduce.versions import BASE_VERSIONS
 from pipeline.resolve.records import quarantine_rows, version_rows
 from pipeline.resolve.resolve import PUTS, Resolved, resolve
 from pipeline.resolve.resolve_plan import ResolvePlan, resolve_plan
@@ -45,17 +45,18 @@ Int64s = NDArray[np.int64]
 
 
 def find_collected_rows(
-    keyed: KeyedRows, entries: pa.Table, plan: ReducePlan, shards: ShardPlan | None
+    keyed: KeyedRows, base_versions: pa.Table, plan: ReducePlan, shards: ShardPlan | None
 ) -> pa.Table:
-    """Return the DELETEs by vshard's garbage collector, as `COLLECTED`.
+    """Return the DELETEs that vshard's garbage collector wrote, as `pipeline.changelog.moves.COLLECTED`.
 
     Parameters
     ----------
     keyed : KeyedRows
-    entries : pyarrow.Table
-        `pipeline.reduce.versions.ENTRIES`: the versions of the keys before the batch.
+    base_versions : pyarrow.Table
+        `pipeline.reduce.versions.BASE_VERSIONS`.
     plan : ReducePlan
     shards : ShardPlan or None
+        vshard's buckets; None if no replicaset is a storage of vshard.
 
     """
     events = as_array(keyed.rows["bucket_events"])
@@ -68,7 +69,7 @@ def find_collected_rows(
     replicasets = plan.replicasets[plan.slot_lineages[keyed.slots[rows]]]
     found = []
     for row, replicaset, bucket, count in _deletes_with_buckets(
-        keyed, entries, rows, replicasets, plan, shards
+        keyed, base_versions, rows, replicasets, plan, shards
     ):
         moves = shards.moves.get(replicaset)
         if moves is not None and moves.state(bucket, count) in COLLECTED_IN:
@@ -86,7 +87,7 @@ def find_collected_rows(
 
 def _deletes_with_buckets(
     keyed: KeyedRows,
-    entries: pa.Table,
+    base_versions: pa.Table,
     rows: Int64s,
     replicasets: NDArray[np.int32],
     plan: ReducePlan,
@@ -97,7 +98,7 @@ def _deletes_with_buckets(
     Parameters
     ----------
     rows : int64[n]
-        Indices of the rows of some keys, sorted by key, then in log order.
+        Indices of rows, sorted by key; the rows of a key are in log order.
     replicasets : int32[n]
         The replicaset id of each row.
 
@@ -112,7 +113,7 @@ def _deletes_with_buckets(
     lineages = plan.slot_lineages[keyed.slots[rows]]
     tables = plan.base_tables[lineages].tolist()
     places = zip(zip(tables, keys, strict=True), versions.tolist(), strict=True)
-    before = _buckets_before(entries, shards, dict(places))
+    before = _buckets_before(base_versions, shards, dict(places))
     bucket: bytes | None = None
     for i, row in enumerate(rows.tolist()):
         if i == 0 or ids[i] != ids[i - 1]:
@@ -126,24 +127,27 @@ def _deletes_with_buckets(
 
 
 def _buckets_before(
-    entries: pa.Table, shards: ShardPlan, versions: dict[tuple[int, bytes], int]
+    base_versions: pa.Table, shards: ShardPlan, schema_versions: dict[tuple[int, bytes], int]
 ) -> dict[tuple[int, int, bytes], bytes]:
-    """Return the bucket id of each base version, by (table, replicaset id, key).
+    """Return the bucket id of each base version, by (table number, replicaset id, key).
 
     Parameters
     ----------
-    versions : dict of (int, bytes) to int
-        For each (table, key), the schema version that gives the field of the bucket id.
+    schema_versions : dict of (int, bytes) to int
+        For each (table number, key), the number of a schema version. `ShardPlan.fields` finds the field with the
+        bucket id by it.
 
     """
-    whole = entries.combine_chunks()
+    whole = base_versions.combine_chunks()
     if not whole.num_rows:
         return {}
     tables, keys = whole["table"].to_pylist(), as_array(whole["key"]).to_pylist()
     states = whole["state"].to_numpy()
-    present = [i for i, key in enumerate(keys) if (tables[i], key) in versions and states[i] == PRESENT]
+    present = [
+        i for i, key in enumerate(keys) if (tables[i], key) in schema_versions and states[i] == PRESENT
+    ]
     tuples = as_array(whole["tuple"]).take(pa.array(present, pa.int64()))
-    places = pa.array([versions[tables[i], keys[i]] for i in present], pa.int32())
+    places = pa.array([schema_versions[tables[i], keys[i]] for i in present], pa.int32())
     buckets = bucket_keys(tuples, shards.fields, places).to_pylist()
     replicasets = whole["replicaset_id"].to_pylist()
     return {
@@ -223,27 +227,27 @@ class PartitionResult:
 
     Parameters
     ----------
-    rows : mapping of int to pyarrow.Table
-        New rows of the exact tables (`pipeline.encode.masks`), by table number: the table's index in the batch's plan.
+    rows_by_table : mapping of int to pyarrow.Table
+        By table number (the table's index in the batch's plan): new rows of the exact table.
     removed : mapping of FileRef to int64[n]
-        For each file, the row numbers to remove.
+        For each file of a table, the numbers of the rows to remove.
     removed_keys : mapping of int to pyarrow.BinaryArray
         The keys of the removed rows, by table number.
     versions, conflicts, quarantine : pyarrow.Table
         New rows of the system tables.
     lost : pyarrow.Table
-        `pipeline.changelog.keyed_rows.KEY_ERRORS`: versions that have no valid key after the primary key changed.
+        `pipeline.changelog.keyed_rows.KEY_ERRORS`: versions for which a changed primary key has no valid value.
     writers : frozenset of (int, int)
         (table number, replicaset id) of all changed versions.
     unfit_tables : frozenset of int
         Numbers of the tables for which a version has the state unfit (`pipeline.reduce.versions`): the tuple is not
         known, or it was left out of the table because a value does not fit its column.
     collected : pyarrow.Table
-        `pipeline.changelog.moves.COLLECTED`.
+        The DELETEs that vshard's garbage collector wrote: `pipeline.changelog.moves.COLLECTED`.
 
     """
 
-    rows: Mapping[int, pa.Table]
+    rows_by_table: Mapping[int, pa.Table]
     removed: Mapping[FileRef, NDArray[np.int64]]
     removed_keys: Mapping[int, pa.Array]
     versions: pa.Table
@@ -260,7 +264,7 @@ def process_partition(
     plan: PartitionPlan,
     files: BaseFiles,
     cache: FileCache,
-    share: PartitionKeys | None = None,
+    partition_keys: PartitionKeys | None = None,
 ) -> PartitionResult:
     """Compute the changes of all tables from keyed rows.
 
@@ -272,25 +276,27 @@ def process_partition(
     files : BaseFiles
         The files with the base versions.
     cache : FileCache
-    share : PartitionKeys, optional
+    partition_keys : PartitionKeys, optional
         The keys of the partition; all keys by default.
 
     """
     _refuse_huge(keyed)
-    rows = keyed_rows(keyed, plan.reduce)
-    requests = base_requests(rows, plan.reduce, share)
+    rows = group_keyed_rows(keyed, plan.reduce)
+    requests = base_requests(rows, plan.reduce, partition_keys)
     found = (
-        find_versions(requests, files, cache, share) if requests else FoundVersions(ENTRIES.empty_table(), [])
+        find_versions(requests, files, cache, partition_keys)
+        if requests
+        else FoundVersions(BASE_VERSIONS.empty_table(), [])
     )
-    reduced = reduce(rows, found.entries, plan.reduce)
-    more = more_requests(reduced.changes, requests, found.entries, plan.reduce)
+    reduced = reduce(rows, found.base_versions, plan.reduce)
+    more = further_base_requests(reduced.changes, requests, found.base_versions, plan.reduce)
     if more:
-        found = join_found([found, find_versions(more, files, cache, share)])
-    resolved = resolve(reduced.changes, found.entries, plan.resolve)
+        found = join_found([found, find_versions(more, files, cache, partition_keys)])
+    resolved = resolve(reduced.changes, found.base_versions, plan.resolve)
     if plan.shards is not None:
         resolved = replace(resolved, conflicts=without_moves(resolved.conflicts, plan.shards))
     result = encode_result(resolved, reduced.lost, found.files, plan.encodings, plan.resolve)
-    return replace(result, collected=find_collected_rows(rows, found.entries, plan.reduce, plan.shards))
+    return replace(result, collected=find_collected_rows(rows, found.base_versions, plan.reduce, plan.shards))
 
 
 def _refuse_huge(keyed: pa.Table) -> None:

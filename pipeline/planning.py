@@ -1,4 +1,4 @@
-"""Plans a batch: summarizes its rows and the waiting rows, and repeats this if the batch adds spaces to watch.
+"""Plans a batch: summarizes its rows and the waiting rows, and again if it adds spaces whose rows affect the plan.
 
 Writes nothing: the function that allocates ids is passed in, so `aggregator plan` and the writer (`pipeline.batch`)
 share this code.
@@ -13,7 +13,7 @@ from typing import Protocol
 from config.deployment import Config
 from pipeline.executors.work import SyncSpaces, WatchedSpaces
 from pipeline.inputs import log_segments, with_members
-from pipeline.plan.plan import Allocator, BatchPlan, plan_batch, sync_spaces, watched_spaces
+from pipeline.plan.batch_plan import Allocator, BatchPlan, plan_batch, sync_spaces, watched_spaces
 from pipeline.plan.position import LogSegment
 from pipeline.plan.router import Router
 from pipeline.plan.summary import Summary, interleave_summaries, summarize_rows
@@ -58,7 +58,7 @@ class Planner:
 
     def plan(
         self,
-        rows: Summarizer,
+        summarizer: Summarizer,
         segments: Sequence[Segment],
         log_stream: LogStream,
         healing: Healing | None = None,
@@ -67,7 +67,7 @@ class Planner:
 
         Parameters
         ----------
-        rows : Summarizer
+        summarizer : Summarizer
             Summarizes the rows of the segments.
         segments : sequence of Segment
         log_stream : LogStream
@@ -84,7 +84,10 @@ class Planner:
         known, watched = sync_spaces(self.state), watched_spaces(self.state)
         released: list[PendingRows] = []
         while True:
-            summaries = {**self._empty_summaries_of_waiting(not segments), **rows.summaries(known, watched)}
+            summaries = {
+                **self._empty_summaries_of_waiting(not segments),
+                **summarizer.summaries(known, watched),
+            }
             pending = ordered_pending_rows(self.tables, self.state, own, summaries)
             parts, whole = _with_pending(own, summaries, pending, known, watched)
             parts, whole = [*(one.segment for one in released), *parts], with_released_counts(whole, released)
@@ -150,7 +153,7 @@ def _with_pending(
     sync: SyncSpaces,
     watched: WatchedSpaces,
 ) -> tuple[list[LogSegment], dict[str, Summary]]:
-    """Return the segments and summaries, with those of the waiting rows inserted in log order."""
+    """Return the segments and the summaries, after adding the segments and summaries of the waiting rows."""
     found: dict[str, Summary] = {}
     for uuid, summary in summaries.items():
         spaces = (sync.get(uuid, frozenset()), watched.get(uuid, frozenset()))

@@ -17,7 +17,7 @@ from pipeline.executors.summary_task import summaries_by_replicaset, summarize_r
 from pipeline.executors.work import SyncSpaces, WatchedSpaces
 from pipeline.inputs import state_with_server_versions
 from pipeline.partition import partition_plan
-from pipeline.plan.plan import BatchPlan
+from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.router import build_router
 from pipeline.plan.summary import Summary
 from pipeline.plan.tables import check_space
@@ -43,8 +43,8 @@ from warehouse.rid import RidTable
 from warehouse.warehouse import EpochWarehouse
 
 MAX_INSTANTS = 1000
-"""The maximum number of instants in a preview. A batch ends at each instant, where replicasets wait for each other; a
-preview continues behind it."""
+"""The maximum number of instants in a preview. The batches of a run end at each instant, where replicasets wait for
+each other; a preview plans the rows after an instant too."""
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,10 @@ MASKED = "masked"
 """The query id in `_epochs` of the epoch that changes masks."""
 
 OLD_REASON = "a space goes to another table or gets other keys: what was in front of it comes first"
+"""The `_pending.reason` of rows that an early release left waiting although nothing is missing."""
+
 RELEASED = "released"
-"""The query id in `_epochs` of the batch that applies these rows."""
+"""The query id in `_epochs` of the batch that applies the rows with `OLD_REASON`."""
 
 
 def open_writer(
@@ -63,9 +65,9 @@ def open_writer(
     lock : WriterLock
         The acquired lock.
     distributed : callable, optional
-        Makes the executor of large batches; by default all batches are done in this process.
+        Makes the executor of large batches; by default all batches are processed in this process.
     tasks : int
-        Number of tasks that read a large batch.
+        The number of tasks that read a large batch.
 
     """
     warehouse.create_system_tables()
@@ -92,6 +94,7 @@ class MaskChange:
     encoding : TableEncoding or None
         The encoding with the new masks; None if the table is not masked any more.
     was_masked : bool
+        Whether the table is masked before the start.
 
     """
 
@@ -171,7 +174,7 @@ def _unmask(tables: OpenTables, table: str) -> int:
 
 
 def release_old_rows(writer: BatchWriter) -> int:
-    """Apply rows that an old release left waiting, and return the number of rows read."""
+    """Apply the rows of `_pending` that have `OLD_REASON`, and return the number of rows read."""
     if not _has_old_rows(writer.tables):
         return 0
     log.warning("rows that an older version left in _pending are applied now")

@@ -122,7 +122,7 @@ class ReplicasetState:
 
 @dataclass(frozen=True)
 class TableWriters:
-    """The replicasets (by id) that have written a table, and whether `_versions` has versions of it without a tuple."""
+    """The ids of the replicasets that have written a table, and whether `_versions` has unfit versions of the table."""
 
     replicasets: frozenset[int] = frozenset()
     has_unfit: bool = False
@@ -141,7 +141,7 @@ class State:
     global_ids : mapping of str to int
         For each instance uuid, its global id, as in the aggregator's `_cluster`.
     writers : mapping of str to TableWriters
-        By table.
+        By the name of a table.
     versions : mapping of str to int
         For each table, the Delta version that the last epoch names.
     own_id : int or None

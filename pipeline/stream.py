@@ -26,6 +26,7 @@ from warehouse.warehouse import Warehouse
 log = logging.getLogger(__name__)
 
 OnResult = Callable[[BatchResult], object]
+"""Called with the result of each batch; what it returns is ignored."""
 
 BatchContext = Callable[[BatchName], AbstractContextManager[object]]
 """Returns a context manager that is entered before a batch, and exited after it, with the error if it failed."""
@@ -40,7 +41,7 @@ class StreamWriter:
     config : Config
     writer : BatchWriter
     watch : callable, optional
-        Called with the result of each batch.
+        Called with the result of each batch that was committed.
     around : callable, optional
         Returns a context manager for each batch.
 
@@ -57,7 +58,7 @@ class StreamWriter:
         self._warehouse, self._config, self._writer, self._watch = warehouse, config, writer, watch
         self._around = around or (lambda _name: nullcontext())
         self._acknowledge = Acknowledger(config, writer.log_stream)
-        self._ends: dict[int, str | None] | None = None
+        self._end_by_batch: dict[int, str | None] | None = None
         self._is_finished = False
 
     def __call__(self, _frame: DataFrame, batch_id: int) -> None:
@@ -87,14 +88,14 @@ class StreamWriter:
         query_id = str(context.getLocalProperty("sql.streaming.queryId"))
         start = read_offset(self._warehouse, self._config.checkpoint, batch_id - 1)
         end = read_offset(self._warehouse, self._config.checkpoint, batch_id)
-        is_first = self._ends is None
-        if self._ends is None:
-            self._ends = epochs.end_offsets(self._warehouse, query_id)
+        is_first = self._end_by_batch is None
+        if self._end_by_batch is None:
+            self._end_by_batch = epochs.end_offsets(self._warehouse, query_id)
         # After a start, Spark repeats the last batch if its commit is not in the checkpoint.
-        is_repeated = is_first and batch_id in self._ends
-        check_end_offset(self._ends, batch_id - 1, start)
-        check_end_offset(self._ends, batch_id, end)
-        self._ends = {batch_id: end}
+        is_repeated = is_first and batch_id in self._end_by_batch
+        check_end_offset(self._end_by_batch, batch_id - 1, start)
+        check_end_offset(self._end_by_batch, batch_id, end)
+        self._end_by_batch = {batch_id: end}
         # The first batch has no start offset: Spark only records where the replicasets begin, without rows.
         if is_repeated or start is None or end is None:
             return

@@ -60,7 +60,7 @@ def waiting_segment(
         The segment's number in the batch.
     replicaset_uuid : str
     place : (str, str, str or None)
-        Source, file and instance uuid from which the rows were read.
+        (source, file, instance uuid) from which the rows were read.
     rows : pyarrow.RecordBatch
         With the columns `STORED_NAMES`.
 
@@ -226,7 +226,7 @@ def _by_file(rows: pa.Table) -> list[tuple[str, str, str | None, pa.RecordBatch]
 def with_released_counts(
     summaries: Mapping[str, Summary], released: Iterable[PendingRows]
 ) -> dict[str, Summary]:
-    """Return the summaries with the counts of `released` added."""
+    """Return the summaries, by replicaset uuid, with the counts of the rows in `released` (`released_rows`) added."""
     found = dict(summaries)
     for one in released:
         own = found[one.segment.replicaset_uuid]

@@ -80,7 +80,7 @@ def ordered_pending_rows(
         own = [segment for segment in segments if segment.replicaset_uuid == one.uuid]
         parts = [part for part in stored if part[0] is one]
         counts: Counter[int] = Counter()
-        for passed, index in _order(state, one, own, summaries[one.uuid], parts):
+        for passed, index in _order_of_replicaset(state, one, own, summaries[one.uuid], parts):
             _, source, file, instance, rows = parts[index]
             counts[passed] += 1
             number = own[passed - 1].number + counts[passed] if passed else 0
@@ -92,7 +92,7 @@ def ordered_pending_rows(
     ]
 
 
-def _order(
+def _order_of_replicaset(
     state: State,
     one: ReplicasetState,
     segments: Sequence[LogSegment],
@@ -127,7 +127,7 @@ def _order(
 
 
 def _waiting_part(rows: pa.RecordBatch, ids: IdTranslation) -> LogPart:
-    """Return the lsns of some waiting rows of one file, and those before it; the ids are translated by `ids`."""
+    """Return the lsns of waiting rows of one file, and the vclock before the file; `ids` translates replica ids."""
     named = pa.Table.from_batches([rows]).select(["replica_id", "lsn"])
     named = named.filter(pc.greater(named["replica_id"], LOCAL_ID))
     bounds = named.group_by("replica_id").aggregate([("lsn", "min"), ("lsn", "max")]).to_pylist()
@@ -139,7 +139,7 @@ def _waiting_part(rows: pa.RecordBatch, ids: IdTranslation) -> LogPart:
 
 
 class InstanceLsns(NamedTuple):
-    """The lsns `first`..`last` of the instance `replica_id`, in the replicaset's ids."""
+    """The lsns `first`..`last` of a replica id; it is the replicaset's id, not the source's."""
 
     replica_id: int
     first: int
@@ -161,8 +161,8 @@ def order_waiting(
 ) -> list[tuple[int, int]]:
     """Return the order of waiting parts among log segments.
 
-    The order of the log segments stays. Waiting parts come as early as possible, and in the order given. But if lsns
-    are missing before a part and other rows have them, those rows come first.
+    The log segments keep their order. Waiting parts come as early as possible, and in the order given. But if lsns are
+    missing before a waiting part, and a log segment or another waiting part has them, this one comes first.
 
     Parameters
     ----------
@@ -176,20 +176,20 @@ def order_waiting(
     Returns
     -------
     list of (int, int)
-        Waiting parts in their order: the number of log segments before the part, and the part's index.
+        For each waiting part, in their order: (number of log segments before the part, index of the part in `waiting`).
 
     """
     read, left, found = dict(settled), list(range(len(waiting))), []
     for one in logs[:passed]:
-        _read(read, one)
+        _advance(read, one)
     while left:
         holes = _holes_before(waiting[left[0]], read)
         if any(_fills(one, holes) for one in logs[passed:]):
-            _read(read, logs[passed])
+            _advance(read, logs[passed])
             passed += 1
             continue
         chosen = left[0] if not holes else _first_filling(waiting, left, read, holes)
-        _read(read, waiting[chosen])
+        _advance(read, waiting[chosen])
         found.append((passed, chosen))
         left.remove(chosen)
     return found
@@ -227,7 +227,8 @@ def _fills(part: LogPart, holes: Sequence[InstanceLsns]) -> bool:
     )
 
 
-def _read(read: dict[int, int], part: LogPart) -> None:
+def _advance(read: dict[int, int], part: LogPart) -> None:
+    """Advance the vclock `read` to a part: to the lsns before the part's file, and to those in the part."""
     for i, lsn in part.earlier.items():
         read[i] = max(lsn, read.get(i, 0))
     for one in part.ranges:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.changelog.segment_plan import SegmentPlan
-from pipeline.plan.plan import BatchPlan
+from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.summary import LOCAL_ID
 from schemas.states import GapKind, GapState
 from warehouse.commits import TableFile
@@ -37,7 +37,7 @@ LSN_HASHES = pa.schema([("replica_id", pa.int32()), ("lsn", pa.int64()), ("hash"
 
 @dataclass(frozen=True)
 class Divergence:
-    """Rows of a file, between the lsns `first` and `last`, that differ from the rows settled under their lsns."""
+    """Rows of a file that differ from the rows settled under their lsns: `rows` of them, from lsn `first` to `last`."""
 
     replicaset_id: int
     source: str
@@ -49,7 +49,7 @@ class Divergence:
 
 
 def repeated_lsns(plan: BatchPlan) -> dict[int, tuple[int, int]]:
-    """Return the least and the greatest lsn of the rows that a batch reads again, by replicaset id."""
+    """Return (least lsn, greatest lsn) of the rows that a batch reads again, by replicaset id."""
     found: dict[int, tuple[int, int]] = {}
     for uuid, settlement in plan.settlements.items():
         number = plan.after.replicasets[uuid].id
@@ -62,27 +62,27 @@ def repeated_lsns(plan: BatchPlan) -> dict[int, tuple[int, int]]:
 
 
 def differing_lsns(
-    read: pa.Table, known: pa.Table, healed: Iterable[Mapping[str, Any]] = ()
+    read_again: pa.Table, settled: pa.Table, healed: Iterable[Mapping[str, Any]] = ()
 ) -> dict[int, NDArray[np.int64]]:
     """Return the lsns of rows that differ from those settled before, by replica id.
 
     Parameters
     ----------
-    read : pyarrow.Table
-        `LSN_HASHES` of the rows that are read again, of one source.
-    known : pyarrow.Table
-        `LSN_HASHES` of its replicaset's settled rows.
+    read_again : pyarrow.Table
+        `LSN_HASHES` of one source's rows that are read again.
+    settled : pyarrow.Table
+        `LSN_HASHES` of the settled rows of the source's replicaset.
     healed : iterable of mapping
-        Rows of `_gaps` of its replicaset: ranges that were healed.
+        The replicaset's rows of `_gaps` with ranges of lsns that were healed.
 
     """
     found = {}
-    ids, lsns, hashes = (read[name].to_numpy() for name in ("replica_id", "lsn", "hash"))
-    own_ids, own_lsns, own_hashes = (known[name].to_numpy() for name in LSN_HASHES.names)
+    ids, lsns, hashes = (read_again[name].to_numpy() for name in ("replica_id", "lsn", "hash"))
+    own_ids, own_lsns, own_hashes = (settled[name].to_numpy() for name in LSN_HASHES.names)
     for replica_id in np.unique(ids).tolist():
-        settled = own_ids == replica_id
-        order = np.argsort(own_lsns[settled], kind="stable")
-        numbers, bodies = own_lsns[settled][order], own_hashes[settled][order]
+        is_own = own_ids == replica_id
+        order = np.argsort(own_lsns[is_own], kind="stable")
+        numbers, bodies = own_lsns[is_own][order], own_hashes[is_own][order]
         if not len(numbers):
             continue
         rows = ids == replica_id
@@ -104,10 +104,11 @@ def divergence_rows(found: Iterable[Divergence], epoch: int) -> list[dict[str, A
         other = whole.get(key, one)
         rows = one.rows if other is one else one.rows + other.rows
         whole[key] = Divergence(*key, min(one.first, other.first), max(one.last, other.last), rows)
-    return [_row(one, epoch) for one in whole.values()]
+    return [_report(one, epoch) for one in whole.values()]
 
 
-def _row(one: Divergence, epoch: int) -> dict[str, Any]:
+def _report(one: Divergence, epoch: int) -> dict[str, Any]:
+    """Log a divergence, and return its row of `_gaps`."""
     log.error(
         "%s: %d rows of replica id %d, lsn %d to %d, differ from the rows that were settled under these lsns: "
         "heal the replicaset by a snapshot of the member that is right, see aggregator heal",
@@ -144,7 +145,7 @@ class ChangelogFiles(Protocol):
 
     @property
     def healed(self) -> Sequence[Mapping[str, Any]]:
-        """Rows of `_gaps`: ranges that were healed."""
+        """Rows of `_gaps` with ranges of lsns that were healed."""
 
 
 def find_divergences(read: pa.Table, plan: SegmentPlan, files: ChangelogFiles) -> list[Divergence]:

@@ -62,12 +62,14 @@ KEY_ERRORS = pa.schema(
         ("rows", pa.int64()),
     ]
 )
-"""Errors of rows whose key cannot be computed. One row of the log stands for all with its error; `rows` counts them."""
+"""Errors of rows whose key cannot be computed. An error stands for `rows` rows of the log, and has the `global_id` and
+`lsn` of one of them."""
 
 ACTIONS = np.array([PUT, PUT, OPERATION, OPERATION, DELETE, DELETE], np.int8)
-"""For each type in `CHANGE_TYPES`: what a row of this type does to its key."""
+"""For each type in `CHANGE_TYPES`: what a row of this type does to the version of its key."""
 
 INSERT, REPLACE, UPDATE, UPSERT, DELETED, DELETED_RANGE = range(len(CHANGE_TYPES))
+"""The index of each type in `CHANGE_TYPES`."""
 
 _NOTHING = pa.scalar(None, pa.binary())
 
@@ -145,9 +147,9 @@ def keyed_rows_of(
 def _with_range_bounds(
     rows: pa.RecordBatch, is_range: Flags, versions: Int32s, keys: KeyPlan
 ) -> tuple[pa.Array, pa.Array, pa.Array | None]:
-    """Return the columns `tuple` and `operations` with the begin and end of each DELETE_RANGE, and its error.
+    """Return the columns `tuple` and `operations` with the begin and end of each DELETE_RANGE, and a column of errors.
 
-    The errors are null for readable rows; None if there is no DELETE_RANGE.
+    An error is null if the row is readable. The third result is None if there is no DELETE_RANGE.
     """
     tuples, operations = rows.column("tuple"), rows.column("operations")
     if not is_range.any():

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.history import NO_TABLE, History
-from pipeline.plan.plan import BatchPlan
 from pipeline.plan.position import LogPosition, first_row_index
 from pipeline.plan.vshard import ReplicasetBuckets
 from schemas.space import KeyPart, Space
@@ -28,14 +28,14 @@ from schemas.vshard import COLLECTED_IN, RECEIVING, is_bucket_space, shard_field
 from udfs.keys.keys import KeyPlan, canonical_keys_by, key_plan
 
 COLLECTED = pa.schema([("replicaset_id", pa.int32()), ("global_id", pa.int64()), ("lsn", pa.int64())])
-"""Rows of `_changelog` that the garbage collector made."""
+"""Rows of `_changelog` that vshard's garbage collector wrote, by their origin."""
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-_ID = key_plan([Space(0, 0, "bucket", "memtx", primary_key=(KeyPart(0, "unsigned"),))])
-_MOVING = COLLECTED_IN | {RECEIVING}
+_BUCKET_ID_KEY = key_plan([Space(0, 0, "bucket", "memtx", primary_key=(KeyPart(0, "unsigned"),))])
+_MOVING_STATES = COLLECTED_IN | {RECEIVING}
 
 
 @dataclass(frozen=True)
@@ -47,15 +47,15 @@ class BucketMoves:
     fields : KeyPlan
         For each schema version, a key plan whose only part is the field with the bucket's id, so that the id is read as
         a key is; without parts for a space that is not sharded.
-    places : tuple of LogPosition
+    event_positions : tuple of LogPosition
         Positions of the rows of `_bucket`, in log order.
     states : mapping of bytes to tuple of (int, str or None)
-        By the bucket's id as a canonical key: pairs (number of rows of `_bucket`, the bucket's state after them).
+        By the bucket's id as a canonical key: pairs (n, the bucket's state after the first n rows of `_bucket`).
 
     """
 
     fields: KeyPlan
-    places: tuple[LogPosition, ...]
+    event_positions: tuple[LogPosition, ...]
     states: Mapping[bytes, tuple[tuple[int, str | None], ...]]
 
     def state(self, bucket: bytes, events: int) -> str | None:
@@ -87,7 +87,7 @@ def bucket_fields(history: History, shards: Mapping[int, Mapping[int, int]]) -> 
     ----------
     history : History
     shards : mapping of int to mapping of int to int
-        By replicaset id and the sharded space's id: the index of the field with the bucket's id.
+        By replicaset id, then by the sharded space's id: the index of the field with the bucket's id.
 
     """
     spaces = []
@@ -101,7 +101,7 @@ def bucket_fields(history: History, shards: Mapping[int, Mapping[int, int]]) -> 
 def keys_of_buckets(buckets: Sequence[int]) -> list[bytes]:
     """Return bucket ids as canonical keys, equal to those of `bucket_keys`."""
     packed = pa.array([msgpack.packb([bucket]) for bucket in buckets], pa.binary())
-    found: list[bytes] = canonical_keys_by(packed, _ID, 0, False).field("key").to_pylist()
+    found: list[bytes] = canonical_keys_by(packed, _BUCKET_ID_KEY, 0, False).field("key").to_pylist()
     return found
 
 
@@ -123,9 +123,9 @@ def _moving_states(shards: ReplicasetBuckets) -> dict[bytes, tuple[tuple[int, st
     """Return `BucketMoves.states`."""
     known: dict[int, list[tuple[int, str | None]]] = {}
     for bucket, before in shards.before.items():
-        if before.status in _MOVING:
+        if before.status in _MOVING_STATES:
             known[bucket] = [(0, before.status)]
-    moving = {event.bucket for event in shards.events if event.status in _MOVING} | known.keys()
+    moving = {event.bucket for event in shards.events if event.status in _MOVING_STATES} | known.keys()
     for number, event in enumerate(shards.events, start=1):
         if event.bucket in moving:
             known.setdefault(event.bucket, []).append((number, event.status))
@@ -135,7 +135,7 @@ def _moving_states(shards: ReplicasetBuckets) -> dict[bytes, tuple[tuple[int, st
 def events_before(moves: BucketMoves | None, segment: int, positions: Int64s, rows: Int64s) -> Int32s:
     """Return, for each of consecutive rows of a segment, the number of rows of `_bucket` before it."""
     found = np.zeros(len(positions), np.int32)
-    for place in moves.places if moves is not None else ():
+    for place in moves.event_positions if moves is not None else ():
         found[first_row_index(place, segment, positions, rows) :] += 1
     return found
 
@@ -158,7 +158,7 @@ def moved_column(
     versions : int32[n]
         Schema version of each row, or `NO_TABLE`.
     events : int32[n]
-        As `events_before` returns them.
+        For each row, the number of rows of `_bucket` before it (`events_before`).
     wanted : bool[n]
         Whether a row has a complete tuple; others are never `received`.
     moves : BucketMoves or None
@@ -192,14 +192,14 @@ class ShardPlan:
     moves : mapping of int to BucketMoves
         By replicaset id.
     storages : frozenset of int
-        Replicasets that are storages of vshard.
+        Ids of replicasets that are storages of vshard.
     fields : KeyPlan
         As `BucketMoves.fields`.
     doubled : mapping of bytes to frozenset of (int, int)
-        By the bucket's id as a canonical key: pairs of replicasets that both have it
-        active (doubled: see `pipeline.plan.vshard`), the lower id first.
+        By the bucket's id as a canonical key: pairs of ids of replicasets in both of which the bucket is active
+        (doubled: see `pipeline.plan.vshard`), the lower id first.
     versions : mapping of str to int
-        For each table of a sharded space, a schema version by which `fields` finds the bucket's id.
+        For each table of a sharded space, the number of a schema version by which `fields` finds the bucket's id.
     bucket_tables : frozenset of str
         Tables of vshard's `_bucket`.
 

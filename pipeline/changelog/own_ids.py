@@ -50,7 +50,7 @@ def _set_ids_by_source(
     ids: list[int],
     translations: Mapping[str, Mapping[int, int]],
 ) -> None:
-    """Set the replica ids of an instance's rows by the ids that their sources wrote."""
+    """Set in `found` the replica ids of an instance that has had several, from the ids that the sources wrote."""
     sources, written = pc.fill_null(rows["source"], ""), pc.fill_null(rows["replica_id"], NO_ID).to_numpy()
     for source in pc.unique(sources.filter(pa.array(own))).to_pylist():
         is_source = own & pc.equal(sources, source).to_numpy()

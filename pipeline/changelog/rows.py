@@ -33,7 +33,7 @@ from udfs.remap.replica_ids import UNKNOWN, remap_rows
 
 CHANGELOG_ARROW = to_arrow_schema(CHANGELOG, timezone="UTC")
 
-_LIMBO = pa.array(LIMBO_TYPES)
+_LIMBO_ROW_TYPES = pa.array(LIMBO_TYPES)
 
 Flags = NDArray[np.bool_]
 Int32s = NDArray[np.int32]
@@ -83,7 +83,7 @@ def segment_rows(rows: pa.RecordBatch, plan: SegmentPlan) -> SegmentRows:
         The segment's plan.
 
     """
-    numbers = _Numbers.of(rows)
+    numbers = _RowNumbers.of(rows)
     rows = _with_server_versions(rows, plan)
     if plan.is_released:
         return _released_rows(rows, numbers, plan)
@@ -103,7 +103,7 @@ def segment_rows(rows: pa.RecordBatch, plan: SegmentPlan) -> SegmentRows:
     settled_now = fresh & (index < first_waiting)
     if not settled_now.all():
         rows = rows.filter(pa.array(settled_now))
-        numbers = _Numbers.of(rows)
+        numbers = _RowNumbers.of(rows)
     changelog, keyed, errors = _settled_rows(rows, numbers, plan)
     unknown = _rows_of_unknown_spaces(rows, numbers, plan) if plan.unknown else {}
     waiting += unknown.values()
@@ -118,14 +118,14 @@ def segment_rows(rows: pa.RecordBatch, plan: SegmentPlan) -> SegmentRows:
     )
 
 
-def _released_rows(rows: pa.RecordBatch, numbers: _Numbers, plan: SegmentPlan) -> SegmentRows:
+def _released_rows(rows: pa.RecordBatch, numbers: _RowNumbers, plan: SegmentPlan) -> SegmentRows:
     """Return rows that waited for the definition of their space as keyed rows; `_changelog` has them already."""
     _, keyed, errors = _settled_rows(rows, numbers, plan)
     return SegmentRows(_empty(CHANGELOG_ARROW), keyed, errors, None, None, {})
 
 
 def _rows_of_unknown_spaces(
-    rows: pa.RecordBatch, numbers: _Numbers, plan: SegmentPlan
+    rows: pa.RecordBatch, numbers: _RowNumbers, plan: SegmentPlan
 ) -> dict[int, pa.RecordBatch]:
     """Return the settled rows that wait for the definition of their space, as rows of `_pending`, by space id."""
     changes = (_change_types(rows) >= 0) & ~numbers.is_local & ~_rolled_back(rows, numbers, plan)
@@ -141,8 +141,8 @@ def _rows_of_unknown_spaces(
 
 
 @dataclass(frozen=True)
-class _Numbers:
-    """Numeric columns of rows; nulls are -1, and `replica_id` is 0 for local rows."""
+class _RowNumbers:
+    """Numeric columns of rows; nulls are -1, but `replica_id` is 0 for rows without one, such as local rows."""
 
     position: Int64s
     row: Int64s
@@ -158,23 +158,23 @@ class _Numbers:
         return len(self.lsn)
 
     @staticmethod
-    def of(rows: pa.RecordBatch) -> _Numbers:
-        is_local = _numbers(rows, "group_id") == GROUP_LOCAL
-        replica_id = _numbers(rows, "replica_id").astype(np.int32)
+    def of(rows: pa.RecordBatch) -> _RowNumbers:
+        is_local = _int64_column(rows, "group_id") == GROUP_LOCAL
+        replica_id = _int64_column(rows, "replica_id").astype(np.int32)
         is_snapshot = (replica_id < 0) & ~is_local
-        return _Numbers(
-            _numbers(rows, "position"),
-            _numbers(rows, "row"),
+        return _RowNumbers(
+            _int64_column(rows, "position"),
+            _int64_column(rows, "row"),
             np.where(replica_id < 0, np.int32(LOCAL_ID), replica_id),
-            _numbers(rows, "lsn"),
-            _numbers(rows, "tsn"),
-            _numbers(rows, "space_id").astype(np.int32),
+            _int64_column(rows, "lsn"),
+            _int64_column(rows, "tsn"),
+            _int64_column(rows, "space_id").astype(np.int32),
             is_local,
             is_snapshot,
         )
 
 
-def _numbers(rows: pa.RecordBatch, name: str) -> Int64s:
+def _int64_column(rows: pa.RecordBatch, name: str) -> Int64s:
     column = rows.column(name)
     if column.null_count == len(column):
         return np.full(len(column), -1, np.int64)
@@ -184,7 +184,7 @@ def _numbers(rows: pa.RecordBatch, name: str) -> Int64s:
     return found
 
 
-def _low_watermarks(numbers: _Numbers, plan: SegmentPlan) -> Int64s:
+def _low_watermarks(numbers: _RowNumbers, plan: SegmentPlan) -> Int64s:
     """Return the low watermark of each row's replica id; -1 if nothing of it was read before."""
     low = np.full(int(numbers.replica_id.max(initial=0)) + 1, -1, np.int64)
     for replica_id, lsn in plan.low_watermarks.items():
@@ -194,7 +194,7 @@ def _low_watermarks(numbers: _Numbers, plan: SegmentPlan) -> Int64s:
     return found
 
 
-def _highest_lsns(numbers: _Numbers) -> dict[int, int]:
+def _highest_lsns(numbers: _RowNumbers) -> dict[int, int]:
     """Return the highest lsn of each replica id among rows of a log."""
     named = (numbers.lsn >= 0) & ~numbers.is_snapshot
     found = {}
@@ -204,7 +204,7 @@ def _highest_lsns(numbers: _Numbers) -> dict[int, int]:
 
 
 def _settled_rows(
-    rows: pa.RecordBatch, numbers: _Numbers, plan: SegmentPlan
+    rows: pa.RecordBatch, numbers: _RowNumbers, plan: SegmentPlan
 ) -> tuple[pa.RecordBatch, pa.RecordBatch, pa.RecordBatch]:
     """Return rows as rows of `_changelog`, keyed rows, and the errors of rows without a key."""
     rolled_back = _rolled_back(rows, numbers, plan)
@@ -290,7 +290,7 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _by_meaning(values: Int32s, meaning: Int32s) -> Int32s:
-    """Return the value for each row's meaning, by the meaning's index; `NO_TABLE` for a row without a meaning."""
+    """Return for each row the value at its meaning's number in `values`; `NO_TABLE` for a row without a meaning."""
     if not len(values):
         return np.full(len(meaning), NO_TABLE, np.int32)
     return np.where(meaning == NO_TABLE, NO_TABLE, values[meaning])
@@ -307,7 +307,7 @@ def _change_types(rows: pa.RecordBatch) -> NDArray[np.int8]:
     return found
 
 
-def _rolled_back(rows: pa.RecordBatch, numbers: _Numbers, plan: SegmentPlan) -> Flags:
+def _rolled_back(rows: pa.RecordBatch, numbers: _RowNumbers, plan: SegmentPlan) -> Flags:
     result = np.zeros(numbers.row_count, np.bool_)
     for gone in plan.rolled_back:
         since = first_row_index(gone.since, plan.segment, numbers.position, numbers.row)
@@ -316,7 +316,7 @@ def _rolled_back(rows: pa.RecordBatch, numbers: _Numbers, plan: SegmentPlan) -> 
         result[own] |= (numbers.replica_id[own] == gone.replica_id) & (numbers.tsn[own] >= gone.tsn)
     if result.any():
         # Rows that settle transactions, and local rows, are not part of the rolled-back transactions.
-        result &= ~pc.is_in(rows.column("type"), _LIMBO).to_numpy(zero_copy_only=False)
+        result &= ~pc.is_in(rows.column("type"), _LIMBO_ROW_TYPES).to_numpy(zero_copy_only=False)
         result &= ~numbers.is_local
     return result
 
@@ -333,7 +333,7 @@ def meaning_of_rows(
     positions, rows : int64[n]
         The byte position of each row's block, and its index in the block.
     wanted : bool[n]
-        Whether a row belongs to a space whose meaning is wanted.
+        Whether to return a row's meaning; other rows get `NO_TABLE`.
     plan : SegmentPlan
 
     """
@@ -367,7 +367,7 @@ def meaning_of_rows(
 
 def _changelog_rows(
     rows: pa.RecordBatch,
-    numbers: _Numbers,
+    numbers: _RowNumbers,
     plan: SegmentPlan,
     ids: pa.Array,
     rolled_back: Flags,
@@ -404,7 +404,7 @@ def _texts_at(values: list[str], index: NDArray[np.int8] | Int32s) -> pa.Array:
 def keyed_from_changelog(rows: pa.Table, plan: SegmentPlan) -> pa.Table:
     """Convert rows of `_changelog` to keyed rows, as if they came at the end of the batch.
 
-    They get the last meaning in the batch of their space id.
+    Each row gets the last meaning that its space id has in the batch.
 
     Parameters
     ----------
@@ -415,7 +415,7 @@ def keyed_from_changelog(rows: pa.Table, plan: SegmentPlan) -> pa.Table:
 
     """
     (whole,) = rows.combine_chunks().to_batches() or [_empty(CHANGELOG_ARROW)]
-    spaces = _numbers(whole, "space_id").astype(np.int32)
+    spaces = _int64_column(whole, "space_id").astype(np.int32)
     distinct, places = np.unique(spaces, return_inverse=True)
     known = [plan.meanings.of_space(plan.replicaset_id, int(space_id)) for space_id in distinct]
     last = np.array([first + len(found) - 1 if found else NO_TABLE for first, found in known], np.int32)

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.changelog.moves import BucketMoves, bucket_moves
+from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.history import NO_TABLE, History, Meaning
 from pipeline.plan.members import map_entries_of_source
-from pipeline.plan.plan import BatchPlan
 from pipeline.plan.position import LogPosition, LogSegment
 from pipeline.plan.settle import RolledBackRows, Settlement
 from pipeline.plan.upgrades import Upgrade, find_upgrades
@@ -35,7 +35,7 @@ class Meanings:
     Parameters
     ----------
     versions, lineages, eras, truncations : int32[meanings]
-        As in `pipeline.plan.history.Meaning`; truncations count within the era.
+        As in `pipeline.plan.history.Meaning`, but `truncations` counts only those within the era.
     is_early : bool[meanings]
         As in `pipeline.plan.history.Meaning`.
     names : sequence of str
@@ -116,6 +116,7 @@ class SegmentPlan:
     Parameters
     ----------
     epoch, segment, replicaset_id : int
+        The numbers of the epoch, of the segment in the batch, and of the replicaset.
     source, file : str
     is_snapshot : bool
     writer_global_id : int or None
@@ -207,7 +208,7 @@ def _segment_plan(
         low_watermarks=low_watermarks,
         waits_from=settlement.waits_from,
         reason=settlement.reason,
-        rolled_back=_rolled_back(settlement, one.id_translations.get(segment.source, {})),
+        rolled_back=_rolled_back_in_source_ids(settlement, one.id_translations.get(segment.source, {})),
         ids=tuple(
             IdEntry(e.local_id, e.since_lsn, e.global_id) for e in map_entries_of_source(one, segment.source)
         ),
@@ -222,7 +223,8 @@ def _segment_plan(
     )
 
 
-def _rolled_back(settlement: Settlement, ids: Mapping[int, int]) -> tuple[RolledBackRows, ...]:
+def _rolled_back_in_source_ids(settlement: Settlement, ids: Mapping[int, int]) -> tuple[RolledBackRows, ...]:
+    """Return a settlement's rolled-back rows with the replica ids of a source, whose translation is `ids`."""
     return tuple(
         replace(gone, replica_id=replica_id)
         for gone in settlement.rolled_back

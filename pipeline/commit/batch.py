@@ -22,8 +22,8 @@ from pipeline.commit.epoch import LOW_CARDINALITY, append_rows, commit_epoch
 from pipeline.commit.vshard import bucket_rows, doubled_rows
 from pipeline.executors.work import BatchOutput, BatchWork
 from pipeline.plan.advance import with_settled_lsns
+from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.control import SpaceChange
-from pipeline.plan.plan import BatchPlan
 from pipeline.plan.summary import LOCAL_ID, ControlRow
 from pipeline.state import ReplicasetState, State, TableWriters
 from pipeline.waiting import PENDING, finished_mask

@@ -55,7 +55,7 @@ class TableEncoding:
     Parameters
     ----------
     name, exact : str
-        The table that readers see, and the one with the exact tuples.
+        The name of the table that readers see, and of the one with the exact tuples.
     layout : TableLayout
     formats : mapping of int to int
         For each replicaset id, the index of its format in the layout.
@@ -80,7 +80,7 @@ class TableEncoding:
         return plan_of(self.layout)
 
     def format_of(self, replicasets: NDArray[np.int32]) -> pa.Array:
-        """Return the format of each tuple, by its replicaset id (negative for a tuple that a policy made)."""
+        """Return the index of each tuple's format, by its replicaset id (negative for a tuple that a policy made)."""
         size = max(self.formats, default=0) + 1
         known = np.full(size + 1, -1, np.int32)
         for replicaset_id, index in self.formats.items():
@@ -109,8 +109,9 @@ class Encoded:
         Rows of the exact table, as in its files. `_extra`, `_inexact` and `_misfits` are left out if they are null in
         all rows.
     misfits : pyarrow.Table
-        Rows of `PUTS` with a value that does not fit, and two more columns: `reason`, and `misfits`, the names of the
-        table's columns that are null because of that. `misfits` is null for a row that is left out of `rows`.
+        The rows of `PUTS` that have a value that does not fit its column, with two more columns: `reason`, and
+        `misfits`, the names of the columns that are null in `rows` therefore. `misfits` is null for a tuple that `rows`
+        leaves out.
 
     """
 
@@ -119,7 +120,7 @@ class Encoded:
 
     @property
     def set_aside(self) -> pa.Table:
-        """The rows of `misfits` that are not in `rows`."""
+        """The rows of `misfits` whose tuples `rows` leaves out."""
         return self.misfits.filter(pc.is_null(self.misfits["misfits"]))
 
 
@@ -158,6 +159,7 @@ def encode(puts: pa.Table, encoding: TableEncoding) -> Encoded:
 
 
 _OPTIONAL = (EXTRA_COLUMN, INEXACT_COLUMN, MISFITS_COLUMN)
+"""Columns that are left out of a file if they have only nulls."""
 
 
 def file_column(column: pa.Array) -> pa.Array:

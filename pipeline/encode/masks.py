@@ -32,10 +32,10 @@ MASKS_PROPERTY = "aggregator.masks"
 """The table property with the masks that the table's rows were written with."""
 
 MASK_FORMAT_VERSION = 2
-"""The version of the masked columns. It is incremented when the same masks give other columns or values; tables with
-another version are rewritten."""
+"""The version of the way in which masked columns are written. It is incremented when the same masks give other columns
+or values; tables with another version are rewritten."""
 
-KEY_MIN = 16
+HASH_KEY_MIN = 16
 """Minimum length of the key of `hash`, in characters."""
 
 
@@ -46,12 +46,12 @@ class Mask:
     Parameters
     ----------
     kinds : mapping of str to str
-        The kind of mask of each column. Empty if the format no longer has the masked field; the value may then still
-        be among the fields without a name.
+        The kind of mask (`hash` or `drop`) of each masked column. Empty if the format no longer has the masked field;
+        its value may then still be among the fields without a name.
     password : PasswordSource
         The source of the key of `hash`.
     key : bytes, optional
-        The key itself, for tasks on machines without that source.
+        The key of `hash` itself, for tasks on machines that cannot read `password`.
 
     """
 
@@ -122,9 +122,9 @@ class Mask:
         if self.key is not None:
             return self.key
         key = self.password.read()
-        if len(key) < KEY_MIN:
+        if len(key) < HASH_KEY_MIN:
             raise ConfigurationError(
-                f"the key of masks has {len(key)} characters, fewer than {KEY_MIN}: it can be guessed",
+                f"the key of masks has {len(key)} characters, fewer than {HASH_KEY_MIN}: it can be guessed",
                 advice="see spaces.mask_key_env, spaces.mask_key_file",
             )
         return key.encode()
@@ -136,7 +136,7 @@ def mask_of(config: Spaces, spaces: Sequence[Space], layout: TableLayout, *, is_
     Parameters
     ----------
     spaces : sequence of Space
-        The definitions of the table's space.
+        All definitions of the table's space.
     layout : TableLayout
     is_masked : bool
         Whether the table is masked already: then it stays masked as long as the configuration has a mask for it.

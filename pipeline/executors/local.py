@@ -238,7 +238,7 @@ def write_tables(work: BatchWork, result: PartitionResult, cache: FileCache) -> 
     for number, encoding in enumerate(work.partition_plan.encodings):
         change = work.table_changes.get(encoding.exact, TableChange.NOTHING)
         places = removed.get(encoding.exact, {})
-        new = result.rows.get(number)
+        new = result.rows_by_table.get(number)
         if new is not None or places or change is TableChange.REWRITE:
             keys = result.removed_keys.get(number)
             changed.append(TableChanges(encoding, new, places, keys, change))

@@ -15,7 +15,7 @@ from pipeline.commit.epoch import LOW_CARDINALITY, in_order
 from pipeline.executors.cells import CELLS, REPORT, decode_cell, report_cell
 from pipeline.key_ranges import KeyRanges, PartitionKeys
 from pipeline.partition import PartitionPlan, PartitionResult, process_partition
-from pipeline.resolve.records import key_errors_by_lineage
+from pipeline.resolve.records import merge_key_errors
 from pipeline.write.lookup import BaseFiles, FileCache, FileRef
 from pipeline.write.tables import rows_with_keys, write_rows
 from warehouse.commits import TableFile
@@ -114,13 +114,13 @@ def run_partition_task(
 def _write_result(result: PartitionResult, work: PartitionWork, cache: FileCache) -> PartitionReport:
     """Write the changes of a partition to files."""
     report = PartitionReport(
-        writers=result.writers, unfit_tables=result.unfit_tables, lost=key_errors_by_lineage(result.lost)
+        writers=result.writers, unfit_tables=result.unfit_tables, lost=merge_key_errors(result.lost)
     )
     report.collected = result.collected
     for ref, rows in result.removed.items():
         report.removed_bits[ref] = row_bitmap(rows)
     for number, encoding in enumerate(work.plan.encodings):
-        new, keys = result.rows.get(number), result.removed_keys.get(number)
+        new, keys = result.rows_by_table.get(number), result.removed_keys.get(number)
         if new is not None:
             report.added.setdefault(encoding.exact, []).extend(write_rows(work.place, encoding.exact, new))
         if encoding.mask is None:

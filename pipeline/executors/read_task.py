@@ -25,7 +25,7 @@ from pipeline.commit.epoch import LOW_CARDINALITY
 from pipeline.executors.cells import TASK_CELLS, cells_by_partition, decode_cell, report_cell
 from pipeline.key_ranges import KeyRanges
 from pipeline.reduce.reduce_plan import ReducePlan
-from pipeline.resolve.records import key_errors_by_lineage
+from pipeline.resolve.records import merge_key_errors
 from sources.xlog.options import XlogOptions
 from sources.xlog.stream.read import read_range
 from sources.xlog.stream.segment import ByteRange
@@ -209,7 +209,7 @@ class _ReadTask:
             self._read_before.setdefault(segment, []).append(found.read_before)
         if found.key_errors.num_rows:
             errors = pa.concat_tables([self._report.key_errors, pa.Table.from_batches([found.key_errors])])
-            self._report.key_errors = key_errors_by_lineage(errors)
+            self._report.key_errors = merge_key_errors(errors)
         if found.keyed.num_rows:
             yield from self._buffer(pa.Table.from_batches([found.keyed], KEYED))
 

@@ -12,7 +12,7 @@ from pipeline.changelog.divergence import Divergence
 from pipeline.changelog.moves import COLLECTED
 from pipeline.changelog.segment_plan import SegmentPlan
 from pipeline.partition import PartitionPlan
-from pipeline.plan.plan import BatchPlan
+from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.summary import Summary
 from pipeline.waiting import PendingRows
 from pipeline.write.lookup import BaseFiles

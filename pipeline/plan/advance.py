@@ -38,9 +38,11 @@ class ReplicasetDecision:
     settlement : Settlement
         Which rows take effect, with replica ids of the replicaset (translated by `pipeline.plan.members`).
     control : ControlChanges
+        What the rows of system spaces change.
     registrations : tuple of ReplicaIdChange
-        Those that take effect, with replica ids of the replicaset.
+        The assignments of replica ids that take effect, with replica ids of the replicaset.
     source_ids : SourceIds
+        The replica ids that each source uses.
     translations : mapping of int to mapping of int to int
         For each segment, a map from replica ids of its source to the replicaset's; only ids that differ are in the map.
     generation : LogPosition or None
@@ -76,7 +78,7 @@ def instances_seen(
         for one in decided[uuid].registrations:
             if one.uuid is not None:
                 if decided[uuid].generation is not None:
-                    found += _freed_ids(cluster, one.local_id, one.uuid, uuid)
+                    found += _free_ids(cluster, one.local_id, one.uuid, uuid)
                 found += _replaced_instance(cluster, one.local_id, one.uuid, uuid)
                 cluster[one.local_id] = one.uuid
                 found.append(
@@ -90,7 +92,7 @@ def instances_seen(
     return found
 
 
-def _freed_ids(cluster: dict[int, str], local_id: int, instance: str, replicaset: str) -> list[Incoming]:
+def _free_ids(cluster: dict[int, str], local_id: int, instance: str, replicaset: str) -> list[Incoming]:
     """Remove the other replica ids of an instance to which a generation assigns `local_id`; return the removals."""
     own = [other for other, uuid in cluster.items() if uuid == instance and other != local_id]
     for other in own:
@@ -151,13 +153,13 @@ def state_after_batch(
                 maps.append(ApplierMapEntry(registration.local_id, global_id, since))
     leader = [part.instance_uuid for part in parts if not part.has_waited or part is parts[0]][-1]
     holds = settlement.waits_from is not None
-    read = _of_leader(settlement.vclock, settlement.local_lsns, leader)
+    read = _with_local_lsn_of(settlement.vclock, settlement.local_lsns, leader)
     # A snapshot that heals may be older than the lost rows; a generation that bridges nothing leaves no row in `_gaps`.
     is_renewed = bool(settlement.bridged) and not any(part.heals for part in parts)
     return replace(
         before,
         id=own_cluster.replicaset_ids[before.uuid],
-        settled=_of_leader(before.settled, before.local_lsns, leader) if holds else read,
+        settled=_with_local_lsn_of(before.settled, before.local_lsns, leader) if holds else read,
         read=read,
         cluster=cluster,
         applier_map=tuple(maps),
@@ -177,8 +179,8 @@ def state_after_batch(
     )
 
 
-def _of_leader(vclock: Vclock, local_lsns: Mapping[str, int], leader: str | None) -> dict[int, int]:
-    """Return a vclock whose component 0 is taken from the instance that leads after the batch."""
+def _with_local_lsn_of(vclock: Vclock, local_lsns: Mapping[str, int], leader: str | None) -> dict[int, int]:
+    """Return a vclock whose component 0 is that of the instance `leader`; without it if none is known."""
     if leader is None:
         return dict(vclock)
     own = {LOCAL_ID: local_lsns[leader]} if leader in local_lsns else {}
@@ -216,8 +218,8 @@ def new_map_rows(
 ) -> list[MapRow]:
     """Return the new rows of `_applier_map`: of the replicaset, and of each source whose replica ids differ.
 
-    An existing entry is repeated if the batch expels its instance or registers it again, and `_cluster` counts the
-    instance to another replicaset, which named it first.
+    An existing entry is repeated if the batch expels its instance or registers it again, and the aggregator's
+    `_cluster` lists the instance under another replicaset: the first one that named it.
     """
     uuids = {global_id: uuid for uuid, global_id in own_cluster.global_ids.items()}
     found = []
@@ -253,6 +255,7 @@ def _map_rows(
 def _last_lsn_of_id(
     summary: Summary, before: ReplicasetState, maps: Sequence[ApplierMapEntry], registration: ReplicaIdChange
 ) -> int:
+    """Return the last lsn of a replica id before a row of `_cluster` assigns the id to an instance."""
     local_id, place = registration.local_id, registration.position
     own = [run.last for run in summary.runs if run.replica_id == local_id and run.start < place]
     # An instance signs rows before the row that registers it: the first master's own id is 1 from the start.

@@ -75,9 +75,9 @@ class SpaceChange:
     position : LogPosition
     space_id : int
     kind : SpaceEvent
-        `DEFINED`: created, or its definition changed. `TRUNCATED`: also if its primary index was dropped. `DROPPED`.
-        `RENEWED`: a generation contains the space with the same definition. `HELD`: rows from this one on are not
-        applied to the table.
+        `DEFINED`: the space was created, or its definition changed. `TRUNCATED`: all tuples were removed, also by the
+        drop of the primary index. `DROPPED`: the space was dropped. `RENEWED`: a generation contains the space with
+        the same definition. `HELD`: a row cannot be applied to the table; neither are the space's rows after it.
     definition : SpaceDefinition
         The definition after the event; for a drop, the one before it.
     replica_id, lsn, timestamp
@@ -107,10 +107,11 @@ class SystemRowFault:
     @property
     def is_of_unknown_type(self) -> bool:
         """Whether the row has a type that a later Tarantool may write: then the effect on later rows is unknown."""
-        return self.row.type not in _CHANGES
+        return self.row.type not in _KNOWN_TYPES
 
 
-_CHANGES = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
+_KNOWN_TYPES = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
+"""Types of rows of system spaces that are applied."""
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,9 @@ class SnapshotGeneration:
     segment : int
         The snapshot's segment number.
     settled : mapping of int to int
-        The replicaset's vclock after the snapshot.
+        The replicaset's settled vclock after the snapshot.
     bridged : tuple of LsnGap
-        The lsns that are in no log that was read.
+        The missing lsns, whose effects are in the snapshot.
     spaces : frozenset of int, or None
         Ids of the spaces that it replaces; None for all.
 
@@ -60,7 +60,7 @@ class SnapshotGeneration:
 
 
 def find_generation(known: ReplicasetState | None, parts: Sequence[LogSegment]) -> SnapshotGeneration | None:
-    """Return the generation that a batch begins with, or None. A replicaset's very first snapshot is not one.
+    """Return the generation that a batch begins with; None if there is none. A replicaset's first snapshot is not one.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def apply_generation(
 
 
 def _defines_one_of(row: ControlRow, spaces: frozenset[int]) -> bool:
-    """Return whether a row of `_space` or `_index` belongs to one of these spaces."""
+    """Return whether a row belongs to `_space` or `_index`, and defines one of these spaces."""
     return (
         row.space_id in (SystemSpace.SPACE, SystemSpace.INDEX) and row_space_id(row.key, row.tuple) in spaces
     )

@@ -65,9 +65,9 @@ class Era(NamedTuple):
     Parameters
     ----------
     version : int
-        The schema version that begins it.
+        The number of the schema version that begins the era.
     truncations : int
-        Number of truncations of the lineage before it.
+        Number of truncations of the lineage before the era.
 
     """
 
@@ -83,17 +83,17 @@ class Lineage:
     ----------
     replicaset_id, space_id : int
     base_table : str or None
-        The table that has its versions before the batch; None if it has none.
+        The table that has the lineage's versions before the batch; None if no table has.
     table : str
-        The table that has its versions after the batch, or had them when the lineage ended.
+        The table that has the lineage's versions after the batch, or had them when the lineage ended.
     eras : tuple of Era
         At least one.
     truncations : int
-        Number of truncations in the batch, the drop included.
+        Number of truncations in the batch; the drop counts as one.
     ended : LogPosition or None
-        The position at which it ended; None if it goes beyond the batch.
+        The position of the drop; None if the space still exists after the batch.
     is_renewed : bool
-        Whether a generation (a snapshot after missing logs) contains it again.
+        Whether a generation (a snapshot after missing logs) contains the space again.
 
     """
 
@@ -150,7 +150,7 @@ class History:
     tables : mapping of (int, int) to str
         The table that has the space's versions after the batch.
     current : mapping of (int, int) to int
-        The schema version after the batch, for spaces that go to a table.
+        The number of the space's schema version after the batch, for spaces that go to a table.
     primary_keys : mapping of (int, int) to frozenset
         All primary keys that the space has had so far.
     tracked : frozenset of (int, int)

@@ -20,7 +20,8 @@ from schemas.states import SpaceEvent, is_held
 
 WAS_LEFT_OUT = "it was left out before, so its earlier rows are not here; `aggregator snapshot` reads them"
 """The reason to refuse a space that the configuration includes now, and excluded before."""
-IN_SNAPSHOTS = ("memtx", "blackhole")
+
+ENGINES_IN_SNAPSHOTS = ("memtx", "blackhole")
 """Engines whose rows are all in the snapshot file, or that store no rows (blackhole). The rows of vinyl are in other
 files, and those of an engine that is not known here may be."""
 
@@ -76,7 +77,7 @@ def build_history(
     unknown : mapping of int to mapping, optional
         By replicaset id, the ranges of the log in which spaces are unknown.
     owners : TableOwners, optional
-        The spaces without rows or events in the batch that have rows in tables.
+        The spaces that have rows in tables, but neither rows nor events in the batch.
 
     """
     owners = owners or TableOwners()
@@ -98,7 +99,24 @@ def build_history(
 
 @dataclass
 class _SpaceTrack:
-    """The state of a space id between two events: its definitions so far, its lineage, or the reason to refuse it."""
+    """The state of a space id between two events.
+
+    Parameters
+    ----------
+    definitions : list of Space
+        All definitions so far.
+    primary_keys : frozenset
+        All primary keys so far.
+    lineage : int
+        The lineage's number; `NO_TABLE` if no table has versions of the space.
+    reason : str or None
+        For a refused space, the reason.
+    is_applied : bool
+        Whether the space's rows change its table.
+    is_left_out : bool
+        Whether the configuration excludes the space.
+
+    """
 
     definitions: list[Space] = field(default_factory=list)
     primary_keys: frozenset[KeyParts] = frozenset()
@@ -142,7 +160,7 @@ class _HistoryBuilder:
             track.reason = table.reason
             self._freeze(key, track, known.applied_definitions.get(space_id, space), base)
             if track.lineage != NO_TABLE and is_held(table.reason):
-                # Held rows still show the name of their space in `_changelog`.
+                # Rows that are not applied still show the name of their space in `_changelog`.
                 self._add_meaning(key, Meaning(BEGINNING, self._lineages[track.lineage].eras[0].version))
         else:
             track.is_left_out = bool(space.primary_key)
@@ -218,7 +236,7 @@ class _HistoryBuilder:
 
     def _is_unread(self, space: Space, place: LogPosition) -> bool:
         """Return whether a snapshot defines a space, but the space's rows are not read with it."""
-        if place.segment not in self._snapshots or space.engine in IN_SNAPSHOTS:
+        if place.segment not in self._snapshots or space.engine in ENGINES_IN_SNAPSHOTS:
             return False
         return space.id not in self._vinyl.get(place.segment, ())
 
@@ -231,7 +249,7 @@ class _HistoryBuilder:
         place: LogPosition,
         base: str | None = None,
     ) -> None:
-        """Begin a lineage."""
+        """Begin a lineage, which has its versions before the batch in the table `base`."""
         self._versions.append(SchemaVersion(key[0], space, table))
         number = len(self._versions) - 1
         self._lineages.append(Lineage(*key, base, table, (Era(number),)))
@@ -294,7 +312,7 @@ class _HistoryBuilder:
         track.is_applied = False
 
     def _hold(self, key: tuple[int, int], track: _SpaceTrack, change: SpaceChange) -> None:
-        """Refuse a space from a held row on; its later rows still show its name in `_changelog`."""
+        """Refuse a space from a row on that cannot be applied; later rows still have its name in `_changelog`."""
         if not track.is_applied:
             return
         version = self._meanings[key][-1].version
@@ -309,7 +327,7 @@ class _HistoryBuilder:
         meanings.append(meaning)
 
     def apply_early_rows(self, key: tuple[int, int], unknown: UnknownRange) -> None:
-        """Give rows in a range before their space's definition the meaning that this definition gives."""
+        """Set the meaning of rows that come before their space's definition: the one that this definition gives."""
         meanings = self._meanings.get(key, [])
         places = [i for i, one in enumerate(meanings) if one.since == unknown.end and one.lineage != NO_TABLE]
         if unknown.outcome != "applied" or not places:

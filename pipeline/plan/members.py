@@ -29,6 +29,7 @@ from schemas.system_tuples import unpacked
 from udfs.remap.replica_ids import replica_id_in_source
 
 IdTranslation = Mapping[int, int]
+"""From the replica ids of one source to those of its replicaset; ids that are equal in both are left out."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,11 @@ class _IdAssignments:
         return self.translations.get(source, {}).get(local_id, local_id)
 
     def assign(self, source: str, local_id: int, uuid: str, *, is_new: bool) -> int:
-        """Record that a source assigns an id to an instance; return the instance's id in the replicaset."""
+        """Record that a source assigns an id to an instance; return the instance's id in the replicaset.
+
+        With `is_new`, the source did not have the id before: then the id is translated if it belongs to another
+        instance in the replicaset.
+        """
         meant = self.translate(source, local_id)
         if (meant, uuid) in self.all_pairs:
             self.cluster.setdefault(meant, uuid)
@@ -99,9 +104,9 @@ class _IdAssignments:
     def forget_assigned(self, source: str, vclock: Mapping[int, int]) -> None:
         """Forget which instances have the ids in the `vclock` of a generation: its `_cluster` names these instances.
 
-        An id may have passed to another instance in the missing logs. An id whose lsn is lower than the settled one is
-        not forgotten. An instance that takes over an id continues its lsns, so such an id is the source's own number of
-        another instance, and is translated.
+        An id may have passed to another instance in the missing logs. The new instance continues the id's lsns. So an
+        id whose lsn in `vclock` is lower than the settled one has not passed on: the source uses this id for another
+        instance than the replicaset does. It is not forgotten, so that it is translated.
         """
         lsns = {self.translate(source, local_id): lsn for local_id, lsn in vclock.items()}
         settled = self.known.settled
@@ -138,7 +143,7 @@ def assign_source_ids(
     uuids : mapping of int to str
         Instance uuids by global id.
     generation : int, optional
-        The segment that is a generation.
+        The number of the segment that is a generation (`pipeline.plan.generation`).
 
     """
     ids = _IdAssignments(known, uuids)
@@ -199,7 +204,7 @@ def _apply_row(
 
 
 def translate_summary(summary: Summary, ids: Mapping[int, IdTranslation]) -> Summary:
-    """Return a summary in the replicaset's ids.
+    """Return a summary whose replica ids are translated to the replicaset's ids.
 
     Parameters
     ----------
@@ -233,7 +238,7 @@ def translate_summary(summary: Summary, ids: Mapping[int, IdTranslation]) -> Sum
 
 
 def translate_vclock(vclock: Mapping[int, int], ids: IdTranslation) -> dict[int, int]:
-    """Return a source's vclock in the replicaset's ids."""
+    """Return a source's vclock with its replica ids translated to the replicaset's ids."""
     return {ids.get(replica_id, replica_id): lsn for replica_id, lsn in vclock.items()}
 
 

@@ -17,8 +17,10 @@ class LogSegment:
     Parameters
     ----------
     number : int
-        In the batch, unique over all replicasets; a replicaset's numbers follow its log.
-    replicaset_uuid, source, file : str
+        Unique in the batch; the numbers of a replicaset's segments ascend in the order of its log.
+    replicaset_uuid : str
+    source, file : str
+        The names of the source and of the file.
     instance_uuid : str or None
         The instance that wrote the file.
     is_snapshot : bool
@@ -31,10 +33,10 @@ class LogSegment:
     vinyl_spaces : frozenset of int
         For a snapshot: ids of the vinyl spaces whose rows are read with it.
     members : mapping of int to str, or None
-        The source's `_cluster` at the segment's begin, replica id to instance uuid; None if it was not read.
+        The source's whole `_cluster` at the segment's begin, replica id to instance uuid; None if it was not read.
     registered : mapping of int to str
-        Replica ids to the uuids of the instances that rows of `_cluster` at the segment's begin assign them to, where
-        the source's whitelist leaves these rows out.
+        Replica id to instance uuid, from the rows of `_cluster` in the segment's first block that the source's
+        whitelist leaves out. Unlike `members`, these are only the rows at this place of the log, not all of `_cluster`.
     is_spool : bool
         Whether the subscription daemon wrote the file: its snapshots contain the rows of vinyl spaces.
     has_waited : bool

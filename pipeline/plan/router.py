@@ -29,8 +29,8 @@ SpaceCheck = Callable[[Space], None]
 """Raises UnsupportedError for a space whose types or primary key are not supported."""
 
 TableCheck = Callable[[str, Mapping[int, Space], Mapping[int, frozenset[KeyParts]]], None]
-"""Called with a table, the definitions of its rows and the keys that must agree, both by replicaset id (as
-`pipeline.plan.tables.table_plan`); raises UnsupportedError if the definitions contradict each other."""
+"""Called with a table's name, each replicaset's definition of its rows, and the primary keys that each has had (both by
+replicaset id, as for `pipeline.plan.tables.table_plan`). Raises UnsupportedError if they contradict each other."""
 
 
 def build_router(spaces: Spaces, check: SpaceCheck) -> Router:
@@ -68,7 +68,7 @@ def build_router(spaces: Spaces, check: SpaceCheck) -> Router:
 
 
 def _unread_reason(space: Space) -> str:
-    """Return the reason to refuse a space whose rows a snapshot does not contain."""
+    """Return the reason to refuse a space if a snapshot defines it but may not contain its rows."""
     if space.engine == "vinyl":
         return (
             "its rows from before the snapshot are in .run files, and the snapshot's directory has no .vylog that "
@@ -92,9 +92,9 @@ class TableOwner(NamedTuple):
     ----------
     space_id : int
     definition : Space or None
-        That of the rows; None if it is not known, since an earlier release refused the space.
+        The definition of the rows; None if it is not known, since an earlier release refused the space.
     primary_keys : frozenset or None
-        All primary keys that the space has had; None for a refused space, which decides nothing about the others' keys.
+        All primary keys that the space has had; None for a refused space, whose keys need not agree with the others'.
 
     """
 
@@ -119,7 +119,7 @@ class TableOwners:
         self._owners.setdefault(table, {}).setdefault(replicaset_id, TableOwner(space_id))
 
     def freeze(self, replicaset_id: int, table: str) -> None:
-        """Record that the rows of a replicaset stay in a table as they are."""
+        """Record that a replicaset's rows in a table are not updated any more."""
         owners = self._owners[table]
         owners[replicaset_id] = owners[replicaset_id]._replace(primary_keys=None)
 

@@ -41,7 +41,7 @@ class LsnGap:
 
 @dataclass(frozen=True)
 class RolledBackRows:
-    """Rows that were rolled back: of `replica_id`, with tsn >= `tsn`, at positions from `since` to before `until`."""
+    """Rows that were rolled back: of `replica_id`, with this `tsn` or a later one, from `since` to before `until`."""
 
     replica_id: int
     tsn: int
@@ -56,7 +56,7 @@ class Settlement:
     Parameters
     ----------
     low_watermarks : dict of (int, int) to int
-        For each (segment, replica id), the highest lsn that was read before: rows up to it are dropped.
+        For each (segment number, replica id), the highest lsn that was read before: rows up to it are dropped.
     waits_from : LogPosition or None
         Rows from this position on wait; None if no row waits.
     reason : str or None
@@ -69,7 +69,7 @@ class Settlement:
         The highest lsn read of each replica id, also of waiting rows; component 0 belongs to the last segment's
         instance.
     local_lsns : dict of str to int
-        For each instance whose log was read, component 0 of its vclock.
+        For each instance (by uuid) whose log was read, component 0 of its vclock.
 
     """
 
@@ -114,8 +114,8 @@ IsSync = Callable[[int, LogPosition], bool]
 
 def settle(
     summary: Summary,
-    read: Vclock,
-    segments: Mapping[int, str | None],
+    read_vclock: Vclock,
+    instances: Mapping[int, str | None],
     leader: str | None,
     on_gap: str,
     is_sync: IsSync,
@@ -129,16 +129,16 @@ def settle(
     ----------
     summary : Summary
         The summary of the replicaset's rows.
-    read : mapping of int to int
-        The vclock that was read before these rows.
-    segments : mapping of int to str or None
-        For each segment of the summary, in log order, the instance that wrote it.
+    read_vclock : mapping of int to int
+        The vclock of the rows that were read before these rows.
+    instances : mapping of int to str or None
+        For each segment of the summary, in log order, the uuid of the instance that wrote it.
     leader : str or None
-        The instance whose log was read last: component 0 of `read` belongs to it.
+        The instance whose log was read last: component 0 of `read_vclock` belongs to it.
     on_gap : {'hold', 'skip'}
         Whether rows after a missing lsn wait.
     is_sync : callable
-        Called for rows without a flag for synchronous transactions.
+        Called with (space id, position) for rows without a flag for synchronous transactions.
     snapshots : frozenset of int
         Segments that are snapshots. Their rows are committed, and numbered from 1 without regard to the lsns of the
         logs (`src/box/memtx_engine.cc`, `checkpoint_write_row`), so the rules do not apply to them.
@@ -149,11 +149,11 @@ def settle(
 
     """
     summary = _without_segments(summary, snapshots)
-    logs = {segment: instance for segment, instance in segments.items() if segment not in snapshots}
+    logs = {segment: instance for segment, instance in instances.items() if segment not in snapshots}
     local = dict(local_lsns or {})
     holds_gaps = on_gap == "hold"
     low_watermarks, gaps, vclock = _settle_lsns(
-        summary.runs, dict(read), logs, leader, local, earlier or {}, holds_gaps=holds_gaps
+        summary.runs, dict(read_vclock), logs, leader, local, earlier or {}, holds_gaps=holds_gaps
     )
     first_waiting, rolled_back, unreadable = _settle_limbo(summary, low_watermarks, is_sync)
     holds: list[tuple[LogPosition, str]] = [] if unreadable is None else [unreadable]
@@ -185,7 +185,7 @@ def _settle_lsns(
     *,
     holds_gaps: bool,
 ) -> tuple[dict[tuple[int, int], int], tuple[LsnGap, ...], dict[int, int]]:
-    """Return the low watermarks, the gaps, and the vclock after the runs; advances `local`."""
+    """Return the low watermarks, the gaps, and the vclock after the runs; changes `local` (`Settlement.local_lsns`)."""
     low_watermarks: dict[tuple[int, int], int] = {}
     gaps: list[LsnGap] = []
     # Lsns that are missing before a file count as read only where their loss is accepted.

@@ -52,7 +52,7 @@ CONTROL_SPACES = (SystemSpace.SPACE, SystemSpace.INDEX, SystemSpace.CLUSTER, Sys
 """The system spaces whose rows affect a plan; rows of other system spaces only go to `_changelog`."""
 
 LIMBO_TYPES = ("RAFT_PROMOTE", "RAFT_DEMOTE", "RAFT_CONFIRM", "RAFT_ROLLBACK")
-"""Rows that settle synchronous transactions."""
+"""The types of rows that settle synchronous transactions: commit them or roll them back."""
 
 LIMBO_CODES = tuple(type_code(name) for name in LIMBO_TYPES)
 APPLIED_TYPES = (
@@ -84,7 +84,7 @@ class LsnRun:
 class ControlRow:
     """A row that affects the plan: of a control space, or one that settles synchronous transactions.
 
-    Also a row that cannot be applied to its table: `held_reason` has the reason.
+    A row that cannot be applied to its table is a control row too: `held_reason` has the reason, else None.
     """
 
     position: LogPosition
@@ -232,11 +232,11 @@ def summarize(
         transactions=find_transactions(
             segment, positions, numbers, headers.is_commit, waits, replica, headers.tsn, lsn
         ),
-        last_time=_latest(headers.timestamp[named & (headers.timestamp != NO_TIME)]),
+        last_time=_latest_time(headers.timestamp[named & (headers.timestamp != NO_TIME)]),
     )
 
 
-def _latest(times: Int64s) -> int | None:
+def _latest_time(times: Int64s) -> int | None:
     return int(times.max()) if times.size else None
 
 
@@ -284,7 +284,20 @@ def _count_rows(segment: int, headers: Headers) -> Counter[tuple[int, int, str]]
 def summarize_rows(
     rows: pa.RecordBatch, segment: int, sync_spaces: Iterable[int] = (), watched: Iterable[int] = ()
 ) -> Summary:
-    """Summarize decoded rows; parameters as in `summarize` and `control_rows`."""
+    """Summarize consecutive decoded rows of one segment.
+
+    Parameters
+    ----------
+    rows : pyarrow.RecordBatch
+        Columns of `schemas.xrow.XROW_FIELDS`.
+    segment : int
+        The segment's number in the batch.
+    sync_spaces : iterable of int
+        Ids of synchronous spaces, as for `summarize`.
+    watched : iterable of int
+        Ids of user spaces whose rows also affect the plan, as for `control_rows`.
+
+    """
     headers = row_headers(rows)
     return summarize(headers, control_rows(rows, headers, segment, watched), segment, sync_spaces)
 
@@ -322,7 +335,7 @@ def concat_summaries(parts: Sequence[Summary]) -> Summary:
 
 
 def interleave_summaries(parts: Sequence[Summary]) -> Summary:
-    """Return one summary of different segments, in the order of the segments' numbers."""
+    """Return one summary of the summaries of different segments, in the order of the segments' numbers."""
     counts: Counter[tuple[int, int, str]] = Counter()
     for part in parts:
         counts.update(part.counts)
@@ -353,7 +366,7 @@ def _held_reasons(
     controls : intp[k]
         Indices of the control rows, ascending.
     watched : iterable of int
-        Ids of spaces of which all such rows are returned.
+        Ids of spaces of which all rows that cannot be applied are returned.
 
     Returns
     -------
@@ -418,7 +431,10 @@ def _first_of_each_space(
     controls: npt.NDArray[np.intp],
     all_of: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.intp]:
-    """Return the indices of each space's first row in a mask, between every two control rows; all rows in `all_of`."""
+    """Return the indices of each space's first row in `mask` after each control row.
+
+    Rows that are also in `all_of` are all returned.
+    """
     rows = np.flatnonzero(mask)
     pairs = np.searchsorted(controls, rows).astype(np.int64) << 32 | headers.space_id[rows].astype(np.int64)
     _, first = np.unique(pairs, return_index=True)

@@ -115,7 +115,7 @@ def build_table_layout(spaces: Sequence[Space], types: Types, config: Spaces) ->
 def spaces_by_table(state: State) -> dict[str, dict[int, Space]]:
     """Return the definitions of each table's rows, by table and replicaset id.
 
-    A refused space has the last one by which its rows were applied: its tuples stay in the table.
+    For a refused space, that is the last definition by which its rows were applied: its tuples stay in the table.
     """
     found: dict[str, dict[int, Space]] = {}
     for one in state.replicasets.values():
@@ -162,7 +162,7 @@ def table_plan(
 
     """
     spaces = list(dict.fromkeys(definitions.values())) or list(ended_definitions[-1:])
-    if not _check_keys(table, definitions, keys or {}):
+    if not _have_equal_keys(table, definitions, keys or {}):
         log.warning(
             "%s: its replicasets have different primary keys now; equal tuples are separate rows", table
         )
@@ -203,10 +203,10 @@ def _has_added_fields(before: Mapping[int, Space], after: Mapping[int, Space]) -
     return any(len(after[i].fields) > len(old.fields) for i, old in before.items() if i in after)
 
 
-def _check_keys(
+def _have_equal_keys(
     table: str, definitions: Mapping[int, Space], keys: Mapping[int, frozenset[KeyParts]]
 ) -> bool:
-    """Return whether the replicasets of `keys` have the same primary key; raise UnsupportedError if they never had.
+    """Return whether the replicasets in `keys` have equal primary keys; raise UnsupportedError if they never had.
 
     Replicasets change a primary key one after another. While only some have changed it, equal tuples have different
     keys, so they are separate rows of the table.
@@ -234,7 +234,7 @@ def table_check(config: Config) -> TableCheck:
     """Return the function that checks whether the definitions of several replicasets fit into one table."""
 
     def check(table: str, definitions: Mapping[int, Space], keys: Mapping[int, frozenset[KeyParts]]) -> None:
-        _check_keys(table, definitions, keys)
+        _have_equal_keys(table, definitions, keys)
         spaces = list(definitions.values())
         layout = build_table_layout(spaces, config.types, config.spaces)
         mask_of(config.spaces, spaces, layout, is_masked=False)
@@ -243,7 +243,7 @@ def table_check(config: Config) -> TableCheck:
 
 
 def table_owners(config: Config, state: State, tracked: Mapping[str, Set[int]]) -> TableOwners:
-    """Return the spaces that have rows in tables before a batch, but for those with rows or events in it.
+    """Return the spaces that have rows in tables before a batch, but have neither rows nor events in the batch.
 
     Parameters
     ----------
@@ -251,7 +251,7 @@ def table_owners(config: Config, state: State, tracked: Mapping[str, Set[int]]) 
     state : State
         Before the batch.
     tracked : mapping of str to set of int
-        The ids of the spaces that are left out, by replicaset uuid.
+        By replicaset uuid: the ids of the spaces with rows or events in the batch, which are left out.
 
     """
     found = TableOwners(table_check(config))
@@ -312,7 +312,7 @@ def active_lineages(history: History, types: Mapping[tuple[int, int], frozenset[
 
 
 def change_types(summaries: Mapping[int, Summary]) -> dict[tuple[int, int], frozenset[str]]:
-    """Return the types of the changes in a batch, by (replicaset id, space id)."""
+    """Return which of `CHANGE_TYPES` the rows of a batch have, by (replicaset id, space id)."""
     found: dict[tuple[int, int], set[str]] = {}
     for replicaset_id, summary in summaries.items():
         for _, space_id, kind in summary.counts:
@@ -391,13 +391,13 @@ def plan_tables(
 
 
 def unknown_fields(policy: Policy, definitions: Collection[Space]) -> tuple[str, ...]:
-    """Return the fields that a policy names and that none of some definitions of a space has."""
+    """Return the fields that a policy names, but none of the definitions of a space has."""
     known = {field.name for space in definitions for field in space.fields}
     return tuple(name for name in policy.named_fields if name not in known)
 
 
 def closest_fields(name: str, definitions: Collection[Space]) -> str:
-    """Return a question that proposes the closest field, or the names of all fields."""
+    """Return the end of a message about an unknown field: a proposal of the closest one, or all fields' names."""
     known = list(dict.fromkeys(field.name for space in definitions for field in space.fields))
     close = get_close_matches(name, known, n=1)
     return f"did you mean {close[0]}?" if close else f"its fields are {', '.join(known) or 'without names'}"

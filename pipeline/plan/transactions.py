@@ -19,9 +19,10 @@ LOCAL = 0
 """The replica id of rows of local spaces."""
 
 ASYNCHRONOUS, FLAGGED = -1, 2**31
-"""Values in place of a space id: the row does not wait; the row waits because of its own flag."""
+"""Values of `waits` in place of a synchronous space's id: the row does not wait; it waits because of its own flag."""
 
-_FLAG: Mapping[int, LogPosition] = {FLAGGED: BEGINNING}
+_WAITS_BY_FLAG: Mapping[int, LogPosition] = {FLAGGED: BEGINNING}
+"""`_Transaction.waits` of a transaction that waits because a row has the flag."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,10 @@ class WaitingTransaction:
 
 
 class _Transaction(NamedTuple):
-    """The first or last transaction of a part of a log; `ended` says whether its last row is in the part.
+    """A transaction in a part of a log; `ended` says whether its last row is in the part.
 
     `replica_id` is `LOCAL` if its rows in the part are all of local spaces. `waits` has the position of the last row of
-    each synchronous space, is `_FLAG` if a row has the flag, and is empty if the transaction does not wait.
+    each synchronous space, is `_WAITS_BY_FLAG` if a row has the flag, and is empty if the transaction does not wait.
     """
 
     position: LogPosition
@@ -95,6 +96,7 @@ def find_transactions(
     waits : int64[n]
         For each row, `ASYNCHRONOUS`, `FLAGGED`, or the id of the synchronous space.
     replica, tsn, lsn : int64[n]
+        The replica id, tsn and lsn of each row.
 
     """
     begins = np.flatnonzero(np.concatenate(([True], commits[:-1])))
@@ -111,7 +113,7 @@ def find_transactions(
 
     def reasons(number: int, first: int, last: int) -> Mapping[int, LogPosition]:
         if why[number] in (ASYNCHRONOUS, FLAGGED):
-            return {} if why[number] == ASYNCHRONOUS else _FLAG
+            return {} if why[number] == ASYNCHRONOUS else _WAITS_BY_FLAG
         return {space_id: place(row) for space_id, row in _last_rows(waits[first : last + 1], first)}
 
     found = [
@@ -135,7 +137,7 @@ def _last_rows(waits: Int64s, first: int) -> Iterator[tuple[int, int]]:
 
 def _waiting_transactions(transactions: Iterable[_Transaction]) -> tuple[WaitingTransaction, ...]:
     return tuple(
-        WaitingTransaction(*one[:4], () if one.waits == _FLAG else tuple(sorted(one.waits.items())))
+        WaitingTransaction(*one[:4], () if one.waits == _WAITS_BY_FLAG else tuple(sorted(one.waits.items())))
         for one in transactions
         if one.waits
     )
@@ -155,7 +157,7 @@ def join_transactions(parts: Iterable[Transactions]) -> Transactions:
             continue
         name = last if last.replica_id != LOCAL == part.first.replica_id else part.first
         waits = {**last.waits, **part.first.waits}
-        waits = dict(_FLAG) if FLAGGED in waits else waits
+        waits = dict(_WAITS_BY_FLAG) if FLAGGED in waits else waits
         whole = name._replace(position=last.position, waits=waits, ended=part.first.ended)
         before, behind = len(_waiting_transactions([last])), len(_waiting_transactions([part.first]))
         del waiting[len(waiting) - before :]

@@ -28,8 +28,8 @@ from schemas.states import SpaceEvent
 _REASON = "space {} is not known: no row of _space has defined it"
 _PATTERN = "^" + re.escape(_REASON).replace(r"\{\}", r"\d+") + "$"
 
-WITHOUT_INDEX = "blackhole"
-"""The engine whose spaces have neither a primary index nor tuples."""
+ENGINE_WITHOUT_INDEX = "blackhole"
+"""The engine whose spaces have neither a primary index nor tuples, so their definition has no index."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def is_defined(definition: SpaceDefinition | None) -> bool:
         return False
     space = definition.decoded()
     # A space with a malformed definition is refused; waiting would not help its rows.
-    return bool(space.primary_key) or space.engine == WITHOUT_INDEX or space.fault is not None
+    return bool(space.primary_key) or space.engine == ENGINE_WITHOUT_INDEX or space.fault is not None
 
 
 def unknown_ranges(
@@ -107,7 +107,7 @@ def unknown_ranges(
 def _definition_events(
     control: ControlChanges, wanted: set[int]
 ) -> list[tuple[LogPosition, int, SpaceDefinition | None]]:
-    """Return the definitions of the wanted spaces as (position, space id, definition), in log order.
+    """Return the changes of the wanted spaces' definitions as (position, space id, definition), in log order.
 
     The definition is None if the space loses all tuples there. Truncations of defined spaces are left out.
     """

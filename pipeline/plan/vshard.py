@@ -113,7 +113,7 @@ class Departure:
 
 @dataclass(frozen=True)
 class BucketProgress:
-    """The buckets of a replicaset, and the timestamp up to which its log is read."""
+    """The buckets of a replicaset, and the timestamp up to which its log is read (None if no row has one)."""
 
     buckets: Buckets
     read_until: datetime | None
@@ -256,14 +256,14 @@ def latest_time(known: datetime | None, last_row: int | None) -> datetime | None
 
 
 def first_awaited_departure(
-    departures: Iterable[Departure], own: datetime | None, others: Mapping[str, BucketProgress]
+    departures: Iterable[Departure], read_until: datetime | None, others: Mapping[str, BucketProgress]
 ) -> Departure | None:
     """Return the first departure for which the replicaset must wait: its destination is not read far enough.
 
     Parameters
     ----------
     departures : iterable of Departure
-    own : datetime or None
+    read_until : datetime or None
         The time up to which the replicaset's own log is read, waiting rows included. By this time the replicaset waits
         for `MOVE_WAIT` at most.
     others : mapping of str to BucketProgress
@@ -271,7 +271,7 @@ def first_awaited_departure(
 
     """
     for one in departures:
-        is_over = one.timestamp is None or own is None or own - one.timestamp >= MOVE_WAIT
+        is_over = one.timestamp is None or read_until is None or read_until - one.timestamp >= MOVE_WAIT
         if not is_over and not has_arrived(one, others):
             return one
     return None
@@ -313,20 +313,20 @@ def _is_read_to(read: datetime | None, moment: datetime) -> bool:
     return read is not None and read >= moment
 
 
-def with_doubled_buckets(state: State, numbers: Iterable[int]) -> State:
+def with_doubled_buckets(state: State, bucket_ids: Iterable[int]) -> State:
     """Return the state with `doubled_with` of some buckets computed; `undecided_buckets` has those still undecided.
 
     Parameters
     ----------
     state : State
         After the batch.
-    numbers : iterable of int
+    bucket_ids : iterable of int
         Ids of buckets that changed, or that could not be judged before.
 
     """
     changed: dict[str, dict[int, VshardBucket]] = {}
     undecided: set[int] = set()
-    for number in sorted(set(numbers)):
+    for number in sorted(set(bucket_ids)):
         holders = {
             uuid: one.buckets[number]
             for uuid, one in state.replicasets.items()

@@ -1,5 +1,5 @@
-"""Keyed rows and the versions before them → each replicaset's new version of each key.
+"""Keyed rows and base versions → each replicaset's new version of each key.
 
 `versions` defines versions as columns; `reduce_plan` is what a task needs to know of the batch; `base` finds the
-versions that must be read first; `reduce` applies the rows to them, with `fold` for keys that are updated.
+base versions that must be read; `reduce` applies the rows to them, with `fold` for keys with UPDATEs or UPSERTs.
 """

@@ -1,4 +1,4 @@
-"""Determines which versions must be read before a batch's rows can be reduced and resolved.
+"""Determines which base versions must be read before a batch's rows can be reduced and resolved.
 
 Pure. As few as possible are read: if the first row of a key is an INSERT, its replicaset had no version of the key; so
 nothing is read for the key if only this replicaset writes the table.
@@ -51,21 +51,21 @@ class KeyedRows:
 
 @dataclass(frozen=True)
 class BaseRequest:
-    """The versions of one table that must be read.
+    """The base versions of one table that must be read.
 
     Parameters
     ----------
     table : int
         The number of the table.
     keys : pyarrow.BinaryArray
-        Keys whose versions are needed, of all replicasets; may contain duplicates.
+        Keys of which all replicasets' versions are needed; may contain duplicates.
     replicasets : mapping of int to KeyFilter or None
-        For each replicaset whose versions are needed also under keys that only the table has: a filter that chooses
-        the keys, or None for all keys.
+        For each replicaset (by id) whose versions are also needed under keys that are in no row of the batch: a filter
+        that chooses among the table's keys, or None for all of them.
     with_tuples : bool
-        Whether the tuples are needed too.
+        Whether the tuples of the versions are needed too.
     with_versions : bool
-        Whether `_versions` may have some of the versions.
+        Whether `_versions` must be read too, since it may have some of the versions.
 
     """
 
@@ -76,44 +76,46 @@ class BaseRequest:
     with_versions: bool = False
 
 
-def keyed_rows(rows: pa.Table, plan: ReducePlan) -> KeyedRows:
+def group_keyed_rows(rows: pa.Table, plan: ReducePlan) -> KeyedRows:
     """Group keyed rows by (slot, key)."""
     whole = rows.combine_chunks()
-    slots = plan.meaning_slots[_numbers(whole["meaning"])]
+    slots = plan.meaning_slots[_int32s(whole["meaning"])]
     keys = as_array(whole["key"])
     return KeyedRows(whole, slots, group(slots, keys), ranges_in(whole, slots, plan))
 
 
 class KeyFilter(Protocol):
-    """Chooses keys."""
+    """Chooses some of a table's keys."""
 
     def __call__(self, keys: pa.Array, /) -> NDArray[np.bool_]:
         """Return for each key whether it is chosen."""
 
 
 class TaskTables(Protocol):
-    """The tables of which a task has keys (`pipeline.key_ranges.PartitionKeys`)."""
+    """Knows in which tables a task has keys to process (`pipeline.key_ranges.PartitionKeys`)."""
 
     def has(self, table: int) -> bool:
-        """Return whether the task has keys of a table, given by its number."""
+        """Return whether the task has keys in the table with this number."""
 
 
-def base_requests(keyed: KeyedRows, plan: ReducePlan, share: TaskTables | None = None) -> list[BaseRequest]:
-    """Return which versions must be read to reduce rows, and to resolve the changed versions.
+def base_requests(
+    keyed: KeyedRows, plan: ReducePlan, task_tables: TaskTables | None = None
+) -> list[BaseRequest]:
+    """Return which base versions must be read to reduce rows, and to resolve the versions that the rows change.
 
     Parameters
     ----------
     keyed : KeyedRows
     plan : ReducePlan
-    share : TaskTables, optional
-        The tables of which the task has keys; all by default.
+    task_tables : TaskTables, optional
+        The tables in which the task has keys; all by default.
 
     """
     wanted: dict[int, list[pa.Array]] = {}
     needs_tuples: set[int] = set()
     lineages = plan.slot_lineages[keyed.slots]
     firsts = keyed.groups.firsts
-    types = _numbers(keyed.rows["type"])
+    types = _int32s(keyed.rows["type"])
     needs_tuple = ACTIONS[types] == OPERATION
     needs_tuple |= as_array(keyed.rows["bucket_events"]).is_valid().to_numpy(zero_copy_only=False)
     operated = set(np.unique(lineages[needs_tuple]).tolist())
@@ -135,7 +137,7 @@ def base_requests(keyed: KeyedRows, plan: ReducePlan, share: TaskTables | None =
     for number, lineage in enumerate(plan.lineages):
         base = int(plan.base_tables[number])
         is_read = plan.is_active[number] and base >= 0 and not plan.is_empty[base]
-        if is_read and lineage.changes_base and (share is None or share.has(base)):
+        if is_read and lineage.changes_base and (task_tables is None or task_tables.has(base)):
             changed.setdefault(base, {})[lineage.replicaset_id] = None
             needs_tuples.add(base)
         elif is_read and ranged[number] and keyed.ranges is not None:
@@ -164,32 +166,36 @@ def ranged_lineages(keyed: KeyedRows, plan: ReducePlan) -> NDArray[np.bool_]:
 
 
 def _insert_proves_absence(plan: ReducePlan, lineage: int, table: int) -> bool:
-    """Return whether an INSERT as a key's first row proves that the table has no version of the key."""
+    """Return whether a table has no version of a key if the key's first row in a lineage is an INSERT."""
     return not plan.is_contended[table] and plan.lineages[lineage].replicaset_id not in plan.lossy_replicasets
 
 
-def more_requests(
-    changes: pa.Table, read: list[BaseRequest], entries: pa.Table, plan: ReducePlan
+def further_base_requests(
+    changes: pa.Table, requested: list[BaseRequest], base_versions: pa.Table, plan: ReducePlan
 ) -> list[BaseRequest]:
-    """Return which further versions must be read, for keys that a rename or a new primary key brought into a table.
+    """Return which further base versions must be read before the changed versions can be resolved.
+
+    A rename or a new primary key may bring keys into a table that the rows did not name. If the table is contended, the
+    other replicasets' versions of these keys are needed.
 
     Parameters
     ----------
     changes : pyarrow.Table
-        The reduced versions: `pipeline.reduce.versions.CHANGES`.
-    read : list of BaseRequest
-        The requests before.
-    entries : pyarrow.Table
-        The versions found by them: also under other keys, if all keys of a replicaset were requested.
+        The versions that the rows changed: `pipeline.reduce.versions.CHANGES`.
+    requested : list of BaseRequest
+        What `base_requests` returned.
+    base_versions : pyarrow.Table
+        The base versions that were read for these requests. It may have keys that `BaseRequest.keys` does not name,
+        because `BaseRequest.replicasets` chose them.
     plan : ReducePlan
 
     """
-    known = {request.table: [request.keys] for request in read}
-    read_tables, read_keys = _numbers(entries["table"]), as_array(entries["key"])
+    known = {request.table: [request.keys] for request in requested}
+    read_tables, read_keys = _int32s(base_versions["table"]), as_array(base_versions["key"])
     for table, keys in known.items():
         keys.append(read_keys.filter(pa.array(read_tables == table)))
     found = []
-    tables = _numbers(changes["table"])
+    tables = _int32s(changes["table"])
     incoming = {
         int(plan.final_tables[number])
         for number, one in enumerate(plan.lineages)
@@ -206,6 +212,6 @@ def more_requests(
     return found
 
 
-def _numbers(column: pa.ChunkedArray) -> NDArray[np.int32]:
+def _int32s(column: pa.ChunkedArray) -> NDArray[np.int32]:
     found: NDArray[np.int32] = column.to_numpy()
     return found

@@ -1,4 +1,4 @@
-"""Applies the rows of keys with operations (UPDATE, UPSERT) to the version before, one by one, as Tarantool does.
+"""Applies the rows of keys with operations (UPDATE, UPSERT) to the base version, one by one, as Tarantool does.
 
 This costs some microseconds of Python per row. `udfs.versions.kernels.lives` reduces keys without operations, and
 `udfs.operations.operations` applies one operation.
@@ -24,7 +24,7 @@ _KINDS = [kind if kind != "DELETE_RANGE" else "DELETE" for kind in CHANGE_TYPES]
 
 
 class FoldedKey(NamedTuple):
-    """The version of a key after its rows; times in microseconds since 1970."""
+    """The version of a key after its rows; times in microseconds since 1970; `faults` has the fields of `FAULT`."""
 
     state: int
     tuple: bytes | None
@@ -37,7 +37,7 @@ class FoldedKey(NamedTuple):
 
 
 class BaseVersion(NamedTuple):
-    """The version of a key before its rows, as in `pipeline.reduce.versions.ENTRIES`."""
+    """The version of a key before its rows, as in `pipeline.reduce.versions.BASE_VERSIONS`."""
 
     state: int
     tuple: bytes | None
@@ -104,7 +104,7 @@ def _changes(rows: pa.Table, layouts: list[int]) -> Iterator[tuple[Any, ...]]:
 
 
 class _KeyFold:
-    """The state of one key, with the events that end its versions: truncations, and the snapshot of a generation."""
+    """Applies the rows of one key after another, and the events that end versions: truncations, and generations."""
 
     def __init__(self, fold: Fold) -> None:
         self._fold = fold
@@ -159,7 +159,7 @@ class _KeyFold:
         )
 
     def _begin_snapshot(self) -> None:
-        """Remember the version before, and begin without one: a snapshot has the complete state of the key.
+        """Remember the version before the snapshot, and begin without one: a snapshot has the key's complete state.
 
         A snapshot of a vinyl space may have several rows of the key.
         """
@@ -169,7 +169,7 @@ class _KeyFold:
         fold.start(None)
 
     def _compare_with_snapshot(self) -> None:
-        """Restore the version before if the snapshot has the same tuple; remove it if the snapshot lacks the key."""
+        """Restore the remembered version if the snapshot has its tuple; remove it if the snapshot lacks the key."""
         self._is_compared = True
         if not self._is_in_snapshot:
             self._remove()

@@ -1,8 +1,8 @@
 """Finds the versions that DELETE_RANGE rows may end.
 
 Pure. A range acts as a DELETE on each key that it contains. If several ranges contain a key, only the first one after
-each row of the key, or after its version before the batch, can find a tuple; the others find none. So a key has at most
-one such hit per row, and one for the version before, however many ranges there are.
+each row of the key, or after its base version, can find a tuple; the others find none. So a key has at most one such
+hit per row, and one for the base version, however many ranges there are.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Int64s = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 NO_NUMBER = -1
-"""In place of the number of a key or a definition."""
+"""In place of a number: a row without a key, or a slot without ranges."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class RangeSet:
         intervals : int64[keys]
             From `intervals_of`.
         lives : bool[keys]
-            Whether a key has a version before the first row.
+            Whether a key has a present or unfit version before the first row.
 
         """
         most = len(rows) + len(intervals)
@@ -110,7 +110,7 @@ class RangeSet:
 
 @dataclass(frozen=True)
 class Ranges:
-    """The ranges of a batch.
+    """The ranges of a batch's DELETE_RANGE rows.
 
     Parameters
     ----------
@@ -244,7 +244,7 @@ def _range_set(
     lows, highs = (found._intervals_of_ordered(which, one) for one in (begins, ends))
     # A range covers the intervals from its begin to the one before its end; an end without parts is unbounded.
     last = firsts + np.diff(starts)
-    highs = np.where(_is_open(ends), last[which], highs - 1).astype(np.int64)
+    highs = np.where(_is_unbounded(ends), last[which], highs - 1).astype(np.int64)
     nodes, rows_ = np.zeros(2 * size + 1, np.int64), places.astype(np.int64)
     items = np.empty(build_range_tree(lows, highs, rows_, size, nodes, _EMPTY), np.int64)
     if len(items):
@@ -255,6 +255,6 @@ def _range_set(
 _EMPTY = np.zeros(0, np.int64)
 
 
-def _is_open(bounds: pa.Array) -> Flags:
+def _is_unbounded(bounds: pa.Array) -> Flags:
     found: Flags = pc.equal(pc.binary_length(bounds), 0).to_numpy(zero_copy_only=False)
     return found

@@ -1,4 +1,4 @@
-"""Computes each replicaset's changed versions from the keyed rows of a batch and the versions before it. Pure.
+"""Computes each replicaset's changed versions from the keyed rows of a batch and the base versions. Pure.
 
 A slot is one era (a period with one primary key) of one lineage (a space from its creation to its drop). Rows are
 reduced era by era. When the primary key changes, the versions so far get their new keys in the next slot. At the end
@@ -36,8 +36,9 @@ Flags = NDArray[np.bool_]
 class _Versions:
     """The versions of all keys while they are reduced: one element per (slot, key).
 
-    `tuples` and `origins` are the indices of a version's tuple, and of its global id and lsn, in the concatenation of
-    the rows, the entries and the folded keys; `bases` are indices of entries. -1 means none.
+    Tuples, global ids and lsns are not copied. `tuples` has the index of each version's tuple, and `origins` the index
+    of its global id and lsn, in the concatenation of the batch's rows, the base versions and the folded keys. `bases`
+    has the index of the key's base version. -1 means none.
     """
 
     slots: Int32s
@@ -69,26 +70,26 @@ class Reduced:
     lost: pa.Table
 
 
-def reduce(keyed: KeyedRows, entries: pa.Table, plan: ReducePlan) -> Reduced:
+def reduce(keyed: KeyedRows, base_versions: pa.Table, plan: ReducePlan) -> Reduced:
     """Return the versions that a batch changes.
 
     Parameters
     ----------
     keyed : KeyedRows
-    entries : pyarrow.Table
-        `pipeline.reduce.versions.ENTRIES`, as requested by `pipeline.reduce.base.base_requests`.
+    base_versions : pyarrow.Table
+        `pipeline.reduce.versions.BASE_VERSIONS`, those that `pipeline.reduce.base.base_requests` asks for.
     plan : ReducePlan
 
     """
-    work = _Reduction(keyed, entries.combine_chunks(), plan)
+    work = _Reduction(keyed, base_versions.combine_chunks(), plan)
     for era in range(work.eras):
         work.reduce_era(era)
     return work.reduced()
 
 
 class _Reduction:
-    def __init__(self, keyed: KeyedRows, entries: pa.Table, plan: ReducePlan) -> None:
-        self.keyed, self.entries, self.plan = keyed, entries, plan
+    def __init__(self, keyed: KeyedRows, base_versions: pa.Table, plan: ReducePlan) -> None:
+        self.keyed, self.base_versions, self.plan = keyed, base_versions, plan
         self.rows = keyed.rows
         self.types = self.rows["type"].to_numpy()
         self.folded: list[FoldedKey] = []
@@ -101,22 +102,22 @@ class _Reduction:
         self.versions = self._versions_before()
 
     def _versions_before(self) -> _Versions:
-        """Return the versions before the batch, of all keys that have rows or that the batch may change without one."""
+        """Return the base versions of all keys that have rows, or that the batch may change without a row."""
         groups, plan = self.keyed.groups, self.plan
         count = len(groups)
-        entry_slots = self._entry_slots()
-        numbers = groups.find(entry_slots, as_array(self.entries["key"]))
-        numbers[entry_slots < 0] = NO_ROW
-        is_extra = (numbers < 0) & (entry_slots >= 0)
-        is_extra[is_extra] = self.changes_base[plan.slot_lineages[entry_slots[is_extra]]]
+        base_slots = self._base_version_slots()
+        numbers = groups.find(base_slots, as_array(self.base_versions["key"]))
+        numbers[base_slots < 0] = NO_ROW
+        is_extra = (numbers < 0) & (base_slots >= 0)
+        is_extra[is_extra] = self.changes_base[plan.slot_lineages[base_slots[is_extra]]]
         extra = np.flatnonzero(is_extra)
         numbers[extra] = count + np.arange(len(extra), dtype=np.int32)
         size = count + len(extra)
         keys = as_array(self.rows["key"]).take(pa.array(groups.firsts))
         if len(extra):
-            keys = pa.concat_arrays([keys, as_array(self.entries["key"]).take(pa.array(extra))])
+            keys = pa.concat_arrays([keys, as_array(self.base_versions["key"]).take(pa.array(extra))])
         versions = _Versions(
-            slots=np.concatenate([self.keyed.slots[groups.firsts], entry_slots[extra]]),
+            slots=np.concatenate([self.keyed.slots[groups.firsts], base_slots[extra]]),
             keys=keys,
             states=np.zeros(size, np.int8),
             times=np.full(size, NO_TIME, np.int64),
@@ -131,30 +132,33 @@ class _Reduction:
         self._set_bases(versions, numbers[known], known)
         return versions
 
-    def _entry_slots(self) -> Int32s:
-        """Return the slot of each entry: the first slot of its lineage; -1 for an entry of no active lineage."""
-        plan, entries = self.plan, self.entries
+    def _base_version_slots(self) -> Int32s:
+        """Return for each base version the first slot of the lineage that it belongs to.
+
+        It is -1 if the batch cannot change the lineage (`ReducePlan.is_active`), or if a policy made the tuple.
+        """
+        plan, base_versions = self.plan, self.base_versions
         starts = {
             (int(plan.base_tables[number]), one.replicaset_id): int(plan.slot_starts[number])
             for number, one in enumerate(plan.lineages)
             if plan.is_active[number] and plan.base_tables[number] >= 0
         }
-        pairs = (entries["table"].to_numpy().astype(np.int64) << 32) | (
-            entries["replicaset_id"].to_numpy().astype(np.int64) & 0xFFFFFFFF
+        pairs = (base_versions["table"].to_numpy().astype(np.int64) << 32) | (
+            base_versions["replicaset_id"].to_numpy().astype(np.int64) & 0xFFFFFFFF
         )
         distinct, places = np.unique(pairs, return_inverse=True)
         slots = [starts.get((int(pair) >> 32, _signed(int(pair))), NO_ROW) for pair in distinct]
         found = np.array([*slots, NO_ROW], np.int32)[places]
-        found[entries["state"].to_numpy() == MERGED] = NO_ROW
+        found[base_versions["state"].to_numpy() == MERGED] = NO_ROW
         return found
 
     def _set_bases(self, versions: _Versions, numbers: Int32s, rows: NDArray[np.intp]) -> None:
-        """Set the entries with indices `rows` as the versions before of the keys `numbers`."""
-        entries = self.entries
-        states = entries["state"].to_numpy()[rows]
+        """Start the keys `numbers` with the base versions that have the indices `rows`."""
+        base_versions = self.base_versions
+        states = base_versions["state"].to_numpy()[rows]
         versions.states[numbers] = versions.base_states[numbers] = states
-        versions.times[numbers] = times_of(entries["timestamp"])[rows]
-        versions.created[numbers] = times_of(entries["created"])[rows]
+        versions.times[numbers] = times_of(base_versions["timestamp"])[rows]
+        versions.created[numbers] = times_of(base_versions["created"])[rows]
         versions.bases[numbers] = rows
         versions.tuples[numbers] = versions.origins[numbers] = self.rows.num_rows + rows
 
@@ -184,7 +188,7 @@ class _Reduction:
             self._copy_to_next_era(own)
 
     def _row_key_pairs(self, groups: Int32s, own: Flags) -> RowKeyPairs:
-        """Return the pairs of rows and keys of an era.
+        """Return the rows of an era, each with the key that it changes; a DELETE_RANGE with each that it may change.
 
         Parameters
         ----------
@@ -280,7 +284,7 @@ class _Reduction:
         ends = {int(key): (int(truncations[key]), bool(is_renewed[key])) for key in operated}
         own = self.rows.take(pa.array(pairs.rows_at(places))).combine_chunks()
         before = self.plan.meanings.truncations[own["meaning"].to_numpy()]
-        offset = self.rows.num_rows + self.entries.num_rows
+        offset = self.rows.num_rows + self.base_versions.num_rows
         for key, found in fold_keys(own, pairs.keys[places], before, bases, ends, self.plan).items():
             place = offset + len(self.folded)
             self.folded.append(found)
@@ -309,12 +313,12 @@ class _Reduction:
     def _tuples_at(self, places: Int64s) -> pa.Array:
         """Return the tuples at indices as of `_Versions.tuples`; null for -1."""
         folded = pa.array([one.tuple for one in self.folded], pa.binary())
-        return _take([as_array(self.rows["tuple"]), as_array(self.entries["tuple"]), folded], places)
+        return _take([as_array(self.rows["tuple"]), as_array(self.base_versions["tuple"]), folded], places)
 
     def _ids_at(self, column: str, places: Int64s) -> pa.Array:
         """Return the column `global_id` or `lsn` at indices as of `_Versions.origins`; null for -1."""
         folded = pa.array([getattr(one, column) or None for one in self.folded], pa.int64())
-        return _take([as_array(self.rows[column]), as_array(self.entries[column]), folded], places)
+        return _take([as_array(self.rows[column]), as_array(self.base_versions[column]), folded], places)
 
     def _copy_to_next_era(self, own: Flags) -> None:
         """Copy the versions that are present or unfit to the next era, under their keys there."""
@@ -402,7 +406,7 @@ class _Reduction:
         return len({(plan.lineages[i].replicaset_id, plan.lineages[i].table) for i in active}) < len(active)
 
     def _changes(self, places: NDArray[np.intp], lineages: Int32s, *, with_base: bool = True) -> pa.Table:
-        """Return versions as changes of the final tables of their lineages."""
+        """Return versions as rows of `CHANGES`: changes of the tables that have their lineages after the batch."""
         plan, versions = self.plan, self.versions
         own, origins = lineages[places], versions.origins[places]
         bases = versions.bases[places] if with_base else np.full(len(places), NO_ROW, np.int64)
@@ -426,7 +430,10 @@ class _Reduction:
         return pa.Table.from_arrays(columns, schema=_RANKED)
 
     def _removals(self, places: NDArray[np.intp], lineages: Int32s) -> pa.Table:
-        """Return removals of the versions before from tables or keys that a rename or a new primary key has left."""
+        """Return rows of `CHANGES` that remove base versions.
+
+        A rename has moved the versions to another table, or a new primary key has moved them to another key.
+        """
         plan, versions = self.plan, self.versions
         own, count = lineages[places], len(places)
         nothing = {
@@ -445,7 +452,7 @@ class _Reduction:
         return pa.Table.from_arrays([columns[name] for name in _RANKED.names], schema=_RANKED)
 
     def _one_per_key(self, changes: pa.Table) -> pa.Table:
-        """Return one change per (table, replicaset, key): of those with a version, the one of the last lineage."""
+        """Return one change per (table, replicaset, key): one with a version if there is any, of the highest rank."""
         whole = changes.combine_chunks()
         tables = whole["table"].to_numpy().astype(np.int64)
         pairs = (tables << 32) | (whole["replicaset_id"].to_numpy().astype(np.int64) & 0xFFFFFFFF)
@@ -464,6 +471,7 @@ class _Reduction:
 
 
 _RANKED = CHANGES.append(pa.field("rank", pa.int32()))
+"""Changes with the rank of their lineage (`ReducePlan.ranks`)."""
 
 
 def _take(parts: list[pa.Array], places: NDArray[np.int64]) -> pa.Array:

@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.changelog.segment_plan import Meanings, build_meanings
+from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.history import NO_TABLE, Lineage, SchemaVersion
-from pipeline.plan.plan import BatchPlan
 from pipeline.plan.position import BEGINNING
 from pipeline.plan.tables import active_lineages, change_types
 from udfs.operations.tuple_format import TupleFormat, format_of
 from udfs.operations.update_rules import rules_of_release
 
 Int32s = NDArray[np.int32]
-ALIVE = 2**30
+UNENDED_RANK = 2**30
 """The rank of a lineage that has not ended."""
 
 
@@ -29,18 +29,19 @@ class ReducePlan:
     Parameters
     ----------
     tables : tuple of str
-        Names, by the number of a table.
+        The tables' names. A table's number is its index here.
     is_empty, is_contended : tuple of bool
-        By table, as in `pipeline.plan.tables.TablePlan`.
+        By table number, as in `pipeline.plan.tables.TablePlan`.
     lineages : tuple of Lineage
+        A lineage's number is its index here.
     is_active : tuple of bool
-        By lineage: whether the batch may change its versions.
+        By lineage number: whether the batch may change the lineage's versions.
     versions : tuple of SchemaVersion
     lossy_replicasets : frozenset of int
-        Replicasets that lost rows of their logs: there an INSERT does not prove that its key is new.
+        Ids of replicasets that lost rows of their logs: there an INSERT does not prove that its key is new.
     meanings : Meanings
     tuple_limit : int
-        The maximum size in bytes of the tuple that operations may give; a larger tuple is a fault.
+        The maximum size in bytes of the result of an UPDATE or UPSERT; a larger one is a fault.
 
     """
 
@@ -80,11 +81,12 @@ class ReducePlan:
 
     @cached_property
     def ranks(self) -> Int32s:
-        """Rank of each lineage by its end: of lineages with versions of one key, the highest rank wins."""
+        """Rank of each lineage, by the position of its end: of several lineages with one key, the highest rank wins."""
         ends = [BEGINNING if one.ended is None else one.ended for one in self.lineages]
         places = {end: rank for rank, end in enumerate(sorted(set(ends)))}
         found = [
-            ALIVE if one.ended is None else places[end] for one, end in zip(self.lineages, ends, strict=True)
+            UNENDED_RANK if one.ended is None else places[end]
+            for one, end in zip(self.lineages, ends, strict=True)
         ]
         return np.array(found, np.int32)
 
@@ -108,7 +110,7 @@ class ReducePlan:
 
     @cached_property
     def meaning_slots(self) -> Int32s:
-        """Slot of each meaning; an arbitrary one for a meaning without a lineage."""
+        """Slot of each meaning, by the meaning's number; an arbitrary one for a meaning without a lineage."""
         lineages = np.maximum(self.meanings.lineages, 0)
         if not len(self.lineages):
             return np.zeros(len(lineages), np.int32)

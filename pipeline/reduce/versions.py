@@ -33,7 +33,7 @@ FAULT = pa.struct(
     [("global_id", pa.int64()), ("lsn", pa.int64()), ("code", pa.int32()), ("reason", pa.string())]
 )
 
-ENTRIES = pa.schema(
+BASE_VERSIONS = pa.schema(
     [
         ("table", pa.int32()),
         ("replicaset_id", pa.int32()),
@@ -50,11 +50,12 @@ ENTRIES = pa.schema(
         ("row", pa.int64()),
     ]
 )
-"""Versions before a batch, one per (table, replicaset, key).
+"""Base versions: the versions before a batch, one per (table, replicaset, key).
 
 `table`: the table's number in the batch; `is_row`: the version is the table's row, with index `row` in `file` (a
-number given by the lookup; both are -1 if it is not the row); `in_versions`: `_versions` has an entry of this key and
-replicaset, perhaps an older one. A row that a policy made has minus the id of its last writer as `replicaset_id`."""
+number given by the lookup; both are -1 if it is not the row); `in_versions`: `_versions` has a row of this key and
+replicaset, perhaps with an older version. A row that a policy made has minus the id of its last writer as
+`replicaset_id`."""
 
 CHANGES = pa.schema(
     [
@@ -72,7 +73,7 @@ CHANGES = pa.schema(
     ]
 )
 """Versions that a batch changed, one per (table, replicaset, key). `faults`: rows of the log that could not be applied;
-`base`: the index of the version before in the `ENTRIES` that were read, -1 if there was none."""
+`base`: the index of the base version among the `BASE_VERSIONS` that were read, -1 if there was none."""
 
 
 def times_of(column: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:

@@ -96,7 +96,7 @@ def plan_rebuild(tables: OpenTables, state: State, config: Config, space: str, p
     rebuild, cache = Rebuild(encoding), FileCache()
     for keys in _contended_keys(tables, table):
         versions = find_versions([BaseRequest(0, keys, {}, True, True)], files, cache)
-        again = resolve_again(versions.entries, plan, EXAMPLES - len(rebuild.examples))
+        again = resolve_again(versions.base_versions, plan, EXAMPLES - len(rebuild.examples))
         lost = KEY_ERRORS.empty_table()
         rebuild.results.append(encode_result(again.resolved, lost, versions.files, (encoding,), plan))
         rebuild.changed_keys += again.changed_keys
@@ -153,7 +153,7 @@ def _write_tables(
     """
     prepared = Prepared()
     prepare_table(tables, encoding, prepared)
-    rows = [one.rows[0] for one in results if 0 in one.rows]
+    rows = [one.rows_by_table[0] for one in results if 0 in one.rows_by_table]
     keys = [one.removed_keys[0] for one in results if 0 in one.removed_keys]
     changes = TableChanges(
         encoding,

@@ -21,7 +21,7 @@ from udfs.keys.sequence import ranks_of, sequence_bytes
 from udfs.versions.kernels.lives import DELETED, NO_TIME, PRESENT, UNFIT
 
 BY_RANK, BY_SEQUENCE, BY_TIME, BY_UUID, BY_RESULT = range(5)
-"""The comparison by which a version lost; the first three are indices in the result of `_comparison_keys`."""
+"""The comparison by which a version lost; the first three are indices in the result of `_comparison_columns`."""
 
 NOBODY, MADE = -1, -2
 """In place of the index of a winning version: no version wins; the tuple that the policy made is the table's row."""
@@ -71,31 +71,32 @@ class Choices:
     ----------
     winners : int64[keys]
         For each key, the index of the winning version, or `NOBODY` or `MADE`.
-    last : int64[keys]
-        For each key, the index of the version that is greatest in this comparison, `NOBODY` if none takes part.
+    greatest : int64[keys]
+        For each key, the index of its greatest version in the order of this module; `NOBODY` if no version takes part.
+        It wins, unless the policy decides in another way.
     is_decision : bool[keys]
         Whether versions of several replicasets took part.
     lost_by : int8[n]
-        The comparison by which each version lost.
+        The comparison (`BY_…`) by which each version lost.
     made : dict of int to Outcome
-        By key: the tuple that the policy made, or why it made none.
+        By key number: the tuple that the policy made, or why it made none.
 
     """
 
     winners: Int64s
-    last: Int64s
+    greatest: Int64s
     is_decision: Flags
     lost_by: NDArray[np.int8]
     made: dict[int, Outcome] = field(default_factory=dict)
 
 
-def choose(versions: KeyVersions, count: int, plan: ResolvePlan) -> Choices:
-    """Choose the winner of each key.
+def choose(versions: KeyVersions, key_count: int, plan: ResolvePlan) -> Choices:
+    """Choose the winning version of each key.
 
     Parameters
     ----------
     versions : KeyVersions
-    count : int
+    key_count : int
         The number of keys.
     plan : ResolvePlan
 
@@ -103,23 +104,23 @@ def choose(versions: KeyVersions, count: int, plan: ResolvePlan) -> Choices:
     takes_deleted = np.array([table.takes_deleted for table in plan.tables], np.bool_)
     deleted = (versions.states == DELETED) & takes_deleted[versions.tables]
     takes_part = (versions.states == PRESENT) | (versions.states == UNFIT) | deleted
-    candidates = np.bincount(versions.keys[takes_part], minlength=count)
+    candidates = np.bincount(versions.keys[takes_part], minlength=key_count)
     is_decision = candidates > 1
-    last = np.full(count, NOBODY, np.int64)
+    greatest = np.full(key_count, NOBODY, np.int64)
     alone = np.flatnonzero(takes_part & ~is_decision[versions.keys])
-    last[versions.keys[alone]] = alone
+    greatest[versions.keys[alone]] = alone
     lost_by = np.full(len(versions.keys), BY_UUID, np.int8)
     contended = np.flatnonzero(takes_part & is_decision[versions.keys])
     if not len(contended):
-        return Choices(last, last, is_decision, lost_by)
-    columns = _comparison_keys(versions, contended, plan)
+        return Choices(greatest, greatest, is_decision, lost_by)
+    columns = _comparison_columns(versions, contended, plan)
     order = np.lexsort([*reversed(columns), versions.keys[contended].astype(np.int64)])
     ordered = contended[order]
     keys = versions.keys[ordered]
     is_last = np.append(keys[1:] != keys[:-1], True)
-    last[keys[is_last]] = ordered[is_last]
-    _set_lost_by(lost_by, contended, columns, versions, last)
-    winners = last.copy()
+    greatest[keys[is_last]] = ordered[is_last]
+    _set_lost_by(lost_by, contended, columns, versions, greatest)
+    winners = greatest.copy()
     makes = np.array([table.policy.make is not None for table in plan.tables], np.bool_)
     of_makers = ordered[makes[versions.tables[ordered]]]
     made = _policy_outcomes(versions, of_makers, plan) if len(of_makers) else {}
@@ -129,10 +130,10 @@ def choose(versions: KeyVersions, count: int, plan: ResolvePlan) -> Choices:
             winners[key] = outcome.winner
     own = makes[versions.tables] & is_decision[versions.keys]
     lost_by[own] = BY_RESULT
-    return Choices(winners, last, is_decision, lost_by, made)
+    return Choices(winners, greatest, is_decision, lost_by, made)
 
 
-def _comparison_keys(versions: KeyVersions, rows: NDArray[np.intp], plan: ResolvePlan) -> list[Int64s]:
+def _comparison_columns(versions: KeyVersions, rows: NDArray[np.intp], plan: ResolvePlan) -> list[Int64s]:
     """Return the numbers by which versions are compared, one array per comparison, the most important first."""
     count = len(rows)
     ranks, sequences = np.zeros(count, np.int64), np.zeros(count, np.int64)
@@ -174,12 +175,12 @@ def _set_lost_by(
     rows: NDArray[np.intp],
     columns: list[Int64s],
     versions: KeyVersions,
-    last: Int64s,
+    greatest: Int64s,
 ) -> None:
-    """Set the first comparison in which each version differs from the last version of its key."""
+    """Set the first comparison in which each version differs from the greatest version of its key."""
     index = np.full(len(lost_by), -1, np.int64)
     index[rows] = np.arange(len(rows))
-    best = index[last[versions.keys[rows]]]
+    best = index[greatest[versions.keys[rows]]]
     for number in (BY_TIME, BY_SEQUENCE, BY_RANK):
         differs = columns[number] != columns[number][best]
         lost_by[rows[differs]] = number
@@ -188,9 +189,20 @@ def _set_lost_by(
 def _policy_outcomes(
     versions: KeyVersions, ordered: NDArray[np.intp], plan: ResolvePlan
 ) -> dict[int, Outcome]:
-    """Return the policies' outcome for each key of some versions, which are ordered by key.
+    """Call the policies that make tuples, and return the outcome of each key.
 
-    `Outcome.winner` is the index of a version.
+    Parameters
+    ----------
+    versions : KeyVersions
+    ordered : intp[n]
+        Indices of versions, in the order of their keys.
+    plan : ResolvePlan
+
+    Returns
+    -------
+    dict of int to Outcome
+        By key number; `Outcome.winner` is the index of a version.
+
     """
     keys = versions.keys[ordered]
     starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
@@ -211,7 +223,7 @@ def _policy_outcomes(
         ]
         lists.setdefault(table, []).append((int(keys[begin]), one, rows))
     for number, keyed in lists.items():
-        outcomes = _outcomes(plan.tables[number], [one for _, one, _ in keyed])
+        outcomes = _call_policy(plan.tables[number], [one for _, one, _ in keyed])
         for (key, _, rows), outcome in zip(keyed, outcomes, strict=True):
             winner = None if outcome.winner is None else int(rows[outcome.winner])
             found[key] = outcome._replace(winner=winner)
@@ -227,18 +239,18 @@ def _candidate(versions: KeyVersions, row: int, data: bytes | None, plan: Resolv
         plan.replicasets[replicaset],
         plan.instances[global_id] if global_id >= 0 else "",
         int(versions.lsns[row]),
-        _time(versions.times[row]),
-        _time(versions.created[row]),
+        _none_if_unknown(versions.times[row]),
+        _none_if_unknown(versions.created[row]),
         global_id=max(global_id, 0),
         layout=max(int(format_), 0),
     )
 
 
-def _time(value: np.int64) -> int | None:
+def _none_if_unknown(value: np.int64) -> int | None:
     return None if value == NO_TIME else int(value)
 
 
-def _outcomes(table: TablePolicy, keys: list[list[Candidate]]) -> list[Outcome]:
+def _call_policy(table: TablePolicy, keys: list[list[Candidate]]) -> list[Outcome]:
     """Call a policy for keys, each with its versions; a made tuple with another primary key is a fault."""
     make = table.policy.make
     if make is None:

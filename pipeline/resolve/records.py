@@ -48,7 +48,7 @@ def version_rows(columns: Mapping[str, pa.Array], states: NDArray[np.int8], plan
     columns : mapping of str to pyarrow.Array
         All other columns of `_versions` than `state` and `epoch`.
     states : int8[n]
-        The states of the versions; `NONE` if there is none any more.
+        The states of the versions; `NONE` if the replicaset no longer has a version of the key.
     plan : ResolvePlan
 
     """
@@ -72,7 +72,7 @@ def quarantine_rows(columns: Mapping[str, pa.Array], epoch: int) -> pa.Table:
 def fault_rows(changes: pa.Table, plan: ResolvePlan) -> pa.Table:
     """Return rows of `_quarantine` for rows of the log that could not be applied to their key.
 
-    Only the first row of a key has the key's tuple, since there may be as many rows as the log has.
+    Many rows of one key may fail, so only the first of them gets the key's tuple.
 
     Parameters
     ----------
@@ -103,8 +103,10 @@ def fault_rows(changes: pa.Table, plan: ResolvePlan) -> pa.Table:
     return quarantine_rows({name: as_array(column) for name, column in columns.items()}, plan.epoch)
 
 
-def key_errors_by_lineage(errors: pa.Table) -> pa.Table:
-    """Return one error per lineage, with the number of its rows without a key in `rows`.
+def merge_key_errors(errors: pa.Table) -> pa.Table:
+    """Merge the errors of each lineage into one, in which `rows` counts all rows of the lineage without a key.
+
+    The last error in the order of the columns `error`, `lsn` and `global_id` stands for the others.
 
     Parameters
     ----------
@@ -146,7 +148,7 @@ def key_error_rows(errors: pa.Table, plan: ReducePlan, epoch: int) -> pa.Table:
             "lsn": row["lsn"],
             "reason": row["error"] if row["rows"] == 1 else f"{row['error']} (rows like it: {row['rows']})",
         }
-        for row in key_errors_by_lineage(errors).to_pylist()
+        for row in merge_key_errors(errors).to_pylist()
     ]
     return pa.Table.from_pylist(rows, schema=QUARANTINE_ARROW)
 
@@ -169,8 +171,8 @@ def undecided_rows(versions: KeyVersions, keys: pa.Array, choices: Choices, plan
         "space": table_names(versions.tables[rows], plan),
         "key": keys.take(pa.array(rows)),
         "tuple": versions.tuples.take(pa.array(rows)),
-        "global_id": _known(versions.global_ids[rows]),
-        "lsn": _known(versions.lsns[rows]),
+        "global_id": _null_if_negative(versions.global_ids[rows]),
+        "lsn": _null_if_negative(versions.lsns[rows]),
         "reason": pa.array([reasons[int(key)] for key in versions.keys[rows]], pa.string()),
     }
     return quarantine_rows(columns, plan.epoch)
@@ -208,8 +210,8 @@ def conflict_rows(
     place = pa.array(rows)
     loser = {
         "replicaset_id": pa.array(versions.replicasets[rows]),
-        "global_id": _known(versions.global_ids[rows]),
-        "lsn": _known(versions.lsns[rows]),
+        "global_id": _null_if_negative(versions.global_ids[rows]),
+        "lsn": _null_if_negative(versions.lsns[rows]),
         "timestamp": time_column(versions.times[rows]),
         "tuple": versions.tuples.take(place),
     }
@@ -217,27 +219,27 @@ def conflict_rows(
     nobody = pa.compute.is_null(winner["replicaset_id"]).to_numpy(False)
     notes = np.where(nobody, 0, np.where(unknown, 1, 2))
     both = np.where(is_changed[rows] & winner_changed[rows], 0, np.where(is_changed[rows], 1, 2))
-    which = _texts([ChangedSide.BOTH, ChangedSide.LOSER, ChangedSide.WINNER], both)
+    which = _texts_at([ChangedSide.BOTH, ChangedSide.LOSER, ChangedSide.WINNER], both)
     columns: dict[str, Any] = {
         "epoch": _constant(plan.epoch, pa.int64(), len(rows)),
         "decided_at": _constant(plan.decided_at, CONFLICTS_ARROW.field("decided_at").type, len(rows)),
         "space": table_names(versions.tables[rows], plan),
         "key": keys.take(place),
-        "policy": _texts([table.kind for table in plan.tables], versions.tables[rows]),
+        "policy": _texts_at([table.kind for table in plan.tables], versions.tables[rows]),
         "kind": _constant(ConflictKind.KEY, pa.string(), len(rows)),
-        "sequence": _labels(versions.tables[rows], choices.lost_by[rows], plan),
+        "sequence": _sequence_labels(versions.tables[rows], choices.lost_by[rows], plan),
         **{f"winner_{name}": column for name, column in winner.items()},
         **{f"loser_{name}": column for name, column in loser.items()},
         "changed": which if changed is None else _constant(changed, pa.string(), len(rows)),
-        "note": _texts(["deleted", "time unknown", None], notes),
+        "note": _texts_at(["deleted", "time unknown", None], notes),
     }
     return pa.Table.from_arrays([columns[f.name] for f in CONFLICTS_ARROW], schema=CONFLICTS_ARROW)
 
 
 def _takes_part(versions: KeyVersions, plan: ResolvePlan) -> NDArray[np.bool_]:
-    """Return for each version whether the policy compared it.
+    """Return for each version whether the policy compared it with others.
 
-    It compared present and unfit versions, and with some policies deleted ones, but no tuple that a policy made.
+    Policies compare present and unfit versions, and with `deletes: all` deleted ones, but no tuple that a policy made.
     """
     takes_deleted = np.array([table.takes_deleted for table in plan.tables], np.bool_)[versions.tables]
     result: NDArray[np.bool_] = np.isin(versions.states, (PRESENT, UNFIT))
@@ -248,10 +250,13 @@ def _takes_part(versions: KeyVersions, plan: ResolvePlan) -> NDArray[np.bool_]:
 def _winner_columns(
     versions: KeyVersions, choices: Choices, rows: NDArray[np.intp]
 ) -> Mapping[str, pa.Array]:
-    """Return the columns of the winner of each version's key; a made tuple has the last version's origin and time."""
+    """Return the columns `winner_…` of `_conflicts` for some versions: the winner of each version's key.
+
+    A tuple that a policy made has the origin and time of the key's greatest version (`Choices.greatest`).
+    """
     keys = versions.keys[rows]
     winners, is_made = choices.winners[keys], choices.winners[keys] == MADE
-    source = np.where(is_made, choices.last[keys], winners)
+    source = np.where(is_made, choices.greatest[keys], winners)
     nobody = source < 0
     place = np.maximum(source, 0)
     replicasets = np.where(is_made, -versions.replicasets[place], versions.replicasets[place])
@@ -261,19 +266,19 @@ def _winner_columns(
         tuples = pa.compute.if_else(pa.array(is_made), made.cast(pa.binary()), tuples)
     return {
         "replicaset_id": pa.array(replicasets, pa.int32(), mask=nobody),
-        "global_id": _known(np.where(nobody, -1, versions.global_ids[place])),
-        "lsn": _known(np.where(nobody, -1, versions.lsns[place])),
+        "global_id": _null_if_negative(np.where(nobody, -1, versions.global_ids[place])),
+        "lsn": _null_if_negative(np.where(nobody, -1, versions.lsns[place])),
         "timestamp": time_column(np.where(nobody, NO_TIME, versions.times[place])),
         "tuple": tuples,
     }
 
 
-def _labels(tables: NDArray[np.int32], lost_by: NDArray[np.int8], plan: ResolvePlan) -> pa.Array:
+def _sequence_labels(tables: NDArray[np.int32], lost_by: NDArray[np.int8], plan: ResolvePlan) -> pa.Array:
     texts = [label for table in plan.tables for label in labels_of(table)]
-    return _texts(texts, tables.astype(np.int64) * len(_PLACES) + lost_by)
+    return _texts_at(texts, tables.astype(np.int64) * len(_COMPARISONS) + lost_by)
 
 
-_PLACES = (BY_RANK, BY_SEQUENCE, BY_TIME, BY_UUID, BY_RESULT)
+_COMPARISONS = (BY_RANK, BY_SEQUENCE, BY_TIME, BY_UUID, BY_RESULT)
 
 
 def labels_of(table: TablePolicy) -> Sequence[str]:
@@ -282,7 +287,7 @@ def labels_of(table: TablePolicy) -> Sequence[str]:
     return (own, ", ".join(table.options.sequence), "timestamp", "replicaset uuid", own)
 
 
-def _texts(texts: Sequence[str | None], index: NDArray[Any]) -> pa.Array:
+def _texts_at(texts: Sequence[str | None], index: NDArray[Any]) -> pa.Array:
     return pa.array(texts, pa.string()).take(pa.array(index))
 
 
@@ -290,5 +295,5 @@ def _constant(value: object, kind: pa.DataType, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, kind), count)
 
 
-def _known(numbers: Int64s) -> pa.Array:
+def _null_if_negative(numbers: Int64s) -> pa.Array:
     return pa.array(numbers, pa.int64(), mask=numbers < 0)

@@ -1,4 +1,4 @@
-"""Changed versions and the versions before → changed rows of the tables, and rows of `_versions` and `_conflicts`.
+"""Changed versions and base versions → changed rows of the tables, and rows of `_versions` and `_conflicts`.
 
 Pure. In a table that only one replicaset writes, its version of each key is the row; in a contended table,
 before_replace chooses between the versions of all replicasets (`pipeline.resolve.choose`). A version that is not the
@@ -48,7 +48,7 @@ PUTS = pa.schema(
 """New rows of tables; a tuple that a policy made has minus the id of its last writer as `replicaset_id`."""
 
 REMOVED = pa.schema([("table", pa.int32()), ("key", pa.binary()), ("file", pa.int32()), ("row", pa.int64())])
-"""Rows to remove from tables: `file` and `row` as in `pipeline.reduce.versions.ENTRIES`."""
+"""Rows to remove from tables: `file` and `row` as in `pipeline.reduce.versions.BASE_VERSIONS`."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Resolved:
     writers : frozenset of (int, int)
         (table number, replicaset id) of all changed versions.
     unfit : frozenset of int
-        Numbers of the tables that have got an unfit version.
+        Numbers of the tables in which a changed version is unfit.
 
     """
 
@@ -79,29 +79,33 @@ class Resolved:
     unfit: frozenset[int] = frozenset()
 
 
-def resolve(changes: pa.Table, entries: pa.Table, plan: ResolvePlan) -> Resolved:
+def resolve(changes: pa.Table, base_versions: pa.Table, plan: ResolvePlan) -> Resolved:
     """Resolve changed versions, and return the changes of tables.
 
     Parameters
     ----------
     changes : pyarrow.Table
         `pipeline.reduce.versions.CHANGES`.
-    entries : pyarrow.Table
-        `pipeline.reduce.versions.ENTRIES`; `CHANGES.base` is an index in them.
+    base_versions : pyarrow.Table
+        `pipeline.reduce.versions.BASE_VERSIONS`; the column `base` of `changes` has indices of its rows.
     plan : ResolvePlan
 
     """
-    changes, entries = changes.combine_chunks(), entries.combine_chunks()
+    changes, base_versions = changes.combine_chunks(), base_versions.combine_chunks()
     contended = np.array(plan.is_contended, np.bool_)
     is_contended = contended[changes["table"].to_numpy()] if changes.num_rows else np.zeros(0, np.bool_)
     parts = []
     if not is_contended.all() or not changes.num_rows:
-        parts.append(_resolve_single_writer(changes.filter(pa.array(~is_contended)), entries, plan))
+        parts.append(_resolve_single_writer(changes.filter(pa.array(~is_contended)), base_versions, plan))
     if is_contended.any():
-        own = contended[entries["table"].to_numpy()] if entries.num_rows else np.zeros(0, np.bool_)
+        own = (
+            contended[base_versions["table"].to_numpy()] if base_versions.num_rows else np.zeros(0, np.bool_)
+        )
         parts.append(
             _resolve_contended(
-                changes.filter(pa.array(is_contended)), entries.filter(pa.array(own)).combine_chunks(), plan
+                changes.filter(pa.array(is_contended)),
+                base_versions.filter(pa.array(own)).combine_chunks(),
+                plan,
             )
         )
     writers, unfit = _writers_and_unfit(changes)
@@ -125,21 +129,23 @@ def _writers_and_unfit(changes: pa.Table) -> tuple[frozenset[tuple[int, int]], f
     return writers, frozenset(np.unique(tables[states == UNFIT]).tolist())
 
 
-def _resolve_single_writer(changes: pa.Table, entries: pa.Table, plan: ResolvePlan) -> Resolved:
+def _resolve_single_writer(changes: pa.Table, base_versions: pa.Table, plan: ResolvePlan) -> Resolved:
     """Resolve changes of tables that one replicaset writes: a present version is the row of its key."""
     changes = changes.combine_chunks()
     states, bases = changes["state"].to_numpy(), changes["base"].to_numpy()
     has_base = bases >= 0
     place = np.maximum(bases, 0)
     is_row, in_versions = (
-        _flags(entries, name)[place] & has_base if entries.num_rows else np.zeros(len(bases), np.bool_)
+        _flags(base_versions, name)[place] & has_base
+        if base_versions.num_rows
+        else np.zeros(len(bases), np.bool_)
         for name in ("is_row", "in_versions")
     )
     puts = changes.filter(pa.array(states == PRESENT)).select(PUTS.names).cast(PUTS)
     kept = (states == DELETED) | (states == UNFIT) | ((states == NONE) & in_versions)
     return Resolved(
         puts,
-        _removed(entries, bases[is_row]),
+        _rows_to_remove(base_versions, bases[is_row]),
         _version_rows(changes, np.flatnonzero(kept), plan),
         CONFLICTS_ARROW.empty_table(),
         fault_rows(changes, plan),
@@ -160,8 +166,8 @@ def _version_rows(changes: pa.Table, rows: NDArray[np.intp], plan: ResolvePlan) 
     return version_rows(columns, states, plan)
 
 
-def _removed(entries: pa.Table, rows: Int64s) -> pa.Table:
-    return entries.take(pa.array(rows)).select(REMOVED.names)
+def _rows_to_remove(base_versions: pa.Table, rows: Int64s) -> pa.Table:
+    return base_versions.take(pa.array(rows)).select(REMOVED.names)
 
 
 def _flags(table: pa.Table, name: str) -> Flags:
@@ -181,12 +187,14 @@ class _ContendedVersions:
     count : int
         The number of keys.
     is_changed : bool[n]
-    is_row, in_versions : bool[n]
-        Whether the table's row was this replicaset's version before the batch; whether `_versions` has it.
-    entries : pyarrow.Table
-        The versions before the batch: `pipeline.reduce.versions.ENTRIES`.
-    entry_keys : int32[entries]
-        The number of each entry's key.
+    is_row : bool[n]
+        Whether the table's row was the replicaset's version of this key before the batch.
+    in_versions : bool[n]
+        Whether `_versions` has a row of this key and replicaset.
+    base_versions : pyarrow.Table
+        `pipeline.reduce.versions.BASE_VERSIONS`.
+    base_keys : int32[base versions]
+        The number of each base version's key.
 
     """
 
@@ -196,14 +204,14 @@ class _ContendedVersions:
     is_changed: Flags
     is_row: Flags
     in_versions: Flags
-    entries: pa.Table
-    entry_keys: NDArray[np.int32]
+    base_versions: pa.Table
+    base_keys: NDArray[np.int32]
 
 
-def _resolve_contended(changes: pa.Table, entries: pa.Table, plan: ResolvePlan) -> Resolved:
+def _resolve_contended(changes: pa.Table, base_versions: pa.Table, plan: ResolvePlan) -> Resolved:
     """Resolve changes of contended tables."""
     changes = changes.combine_chunks()
-    found = _contended_versions(changes, entries)
+    found = _contended_versions(changes, base_versions)
     choices = choose(found.versions, found.count, plan)
     versions, keys, states = found.versions, found.keys, found.versions.states
     wins = choices.winners[versions.keys] == np.arange(len(versions.keys))
@@ -212,7 +220,7 @@ def _resolve_contended(changes: pa.Table, entries: pa.Table, plan: ResolvePlan) 
     is_no_row = wins & (states != PRESENT) & found.is_changed
     return Resolved(
         _puts(found, choices),
-        _removed(found.entries, np.flatnonzero(_replaced_rows(found, choices))),
+        _rows_to_remove(found.base_versions, np.flatnonzero(_replaced_rows(found, choices))),
         _contended_version_rows(found, np.flatnonzero(removed | lost | is_no_row), plan),
         conflict_rows(versions, keys, choices, found.is_changed, plan),
         pa.concat_tables([fault_rows(changes, plan), undecided_rows(versions, keys, choices, plan)]),
@@ -221,7 +229,7 @@ def _resolve_contended(changes: pa.Table, entries: pa.Table, plan: ResolvePlan) 
 
 @dataclass(frozen=True)
 class ResolvedAgain:
-    """The changes of a table by another policy.
+    """The changes of a table after its policy was replaced by another one.
 
     Parameters
     ----------
@@ -229,7 +237,7 @@ class ResolvedAgain:
     changed_keys : int
         The number of keys whose row changes.
     examples : list of (bytes, bytes or None, bytes or None)
-        Some of these keys, with their tuples before and after; None for no row.
+        Some of these keys as (key, tuple before, tuple after); a tuple is None if the table has no row of the key.
 
     """
 
@@ -238,30 +246,30 @@ class ResolvedAgain:
     examples: list[tuple[bytes, bytes | None, bytes | None]]
 
 
-def resolve_again(entries: pa.Table, plan: ResolvePlan, examples: int = 0) -> ResolvedAgain:
-    """Resolve unchanged versions by another policy.
+def resolve_again(base_versions: pa.Table, plan: ResolvePlan, examples: int = 0) -> ResolvedAgain:
+    """Resolve the versions of some keys by another policy, without any new rows of the log.
 
     Parameters
     ----------
-    entries : pyarrow.Table
-        `pipeline.reduce.versions.ENTRIES`: all versions of some keys.
+    base_versions : pyarrow.Table
+        `pipeline.reduce.versions.BASE_VERSIONS`: all versions of some keys.
     plan : ResolvePlan
         With the other policy.
     examples : int
         The maximum number of examples.
 
     """
-    found = _contended_versions(CHANGES.empty_table(), entries.combine_chunks(), every=True)
+    found = _contended_versions(CHANGES.empty_table(), base_versions.combine_chunks(), all_keys=True)
     choices = choose(found.versions, found.count, plan)
-    versions, every = found.versions, np.arange(len(found.versions.keys))
+    versions, indices = found.versions, np.arange(len(found.versions.keys))
     rows = np.full(found.count, NOBODY, np.int64)
-    rows[versions.keys[found.is_row]] = every[found.is_row]
+    rows[versions.keys[found.is_row]] = indices[found.is_row]
     won = choices.winners >= 0
     has_row = won & (versions.states[np.maximum(choices.winners, 0)] == PRESENT)
     stays = np.where(won & ~has_row, NOBODY, choices.winners) == rows
     for key in np.flatnonzero(choices.winners == MADE):
         row = rows[key]
-        if row != NOBODY and versions.replicasets[row] == -versions.replicasets[choices.last[key]]:
+        if row != NOBODY and versions.replicasets[row] == -versions.replicasets[choices.greatest[key]]:
             stays[key] = versions.tuples[int(row)].as_py() == choices.made[int(key)].tuple
     puts = _puts(found, choices)
     made = np.flatnonzero(choices.winners == MADE)
@@ -271,7 +279,10 @@ def resolve_again(entries: pa.Table, plan: ResolvePlan, examples: int = 0) -> Re
     loses = found.is_row & (versions.states != MERGED) & ~stays[versions.keys]
     resolved = Resolved(
         puts.filter(pa.array(is_new)),
-        _removed(found.entries, np.flatnonzero(_flags(found.entries, "is_row") & ~stays[found.entry_keys])),
+        _rows_to_remove(
+            found.base_versions,
+            np.flatnonzero(_flags(found.base_versions, "is_row") & ~stays[found.base_keys]),
+        ),
         _contended_version_rows(found, np.flatnonzero(loses), plan),
         conflict_rows(versions, found.keys, choices, ~stays[versions.keys], plan, "policy"),
         undecided_rows(versions, found.keys, choices, plan),
@@ -293,28 +304,32 @@ def _examples(
     return result
 
 
-def _contended_versions(changes: pa.Table, entries: pa.Table, *, every: bool = False) -> _ContendedVersions:
-    """Return the versions of the changed keys, or of `every` key of the entries."""
-    tables = np.concatenate([changes["table"].to_numpy(), entries["table"].to_numpy()])
-    keys = pa.concat_arrays([as_array(changes["key"]), as_array(entries["key"])])
+def _contended_versions(
+    changes: pa.Table, base_versions: pa.Table, *, all_keys: bool = False
+) -> _ContendedVersions:
+    """Return the current versions of the keys in `changes`; with `all_keys`, of all keys."""
+    tables = np.concatenate([changes["table"].to_numpy(), base_versions["table"].to_numpy()])
+    keys = pa.concat_arrays([as_array(changes["key"]), as_array(base_versions["key"])])
     groups = group(tables, keys)
     new = changes.num_rows
-    count = len(groups) if every else int(groups.ids[:new].max(initial=-1)) + 1
-    # The lookup may have read entries of unchanged keys, too.
+    count = len(groups) if all_keys else int(groups.ids[:new].max(initial=-1)) + 1
+    # The lookup may have read versions of unchanged keys too.
     wanted = np.flatnonzero(groups.ids[new:] < count)
-    entries = entries.take(pa.array(wanted)).combine_chunks()
+    base_versions = base_versions.take(pa.array(wanted)).combine_chunks()
     ids = np.concatenate([groups.ids[:new], groups.ids[new:][wanted]])
-    replicasets = np.concatenate([changes["replicaset_id"].to_numpy(), entries["replicaset_id"].to_numpy()])
+    replicasets = np.concatenate(
+        [changes["replicaset_id"].to_numpy(), base_versions["replicaset_id"].to_numpy()]
+    )
     # One number per (key, replicaset); a row that a policy made has a negative id.
     names = (ids.astype(np.int64) << 32) | (replicasets.astype(np.int64) & 0xFFFFFFFF)
     replaced = np.isin(names[new:], names[:new])
     before = np.flatnonzero(~replaced)
-    row_of, listed_of = _flags(entries, "is_row"), _flags(entries, "in_versions")
+    row_of, listed_of = _flags(base_versions, "is_row"), _flags(base_versions, "in_versions")
     is_row = np.concatenate([np.isin(names[:new], names[new:][row_of]), row_of[before]])
     in_versions = np.concatenate([np.isin(names[:new], names[new:][listed_of]), listed_of[before]])
     chosen = np.concatenate([np.arange(new), new + before])
     columns = ("key", "state", "tuple", "global_id", "lsn", "timestamp", "created")
-    both = pa.concat_tables([changes.select(columns), entries.select(columns)]).take(pa.array(chosen))
+    both = pa.concat_tables([changes.select(columns), base_versions.select(columns)]).take(pa.array(chosen))
     both = both.combine_chunks()
     states = both["state"].to_numpy()
     is_changed = np.zeros(len(chosen), np.bool_)
@@ -325,12 +340,12 @@ def _contended_versions(changes: pa.Table, entries: pa.Table, *, every: bool = F
         tuples = pc.if_else(pa.array(unknown), pa.scalar(None, pa.binary()), tuples)
     versions = KeyVersions(
         ids[chosen],
-        np.concatenate([changes["table"].to_numpy(), entries["table"].to_numpy()])[chosen],
+        np.concatenate([changes["table"].to_numpy(), base_versions["table"].to_numpy()])[chosen],
         replicasets[chosen],
         states,
         tuples,
-        _numbers(both["global_id"]),
-        _numbers(both["lsn"]),
+        _int64s(both["global_id"]),
+        _int64s(both["lsn"]),
         times_of(both["timestamp"]),
         times_of(both["created"]),
     )
@@ -341,24 +356,24 @@ def _contended_versions(changes: pa.Table, entries: pa.Table, *, every: bool = F
         is_changed=is_changed,
         is_row=is_row,
         in_versions=in_versions,
-        entries=entries,
-        entry_keys=ids[new:],
+        base_versions=base_versions,
+        base_keys=ids[new:],
     )
 
 
-def _numbers(column: pa.ChunkedArray) -> Int64s:
+def _int64s(column: pa.ChunkedArray) -> Int64s:
     found: Int64s = as_array(column).fill_null(-1).to_numpy(zero_copy_only=False)
     return found
 
 
 def _replaced_rows(found: _ContendedVersions, choices: Choices) -> Flags:
-    """Return for each entry whether it is a row to remove: another version wins its key, or none."""
+    """Return for each base version whether it is a row to remove: another version wins the key, or none does."""
     stays = np.zeros(found.count, np.bool_)
     known = np.flatnonzero(choices.winners >= 0)
     winners = choices.winners[known]
     is_same = found.is_row[winners] & ~found.is_changed[winners]
     stays[known[is_same & (found.versions.states[winners] == PRESENT)]] = True
-    return _flags(found.entries, "is_row") & ~stays[found.entry_keys]
+    return _flags(found.base_versions, "is_row") & ~stays[found.base_keys]
 
 
 def _puts(found: _ContendedVersions, choices: Choices) -> pa.Table:
@@ -386,22 +401,22 @@ def _puts(found: _ContendedVersions, choices: Choices) -> pa.Table:
 
 
 def _made_rows(found: _ContendedVersions, choices: Choices, keys: NDArray[np.intp]) -> pa.Table:
-    """Return tuples that a policy made as rows: with origin and time of the last version, the earliest `created`."""
-    versions, last = found.versions, choices.last[keys]
+    """Return tuples that a policy made as rows: origin and time of the greatest version, the earliest `created`."""
+    versions, greatest = found.versions, choices.greatest[keys]
     earliest = np.full(found.count, np.iinfo(np.int64).max, np.int64)
-    # A version that this batch took away, and the row that stood so far, say nothing of when the key began.
+    # Only a version that still exists says when the key began: not a removed one, nor a row that a policy made.
     known = (versions.created != NO_TIME) & np.isin(versions.states, (PRESENT, UNFIT))
     np.minimum.at(earliest, versions.keys[known], versions.created[known])
     created = np.where(earliest[keys] == np.iinfo(np.int64).max, NO_TIME, earliest[keys])
     return pa.Table.from_arrays(
         [
-            pa.array(versions.tables[last]),
-            found.keys.take(pa.array(last)),
+            pa.array(versions.tables[greatest]),
+            found.keys.take(pa.array(greatest)),
             pa.array([choices.made[int(key)].tuple for key in keys], pa.binary()),
-            _null_if_negative(versions.global_ids[last]),
-            pa.array(-versions.replicasets[last]),
-            _null_if_negative(versions.lsns[last]),
-            time_column(versions.times[last]),
+            _null_if_negative(versions.global_ids[greatest]),
+            pa.array(-versions.replicasets[greatest]),
+            _null_if_negative(versions.lsns[greatest]),
+            time_column(versions.times[greatest]),
             time_column(created),
         ],
         schema=PUTS,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from config.policies import Policy
-from pipeline.plan.plan import BatchPlan
+from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.tables import TablePlan
 from pipeline.state import State
 from udfs.before_replace.policies import POLICIES
@@ -30,7 +30,7 @@ class TablePolicy:
     options : PolicyOptions
     formats : Formats
     format_indices : int32[ids]
-        For each replicaset id, the index of its format, -1 if it has none.
+        For each replicaset id, the index in `formats` of its format, -1 if it has none.
     takes_deleted : bool
         Whether deleted versions take part (`deletes: all`).
 
@@ -49,7 +49,7 @@ class TablePolicy:
         return POLICIES[self.kind]
 
     def format_of(self, replicasets: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Return the format of each version, by its replicaset id (negative for a tuple that a policy made)."""
+        """Return the index of each version's format, by its replicaset id (negative for a tuple that a policy made)."""
         numbers = np.abs(replicasets)
         known = np.append(self.format_indices, np.int32(-1))
         found: NDArray[np.int32] = known[np.minimum(numbers, len(self.format_indices))]
@@ -65,11 +65,11 @@ class ResolvePlan:
     epoch : int
     decided_at : datetime
     tables : tuple of TablePolicy
-        By the number of a table.
+        By the number of a table (its index in the batch's plan).
     is_contended : tuple of bool
-        By table.
+        By the number of a table, as in `pipeline.plan.tables.TablePlan`.
     replicasets, instances : sequence of str
-        Uuids by replicaset id and by global id, "" for an unused id.
+        The uuid of each replicaset by its id, and of each instance by its global id; "" for an unused id.
 
     """
 

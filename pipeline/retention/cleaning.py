@@ -166,7 +166,7 @@ def _is_removable(
     base = BaseFiles(tables.place, {0: own}, files, (space,))
     for begin in range(0, len(chosen), KEYS_AT_ONCE):
         some = keys.take(pa.array(groups.firsts[chosen[begin : begin + KEYS_AT_ONCE]]))
-        found = find_versions([BaseRequest(0, some, {}, False, True)], base, cache).entries
+        found = find_versions([BaseRequest(0, some, {}, False, True)], base, cache).base_versions
         lives = np.isin(found["state"].to_numpy(), (PRESENT, UNFIT, MERGED))
         alive = groups.find(np.zeros(found.num_rows, np.int32), as_array(found["key"]))
         may_go[alive[lives & (alive >= 0)]] = False

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline.reduce.base import BaseRequest, KeyFilter
-from pipeline.reduce.versions import ENTRIES, MERGED, STATE_NAMES, STATES
+from pipeline.reduce.versions import BASE_VERSIONS, MERGED, STATE_NAMES, STATES
 from udfs.buffers import as_array
 from udfs.keys.grouping import Groups, group
 from udfs.versions.kernels.lives import DELETED, NONE, PRESENT, UNFIT
@@ -92,14 +92,14 @@ class FoundVersions:
 
     Parameters
     ----------
-    entries : pyarrow.Table
-        `pipeline.reduce.versions.ENTRIES`.
+    base_versions : pyarrow.Table
+        `pipeline.reduce.versions.BASE_VERSIONS`.
     files : list of FileRef
-        `ENTRIES.file` is an index in it.
+        `BASE_VERSIONS.file` is an index in it.
 
     """
 
-    entries: pa.Table
+    base_versions: pa.Table
     files: list[FileRef]
 
 
@@ -136,7 +136,7 @@ def find_versions(
             if found is not None:
                 refs.append(FileRef(name, file))
                 parts.append(found)
-    rows = pa.concat_tables(parts) if parts else ENTRIES.empty_table()
+    rows = pa.concat_tables(parts) if parts else BASE_VERSIONS.empty_table()
     asked = [request for request in requests if request.with_versions]
     return FoundVersions(_with_versions(rows, asked, files, cache) if asked else rows, refs)
 
@@ -246,7 +246,7 @@ def _rows_of_table(
     number: int,
     cache: FileCache,
 ) -> pa.Table | None:
-    """Return the rows of a file with wanted keys, as `ENTRIES`; None if there are none."""
+    """Return the rows of a file with wanted keys, as `BASE_VERSIONS`; None if there are none."""
     columns = [*_TABLE_COLUMNS, *(_TUPLE_COLUMNS if request.with_tuples else ())]
     parts = []
     with opened(place, table, file.path) as parquet:
@@ -274,9 +274,10 @@ def _entries_of_rows(rows: pa.Table, table: int, file: int, places: NDArray[np.i
         "row": pa.array(places.astype(np.int64)),
     }
     arrays = [
-        whole[one.name].cast(one.type) if one.name in whole else pa.nulls(count, one.type) for one in ENTRIES
+        whole[one.name].cast(one.type) if one.name in whole else pa.nulls(count, one.type)
+        for one in BASE_VERSIONS
     ]
-    return pa.Table.from_arrays(arrays, schema=ENTRIES)
+    return pa.Table.from_arrays(arrays, schema=BASE_VERSIONS)
 
 
 def _with_versions(
@@ -299,18 +300,18 @@ def _with_versions(
     in_versions = np.zeros(len(groups), np.bool_)
     in_versions[groups.ids[~is_row]] = True
     chosen = chosen[both["state"].to_numpy()[chosen] != NONE]
-    place = ENTRIES.get_field_index("in_versions")
+    place = BASE_VERSIONS.get_field_index("in_versions")
     marks = pa.array(in_versions[groups.ids[chosen]])
     return both.take(pa.array(chosen)).set_column(place, "in_versions", marks)
 
 
 def _entries_of_versions(requests: Sequence[BaseRequest], files: BaseFiles, cache: FileCache) -> pa.Table:
-    """Return all rows of `_versions` with requested keys, as `ENTRIES` with the column `epoch`."""
+    """Return all rows of `_versions` with requested keys, as `BASE_VERSIONS` with the column `epoch`."""
     numbers = {files.names[request.table]: request.table for request in requests}
     keys = pa.concat_arrays([request.keys for request in requests])
     tables = np.concatenate([np.full(len(r.keys), r.table, np.int32) for r in requests])
     groups, wanted = group(tables, keys), WantedKeys.of(keys)
-    schema = ENTRIES.append(pa.field("epoch", pa.int64()))
+    schema = BASE_VERSIONS.append(pa.field("epoch", pa.int64()))
     parts = []
     for file in files.versions:
         with opened(files.place, VERSIONS, file.path) as parquet:
@@ -358,7 +359,7 @@ def _restore_misfits(entries: pa.Table, tables_without_misfits: frozenset[int]) 
     states, tables = entries["state"].to_numpy(), entries["table"].to_numpy()
     known = as_array(entries["tuple"]).is_valid().to_numpy(zero_copy_only=False)
     returns = (states == UNFIT) & known & ~np.isin(tables, list(tables_without_misfits))
-    place = ENTRIES.get_field_index("state")
+    place = BASE_VERSIONS.get_field_index("state")
     states = np.where(returns, PRESENT, states).astype(np.int8)
     return entries.set_column(place, entries.schema.field(place), pa.array(states))
 
@@ -368,9 +369,9 @@ def join_found(parts: Iterable[FoundVersions]) -> FoundVersions:
     tables: list[pa.Table] = []
     files: list[FileRef] = []
     for part in parts:
-        place = ENTRIES.get_field_index("file")
-        numbers = part.entries["file"].to_numpy()
+        place = BASE_VERSIONS.get_field_index("file")
+        numbers = part.base_versions["file"].to_numpy()
         moved = np.where(numbers >= 0, numbers + len(files), numbers).astype(np.int32)
-        tables.append(part.entries.set_column(place, "file", pa.array(moved)))
+        tables.append(part.base_versions.set_column(place, "file", pa.array(moved)))
         files += part.files
     return FoundVersions(pa.concat_tables(tables), files)

@@ -16,9 +16,9 @@ import pyarrow as pa
 from config.deployment import Config
 from config.spaces import Spaces
 from pipeline.plan.advance import with_settled_lsns
+from pipeline.plan.batch_plan import BatchPlan, plan_batch, sync_spaces
 from pipeline.plan.history import NO_TABLE
 from pipeline.plan.members import map_entries_of_source
-from pipeline.plan.plan import BatchPlan, plan_batch, sync_spaces
 from pipeline.plan.position import LogPosition, LogSegment
 from pipeline.plan.router import Router, build_router
 from pipeline.plan.summary import LIMBO_TYPES, LOCAL_ID, Summary, concat_summaries, summarize_rows

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.commit.load import load_state
-from pipeline.plan.plan import BatchPlan
+from pipeline.plan.batch_plan import BatchPlan
 from tests.jobs.written import FIELDS, Node, replicasets_of
 from tests.pipeline import logs
 from tests.pipeline.deployment import Deployment

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from config.spaces import Spaces
+from pipeline.plan.batch_plan import sync_spaces
 from pipeline.plan.control import apply_control_rows
-from pipeline.plan.plan import sync_spaces
 from pipeline.plan.router import build_router
 from pipeline.state import ApplierMapEntry, ReplicasetState, State
 from tests.pipeline import logs

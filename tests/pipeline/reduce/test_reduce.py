@@ -6,10 +6,10 @@ import pyarrow as pa
 
 from pipeline.changelog.rows import segment_rows
 from pipeline.changelog.segment_plan import segment_plans
-from pipeline.reduce.base import keyed_rows
+from pipeline.reduce.base import group_keyed_rows
 from pipeline.reduce.reduce import Reduced, reduce
 from pipeline.reduce.reduce_plan import reduce_plan
-from pipeline.reduce.versions import ENTRIES
+from pipeline.reduce.versions import BASE_VERSIONS
 from tests.pipeline import logs
 from tests.pipeline.logs import A1, Transaction, define, drop, drop_index, index, put, register, txn
 from tests.pipeline.plan.planner import Piece, Planner
@@ -22,7 +22,7 @@ def reduced(*transactions: Transaction) -> Reduced:
     plan = planner.batch(Piece(rows))
     keyed = segment_rows(rows, segment_plans(plan)[0]).keyed
     known = reduce_plan(plan)
-    return reduce(keyed_rows(pa.Table.from_batches([keyed]), known), ENTRIES.empty_table(), known)
+    return reduce(group_keyed_rows(pa.Table.from_batches([keyed]), known), BASE_VERSIONS.empty_table(), known)
 
 
 def passing(space_id: int) -> list[logs.Row]:

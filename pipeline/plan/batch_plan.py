@@ -66,7 +66,7 @@ log = logging.getLogger(__name__)
 Allocator = Callable[[Sequence[Incoming]], Cluster]
 """Called with the instances that a batch names; returns `_cluster` after it (`warehouse.cluster.allocate`)."""
 
-FIRST_WITH_SYNC_FLAGS = (2, 8, 1)
+FIRST_RELEASE_WITH_SYNC_FLAGS = (2, 8, 1)
 """The first Tarantool release that writes a flag with each row of a synchronous transaction."""
 
 
@@ -85,6 +85,7 @@ class BatchPlan:
     settlements : mapping of str to Settlement
         Which rows take effect, in the replica ids of each segment's source.
     controls : mapping of str to ControlChanges
+        What the rows of system spaces change.
     summaries : mapping of str to Summary
     history : History
     tables : mapping of str to TablePlan
@@ -96,7 +97,7 @@ class BatchPlan:
     own_changes : tuple of Member
         The aggregator's changes of its `_cluster` that are not in `_changelog` yet, by lsn.
     unknown : mapping of str to mapping
-        The ranges of the log in which spaces are unknown.
+        By space id, the ranges of the replicaset's log in which the space has no definition.
     vshard_buckets : mapping of str to ReplicasetBuckets
     tuple_limit : int
         `max_tuple_bytes` of the configuration.
@@ -130,7 +131,10 @@ class BatchPlan:
         return frozenset(segment.number for segment in self.segments if segment.is_snapshot)
 
     def previously_unknown_spaces(self, outcomes: Sequence[str]) -> set[tuple[str, int]]:
-        """Return (replicaset uuid, space id) of spaces that were unknown before the batch and had one of `outcomes`."""
+        """Return the spaces without a definition before the batch, as (replicaset uuid, space id).
+
+        Only those are returned whose first `UnknownRange.outcome` is one of `outcomes`.
+        """
         return {
             (uuid, space_id)
             for uuid, spaces in self.unknown.items()
@@ -232,8 +236,9 @@ def _waiting_spaces(unknown: UnknownRanges) -> frozenset[int]:
     return frozenset(space_id for space_id, ranges in unknown.items() if ranges[0].outcome == "waiting")
 
 
-def _new_cluster_changes(cluster: Cluster, after: int) -> tuple[Member, ...]:
-    changed = (member for member in cluster.members.values() if member.lsn > after)
+def _new_cluster_changes(cluster: Cluster, last_lsn: int) -> tuple[Member, ...]:
+    """Return the rows of the aggregator's `_cluster` that were changed after its lsn `last_lsn`, by lsn."""
+    changed = (member for member in cluster.members.values() if member.lsn > last_lsn)
     return tuple(sorted(changed, key=lambda member: member.lsn))
 
 
@@ -242,9 +247,12 @@ def _decide_all(
 ) -> dict[str, ReplicasetDecision]:
     """Decide which rows of each replicaset take effect.
 
-    Rows after the departure of a bucket of vshard wait for the destination's log (`first_awaited_departure`).
+    If a replicaset sends a bucket of vshard away, its later rows wait for the destination's log
+    (`first_awaited_departure`).
     """
-    decided = {uuid: _decide(state, uuid, own, summaries[uuid], on_gap) for uuid, own in parts.items()}
+    decided = {
+        uuid: _decide_replicaset(state, uuid, own, summaries[uuid], on_gap) for uuid, own in parts.items()
+    }
     while senders := [uuid for uuid, one in decided.items() if one.vshard_buckets.departures]:
         read = {uuid: BucketProgress(one.buckets, one.log_time) for uuid, one in state.replicasets.items()}
         for uuid, one in decided.items():
@@ -256,7 +264,7 @@ def _decide_all(
             end = latest_time(one.before.log_time, summaries[uuid].last_time)
             awaited = first_awaited_departure(one.vshard_buckets.departures, end, others)
             if awaited is not None:
-                delayed[uuid] = _decide(state, uuid, parts[uuid], summaries[uuid], on_gap, awaited)
+                delayed[uuid] = _decide_replicaset(state, uuid, parts[uuid], summaries[uuid], on_gap, awaited)
         if not delayed:
             _log_late_destinations({uuid: decided[uuid] for uuid in senders}, read)
             break
@@ -280,7 +288,7 @@ def _log_late_destinations(
                 )
 
 
-def _decide(
+def _decide_replicaset(
     state: State,
     uuid: str,
     parts: Sequence[LogSegment],
@@ -377,7 +385,7 @@ def _sync_test(known: ReplicasetState, control: ControlChanges, parts: Sequence[
     flagged = {
         segment
         for segment, one in servers.items()
-        if one is not None and release_of(one) >= FIRST_WITH_SYNC_FLAGS
+        if one is not None and release_of(one) >= FIRST_RELEASE_WITH_SYNC_FLAGS
     }
 
     def is_sync(space_id: int, place: LogPosition) -> bool:
@@ -391,7 +399,7 @@ def _sync_test(known: ReplicasetState, control: ControlChanges, parts: Sequence[
 def sync_spaces(
     state: State, controls: Mapping[str, ControlChanges] | None = None
 ) -> dict[str, frozenset[int]]:
-    """Return the ids of synchronous spaces, also those that a batch makes synchronous, by replicaset uuid."""
+    """Return the ids of synchronous spaces, by replicaset uuid; with `controls`, also of those that it makes so."""
     found: dict[str, set[int]] = {}
     for uuid, one in state.replicasets.items():
         found[uuid] = {i for i, rows in one.spaces.items() if rows.decoded().is_sync}
@@ -404,7 +412,7 @@ def sync_spaces(
 def watched_spaces(
     state: State, controls: Mapping[str, ControlChanges] | None = None
 ) -> dict[str, frozenset[int]]:
-    """Return the ids of the spaces that are vshard's `_bucket`, also if a batch defines it, by replicaset uuid."""
+    """Return the ids of vshard's `_bucket` spaces, by replicaset uuid; `controls` adds those that a batch defines."""
     found = {uuid: bucket_space_ids(one.spaces) for uuid, one in state.replicasets.items()}
     for uuid, control in (controls or {}).items():
         own = bucket_space_ids({}, (change.definition for change in control.changes))
@@ -415,6 +423,7 @@ def watched_spaces(
 def _first_unmapped_run(
     known: ReplicasetState, registrations: Sequence[ReplicaIdChange], summary: Summary, settlement: Settlement
 ) -> LsnRun | None:
+    """Return the first run of settled rows whose replica id belongs to no known instance; None if there is none."""
     mapped = {LOCAL_ID, *(e.local_id for e in known.applier_map), *(r.local_id for r in registrations)}
     for run in summary.runs:
         if settlement.waits_from is not None and run.start >= settlement.waits_from:
