@@ -10,6 +10,7 @@ arrives; maintenance removes files that no commit names.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,8 +20,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from py4j.protocol import Py4JJavaError
 from pyspark import TaskContext
-from pyspark.sql import SparkSession
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.changelog.moves import COLLECTED
 from pipeline.changelog.rows import segment_rows
@@ -53,6 +56,8 @@ from sources.xlog.stream.segment import ByteRange, Segment
 from warehouse.commits import TableFile
 from warehouse.data_files import DataFile
 from warehouse.place import Place
+
+log = logging.getLogger(__name__)
 
 TASK_BYTES = 32 << 20
 """A task rewrites files of up to this many bytes together, or one larger file."""
@@ -127,6 +132,12 @@ PARTITION_BYTES = 64 << 20
 
 TASKS_PER_CORE = 2
 """The minimum number of partitions for each core, so that the cores finish at about the same time."""
+
+JOB_ATTEMPTS = 4
+"""How often a job is started that loses exchanged rows: as often as Spark starts a task (`spark.task.maxFailures`)."""
+
+LOST_EXCHANGE = "shuffle map stage with indeterminate output was failed and retried"
+"""What Spark's error says if lost rows of the exchange cannot be made again within the job."""
 
 Task = Callable[[int], Iterator[pa.RecordBatch]]
 RowBitmap = NDArray[np.uint8]
@@ -230,8 +241,12 @@ class DistributedExecutor:
 
         self._describe("read, reduce, write")
         numbers = self._spark.range(0, len(tasks), 1, max(len(tasks), 1))
-        cells = numbers.mapInArrow(run_read, SPARK_SCHEMA).repartitionById(ranges.partitions, "partition")
-        reports = _collect_reports(cells.mapInArrow(run_partition, SPARK_SCHEMA))
+
+        def make_frame() -> DataFrame:
+            cells = numbers.mapInArrow(run_read, SPARK_SCHEMA).repartitionById(ranges.partitions, "partition")
+            return cells.mapInArrow(run_partition, SPARK_SCHEMA)
+
+        reports = _collect_reports(make_frame)
         return (
             [one for one in reports if isinstance(one, ReadReport)],
             [one for one in reports if isinstance(one, PartitionReport)],
@@ -303,8 +318,21 @@ def _partition_id() -> int:
     return context.partitionId()
 
 
-def _collect_reports(frame: Any) -> list[Any]:
-    found = frame.toArrow()
+def _collect_reports(make_frame: Callable[[], DataFrame], attempts: int = JOB_ATTEMPTS) -> list[Any]:
+    """Return the reports of a job's tasks; run the job again if Spark gives it up after losing exchanged rows.
+
+    A lost executor takes its exchanged rows along. Spark then repeats the tasks that made them. Their output has other
+    names of files than before, so Spark fails the job if tasks behind the exchange have ended already. The files of a
+    failed job are in no commit.
+    """
+    for attempt in range(1, attempts + 1):
+        try:
+            found = make_frame().toArrow()
+            break
+        except (Py4JJavaError, PySparkException) as error:
+            if attempt == attempts or LOST_EXCHANGE not in str(error):
+                raise
+            log.warning("exchanged rows were lost with their executor: the batch's job starts again")
     assert all(place == REPORT for place in found["place"].to_pylist())
     return decode_reports(found["data"].to_pylist())
 

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 
-from pipeline.executors.distributed import DistributedExecutor
+from pipeline.executors.cells import report_cell
+from pipeline.executors.distributed import (
+    JOB_ATTEMPTS,
+    LOST_EXCHANGE,
+    DistributedExecutor,
+    _collect_reports,
+)
 from tests.pipeline.deployment import Deployment, contents
 from tests.truth import own
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 POLICIES: Mapping[str, Mapping[str, Any]] = {
     "by priority, with deletes": {
@@ -61,3 +69,37 @@ def test_both_executors_write_the_same_tables(
     for table in local:
         assert local[table] == distributed_[table], table
     assert sum(local["_changelog"].values()) > 5_000
+
+
+class Job:
+    """Starts of a job of Spark: some of them fail, the next one ends with one report."""
+
+    def __init__(self, *failures: str) -> None:
+        self.failures = list(failures)
+        self.starts = 0
+
+    def toArrow(self) -> pa.Table:  # noqa: N802
+        self.starts += 1
+        if self.failures:
+            raise PySparkException(self.failures.pop(0))
+        return pa.Table.from_batches([report_cell(0, "a report")])
+
+
+LOST = (
+    f"Job aborted due to stage failure: A {LOST_EXCHANGE}. However, Spark cannot rollback the ResultStage 3"
+)
+
+
+def test_a_job_that_loses_exchanged_rows_starts_again() -> None:
+    """A real cluster that loses a worker does this in `tests/jobs/test_standalone.py`, a soak."""
+    job = Job(LOST, LOST)
+    assert _collect_reports(cast("Callable[[], DataFrame]", lambda: job)) == ["a report"]
+    assert job.starts == 3
+
+
+@pytest.mark.parametrize(("failures", "starts"), [([LOST] * 9, JOB_ATTEMPTS), (["another error"], 1)])
+def test_a_job_that_fails_again_and_again_or_otherwise_is_an_error(failures: list[str], starts: int) -> None:
+    job = Job(*failures)
+    with pytest.raises(PySparkException, match=failures[0][:20]):
+        _collect_reports(cast("Callable[[], DataFrame]", lambda: job))
+    assert job.starts == starts
