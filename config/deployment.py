@@ -194,7 +194,7 @@ class Validation(Part):
     ahead: Interval | None = "1 hour"
 
     def clock_tolerance(self) -> timedelta | None:
-        """Return `ahead` as a timedelta."""
+        """Return how far timestamps may be in the future (`ahead`); None: this is not checked."""
         return None if self.ahead is None else timedelta(seconds=seconds(self.ahead))
 
 
@@ -230,7 +230,7 @@ class SourceConfig(Part):
     path : str
         A directory, or a URI that `pyarrow.fs` opens. A relative path starts at the YAML file's folder.
     origins : tuple of str
-        Uuids of the instances whose rows are read; empty reads all.
+        A filter: uuids of the instances whose rows are read; empty reads the rows of all.
     replicaset : str or None
         Uuid of the replicaset, if neither the logs nor a snapshot have it.
 
@@ -297,9 +297,9 @@ class Config(Part):
         Where a source begins if the tables have no rows of its replicaset yet: at its newest `snapshot`, or with its
         first `logs`.
     feed : str
-        The only value is `leader`: one of several sources of a replicaset is read, the others are on standby. With
-        `own_peer`, a value of `subscribe.feed`, the daemon merges the rows of all peers into one spool, which is one
-        source here.
+        The only value is `leader`: one of several sources of a replicaset is read, the others are on standby. To read
+        each instance's rows from its own server, use the daemon with `subscribe.feed: own_peer`: it merges them into
+        one spool, which is one source here.
     on_gap : str
         `hold`: rows after a missing lsn wait until it is filled. `skip`: the loss is recorded and accepted.
     on_source_error : str

@@ -198,7 +198,7 @@ class RelayConfig(Part):
         return self._options_of(served, max_block_bytes)
 
     def aggregated_options(self, max_block_bytes: int = BLOCK_LIMIT) -> list[RelayOptions]:
-        """Return the options of the stream of the decided tables; empty if it is not configured."""
+        """Return the options for serving the aggregated tables: a list of one, or empty without `aggregated`."""
         own = self.aggregated
         served = [] if own is None else [("aggregated", own.spool, own.listen)]
         return self._options_of(served, max_block_bytes)

@@ -33,7 +33,7 @@ class Retention(Part):
     batches : int
         Number of batches that the stream's checkpoint keeps; Spark itself removes older ones.
     retired : tuple of str
-        Uuids of replicasets whose logs have ended; no tombstone is kept for them.
+        Uuids of replicasets whose logs have ended: the removal of tombstones does not wait for rows of them.
 
     """
 

@@ -18,10 +18,10 @@ from sources.iproto.address import PasswordSource
 Kind = Literal["drop", "hash"]
 """How a field is masked: it has no column, or its column holds a keyed hash."""
 
-Strings = Literal["binary"]
+StringColumnType = Literal["binary"]
 """The type of a string field's column: binary, for strings that may not be UTF-8."""
 
-Misfits = Literal["quarantine"]
+MisfitHandling = Literal["quarantine"]
 """The only value is `quarantine`: a row with a value that its column cannot hold is in `_quarantine`, in no table."""
 
 
@@ -31,7 +31,7 @@ def _for_all_fields(chosen: object) -> object:
 
 
 StringFields = Annotated[
-    dict[str, Strings],
+    dict[str, StringColumnType],
     BeforeValidator(_for_all_fields),
     WithJsonSchema(
         {"anyOf": [{"const": "binary"}, {"type": "object", "additionalProperties": {"const": "binary"}}]}
@@ -71,7 +71,7 @@ class Spaces(Part):
     rename: dict[str, str] = Field(default_factory=dict)
     per_replicaset: tuple[str, ...] = ()
     strings: dict[str, StringFields] = Field(default_factory=dict)
-    misfits: dict[str, Misfits] = Field(default_factory=dict)
+    misfits: dict[str, MisfitHandling] = Field(default_factory=dict)
     local: Annotated[Literal[False], later(True)] = False
     masks: dict[str, dict[str, Kind]] = Field(default_factory=dict)
     mask_key_env: str | None = None

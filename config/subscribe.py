@@ -60,7 +60,7 @@ class ReplicasetConfig(Part):
     feed, orphans : str or None
         This replicaset's values of `subscribe.feed` and `subscribe.orphans`; None: the values of the section.
     source : str or None
-        Name of the spool as a source of the main job; None: the same as `name`.
+        Name of the spool among the `sources` of the main job; None: the same as `name`.
 
     """
 
@@ -142,7 +142,8 @@ class Subscribe(Part):
     feed : str
         `leader`: one peer sends all rows. `own_peer`: each sends its own instance's rows, merged by time.
     orphans : str
-        With `own_peer`: who sends the rows of instances that are not connected peers.
+        With `own_peer`, which peer sends the rows of instances that are not connected peers: the `last` one by replica
+        id, or each peer in turn (`round_robin`).
     rotate : int
         Size in bytes at which a log is closed.
     fsync : str

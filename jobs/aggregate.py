@@ -115,9 +115,9 @@ def start_stream(
     Parameters
     ----------
     writer : BatchWriter
-        From `writer_on`.
+        Writes batches; from `writer_on`.
     batches : StreamWriter
-        Runs the batches.
+        Spark calls it for each micro-batch; it calls `writer`.
     once : bool
         Whether to stop at the current end of the logs.
 

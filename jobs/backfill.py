@@ -102,14 +102,14 @@ class ProgressBar:
         self._bar.close()
 
 
-def answered_request(
+def request_and_wait(
     config: Config,
     warehouse: Warehouse,
     kind: str,
     arguments: Mapping[str, Any],
     session: Callable[[], SparkSession],
 ) -> Request:
-    """Ask, and wait for the answer: of the holder of the lock, or of this process once it gets the lock.
+    """Write a request, and wait until it is answered: by the holder of the lock, or by this process with the lock.
 
     Parameters
     ----------
@@ -240,7 +240,7 @@ def backfill(config: Config, options: BackfillOptions) -> int:
     require_primary(warehouse)
     warehouse.create_system_tables()
     session = partial(log_reading_session, config, "backfill")
-    request = answered_request(config, warehouse, kind, arguments, session)
+    request = request_and_wait(config, warehouse, kind, arguments, session)
     print(f"{kind}: {request.message}")
     return 0 if request.state == RequestState.DONE else 1
 

@@ -14,7 +14,7 @@ import sys
 from functools import partial
 
 from config.deployment import Config
-from jobs.backfill import answered_request
+from jobs.backfill import request_and_wait
 from jobs.commands.main import main
 from jobs.runtime.progress import log_step
 from jobs.runtime.session import log_reading_session
@@ -48,7 +48,7 @@ def maintain(config: Config, keep_days: int = KEEP_DAYS, *, dry_run: bool = Fals
         "sources": [source.name for source in config.sources],
     }
     session = partial(log_reading_session, config, "maintain")
-    request = answered_request(config, warehouse, RequestKind.MAINTENANCE, wanted, session)
+    request = request_and_wait(config, warehouse, RequestKind.MAINTENANCE, wanted, session)
     print(f"maintenance: {request.message}")
     return 0 if request.state == RequestState.DONE else 1
 

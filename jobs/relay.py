@@ -63,14 +63,14 @@ def relay(config: DaemonConfig, file: str, *, aggregated: bool = False, verbose:
 
     with status_page(
         listen_address(section.status),
-        _All([RelayMetrics(relays), *map(ReplicationMetrics, services)]),
+        _JoinedMetrics([RelayMetrics(relays), *map(ReplicationMetrics, services)]),
         status,
     ):
         asyncio.run(_run_until_stopped(relays, services))
     raise Stopped
 
 
-class _All:
+class _JoinedMetrics:
     """The metrics of several collectors."""
 
     def __init__(self, collectors: Sequence[Collector]) -> None:

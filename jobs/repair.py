@@ -18,7 +18,7 @@ from functools import partial
 
 from config.deployment import Config
 from jobs.aggregate import check_functions
-from jobs.backfill import answered_request
+from jobs.backfill import request_and_wait
 from jobs.commands.main import main
 from jobs.runtime.session import log_reading_session
 from pipeline.commit.load import load_state
@@ -34,7 +34,7 @@ from warehouse.read import rows_of
 from warehouse.requests import Request
 from warehouse.warehouse import Warehouse
 
-Read = Callable[[str], str | None]
+ReadSourceAgain = Callable[[str], str | None]
 """Reads a source again by its name; returns why that failed, or None."""
 
 
@@ -74,8 +74,10 @@ def candidates(gaps: Iterable[Gap], sources: Mapping[str, int | None]) -> Iterat
     yield from others
 
 
-def repair(look: Callable[[], Sequence[Gap]], sources: Mapping[str, int | None], read: Read) -> Repair:
-    """Read sources until no gap is open, or no source is left.
+def repair(
+    look: Callable[[], Sequence[Gap]], sources: Mapping[str, int | None], read: ReadSourceAgain
+) -> Repair:
+    """ReadSourceAgain sources until no gap is open, or no source is left.
 
     Parameters
     ----------
@@ -135,7 +137,7 @@ def repair_warehouse(config: Config) -> int:
     def read(name: str) -> str | None:
         arguments = {"source": name, "from": None, "to": None}
         session = partial(log_reading_session, config, "repair")
-        return _failure(answered_request(config, warehouse, RequestKind.BACKFILL, arguments, session))
+        return _failure(request_and_wait(config, warehouse, RequestKind.BACKFILL, arguments, session))
 
     for gap in every():
         if gap.kind == GapKind.DIVERGENCE:

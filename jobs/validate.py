@@ -21,7 +21,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from config.deployment import Config
-from jobs.backfill import answered_request
+from jobs.backfill import request_and_wait
 from jobs.commands.main import main
 from jobs.runtime.progress import log_step
 from jobs.runtime.session import spark_session
@@ -46,7 +46,7 @@ def request_conflict_rows(
     """Request that the found conflicts are added to `_conflicts`."""
     if found.rows:
         rows = [conflict_to_json(row) for row in found.rows]
-        answered_request(config, warehouse, RequestKind.CONFLICTS, {"rows": rows}, lambda: spark)
+        request_and_wait(config, warehouse, RequestKind.CONFLICTS, {"rows": rows}, lambda: spark)
 
 
 def store_results(warehouse: Warehouse, moment: datetime, epoch: int, results: Sequence[CheckResult]) -> None:

@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.errors import ConfigurationError, WarehouseError
-from warehouse.maintenance import kept_epochs
+from warehouse.maintenance import retention_horizon
 from warehouse.newest_epoch import EPOCHS
 from warehouse.place import Place
 from warehouse.read import rows_of
-from warehouse.version_files import RANGE_ROWS, files_at, ranges_of
+from warehouse.version_files import RANGE_ROWS, files_at, rows_by_key_range
 
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = "insert", "update_preimage", "update_postimage", "delete"
 
@@ -72,7 +72,7 @@ def table_versions(
     epochs = place.open(EPOCHS)
     if epochs is None:
         raise ConfigurationError("no batch is done yet", warehouse=place.root)
-    _, first = kept_epochs(place)
+    _, first = retention_horizon(place)
     if after is None and first > 0:
         raise ConfigurationError(
             f"epochs before {first} are no longer available: a feed from the beginning would lack their rows",
@@ -128,7 +128,7 @@ def changes(
         if version == previous:
             continue
         new = frozenset[str]() if version is None else files_at(place, table, version)
-        with ranges_of(place, table, old, new, range_rows=range_rows) as ranges:
+        with rows_by_key_range(place, table, old, new, range_rows=range_rows) as ranges:
             for rows in (diff_rows(*old_and_new) for old_and_new in ranges):
                 if rows.num_rows:
                     yield EpochChanges(epoch, _with_version(rows, version))

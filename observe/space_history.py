@@ -51,7 +51,7 @@ from schemas.iproto import SYSTEM_ID_MAX, SystemSpace
 from schemas.states import RowState, SpaceEvent, VersionState
 from sources.xlog.options import parse_options
 from sources.xlog.stream.log_stream import LogStream
-from udfs.keys.key_order import bound_columns, directions_of, sort_key_column
+from udfs.keys.key_order import directions_of, range_bounds_udf, sort_key_column
 from udfs.keys.keys import key_columns
 from udfs.operations.tuple_format import TupleFormat, format_of
 from udfs.operations.update_rules import LATEST, Rules, rules_of
@@ -73,7 +73,9 @@ _SEGMENTS = 1 << 20
 
 
 def whole_log(warehouse: Warehouse) -> DataFrame:
-    """Return the committed rows of `_changelog` at the newest epoch, with numbers of segments that are in log order.
+    """Return the committed rows of `_changelog` at the newest epoch.
+
+    Segments are numbered over all batches: rows are in log order if they are sorted by `segment`.
 
     Raises
     ------
@@ -319,9 +321,9 @@ def _format_index_column(
 ) -> Callable[..., Column]:
     """Return an Arrow UDF that computes the index of a row's tuple format.
 
-    The UDF's arguments are the row's replicaset id, space id, position and server version. The index counts the formats
-    of all schema versions for the first of `servers`, then those for the second one, and so on. It is null if the space
-    id belongs to another space at the row's position.
+    The UDF's arguments are the row's replicaset id, space id, position and server version. The formats are
+    numbered by server and schema version: those of `servers[0]` first, `versions` of each server. The index is null if
+    the space id belongs to another space at the row's position.
     """
     offsets = {server: number * versions for number, server in enumerate(servers)}
 
@@ -393,7 +395,7 @@ def _with_expanded_ranges(rows: DataFrame, log: DataFrame, versions: Sequence[Sc
     ranges = log.where(F.col("type") == "DELETE_RANGE")
     if ranges.isEmpty():
         return rows
-    bounds = bound_columns([one.space for one in versions])(F.col("body"), F.col("layout"))
+    bounds = range_bounds_udf([one.space for one in versions])(F.col("body"), F.col("layout"))
     ranges = ranges.withColumn("_bounds", bounds).withColumn("type", F.lit("DELETE"))
     keys = rows.groupBy(*KEY).agg(F.min(F.struct(*POSITION)).alias("_first"))
     result = rows

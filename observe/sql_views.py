@@ -14,7 +14,7 @@ from observe.dbt_sources import source_yaml, tables_at_epoch
 from schemas.errors import ConfigurationError
 from schemas.names import is_space_table, table_name
 from schemas.tables import SYSTEM_TABLES
-from warehouse.maintenance import kept_epochs
+from warehouse.maintenance import retention_horizon
 from warehouse.newest_epoch import EPOCHS, NEVER_ROLLED_BACK, no_batch_error
 from warehouse.place import Place, place_of
 from warehouse.read import rows_of
@@ -59,7 +59,7 @@ def refuse_old(place: Place, wanted: Collection[int]) -> None:
         Names the epochs, and the oldest complete one.
 
     """
-    horizon, first = kept_epochs(place)
+    horizon, first = retention_horizon(place)
     old = sorted(epoch for epoch in wanted if epoch < first)
     if old:
         raise ConfigurationError(

@@ -80,8 +80,8 @@ class FieldType:
         The types that include all values of this one.
     is_indexable : bool
         Whether it may be a part of a primary key.
-    sized : tuple of str
-        The sized types of 3.x that are stored in the same way.
+    sized_types : tuple of str
+        The types of 3.x with a size in bits that are stored in the same way.
 
     """
 
@@ -90,7 +90,7 @@ class FieldType:
     values: tuple[ValueClass, ...]
     wider: tuple[str, ...] = (SCALAR, ANY)
     is_indexable: bool = True
-    sized: tuple[str, ...] = ()
+    sized_types: tuple[str, ...] = ()
 
 
 FIELD_TYPES: Mapping[str, FieldType] = {
@@ -98,14 +98,14 @@ FIELD_TYPES: Mapping[str, FieldType] = {
     for one in (
         FieldType(
             *("unsigned", ColumnStorage.WIDE, _UNSIGNED, (INTEGER, NUMBER, SCALAR, ANY)),
-            sized=("uint8", "uint16", "uint32", "uint64"),
+            sized_types=("uint8", "uint16", "uint32", "uint64"),
         ),
         FieldType(
             *(INTEGER, ColumnStorage.LONG, _INTEGERS, (NUMBER, SCALAR, ANY)),
-            sized=("int8", "int16", "int32", "int64"),
+            sized_types=("int8", "int16", "int32", "int64"),
         ),
         FieldType(
-            *(DOUBLE, ColumnStorage.DOUBLE, _REALS, (NUMBER, SCALAR, ANY)), sized=("float32", "float64")
+            *(DOUBLE, ColumnStorage.DOUBLE, _REALS, (NUMBER, SCALAR, ANY)), sized_types=("float32", "float64")
         ),
         FieldType("decimal", ColumnStorage.DECIMAL, (ValueClass.DECIMAL,), (NUMBER, SCALAR, ANY)),
         FieldType(NUMBER, ColumnStorage.DOUBLE, _NUMBERS),
@@ -122,7 +122,7 @@ FIELD_TYPES: Mapping[str, FieldType] = {
     )
 }
 
-_FAMILIES = {sized: one.name for one in FIELD_TYPES.values() for sized in one.sized}
+_FAMILIES = {sized: one.name for one in FIELD_TYPES.values() for sized in one.sized_types}
 
 
 def type_family(field_type: str) -> str:

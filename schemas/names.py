@@ -49,7 +49,7 @@ EXACT = "_exact_"
 _PLAIN = re.compile(r"[a-z][a-z0-9_]*")
 _CAPITALS = r"u(?P<start>\d+)(?:_(?P<count>\d+))?"
 _BYTES = r"x(?P<at>\d+)_(?P<hex>(?:[0-9a-f]{2})+)"
-_EDIT = re.compile(f"{_CAPITALS}|{_BYTES}")
+_REPLACED_CHARACTERS = re.compile(f"{_CAPITALS}|{_BYTES}")
 _EDITS = re.sub(r"\?P<\w+>", "?:", f"(?:{_CAPITALS}|{_BYTES})+")
 _ESCAPED = re.compile(rf"(?P<readable>.*)__(?P<edits>q|d|d?{_EDITS})", re.DOTALL)
 _LOCAL_TABLE = re.compile(r"(?P<name>.*)__l(?P<global_id>\d+)", re.DOTALL)
@@ -191,12 +191,12 @@ def _edit(kind: str, position: int, text: str) -> str:
 
 
 def _unescaped(escaped: str) -> str | None:
-    """Return the original of a name without suffixes; None if its bytes are not UTF-8."""
+    """Undo the escaping of a name from which all suffixes were removed; return None if the result is not UTF-8."""
     match = _ESCAPED.fullmatch(escaped)
     if match is None:
         return escaped
     characters = list(match["readable"][match["edits"].startswith("d") :])
-    for edit in _EDIT.finditer(match["edits"]):
+    for edit in _REPLACED_CHARACTERS.finditer(match["edits"]):
         if edit["hex"] is None:
             start, end = int(edit["start"]), int(edit["start"]) + int(edit["count"] or 1)
             text = "".join(characters[start:end]).upper()

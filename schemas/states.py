@@ -1,4 +1,4 @@
-"""The words that the warehouse's tables store as data: states, kinds and the beginnings of reasons.
+"""The words that the warehouse's tables store as data: states, kinds, and fixed beginnings of the texts of reasons.
 
 The values never change, because warehouses of older releases contain them. A member is a `str`, and can be used in a
 row, in SQL text, and in comparisons with values that were read.
@@ -40,7 +40,7 @@ are only in `_changelog`.
 
 
 def is_held(reason: str) -> bool:
-    """Return whether a space that is refused for this reason is held (`HELD_PREFIX`)."""
+    """Return whether the rows of a space without a table are stored until the reason is gone (`HELD_PREFIX`)."""
     return reason.startswith(HELD_PREFIX)
 
 

@@ -44,7 +44,7 @@ def is_bucket_space(space: Space) -> bool:
 
 
 class BucketRow(NamedTuple):
-    """A row of `_bucket`; `peer` is the other replicaset of a move."""
+    """A row of `_bucket`; `peer` is the uuid of the replicaset to or from which the bucket moves."""
 
     id: int
     status: str

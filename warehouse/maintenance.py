@@ -140,8 +140,8 @@ def first_kept(epochs: Mapping[int, datetime], horizon: datetime) -> int:
     return max(before, default=min(epochs))
 
 
-def kept_epochs(place: Place) -> tuple[datetime, int]:
-    """Return the horizon of a warehouse (`horizon_of`), and its first epoch that can be read."""
+def retention_horizon(place: Place) -> tuple[datetime, int]:
+    """Return the time from which on nothing was removed (`horizon_of`), and the first epoch that can be read."""
     table, asked = place.open(EPOCHS), place.open(REQUESTS)
     rows = [] if table is None else rows_of(table, ["epoch", "committed_at"])
     horizon = horizon_of(

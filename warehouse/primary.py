@@ -71,7 +71,7 @@ class PrimaryLock(WriterLock):
                 self._standbys.refuse_newer()
             self._warehouse.open_tables.fence = take_number(self._warehouse.place, self.check_held)
             self._warehouse.open_tables.before_epoch = self.before_epoch
-            self._open()
+            self._lock_as_primary()
         except BaseException:
             if self._standbys is not None:
                 self._standbys.abandon()
@@ -129,7 +129,7 @@ class PrimaryLock(WriterLock):
             return False
         return True
 
-    def _open(self) -> None:
+    def _lock_as_primary(self) -> None:
         if self._rid is None:
             return
         # Checked again after the number was taken: a demotion takes one, too, so it comes before or is refused.

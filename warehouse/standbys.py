@@ -191,7 +191,7 @@ class _CopyAhead(threading.Thread):
 
     def run(self) -> None:
         try:
-            copy_ahead(self._source, self._target, self._check)
+            copy_ahead(self._source, self._target, self._raise_if_stopped)
         except BaseException as error:  # raised again in the writer's thread
             self._error = error
 
@@ -209,7 +209,7 @@ class _CopyAhead(threading.Thread):
             raise self._error
         return True
 
-    def _check(self) -> None:
+    def _raise_if_stopped(self) -> None:
         if self._stopped.is_set():
             raise LockError("the copy was stopped", warehouse=self._target.root)
         self._check_lock()

@@ -44,7 +44,7 @@ def files_at(place: Place, table: str, version: int) -> frozenset[str]:
 
 
 @contextmanager
-def ranges_of(
+def rows_by_key_range(
     place: Place,
     table: str,
     before: frozenset[str],

@@ -60,7 +60,7 @@ def checksum(config: str, name: str, as_json: bool) -> None:
 
 @click.group("rid", context_settings=CONTEXT)
 def rid() -> None:
-    """Compare, switch and copy whole warehouses, by RID.
+    """Compare whole warehouses by RID, copy one to another, and change which copy may be written.
 
     WAREHOUSE is the configuration's `warehouse`, or the folder of its database. Needs no Spark.
     """

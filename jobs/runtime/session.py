@@ -128,7 +128,7 @@ def _start_java() -> None:
     conf = SparkConf()
     if not any(SPARK.glob("jars/delta-spark_*.jar")):
         conf.set("spark.jars.packages", delta_coordinates())
-    if may_use_archive(os.environ, JAVA_ARCHIVE):
+    if may_use_class_archive(os.environ, JAVA_ARCHIVE):
         conf.set("spark.driver.extraClassPath", CLASS_PATH)
         given = os.environ.get("SPARK_SUBMIT_OPTS", "")
         # An archive that does not fit this Java is no news to a user: it starts as without.
@@ -144,16 +144,18 @@ def _start_java() -> None:
         ) from error
 
 
-def may_use_archive(environment: Mapping[str, str], archive: Path) -> bool:
-    """Whether Java may get a class path that begins with the archive's.
+def may_use_class_archive(environment: Mapping[str, str], archive: Path) -> bool:
+    """Return whether Java can start with the archive of loaded classes, which makes its start faster.
 
-    Not with another Spark, or where the user names a class path or an archive.
+    It cannot with another Spark, or if the user names a class path or an archive: the class path must begin with
+    the one for which the archive was made.
 
     Parameters
     ----------
     environment : mapping of str to str
-        Its `SPARK_CONF_DIR` is set.
+        Environment variables, with `SPARK_CONF_DIR`.
     archive : Path
+        File of Java's class data sharing (AppCDS).
 
     """
     home = environment.get("SPARK_HOME")

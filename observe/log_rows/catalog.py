@@ -149,24 +149,24 @@ class LogCatalog:
         Whether the log was read from a snapshot on, so that a key without a stored tuple has no tuple.
     instances : dict of int to str
         Uuids by replica id.
-    rules : Rules
-        UPDATE rules of the server that wrote the rows.
+    update_rules : Rules
+        UPDATE update_rules of the server that wrote the rows.
 
     """
 
     with_tuples: bool = False
     is_whole: bool = False
     instances: dict[int, str] = field(default_factory=dict)
-    rules: Rules = LATEST
+    update_rules: Rules = LATEST
     _spaces: dict[int, LoggedSpace] = field(default_factory=dict)
     _tuples: dict[tuple[int, Key], bytes | None] = field(default_factory=dict)
 
     def begin_file(self, version: str | None) -> None:
-        """Set the UPDATE rules for the rows of a file from the `Version` in its header."""
+        """Set the UPDATE update_rules for the rows of a file from the `Version` in its header."""
         try:
-            self.rules = LATEST if version is None else rules_of(version)
+            self.update_rules = LATEST if version is None else rules_of(version)
         except ConfigurationError:
-            self.rules = LATEST
+            self.update_rules = LATEST
 
     def definition(self, space_id: int | None) -> LoggedSpace | None:
         """Return the current definition of a space id; None if it is unknown."""
@@ -217,7 +217,7 @@ class LogCatalog:
             self._tuples[place] = None
         elif place in self._tuples or self.is_whole:
             before = self._tuples.get(place)
-            fold = Fold([format_of(definition.space, self.rules)])
+            fold = Fold([format_of(definition.space, self.update_rules)])
             fold.start(None if before is None else Version(before, 0, 0, None, None))
             fold.apply(RowChange(row.type, row.tuple, row.operations, row.index_base, 0, 0, None))
             if fold.is_unfit:

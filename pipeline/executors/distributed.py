@@ -35,7 +35,7 @@ from pipeline.executors.partition_task import (
     run_partition_task,
     write_system_file,
 )
-from pipeline.executors.read_task import ReadReport, ReadWork, StoredRows, run_read_task, tasks_with_stored
+from pipeline.executors.read_task import ReadReport, ReadWork, StoredRows, insert_stored_rows, run_read_task
 from pipeline.executors.summary_task import RangeSummary, Sample, summaries_by_replicaset, summarize_range
 from pipeline.executors.work import BatchOutput, BatchWork, SyncSpaces, WatchedSpaces
 from pipeline.key_ranges import KeyRanges, key_ranges
@@ -188,7 +188,7 @@ class DistributedExecutor:
         stored += [StoredRows(None, encode_cell(rows).to_pybytes()) for rows in work.reapplied]
         size = self._size + sum(len(one.cell) for one in stored)
         ranges = self._ranges(work, size)
-        reads, partitions = self._read_and_write(work, ranges, tasks_with_stored(self._tasks, stored))
+        reads, partitions = self._read_and_write(work, ranges, insert_stored_rows(self._tasks, stored))
         between = time.perf_counter()
         tables = self._tables(work, partitions)
         seconds = {"read, reduce, write": between - began, "rewrite": time.perf_counter() - between}

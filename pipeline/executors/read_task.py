@@ -279,10 +279,13 @@ def _copy_range_deletes_to_partitions(
     return rows.take(pa.array(both[order])).combine_chunks(), numbers[order]
 
 
-def tasks_with_stored(
+def insert_stored_rows(
     tasks: Iterable[tuple[ByteRange, ...]], stored: Iterable[StoredRows]
 ) -> list[tuple[ByteRange, ...] | StoredRows]:
-    """Return all tasks in log order; rows that are applied again are the last."""
+    """Insert stored rows among the tasks that read files: waiting rows where they are in the log, the others last.
+
+    The others are rows that are applied once more after a snapshot; they have no segment.
+    """
     stored = list(stored)
     waiting = deque(
         sorted((one for one in stored if one.segment is not None), key=lambda one: one.segment or 0)

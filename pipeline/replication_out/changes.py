@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from warehouse.place import Place
-from warehouse.version_files import RANGE_ROWS, ranges_of
+from warehouse.version_files import RANGE_ROWS, rows_by_key_range
 
 _KEYS = ["_key", "_tuple"]
 _COLUMNS = (*_KEYS, "_replicaset_id")
@@ -70,7 +70,7 @@ def changes_between(
         A file does not exist any more.
 
     """
-    with ranges_of(place, table, before, after, _COLUMNS, range_rows) as ranges:
+    with rows_by_key_range(place, table, before, after, _COLUMNS, range_rows) as ranges:
         for old, new in ranges:
             yield from _compared(
                 _SCHEMA.empty_table() if old is None else old, _SCHEMA.empty_table() if new is None else new

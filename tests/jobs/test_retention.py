@@ -18,7 +18,7 @@ from schemas.errors import ConfigurationError
 from tests.jobs.deployment import Deployment
 from tests.jobs.test_maintain import age
 from tests.jobs.written import Node, replicasets_of
-from warehouse.maintenance import kept_epochs
+from warehouse.maintenance import retention_horizon
 
 # Great Expectations calls what its own dependencies have deprecated.
 pytestmark = [
@@ -98,7 +98,7 @@ def test_maintenance_removes_old_rows_and_all_commands_still_work(
 
 def test_retained_epochs_are_readable(spark: SparkSession, deployment: Deployment) -> None:
     config = deployment.config()
-    _, first = kept_epochs(deployment.opened(spark).place)
+    _, first = retention_horizon(deployment.opened(spark).place)
     epochs = {row["epoch"]: dict(row["versions"]) for row in deployment.rows("_epochs")}
     assert first == min(epochs)
     root = deployment.folder / "warehouse" / f"{deployment.database}.db"

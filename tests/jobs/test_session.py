@@ -15,7 +15,7 @@ from jobs.runtime.session import (
     DELTA_EXTENSION,
     JAVA_ARCHIVE,
     delta_coordinates,
-    may_use_archive,
+    may_use_class_archive,
 )
 
 pytestmark = pytest.mark.spark
@@ -78,5 +78,5 @@ def test_the_archive_is_used_where_nobody_names_another_class_path(
     archive = tmp_path / "classes.jsa"
     archive.touch()
     given = {"SPARK_CONF_DIR": str(tmp_path), **environment}
-    assert may_use_archive(given, archive) is expected
-    assert not may_use_archive(given, tmp_path / "nowhere")
+    assert may_use_class_archive(given, archive) is expected
+    assert not may_use_class_archive(given, tmp_path / "nowhere")

@@ -85,7 +85,9 @@ def test_what_status_says_of_a_peer(
     assert [text for text, _ in found.findings] == [] if is_up_to_date else [f"standby {root}: {state}"]
 
 
-@pytest.mark.parametrize(("standbys", "reason"), [("[b, b]", "named twice"), ("[a]", "is the warehouse itself")])
+@pytest.mark.parametrize(
+    ("standbys", "reason"), [("[b, b]", "named twice"), ("[a]", "is the warehouse itself")]
+)
 def test_a_peer_is_another_place_and_named_once(tmp_path: Path, standbys: str, reason: str) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(

@@ -6,7 +6,7 @@ complemented. No part's bytes are a prefix of another's; so a key begins with th
 or after them, like Tarantool's lower bound.
 
 `ordered_keys` converts Arrow arrays. Two Arrow UDFs do so in queries of Spark: `sort_key_column` for the keys of one
-space, `bound_columns` for the bounds of DELETE_RANGE rows.
+space, `range_bounds_udf` for the bounds of DELETE_RANGE rows.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def ordered_keys(keys: pa.Array, order_: KeyOrder, which: Int32s) -> pa.Array:
 BOUNDS = StructType([StructField("begin", BinaryType()), StructField("end", BinaryType())])
 
 
-def bound_columns(spaces: Sequence[Space]) -> Callable[[Column, Column], Column]:
+def range_bounds_udf(spaces: Sequence[Space]) -> Callable[[Column, Column], Column]:
     """Return an Arrow UDF `(body binary, space index int) → struct<begin, end>`: the bounds of a DELETE_RANGE row.
 
     `body` is the body of the row, and the index is that of its space in `spaces`. The bounds compare with the keys of

@@ -48,7 +48,10 @@ def begins_with_key(parts: Sequence[KeyPart]) -> bool:
 
 
 def _encodings(value: Value, kind: str) -> Iterator[str]:
-    """Yield the beginnings of a value's encodings as hexadecimal digits."""
+    """Yield, in hexadecimal, how a value may begin in MessagePack in a key part of type `kind`.
+
+    A number has several encodings, for example as an integer and as a double.
+    """
     if value is None or isinstance(value, bool):
         yield {None: "c0", False: "c2", True: "c3"}[value]
     elif isinstance(value, int | float):

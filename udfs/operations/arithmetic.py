@@ -144,7 +144,7 @@ def fits_integer(value: int) -> bool:
 
 
 def as_int64(value: int) -> int:
-    """Return what the server reads of an integer sum in 96 bits: if it overflowed, the lowest 64 bits, signed.
+    """Convert an integer sum as a server does: one that does not fit keeps its lowest 64 bits, read as signed.
 
     Source: `int96_extract_neg_int64` (`src/lib/core/int96.h`).
     """

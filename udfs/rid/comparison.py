@@ -99,7 +99,9 @@ def compare(a: Rid, b: Rid) -> Comparison:
         return Comparison(Verdict.SYNC, "b", "a", common, indexes)
     if j == 0:
         return Comparison(Verdict.SYNC, "a", "b", common, indexes)
-    return Comparison(Verdict.SPLIT_BRAIN, common=common, indexes=indexes, younger=_younger(a, b))
+    return Comparison(
+        Verdict.SPLIT_BRAIN, common=common, indexes=indexes, younger=_node_with_newer_head(a, b)
+    )
 
 
 def with_epochs(found: Comparison, a: Rid, b: Rid, ends: tuple[int, int]) -> Comparison:
@@ -125,7 +127,7 @@ def with_epochs(found: Comparison, a: Rid, b: Rid, ends: tuple[int, int]) -> Com
         return replace(found, verdict=Verdict.SYNC, source=longer, target="b" if longer == "a" else "a")
     if found.verdict is Verdict.SYNC and found.target == longer:
         split = Comparison(Verdict.SPLIT_BRAIN, common=found.common, indexes=found.indexes)
-        return replace(split, younger=_younger(a, b))
+        return replace(split, younger=_node_with_newer_head(a, b))
     return found
 
 
@@ -150,7 +152,7 @@ def _compare_disjoint(a: Rid, b: Rid) -> Comparison:
     return Comparison(Verdict.SPLIT_BRAIN)
 
 
-def _younger(a: Rid, b: Rid) -> NodeName | None:
+def _node_with_newer_head(a: Rid, b: Rid) -> NodeName | None:
     if a.head.milliseconds == b.head.milliseconds:
         return None
     return "a" if a.head.milliseconds > b.head.milliseconds else "b"

@@ -50,12 +50,15 @@ def gather_store(config: Config) -> StoreFacts:
         return _remote_store(place.root, checkpoint_error)
     errors = _probe_folder(folder)
     holder = _lock_holder(folder / LOCK_NAME)
-    above, within = _nested_sources(config)
+    above, within = _sources_around_and_within(config)
     return StoreFacts(place.root, None, *errors, checkpoint_error, holder, above, within)
 
 
-def _nested_sources(config: Config) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the local sources whose folder contains the warehouse's folder, and those whose folder is within it."""
+def _sources_around_and_within(config: Config) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of the sources in whose folder the warehouse is, and of those in the warehouse's folder.
+
+    Only local folders are compared.
+    """
     own = local_folder(config.warehouse)
     folders = {source.name: local_folder(source.path) for source in config.sources}
     if own is None:

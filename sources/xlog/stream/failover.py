@@ -126,8 +126,12 @@ def _replacing_snapshot(member: MemberFiles, had: Vclock) -> OffsetEntry | None:
     return replace(entry_at(member.name, found), since=shared(found.vclock))
 
 
-def later_log(entry: OffsetEntry, members: Sequence[MemberFiles], settled: Vclock) -> OffsetEntry | None:
-    """Return the log in which the leader continues without loss although the file of an entry is gone, or None.
+def entry_after_removed_file(
+    entry: OffsetEntry, members: Sequence[MemberFiles], settled: Vclock
+) -> OffsetEntry | None:
+    """Return the entry of the log in which the leader continues without loss after the file of `entry` was removed.
+
+    None if rows after `settled` would be skipped.
 
     Parameters
     ----------

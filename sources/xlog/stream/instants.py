@@ -186,13 +186,19 @@ class InstantLogStream(LogStream):
 
     def _with_sources(self, entries: Mapping[str, OffsetEntry]) -> list[str]:
         """Return the replicasets that have sources now; the others stay in the offset."""
-        own = {self._uuids[source.name] for source in self.options.sources if source.name in self._uuids}
+        own = {
+            self._replicaset_uuid_by_source[source.name]
+            for source in self.options.sources
+            if source.name in self._replicaset_uuid_by_source
+        }
         names = {source.name for source in self.options.sources}
         return [uuid for uuid, entry in entries.items() if uuid in own or entry.leader in names]
 
     def _unidentified_source(self) -> str | None:
         """Return a source that cannot be read and whose replicaset is unknown, if there is one."""
-        return next((name for name in sorted(self.unreadable) if name not in self._uuids), None)
+        return next(
+            (name for name in sorted(self.unreadable) if name not in self._replicaset_uuid_by_source), None
+        )
 
     def _waiting_replicasets(self, start: Offset, free: Offset) -> set[str]:
         """Return the replicasets that must still wait at an instant, because it is not complete.

@@ -52,7 +52,7 @@ class LogStream:
     origins: dict[str, Origins] = field(default_factory=dict)
     """Which instances the replica ids of each source mean."""
     _directories: dict[str, Directory] = field(default_factory=dict)
-    _uuids: dict[str, str] = field(default_factory=dict)
+    _replicaset_uuid_by_source: dict[str, str] = field(default_factory=dict)
     _foreign_files: dict[str, ForeignFiles] = field(default_factory=dict)
     _reported: dict[str, str] = field(default_factory=dict)
     _fixed_ends: dict[str, OffsetEntry] | None = None
@@ -147,7 +147,7 @@ class LogStream:
         try:
             end = read_ahead.advance(budget)
             read_ahead.remember(end)
-            return self._marked_done(read_ahead, end)
+            return self._with_end_of_file(read_ahead, end)
         except FAILURES as error:
             self._give_up(read_ahead.entry.leader, error)
             return read_ahead.entry
@@ -198,12 +198,14 @@ class LogStream:
         self._foreign_files[name].refuse(member.listing, uuid)
 
     def _uuid(self, source: Source, member: MemberFiles, start: Offset) -> str:
-        if source.name in self._uuids:
-            return self._uuids[source.name]
+        if source.name in self._replicaset_uuid_by_source:
+            return self._replicaset_uuid_by_source[source.name]
         if member.listing is not None:
             path_uuid = None if self.options.with_replicaset else self._uuid_of_path(source.name)
-            self._uuids[source.name] = identity_of(self.directory(source.name), member.listing, path_uuid)
-            return self._uuids[source.name]
+            self._replicaset_uuid_by_source[source.name] = identity_of(
+                self.directory(source.name), member.listing, path_uuid
+            )
+            return self._replicaset_uuid_by_source[source.name]
         # If the source cannot be read now: it belongs to the replicaset that it leads in the offset.
         led = (uuid for uuid in sorted(start) if start[uuid].leader == source.name)
         uuid = source.replicaset or next(led, None)
@@ -264,7 +266,7 @@ class LogStream:
         if not isinstance(error, XlogMissingError):
             return None
         settled = self.options.start_vclock.get(uuid, {})
-        found = failover.later_log(entry, members, settled) if settled else None
+        found = failover.entry_after_removed_file(entry, members, settled) if settled else None
         if found is None and not failover.successors(entry, members, self.options.held_vclock.get(uuid)):
             found = failover.generation_entry(entry, members, settled)
         if found is not None:
@@ -376,7 +378,7 @@ class LogStream:
         (file,) = (*(listing := directory.listing()).logs, *listing.snapshots)
         return directory.ends.of(file, closed=file.is_snapshot).position <= file.header
 
-    def _marked_done(self, read_ahead: ReadAhead, entry: OffsetEntry) -> OffsetEntry:
+    def _with_end_of_file(self, read_ahead: ReadAhead, entry: OffsetEntry) -> OffsetEntry:
         """Return the entry, with `is_done` if it is the end of a closed file that a glob matched."""
         directory, file = read_ahead.directory, read_ahead.files[-1]
         if not (directory.is_file and self._is_match(entry.leader)):

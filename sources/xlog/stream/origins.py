@@ -192,9 +192,16 @@ class Origins:
         return tuple(spans)
 
     def parts(self, listing: Listing, segment: Segment, whitelist: frozenset[str]) -> Iterator[Segment]:
-        """Yield a segment with its whitelist, split where a row that is left out assigns a replica id.
+        """Yield the parts of a segment, each with the replica ids whose rows are read (`Segment.origins`).
 
-        Parameters are those of `spans`.
+        A part begins at each row of `_cluster` that the whitelist leaves out: readers of the segment do not see the
+        row, but the replica id that it assigns has another instance from there on (`Segment.registered`).
+
+        Parameters
+        ----------
+        listing, segment, whitelist
+            As for `spans`.
+
         """
         spans = self.spans(listing, segment, whitelist)
         left_out: dict[int, dict[int, str]] = {}

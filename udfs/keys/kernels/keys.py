@@ -105,7 +105,10 @@ def _follow(pos: Int, end: Int, steps: Any, first: Int, last: Int, names: Int) -
 def _one_key(
     pos: Int, end: Int, source: Int, first: Int, last: Int, parts: Any, target: Int, limit: Int
 ) -> Any:
-    """Write one key, which must end at or before the address `limit`; return (target, code, part, class)."""
+    """Write the canonical key of one tuple or key to `target`; nothing is written from the address `limit` on.
+
+    Return (address after the key, error code or 0, number of the part that has no key, class of this part's value).
+    """
     whole = source == TUPLE
     kind, count, pos = head(pos, end) if pos < end else (BAD, np.int64(0), pos)
     if kind != ARRAY:

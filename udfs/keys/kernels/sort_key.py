@@ -92,8 +92,11 @@ def _rest(left: float, right: float, product: float) -> float:
 
 
 @inner
-def _short(low: U64, power: int) -> tuple[Int, bool]:
-    """Truncate low * 10^power to a double; low is below 2^53 and |power| up to 22, so both factors are doubles."""
+def _truncate_short(low: U64, power: int) -> tuple[Int, bool]:
+    """Truncate low * 10^power to a double; return its bits, and whether it is exact.
+
+    `low` is below 2^53 and |power| at most 22, so both factors are doubles.
+    """
     whole = np.float64(low)
     ten = _TENS[-power if power < 0 else power]
     if power < 0:
@@ -129,8 +132,8 @@ def _scale(limbs: Any, tens: int, twos: int) -> None:
 
 
 @inner
-def _compare(high: U64, low: U64, power: int, bits: int) -> int:
-    """Return the sign of a decimal minus a double.
+def _compare_to_double(high: U64, low: U64, power: int, bits: int) -> int:
+    """Return the sign of the decimal (high * 2^64 + low) * 10^power minus the double with the given bits.
 
     Both sides fit in the limbs' 1280 bits: the largest is a mantissa times 10^361, 1253 bits.
     """
@@ -165,7 +168,7 @@ def _estimate(high: U64, low: U64, power: int) -> Int:
 def truncate_decimal(high: U64, low: U64, power: int) -> tuple[Int, bool]:
     """Return the bits of the largest double up to (high * 10^19 + low) * 10^power, and whether they are equal."""
     if high == _ZERO and low < _MANTISSA and -_EXACT_POWER <= power <= _EXACT_POWER:
-        return _short(low, power)
+        return _truncate_short(low, power)
     if high == _ZERO and low == _ZERO:
         return 0, True
     first = count_digits(high, low) + power
@@ -174,12 +177,12 @@ def truncate_decimal(high: U64, low: U64, power: int) -> tuple[Int, bool]:
     if first < _BELOW:
         return 0, False
     bits = _estimate(high, low, power)
-    side = _compare(high, low, power, bits)
+    side = _compare_to_double(high, low, power, bits)
     while side < 0:
         bits -= 1
-        side = _compare(high, low, power, bits)
+        side = _compare_to_double(high, low, power, bits)
     while side > 0 and bits < LARGEST:
-        further = _compare(high, low, power, bits + 1)
+        further = _compare_to_double(high, low, power, bits + 1)
         if further < 0:
             break
         bits += 1

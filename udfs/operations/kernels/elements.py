@@ -29,7 +29,7 @@ _IS_CONTAINER = np.array([0x80 <= code < 0xA0 or 0xDC <= code <= 0xDF for code i
 
 @inner
 def _length(data: Any, pos: Any) -> Any:
-    """Return the length after a first byte, and where the counted bytes begin; -1 if the data end before."""
+    """Read the length that follows a value's type byte; return it, or -1 if the data end in it, and its end."""
     code = np.int64(data[pos])
     width = _WIDTHS[code]
     if pos + 1 + width > data.size:
