@@ -54,7 +54,7 @@ class MemberFiles:
 
 
 def entry_at(source: str, file: LogFile, position: int = 0, since: Vclock | None = None) -> OffsetEntry:
-    """Return the canonical entry of a position in a file."""
+    """Return the entry of a position in a file; a position in the header becomes 0, so a place has one entry only."""
     canonical = position if position > file.header else 0
     return OffsetEntry(source, file.name, canonical, shared(file.vclock), since_of(file, since))
 
@@ -109,8 +109,8 @@ def initial_entry(member: MemberFiles, uuid: str, options: XlogOptions) -> Offse
     return entry_at(member.name, files[0])
 
 
-def _replacing_snapshot(member: MemberFiles, had: Vclock) -> OffsetEntry | None:
-    """Return the entry of the member's snapshot that replaces the missing rows after a vclock, or None.
+def _replacing_snapshot(member: MemberFiles, applied: Vclock) -> OffsetEntry | None:
+    """Return the start of the member's snapshot that replaces the missing rows after the vclock `applied`, or None.
 
     It is the oldest snapshot that the logs continue, so that as many rows as possible come from logs. If the logs
     continue no snapshot, it is the newest one.
@@ -118,7 +118,7 @@ def _replacing_snapshot(member: MemberFiles, had: Vclock) -> OffsetEntry | None:
     listing = member.listing
     logs = listing.logs if listing is not None else ()
     # Rows of local spaces are the instance's own, so component 0 does not count.
-    ahead = [file for file in member.complete_snapshots if is_at_most(shared(had), shared(file.vclock))]
+    ahead = [file for file in member.complete_snapshots if is_at_most(shared(applied), shared(file.vclock))]
     continued = [f for f in ahead if newest_at_most(logs, f.vclock, local=True) is not None]
     found = continued[0] if continued else ahead[-1] if ahead else None
     if found is None:
@@ -159,7 +159,7 @@ def is_inside_a_block(entry: OffsetEntry, error: Exception) -> bool:
 
 
 def start_of_shortened_log(entry: OffsetEntry, members: Sequence[MemberFiles]) -> OffsetEntry | None:
-    """Return the start of a spool's log that has become shorter than an entry; None for other logs."""
+    """Return the entry of the start of a spool's log that was written again or cut; None for logs of servers."""
     leader = next((member for member in members if member.name == entry.leader), None)
     logs = leader.listing.logs if leader is not None and leader.listing is not None else ()
     found = next((log for log in logs if log.name == entry.file and log.replicaset_uuid is not None), None)
@@ -182,9 +182,9 @@ def generation_entry(
         used.
 
     """
-    had = joined(entry.vclock, settled)
+    applied = joined(entry.vclock, settled)
     for member in sorted(members, key=lambda member: member.name != entry.leader):
-        found = _replacing_snapshot(member, had)
+        found = _replacing_snapshot(member, applied)
         if found is not None and not same(found.vclock, entry.vclock):
             return replace(found, restart=True)
     return None

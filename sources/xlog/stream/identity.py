@@ -32,7 +32,7 @@ _KEYS = ("cluster", "replicaset_uuid")
 
 
 def uuids_in(directory: Directory, file: LogFile) -> Iterator[str]:
-    """Yield the replicaset uuids in a file's `_schema` rows; lazy, so the first one needs only the first blocks."""
+    """Yield the replicaset uuids in a file's `_schema` rows; blocks after the first uuid are read only on demand."""
     selection = Selection(spaces=frozenset({int(SystemSpace.SCHEMA)}))
     for batch in reader.read_rows(*directory.locate(file.name), selection=selection, limits=directory.limits):
         for packed in batch["tuple"].to_pylist():
@@ -105,7 +105,7 @@ class ForeignFiles:
 
     directory: Directory
     origins: Origins
-    _replicasets: dict[str, str | None] = field(default_factory=dict)
+    _replicaset_by_file: dict[str, str | None] = field(default_factory=dict)
 
     def refuse(self, listing: Listing, replicaset: str) -> None:
         """Raise an error if a file is of another replicaset.
@@ -132,7 +132,7 @@ class ForeignFiles:
             )
 
     def find(self, listing: Listing, replicaset: str) -> str | None:
-        """Return which files contradict each other, as text; None if all may be of one replicaset."""
+        """Return a text that names two files of different replicasets; None if all files may be of one replicaset."""
         files = (*listing.snapshots, *listing.logs)
         named = [file for file in files if file.replicaset_uuid is not None]
         for file in named:
@@ -145,23 +145,28 @@ class ForeignFiles:
         instances = {str(file.instance_uuid) for file in own}
         if len(instances) + bool(named) < 2:
             return None
-        homes: set[str] = set()
+        known_instances: set[str] = set()
         for file in own:
             uuid = self._replicaset_of(file) if self._may_name_replicaset(listing, file) else None
             if uuid == replicaset:
-                homes.add(str(file.instance_uuid))
+                known_instances.add(str(file.instance_uuid))
             elif uuid is not None:
                 home = next((one for one in files if one.instance_uuid != file.instance_uuid), None)
                 return _contradiction(home, replicaset, file, uuid)
-        return self._no_member(listing, own, homes, replicaset)
+        return self._unregistered_instance(listing, own, known_instances, replicaset)
 
-    def _no_member(
-        self, listing: Listing, own: list[LogFile], homes: set[str], replicaset: str
+    def _unregistered_instance(
+        self, listing: Listing, own: list[LogFile], known_instances: set[str], replicaset: str
     ) -> str | None:
-        """Return the first file whose instance is in no `_cluster` of the replicaset, as text."""
-        unregistered = {str(file.instance_uuid) for file in own} - homes - self._being_copied(listing)
+        """Return a text about the first file whose instance is in no `_cluster` of the replicaset.
+
+        None if there is no such file, or if no `_cluster` is known.
+        """
+        unregistered = (
+            {str(file.instance_uuid) for file in own} - known_instances - self._being_copied(listing)
+        )
         has_members = False
-        for members in self._clusters(listing, homes) if unregistered else ():
+        for members in self._registered_by_file(listing, known_instances) if unregistered else ():
             has_members |= bool(members)
             unregistered -= members
             if not unregistered:
@@ -174,22 +179,24 @@ class ForeignFiles:
                 return _contradiction(home, replicaset, file, None)
         return None
 
-    def _clusters(self, listing: Listing, homes: Iterable[str]) -> Iterator[frozenset[str]]:
+    def _registered_by_file(
+        self, listing: Listing, known_instances: Iterable[str]
+    ) -> Iterator[frozenset[str]]:
         """Yield the instances that each file of known instances registers, those of the newest snapshot first."""
-        trusted = set(homes)
+        trusted = set(known_instances)
         for file in reversed(listing.snapshots):
             is_own = file.instance_uuid in trusted or file.replicaset_uuid is not None
             if is_own and self._is_complete(file):
-                found = self._registered(file, closed=True)
+                found = self._instances_in_cluster(file, closed=True)
                 trusted |= found
                 yield found
         for file in listing.logs:
             if file.instance_uuid in trusted or file.replicaset_uuid is not None:
-                found = self._registered(file, closed=file is not listing.logs[-1])
+                found = self._instances_in_cluster(file, closed=file is not listing.logs[-1])
                 trusted |= found
                 yield found
 
-    def _registered(self, file: LogFile, *, closed: bool) -> frozenset[str]:
+    def _instances_in_cluster(self, file: LogFile, *, closed: bool) -> frozenset[str]:
         try:
             end = self.directory.ends.of(file, closed=closed).position
             return self.origins.registered(file, end)
@@ -202,12 +209,12 @@ class ForeignFiles:
 
     def _replicaset_of(self, file: LogFile) -> str | None:
         """Return the replicaset that a file's `_schema` names, if any."""
-        if file.name not in self._replicasets:
+        if file.name not in self._replicaset_by_file:
             try:
-                self._replicasets[file.name] = next(uuids_in(self.directory, file), None)
+                self._replicaset_by_file[file.name] = next(uuids_in(self.directory, file), None)
             except FAILURES:
                 return None
-        return self._replicasets[file.name]
+        return self._replicaset_by_file[file.name]
 
     def _being_copied(self, listing: Listing) -> set[str]:
         """Return the instances of snapshots that are not complete yet."""

@@ -61,7 +61,7 @@ class ReadState:
 def hopeless_waits(
     reached: Mapping[str, ReadState], wait_seconds: float, now: int, unknown: str | None = None
 ) -> dict[str, str]:
-    """Return the replicasets whose wait cannot succeed, each with the reason.
+    """Return why the wait of a replicaset cannot succeed, by its uuid, for each such replicaset.
 
     Parameters
     ----------
@@ -129,7 +129,10 @@ def at_whole_instant(entry: OffsetEntry) -> OffsetEntry:
 
 
 def after_instant(entry: OffsetEntry, last: Instant | None) -> OffsetEntry:
-    """Return an entry with `last` as its instant, which the stream has read past: it is `done` or `missed`."""
+    """Return an entry with the instant `last`, after the stream has passed it.
+
+    The state `whole` becomes `done`, and `waiting` becomes `missed`.
+    """
     if last is None:
         return entry
     following = {InstantState.WAITING: InstantState.MISSED, InstantState.WHOLE: InstantState.DONE}
@@ -165,7 +168,7 @@ class InstantLogStream(LogStream):
     def latest(self, start: Offset, max_bytes: int | None = None) -> dict[str, OffsetEntry]:
         """Return the offset up to which a batch can read, at most up to the next instant of each replicaset.
 
-        Parameters and errors are those of the base class.
+        The parameters and errors are documented at `LogStream.latest`.
         """
         bare = {uuid: replace(entry, instant=None) for uuid, entry in start.items()}
         free = super().latest(bare, max_bytes)
@@ -185,7 +188,7 @@ class InstantLogStream(LogStream):
         return ends
 
     def _with_sources(self, entries: Mapping[str, OffsetEntry]) -> list[str]:
-        """Return the replicasets that have sources now; the others stay in the offset."""
+        """Return the uuids of the replicasets that have sources now; the others keep their entries."""
         own = {
             self._replicaset_uuid_by_source[source.name]
             for source in self.options.sources

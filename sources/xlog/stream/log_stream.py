@@ -46,17 +46,17 @@ class LogStream:
     options: XlogOptions
     is_final: bool = False
     unreadable: dict[str, str] = field(default_factory=dict)
-    """Source → why it is not read, as of the last call of `latest`."""
+    """Why each source that cannot be read is not read, by its name, as of the last call of `latest`."""
     newest: dict[str, OffsetEntry] = field(default_factory=dict)
-    """The result of the last call of `latest`, had there been no limit."""
+    """What the last call of `latest` would have returned without `max_bytes`."""
     origins: dict[str, Origins] = field(default_factory=dict)
-    """Which instances the replica ids of each source mean."""
+    """The instances of replica ids, by name of the source."""
     _directories: dict[str, Directory] = field(default_factory=dict)
     _replicaset_uuid_by_source: dict[str, str] = field(default_factory=dict)
     _foreign_files: dict[str, ForeignFiles] = field(default_factory=dict)
-    _reported: dict[str, str] = field(default_factory=dict)
+    _previously_unreadable: dict[str, str] = field(default_factory=dict)
     _fixed_ends: dict[str, OffsetEntry] | None = None
-    _matched: set[str] = field(default_factory=set)
+    _glob_matches: set[str] = field(default_factory=set)
 
     def directory(self, name: str) -> Directory:
         """Return the directory of a source.
@@ -69,7 +69,7 @@ class LogStream:
         """
         if name not in self._directories:
             source = next((s for s in self.options.sources if s.name == name), None)
-            if source is None and self._is_match(name):
+            if source is None and self._is_glob_match(name):
                 source = Source(name, name)
             if source is None:
                 raise SourceError(
@@ -119,12 +119,12 @@ class LogStream:
             If a replicaset cannot be followed and `on_source_error` is `fail`.
 
         """
-        self._reported, self.unreadable = self.unreadable, {}
-        self._matched.clear()
+        self._previously_unreadable, self.unreadable = self.unreadable, {}
+        self._glob_matches.clear()
         ends = dict(start)
         read_aheads: dict[str, ReadAhead] = {}
-        for uuid, members in self._replicasets(start).items():
-            found = self._next(uuid, start.get(uuid), members)
+        for uuid, members in self._members_by_replicaset(start).items():
+            found = self._files_or_entry(uuid, start.get(uuid), members)
             if isinstance(found, ReadAhead):
                 read_aheads[uuid] = found
             elif found is not None:
@@ -171,13 +171,13 @@ class LogStream:
             return directory.newest_complete(listing.snapshots)
         return directory.oldest_snapshot_before_logs(listing) if self.options.start == "history" else None
 
-    def _replicasets(self, start: Offset) -> Mapping[str, Sequence[MemberFiles]]:
-        """Return the members of each replicaset, in the order of the option."""
+    def _members_by_replicaset(self, start: Offset) -> Mapping[str, Sequence[MemberFiles]]:
+        """Return the members of each replicaset by its uuid; the members are in the order of the option `sources`."""
         members: dict[str, list[MemberFiles]] = {}
         for source in self._sources(start):
             member = self._list_member(source)
             try:
-                uuid = self._uuid(source, member, start)
+                uuid = self._replicaset_uuid(source, member, start)
                 self._refuse_foreign_files(member, uuid)
             except FAILURES as error:
                 self._give_up(source.name, error)
@@ -197,7 +197,7 @@ class LogStream:
             )
         self._foreign_files[name].refuse(member.listing, uuid)
 
-    def _uuid(self, source: Source, member: MemberFiles, start: Offset) -> str:
+    def _replicaset_uuid(self, source: Source, member: MemberFiles, start: Offset) -> str:
         if source.name in self._replicaset_uuid_by_source:
             return self._replicaset_uuid_by_source[source.name]
         if member.listing is not None:
@@ -213,31 +213,34 @@ class LogStream:
             raise member.error or SourceError("the source cannot be read", source=source.name)
         return uuid
 
-    def _next(
+    def _files_or_entry(
         self, uuid: str, entry: OffsetEntry | None, members: Sequence[MemberFiles]
     ) -> ReadAhead | OffsetEntry | None:
-        """Return the files to read next, or the entry where the stream begins or fails over; None if neither."""
+        """Return the files to read next, or the entry where the stream begins, restarts or fails over.
+
+        None if the replicaset cannot be followed now, and if it is one file without rows.
+        """
         if entry is None:
-            return self._begin(uuid, members)
+            return self._initial_entry(uuid, members)
         leader = next((member for member in members if member.name == entry.leader), None)
-        held = self.options.held_vclock.get(uuid)
+        vclock_before_gap = self.options.held_vclock.get(uuid)
         try:
             if leader is None:
                 raise SourceError("the leader's source was removed", source=entry.leader)
             read_ahead = self._read_ahead(leader, entry)
             is_idle = read_ahead.advance() == entry
-            ahead = self._ahead_of(leader, members) if is_idle else []
-            successors = failover.successors(entry, ahead, held)
+            ahead = self._members_ahead_of(leader, members) if is_idle else []
+            successors = failover.successors(entry, ahead, vclock_before_gap)
             reason: Exception = SourceError("the leader is behind another member", source=entry.leader)
             if not successors:
                 if is_idle:
-                    self._check_logs(leader, entry)
+                    self._report_missing_logs(leader, entry)
                 return read_ahead
         except FAILURES as error:
             restart = self._restart(uuid, entry, members, error)
             if restart is not None:
                 return restart
-            successors, reason = failover.successors(entry, members, held), error
+            successors, reason = failover.successors(entry, members, vclock_before_gap), error
         if not successors:
             self._give_up(entry.leader, reason)
             return None
@@ -274,7 +277,7 @@ class LogStream:
             logger.warning("replicaset %s continues in %s: %s", label, found.file, error)
         return found
 
-    def _begin(self, uuid: str, members: Sequence[MemberFiles]) -> OffsetEntry | None:
+    def _initial_entry(self, uuid: str, members: Sequence[MemberFiles]) -> OffsetEntry | None:
         reasons = []
         for member in members:
             try:
@@ -297,7 +300,7 @@ class LogStream:
         # A source that could not be read when the end was fixed has no rows before that end.
         return read_ahead_of(directory, leader.listing, entry, self._fixed_ends.get(leader.name, entry))
 
-    def _ahead_of(self, leader: MemberFiles, members: Sequence[MemberFiles]) -> list[MemberFiles]:
+    def _members_ahead_of(self, leader: MemberFiles, members: Sequence[MemberFiles]) -> list[MemberFiles]:
         """Return the members with rows that the leader should have by now but does not have."""
         names = failover.members_ahead(leader, members, self.options.max_lag)
         if not names or self._fixed_ends is not None:
@@ -305,7 +308,7 @@ class LogStream:
         own = self._end_vclock(leader)
         return [m for m in members if m.name in names and distance(self._end_vclock(m), own) > 0]
 
-    def _check_logs(self, leader: MemberFiles, entry: OffsetEntry) -> None:
+    def _report_missing_logs(self, leader: MemberFiles, entry: OffsetEntry) -> None:
         """Report a source whose newest snapshot is newer than its logs: rows of the snapshot are in no log.
 
         A server writes a row to a log before it takes a snapshot with the row. So the missing logs were removed or are
@@ -328,7 +331,7 @@ class LogStream:
         logs = member.listing.logs if member.listing is not None else ()
         return self.directory(member.name).ends.end_vclock(logs[-1]) if logs else {}
 
-    def _is_match(self, name: str) -> bool:
+    def _is_glob_match(self, name: str) -> bool:
         """Return whether a source's name is a path that a glob of the options may have matched."""
         if self.options.with_replicaset:
             return False
@@ -350,12 +353,12 @@ class LogStream:
                 matched = paths.expand(source.path)
             except (OSError, pa.ArrowException) as error:
                 self._give_up(source.name, _with_source(error, source.name))
-                self._matched.update(entry.leader for entry in start.values())
+                self._glob_matches.update(entry.leader for entry in start.values())
                 continue
             if not matched:
                 nothing = SourceError("nothing matches the path", source=source.name, advice="check the path")
                 (self._give_up if self.is_final else self._report)(source.name, nothing)
-            self._matched.update(matched)
+            self._glob_matches.update(matched)
             found |= {path: Source(path, path) for path in matched if path not in done}
         return tuple(found.values())
 
@@ -373,7 +376,7 @@ class LogStream:
         Such an entry is left out of the offset, so Tarantool may remove the file without loss.
         """
         directory = self.directory(entry.leader)
-        if not (directory.is_file and self._is_match(entry.leader)):
+        if not (directory.is_file and self._is_glob_match(entry.leader)):
             return False
         (file,) = (*(listing := directory.listing()).logs, *listing.snapshots)
         return directory.ends.of(file, closed=file.is_snapshot).position <= file.header
@@ -381,16 +384,19 @@ class LogStream:
     def _with_end_of_file(self, read_ahead: ReadAhead, entry: OffsetEntry) -> OffsetEntry:
         """Return the entry, with `is_done` if it is the end of a closed file that a glob matched."""
         directory, file = read_ahead.directory, read_ahead.files[-1]
-        if not (directory.is_file and self._is_match(entry.leader)):
+        if not (directory.is_file and self._is_glob_match(entry.leader)):
             return entry
         end = directory.ends.of(file, closed=file.is_snapshot)
         return replace(entry, is_done=end.has_marker and entry.position >= end.position > file.header)
 
     def _removed_replicasets(self, start: Offset) -> list[str]:
-        """Return the replicasets of files that a glob matched, that were read to their end marker, and are gone."""
+        """Return the uuids that stand for files of a glob that were read to their end marker, and are gone.
+
+        A file that is gone but was not read to its end marker is reported.
+        """
         gone = []
         for uuid, entry in start.items():
-            if entry.leader in self._matched or not self._is_match(entry.leader):
+            if entry.leader in self._glob_matches or not self._is_glob_match(entry.leader):
                 continue
             if entry.is_done:
                 gone.append(uuid)
@@ -413,7 +419,7 @@ class LogStream:
 
     def _report(self, source: str, error: Exception) -> None:
         """Store why a source is not followed, and log each new reason once."""
-        known = self.unreadable.get(source, self._reported.get(source))
+        known = self.unreadable.get(source, self._previously_unreadable.get(source))
         self.unreadable[source] = str(error)
         if known != str(error):
             logger.warning("source %s is not followed: %s", source, error)

@@ -80,9 +80,11 @@ class Markers:
     spaces: Sequence[MarkerSpace]
 
     def __post_init__(self) -> None:
-        self._named = {one.space: one.label for one in self.spaces if one.space != RECOVERY_POINT}
+        self._label_field_by_space = {
+            one.space: one.label for one in self.spaces if one.space != RECOVERY_POINT
+        }
         self._has_points = any(one.space == RECOVERY_POINT for one in self.spaces)
-        self._fields: dict[int, int] = {}
+        self._label_index_by_space_id: dict[int, int] = {}
         self._searched_up_to: tuple[str, str, int] | None = None
 
     def find(self, directory: Directory, listing: Listing, segment: Segment) -> Iterator[Marker]:
@@ -95,8 +97,12 @@ class Markers:
         segment : Segment
 
         """
-        if self._named and self._searched_up_to != (segment.source, segment.file, segment.begin):
-            self._fields = self._fields_at(directory, listing, segment)
+        if self._label_field_by_space and self._searched_up_to != (
+            segment.source,
+            segment.file,
+            segment.begin,
+        ):
+            self._label_index_by_space_id = self._label_indexes_at(directory, listing, segment)
         self._searched_up_to = None
         last = (-1, -1)
         wanted: set[int] | None = None
@@ -108,7 +114,7 @@ class Markers:
                     continue
                 last = (row["position"], row["row"])
                 if row["space_id"] == SystemSpace.SPACE:
-                    self._define(row)
+                    self._apply_definition(row)
                     if not self._searched_spaces() <= wanted:
                         break
                     continue
@@ -119,11 +125,13 @@ class Markers:
 
     def _searched_spaces(self) -> set[int]:
         points = {int(SystemSpace.RECOVERY_POINT)} if self._has_points else set()
-        return points | ({int(SystemSpace.SPACE), *self._fields} if self._named else set())
+        return points | (
+            {int(SystemSpace.SPACE), *self._label_index_by_space_id} if self._label_field_by_space else set()
+        )
 
-    def _fields_at(self, directory: Directory, listing: Listing, segment: Segment) -> dict[int, int]:
-        """Return the label fields of the named spaces, by their definitions before a segment."""
-        self._fields = {}
+    def _label_indexes_at(self, directory: Directory, listing: Listing, segment: Segment) -> dict[int, int]:
+        """Return the index of the label's field by space id, from the definitions of marker spaces before a segment."""
+        self._label_index_by_space_id = {}
         file = listing.log(segment.file)
         parts = [
             (one, directory.ends.of(one, closed=True).position)
@@ -135,21 +143,25 @@ class Markers:
                 continue
             for batch in directory.read_rows(one.name, one.header, end, wanted):
                 for row in batch.to_pylist():
-                    self._define(row)
-        return self._fields
+                    self._apply_definition(row)
+        return self._label_index_by_space_id
 
-    def _define(self, row: Mapping[str, Any]) -> None:
+    def _apply_definition(self, row: Mapping[str, Any]) -> None:
         try:
             if row["type"] == "DELETE":
                 key = fields_of(row["key"], "a key of _space")
-                self._fields.pop(integer_of(field_at(key, 0, "the id"), "the id"), None)
+                self._label_index_by_space_id.pop(integer_of(field_at(key, 0, "the id"), "the id"), None)
             elif row["type"] in ("INSERT", "REPLACE"):
                 space = space_of(fields_of(row["tuple"], "a row of _space"), None)
-                place = label_index(space, self._named[space.name]) if space.name in self._named else None
+                place = (
+                    label_index(space, self._label_field_by_space[space.name])
+                    if space.name in self._label_field_by_space
+                    else None
+                )
                 if place is None:
-                    self._fields.pop(space.id, None)
+                    self._label_index_by_space_id.pop(space.id, None)
                 else:
-                    self._fields[space.id] = place
+                    self._label_index_by_space_id[space.id] = place
         except TupleError:
             return
 
@@ -157,23 +169,23 @@ class Markers:
         try:
             if row["space_id"] == SystemSpace.RECOVERY_POINT:
                 return point_label(row)
-            if row["type"] in ("INSERT", "REPLACE") and row["space_id"] in self._fields:
+            if row["type"] in ("INSERT", "REPLACE") and row["space_id"] in self._label_index_by_space_id:
                 fields = fields_of(row["tuple"], "a marker")
-                return _text(field_at(fields, self._fields[row["space_id"]], "the label"))
+                return _text(field_at(fields, self._label_index_by_space_id[row["space_id"]], "the label"))
         except TupleError:
             return None
         return None
 
 
 def _rows(directory: Directory, segment: Segment, spaces: Iterable[int]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of some spaces of a segment that have an lsn."""
+    """Yield a segment's rows of the given spaces; rows without an lsn are left out."""
     wanted = Selection(spaces=frozenset(spaces), from_vclock=segment.since)
     for batch in directory.read_rows(segment.file, segment.begin, segment.end, wanted, closed=True):
         yield from (row for row in batch.to_pylist() if row["lsn"] is not None)
 
 
 def label_index(space: Space, label: str | int | None) -> int | None:
-    """Return the index of the field with the label, from 0; None if the space has no such field."""
+    """Return the index, from 0, of the field that `label` names or numbers from 1; None if no field has the name."""
     if isinstance(label, int):
         return label - 1
     names = [field.name for field in space.fields]

@@ -62,7 +62,7 @@ def _updated_uuid(operations: Sequence[Any], index_base: int) -> str | None:
 
 
 def registration(row: Mapping[str, Any]) -> IdAssignment | None:
-    """Return the registration in a row of `_cluster`; None for a DELETE and for a malformed row."""
+    """Return the replica id that a row of `_cluster` assigns to an instance; None for a DELETE and a malformed row."""
     place = (row["position"], row.get("replica_id") or 0, row.get("lsn") or 0)
     try:
         if row["type"] in ("INSERT", "REPLACE"):
@@ -125,7 +125,7 @@ def _replica_id(fields: Sequence[Any]) -> int:
 
 
 def registrations(directory: Directory, file: LogFile, begin: int, end: int) -> Iterator[IdAssignment]:
-    """Yield the registrations of a byte range, in order."""
+    """Yield the rows of `_cluster` in a byte range that assign a replica id, in order."""
     for batch in directory.read_rows(file.name, begin, end, _CLUSTER):
         for row in batch.to_pylist():
             found = registration(row) if row["type"] is not None else None
@@ -155,7 +155,7 @@ def files_before(directory: Directory, listing: Listing, file: LogFile) -> list[
 
 @dataclass
 class Origins:
-    """Knows the instances of replica ids in one source's files; reads each byte of a log at most once.
+    """Finds the instances of replica ids in one source's files; reads each byte of a log at most once.
 
     Parameters
     ----------
@@ -165,7 +165,8 @@ class Origins:
     """
 
     directory: Directory
-    _seen: dict[str, tuple[int, tuple[IdAssignment, ...]]] = field(default_factory=dict)
+    _read_assignments: dict[str, tuple[int, tuple[IdAssignment, ...]]] = field(default_factory=dict)
+    """By file: the position up to which it was read, and the assignments found before it."""
 
     def spans(self, listing: Listing, segment: Segment, whitelist: frozenset[str]) -> tuple[OriginSpan, ...]:
         """Return the wanted replica ids of a segment: a new span begins where an id gets another instance.
@@ -229,7 +230,7 @@ class Origins:
         return frozenset(found.instance_uuid for found in self._assignments(file, end))
 
     def _instances_at_start(self, listing: Listing, file: LogFile) -> dict[int, str]:
-        """Return the instances by replica id where a log begins."""
+        """Return the uuid of each replica id's instance where a log begins."""
         files = files_before(self.directory, listing, file)
         instances: dict[int, str] = {}
         for before in files:
@@ -238,16 +239,16 @@ class Origins:
         return instances
 
     def _assignments(self, file: LogFile, end: int) -> tuple[IdAssignment, ...]:
-        """Return the registrations of a file's blocks that start before `end`."""
-        upto, known = self._seen.get(file.name, (file.header, ()))
+        """Return the assignments in a file's blocks that start before `end`."""
+        upto, known = self._read_assignments.get(file.name, (file.header, ()))
         if end > upto:
             known += tuple(registrations(self.directory, file, upto, end))
-            self._seen[file.name] = (end, known)
+            self._read_assignments[file.name] = (end, known)
         return tuple(found for found in known if found.position < end)
 
 
 def _spans_from(spans: Sequence[OriginSpan], begin: int, end: int) -> tuple[OriginSpan, ...]:
-    """Return the spans between two positions, the first of them from `begin` on."""
+    """Return the spans that apply from `begin` to `end`; the first one begins at `begin`."""
     first = max(i for i, span in enumerate(spans) if span.position <= begin)
     return (
         replace(spans[first], position=begin),

@@ -54,7 +54,7 @@ class ReplicasetFiles:
 
 
 def since_of(file: LogFile, since: Vclock | None) -> Vclock | None:
-    """Return `since`, or None if all rows of the file are beyond it."""
+    """Return the vclock `since`, or None if it excludes no row of the file."""
     return None if since is None or file.is_snapshot or is_at_most(since, file.vclock) else since
 
 
@@ -66,7 +66,7 @@ def since_from(entry: OffsetEntry, first: LogFile) -> Vclock | None:
 def segments_of(files_read: ReplicasetFiles) -> Iterator[Segment]:
     """Yield the segments of one replicaset in the order of its log; a file without bytes to read has none.
 
-    A gap before a file without a segment is in the next segment.
+    The gap before a file without a segment is added to the next segment (`Segment.gap`).
 
     Raises
     ------

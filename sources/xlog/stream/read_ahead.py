@@ -116,7 +116,7 @@ class ReadAhead:
 def read_ahead_of(
     directory: Directory, listing: Listing, entry: OffsetEntry, fixed_end: OffsetEntry | None = None
 ) -> ReadAhead:
-    """Return the files that follow an entry.
+    """Return what the stream can read from an entry on.
 
     Parameters
     ----------
