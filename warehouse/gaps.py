@@ -11,6 +11,7 @@ from schemas.states import GapState
 TABLE = "_gaps"
 CLOSED = (GapState.FILLED, GapState.HEALED)
 KEY = ("replicaset_id", "local_id", "first_lsn", "last_lsn", "kind")
+"""Columns that identify a gap; `local_id` is the replica id whose rows are missing."""
 
 
 @dataclass(frozen=True)

@@ -366,8 +366,10 @@ def _bucket_changes(
 def _translate_registration(
     registration: ReplicaIdChange, ids: Mapping[int, IdTranslation]
 ) -> ReplicaIdChange:
-    local_id = registration.local_id
-    return replace(registration, local_id=ids.get(registration.position.segment, {}).get(local_id, local_id))
+    replica_id = registration.replica_id
+    return replace(
+        registration, replica_id=ids.get(registration.position.segment, {}).get(replica_id, replica_id)
+    )
 
 
 def _sync_test(known: ReplicasetState, control: ControlChanges, parts: Sequence[LogSegment]) -> IsSync:
@@ -424,7 +426,7 @@ def _first_unmapped_run(
     known: ReplicasetState, registrations: Sequence[ReplicaIdChange], summary: Summary, settlement: Settlement
 ) -> LsnRun | None:
     """Return the first run of settled rows whose replica id belongs to no known instance; None if there is none."""
-    mapped = {LOCAL_ID, *(e.local_id for e in known.applier_map), *(r.local_id for r in registrations)}
+    mapped = {LOCAL_ID, *(e.local_id for e in known.applier_map), *(r.replica_id for r in registrations)}
     for run in summary.runs:
         if settlement.waits_from is not None and run.start >= settlement.waits_from:
             return None

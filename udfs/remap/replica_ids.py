@@ -140,7 +140,7 @@ def replica_id_in_source(ids: Mapping[int, int], replica_id: int) -> int | None:
         The instance's id in the replicaset.
 
     """
-    own = next((local_id for local_id, other in ids.items() if other == replica_id), None)
+    own = next((own_id for own_id, other in ids.items() if other == replica_id), None)
     if own is not None:
         return own
     return None if replica_id in ids or replica_id >= VCLOCK_MAX else replica_id
