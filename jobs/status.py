@@ -39,12 +39,12 @@ def show(config: Config, *, as_json: bool) -> int:
 def _print(found: Overview) -> None:
     print(f"{found.warehouse}: epoch {found.epoch}, {found.age_seconds:.0f} s ago, {found.spaces} spaces")
     for uuid, one in found.replicasets.items():
-        place = f"{one['file']} at {one['position']}" if "leader" in one else "no source"
+        reached = f"{one['file']} at {one['position']}" if "leader" in one else "no source"
         instant = one.get("instant")
         if instant is not None and instant["state"] == InstantState.WAITING:
-            place += f", waits for the others at the instant {instant['label']}"
+            reached += f", waits for the others at the instant {instant['label']}"
         vclock = ", ".join(f"{id_}: {lsn}" for id_, lsn in one["vclock"].items())
-        print(f"replicaset {replicaset_label(uuid, one.get('leader'))}: {place}, vclock {{{vclock}}}")
+        print(f"replicaset {replicaset_label(uuid, one.get('leader'))}: {reached}, vclock {{{vclock}}}")
     for text in found.refused:
         print(f"refused: {text}")
     print(f"{found.conflicts} decisions between replicasets, {found.misfits} rows with a value left out")

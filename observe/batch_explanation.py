@@ -183,13 +183,15 @@ def _read_ranges(start: str | None, end: str | None) -> list[ReadRange]:
         return []
     first = {} if start is None else from_text(start)
     return [
-        ReadRange(uuid, entry.leader, _place(first.get(uuid)), _place(entry), _label(entry))
+        ReadRange(
+            uuid, entry.leader, _file_and_position(first.get(uuid)), _file_and_position(entry), _label(entry)
+        )
         for uuid, entry in from_text(end).items()
         if first.get(uuid) != entry
     ]
 
 
-def _place(entry: OffsetEntry | None) -> tuple[str, int]:
+def _file_and_position(entry: OffsetEntry | None) -> tuple[str, int]:
     return ("", 0) if entry is None else (entry.file, entry.position)
 
 

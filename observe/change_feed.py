@@ -184,10 +184,10 @@ def _contents(rows: pa.Table, others: pa.Table) -> pa.Array:
     is_made = pc.less(rows["_replicaset_id"], 0)
     is_unnamed = pc.fill_null(pc.or_(is_made, pc.is_null(rows["_global_id"])), True).to_pylist()
     found = [""] * rows.num_rows
-    places = [place for place, unnamed in enumerate(is_unnamed) if unnamed and columns]
-    shown = rows.select(sorted(columns)).take(pa.array(places, pa.int64())).to_pylist()
-    for place, row in zip(places, shown, strict=True):
-        found[place] = repr(row)
+    indices = [index for index, unnamed in enumerate(is_unnamed) if unnamed and columns]
+    shown = rows.select(sorted(columns)).take(pa.array(indices, pa.int64())).to_pylist()
+    for index, row in zip(indices, shown, strict=True):
+        found[index] = repr(row)
     return pa.array(found, pa.string())
 
 

@@ -29,8 +29,8 @@ from warehouse.standbys import FAILURES
 
 _OPEN_REQUESTS = f"""
     SELECT request, kind, asked_at FROM
-    (SELECT *, row_number() OVER (PARTITION BY request ORDER BY changed_at DESC) AS place FROM opened)
-    WHERE place = 1 AND state = '{RequestState.ASKED}' ORDER BY asked_at
+    (SELECT *, row_number() OVER (PARTITION BY request ORDER BY changed_at DESC) AS row_index FROM opened)
+    WHERE row_index = 1 AND state = '{RequestState.ASKED}' ORDER BY asked_at
 """
 
 

@@ -180,13 +180,13 @@ def _with_masks(state: State, masks: Sequence[MaskChange]) -> State:
 
 
 def _end_offset(log_stream: LogStream, start: Offset) -> Offset:
-    place = log_stream.latest(start)
+    offset = log_stream.latest(start)
     for _ in range(MAX_INSTANTS if log_stream.options.instants else 0):
-        further = log_stream.latest(place)
-        if further == place:
+        further = log_stream.latest(offset)
+        if further == offset:
             break
-        place = further
-    return place
+        offset = further
+    return offset
 
 
 def _bytes_by_replicaset(segments: Sequence[Segment]) -> dict[str, int]:

@@ -50,7 +50,7 @@ PendingPart = tuple[ReplicasetState, str, str, str | None, pa.RecordBatch]
 
 
 def waiting_segment(
-    number: int, replicaset_uuid: str, place: tuple[str, str, str | None], rows: pa.RecordBatch
+    number: int, replicaset_uuid: str, origin: tuple[str, str, str | None], rows: pa.RecordBatch
 ) -> LogSegment:
     """Return the segment that describes some rows of `_pending`.
 
@@ -59,13 +59,13 @@ def waiting_segment(
     number : int
         The segment's number in the batch.
     replicaset_uuid : str
-    place : (str, str, str or None)
+    origin : (str, str, str or None)
         (source, file, instance uuid) from which the rows were read.
     rows : pyarrow.RecordBatch
         With the columns `STORED_NAMES`.
 
     """
-    source, file, instance = place
+    source, file, instance = origin
     server = rows.column(SERVER_VERSION)[0].as_py() if rows.num_rows else None
     return LogSegment(
         *(number, replicaset_uuid, source, file, instance, False, {}, server),
@@ -110,8 +110,8 @@ def pending_by_segment(tables: OpenTables, waiting: Mapping[int, ReplicasetState
             continue
         (rows,) = whole.slice(begin, end - begin).combine_chunks().to_batches()
         first = rows.slice(0, 1).to_pylist()[0]
-        place = (first["source"], first["file"], first["instance_uuid"])
-        parts.append((waiting[first["replicaset_id"]], *place, rows.select(STORED_NAMES)))
+        origin = (first["source"], first["file"], first["instance_uuid"])
+        parts.append((waiting[first["replicaset_id"]], *origin, rows.select(STORED_NAMES)))
     return parts
 
 
@@ -202,13 +202,13 @@ def _in_log_order(tables: OpenTables, replicaset_id: int, rows: pa.Table) -> pa.
         with opened(tables.place, "_changelog", file.path) as parquet:
             found = parquet.read(columns=["replicaset_id", "epoch", "segment", *_ROW_ID])
         logged.append(found.filter(pc.equal(found["replicaset_id"], replicaset_id)).drop(["replicaset_id"]))
-    places = pa.concat_tables(logged).group_by(_ROW_ID).aggregate([("epoch", "min"), ("segment", "min")])
-    places = places.rename_columns([*_ROW_ID, "epoch", "segment"])
+    origins = pa.concat_tables(logged).group_by(_ROW_ID).aggregate([("epoch", "min"), ("segment", "min")])
+    origins = origins.rename_columns([*_ROW_ID, "epoch", "segment"])
     own = rows.select([*_ROW_ID, "position", "row"])
-    own = own.append_column("place", pa.array(np.arange(rows.num_rows, dtype=np.int64)))
-    joined = own.join(places, _ROW_ID, join_type="left outer")
+    own = own.append_column("index", pa.array(np.arange(rows.num_rows, dtype=np.int64)))
+    joined = own.join(origins, _ROW_ID, join_type="left outer")
     order = pc.sort_indices(joined, sort_keys=[(name, "ascending") for name in _ORDER])
-    return rows.take(joined["place"].take(order)).combine_chunks()
+    return rows.take(joined["index"].take(order)).combine_chunks()
 
 
 def _by_file(rows: pa.Table) -> list[tuple[str, str, str | None, pa.RecordBatch]]:

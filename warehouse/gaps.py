@@ -28,8 +28,8 @@ class Gap:
     file: str | None
 
     def __str__(self) -> str:
-        place = f"replicaset {self.replicaset_id}, source {self.source}, replica id {self.local_id}"
-        return f"{self.kind}: {place}: lsns {self.first_lsn} to {self.last_lsn}"
+        origin = f"replicaset {self.replicaset_id}, source {self.source}, replica id {self.local_id}"
+        return f"{self.kind}: {origin}: lsns {self.first_lsn} to {self.last_lsn}"
 
     @property
     def key(self) -> tuple[object, ...]:

@@ -180,9 +180,9 @@ _REFUSED_SPACES = f"""
 SELECT replicaset_id, count(*) AS n
 FROM (
     SELECT replicaset_id, state,
-           row_number() OVER (PARTITION BY replicaset_id, space_id ORDER BY epoch DESC) AS place
+           row_number() OVER (PARTITION BY replicaset_id, space_id ORDER BY epoch DESC) AS row_index
     FROM opened)
-WHERE place = 1 AND state LIKE '{REFUSED_PREFIX}%' GROUP BY replicaset_id"""
+WHERE row_index = 1 AND state LIKE '{REFUSED_PREFIX}%' GROUP BY replicaset_id"""
 
 
 def _to_utc(moment: datetime | None) -> datetime | None:

@@ -27,11 +27,11 @@ _WON_ROWS = """
 """
 _LOST_ROWS = f"""
     SELECT key, tuple FROM (
-        SELECT key, tuple, state, row_number() OVER (PARTITION BY key ORDER BY epoch DESC) AS place
+        SELECT key, tuple, state, row_number() OVER (PARTITION BY key ORDER BY epoch DESC) AS row_index
         FROM versions WHERE space = '{{table}}' AND replicaset_id = {{replicaset}}
     ) newest
     LEFT ANTI JOIN (SELECT _key FROM current WHERE _replicaset_id = {{replicaset}}) won ON won._key = newest.key
-    WHERE place = 1 AND state IN ('{VersionState.PRESENT}', '{VersionState.UNFIT}') AND tuple IS NOT NULL
+    WHERE row_index = 1 AND state IN ('{VersionState.PRESENT}', '{VersionState.UNFIT}') AND tuple IS NOT NULL
 """
 _CHANGES = """
     SELECT key, tuple, space_id FROM changelog

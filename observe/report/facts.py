@@ -108,8 +108,8 @@ FROM {conflicts} GROUP BY ALL ORDER BY ALL""",
 SELECT space, winner_replicaset_id AS winner, loser_replicaset_id AS loser, key, policy, sequence, note,
        winner_tuple, winner_timestamp, winner_lsn, loser_tuple, loser_timestamp, loser_lsn
 FROM (SELECT *, row_number() OVER (PARTITION BY space, winner_replicaset_id, loser_replicaset_id
-                                   ORDER BY epoch DESC, key, loser_lsn) AS place FROM {{conflicts}})
-WHERE place <= {EXAMPLES} ORDER BY space, winner, loser, place LIMIT {LIMIT}""",
+                                   ORDER BY epoch DESC, key, loser_lsn) AS row_index FROM {{conflicts}})
+WHERE row_index <= {EXAMPLES} ORDER BY space, winner, loser, row_index LIMIT {LIMIT}""",
     "gaps": f"""
 SELECT replicaset_id, source, local_id, first_lsn, last_lsn, kind, min(found_at) AS found_at,
        max_by(state, epoch) AS state, max_by(file, epoch) AS file, count(*) OVER () AS whole

@@ -86,8 +86,8 @@ def differing_lsns(
         if not len(numbers):
             continue
         rows = ids == replica_id
-        places = np.minimum(np.searchsorted(numbers, lsns[rows]), len(numbers) - 1)
-        differs = (numbers[places] == lsns[rows]) & (bodies[places] != hashes[rows])
+        indices = np.minimum(np.searchsorted(numbers, lsns[rows]), len(numbers) - 1)
+        differs = (numbers[indices] == lsns[rows]) & (bodies[indices] != hashes[rows])
         for gap in healed:
             if gap["local_id"] == replica_id:
                 differs &= (lsns[rows] < gap["first_lsn"]) | (lsns[rows] > gap["last_lsn"])

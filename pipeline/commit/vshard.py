@@ -176,9 +176,9 @@ def _sharded_tables(one: ReplicasetState) -> dict[str, tuple[int, str]]:
     found = {}
     for space_id, table in one.tables.items():
         rows, space = one.spaces.get(space_id), one.definition(space_id)
-        place = None if rows is None else shard_field(rows.indexes.values())
-        if space is not None and place is not None and place < len(space.fields):
-            found[table] = (place, column_name(space.fields[place].name))
+        index = None if rows is None else shard_field(rows.indexes.values())
+        if space is not None and index is not None and index < len(space.fields):
+            found[table] = (index, column_name(space.fields[index].name))
     return found
 
 
@@ -202,10 +202,10 @@ def _versions_in_bucket(
 
 _VERSIONS_NOT_IN_TABLE = f"""
     SELECT * FROM (
-        SELECT *, row_number() OVER (PARTITION BY key, replicaset_id ORDER BY epoch DESC) AS place
+        SELECT *, row_number() OVER (PARTITION BY key, replicaset_id ORDER BY epoch DESC) AS row_index
         FROM opened WHERE space = '{{table}}'
     ) AS newest LEFT ANTI JOIN other ON newest.key = other._key AND newest.replicaset_id = other._replicaset_id
-    WHERE place = 1 AND state = '{VersionState.PRESENT}'"""
+    WHERE row_index = 1 AND state = '{VersionState.PRESENT}'"""
 """A query for the replicasets' newest versions in `_versions`, which are not in the exact table, `other`.
 
 The versions of the replicaset that wrote the table's row are excluded: they are older than the row, and may be of

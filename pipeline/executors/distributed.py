@@ -295,12 +295,12 @@ class DistributedExecutor:
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for number in _task_numbers(batches):
                 for cell in task(number):
-                    place = CELLS.get_field_index("place")
-                    yield cell.set_column(place, "place", pa.array([number], pa.int64()))
+                    index = CELLS.get_field_index("sort_key")
+                    yield cell.set_column(index, "sort_key", pa.array([number], pa.int64()))
 
         self._describe(name)
         found = self._spark.range(0, count, 1, count).mapInArrow(run, SPARK_SCHEMA).toArrow()
-        return decode_reports(found.sort_by("place")["data"].to_pylist())
+        return decode_reports(found.sort_by("sort_key")["data"].to_pylist())
 
     def _describe(self, name: str) -> None:
         self._spark.sparkContext.setJobDescription(f"batch: {name}")
@@ -333,7 +333,7 @@ def _collect_reports(make_frame: Callable[[], DataFrame], attempts: int = JOB_AT
             if attempt == attempts or LOST_EXCHANGE not in str(error):
                 raise
             log.warning("exchanged rows were lost with their executor: the batch's job starts again")
-    assert all(place == REPORT for place in found["place"].to_pylist())
+    assert all(sort_key == REPORT for sort_key in found["sort_key"].to_pylist())
     return decode_reports(found["data"].to_pylist())
 
 

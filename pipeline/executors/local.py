@@ -237,11 +237,11 @@ def write_tables(work: BatchWork, result: PartitionResult, cache: FileCache) -> 
     changed = []
     for number, encoding in enumerate(work.partition_plan.encodings):
         change = work.table_changes.get(encoding.exact, TableChange.NOTHING)
-        places = removed.get(encoding.exact, {})
+        indices = removed.get(encoding.exact, {})
         new = result.rows_by_table.get(number)
-        if new is not None or places or change is TableChange.REWRITE:
+        if new is not None or indices or change is TableChange.REWRITE:
             keys = result.removed_keys.get(number)
-            changed.append(TableChanges(encoding, new, places, keys, change))
+            changed.append(TableChanges(encoding, new, indices, keys, change))
 
     def write(changes: TableChanges) -> list[TableWrite]:
         encoding = changes.encoding

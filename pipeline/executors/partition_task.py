@@ -94,13 +94,13 @@ def run_partition_task(
     """
     found: list[tuple[int, pa.Table]] = []
     for batch in cells:
-        places = batch.column(CELLS.get_field_index("place")).to_pylist()
+        sort_keys = batch.column(CELLS.get_field_index("sort_key")).to_pylist()
         data = batch.column(CELLS.get_field_index("data"))
-        for i, place in enumerate(places):
-            if place == REPORT:
+        for i, sort_key in enumerate(sort_keys):
+            if sort_key == REPORT:
                 yield batch.slice(i, 1)
             else:
-                found.append((place, decode_cell(data[i].as_buffer())))
+                found.append((sort_key, decode_cell(data[i].as_buffer())))
     found.sort(key=lambda one: one[0])
     keyed = pa.concat_tables([rows for _, rows in found]) if found else KEYED.empty_table()
     del found
@@ -130,8 +130,8 @@ def _write_result(result: PartitionResult, work: PartitionWork, cache: FileCache
             report.added.setdefault(encoding.name, []).extend(masked)
         if keys is not None:
             files = work.files.get(encoding.name, ())
-            places = rows_with_keys(work.place, encoding.name, files, keys, cache)
-            for file, rows in places.items():
+            indices = rows_with_keys(work.place, encoding.name, files, keys, cache)
+            for file, rows in indices.items():
                 report.removed_bits[FileRef(encoding.name, file)] = row_bitmap(rows)
     system = {"_versions": result.versions, "_conflicts": result.conflicts, "_quarantine": result.quarantine}
     for table, rows in system.items():

@@ -264,16 +264,16 @@ def _copy_range_deletes_to_partitions(
 ) -> tuple[pa.Table, NDArray[np.int32]]:
     """Repeat each DELETE_RANGE for all partitions of its table; return the rows, and the partition of each row."""
     types = rows["type"].to_numpy()
-    places = np.flatnonzero(types == DELETED_RANGE)
-    if not len(places):
+    indices = np.flatnonzero(types == DELETED_RANGE)
+    if not len(indices):
         return rows, partitions
     copies = [
-        (int(place), partition)
-        for place in places
-        for partition in ranges.table_partitions(int(tables[place]))
+        (int(index), partition)
+        for index in indices
+        for partition in ranges.table_partitions(int(tables[index]))
     ]
     others = np.flatnonzero(types != DELETED_RANGE)
-    both = np.concatenate([others, np.array([place for place, _ in copies], np.int64)])
+    both = np.concatenate([others, np.array([index for index, _ in copies], np.int64)])
     numbers = np.concatenate([partitions[others], np.array([partition for _, partition in copies], np.int32)])
     order = np.argsort(both, kind="stable")
     return rows.take(pa.array(both[order])).combine_chunks(), numbers[order]

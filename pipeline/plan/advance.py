@@ -258,8 +258,8 @@ def _last_lsn_of_id(
     summary: Summary, before: ReplicasetState, maps: Sequence[ApplierMapEntry], registration: ReplicaIdChange
 ) -> int:
     """Return the last lsn of a replica id before a row of `_cluster` assigns the id to an instance."""
-    replica_id, place = registration.replica_id, registration.position
-    own = [run.last for run in summary.runs if run.replica_id == replica_id and run.start < place]
+    replica_id, position = registration.replica_id, registration.position
+    own = [run.last for run in summary.runs if run.replica_id == replica_id and run.start < position]
     # An instance signs rows before the row that registers it: the first master's own id is 1 from the start.
     if not any(entry.local_id == replica_id for entry in maps):
         return before.settled.get(replica_id, 0)

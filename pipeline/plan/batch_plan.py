@@ -339,10 +339,10 @@ def _decide_replicaset(
             break
         reason = f"replica id {unknown.replica_id} is in no map: no row of _cluster has announced it"
         settlement = replace(settlement, waits_from=unknown.start, reason=reason)
-    place = None if generation is None else generation.position
+    position = None if generation is None else generation.position
     counting = (row for row in summary.control if settlement.takes_effect(row))
     shards = _bucket_changes(known, generation, parts, control, list(counting))
-    return ReplicasetDecision(known, settlement, control, registrations, views, ids, place, shards)
+    return ReplicasetDecision(known, settlement, control, registrations, views, ids, position, shards)
 
 
 def _bucket_changes(
@@ -390,10 +390,10 @@ def _sync_test(known: ReplicasetState, control: ControlChanges, parts: Sequence[
         if one is not None and release_of(one) >= FIRST_RELEASE_WITH_SYNC_FLAGS
     }
 
-    def is_sync(space_id: int, place: LogPosition) -> bool:
-        if place.segment in flagged:
+    def is_sync(space_id: int, position: LogPosition) -> bool:
+        if position.segment in flagged:
             return False
-        return [False, *(sync for since, sync in history.get(space_id, ()) if since <= place)][-1]
+        return [False, *(sync for since, sync in history.get(space_id, ()) if since <= position)][-1]
 
     return is_sync
 

@@ -219,8 +219,8 @@ def translate_summary(summary: Summary, ids: Mapping[int, IdTranslation]) -> Sum
     if not any(ids.values()):
         return summary
 
-    def meant(place: LogPosition, replica_id: int) -> int:
-        return ids.get(place.segment, {}).get(replica_id, replica_id)
+    def meant(position: LogPosition, replica_id: int) -> int:
+        return ids.get(position.segment, {}).get(replica_id, replica_id)
 
     def control(row: ControlRow) -> ControlRow:
         replica_id = None if row.replica_id is None else meant(row.position, row.replica_id)

@@ -201,8 +201,8 @@ def _is_lost(
         numbers, bodies = known_lsns[theirs][order], known_hashes[theirs][order]
         lost[own] = True
         if len(numbers):
-            places = np.minimum(np.searchsorted(numbers, lsns[own]), len(numbers) - 1)
-            lost[own] = (numbers[places] != lsns[own]) | (bodies[places] != hashes[own])
+            indices = np.minimum(np.searchsorted(numbers, lsns[own]), len(numbers) - 1)
+            lost[own] = (numbers[indices] != lsns[own]) | (bodies[indices] != hashes[own])
     return lost
 
 

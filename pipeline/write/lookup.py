@@ -215,8 +215,8 @@ class WantedKeys:
             return False
         if not self.is_sorted:
             return self.bounds[0] <= greatest and least <= self.bounds[-1]
-        place = bisect_left(self.bounds, least)
-        return place < len(self.bounds) and self.bounds[place] <= greatest
+        index = bisect_left(self.bounds, least)
+        return index < len(self.bounds) and self.bounds[index] <= greatest
 
     def find(self, keys: pa.Array) -> NDArray[np.int32]:
         """Return the number of each key among the wanted ones, -1 for another key."""
@@ -257,7 +257,7 @@ def _rows_of_table(
     return pa.concat_tables(parts) if parts else None
 
 
-def _entries_of_rows(rows: pa.Table, table: int, file: int, places: NDArray[np.intp]) -> pa.Table:
+def _entries_of_rows(rows: pa.Table, table: int, file: int, indices: NDArray[np.intp]) -> pa.Table:
     count = rows.num_rows
     replicasets = rows["_replicaset_id"].to_numpy()
     states = np.where(replicasets < 0, MERGED, PRESENT).astype(np.int8)
@@ -271,7 +271,7 @@ def _entries_of_rows(rows: pa.Table, table: int, file: int, places: NDArray[np.i
         "is_row": pa.repeat(pa.scalar(True), count),
         "in_versions": pa.repeat(pa.scalar(False), count),
         "file": pa.array(np.full(count, file, np.int32)),
-        "row": pa.array(places.astype(np.int64)),
+        "row": pa.array(indices.astype(np.int64)),
     }
     arrays = [
         whole[one.name].cast(one.type) if one.name in whole else pa.nulls(count, one.type)
@@ -300,9 +300,9 @@ def _with_versions(
     in_versions = np.zeros(len(groups), np.bool_)
     in_versions[groups.ids[~is_row]] = True
     chosen = chosen[both["state"].to_numpy()[chosen] != NONE]
-    place = BASE_VERSIONS.get_field_index("in_versions")
+    index = BASE_VERSIONS.get_field_index("in_versions")
     marks = pa.array(in_versions[groups.ids[chosen]])
-    return both.take(pa.array(chosen)).set_column(place, "in_versions", marks)
+    return both.take(pa.array(chosen)).set_column(index, "in_versions", marks)
 
 
 def _entries_of_versions(requests: Sequence[BaseRequest], files: BaseFiles, cache: FileCache) -> pa.Table:
@@ -359,9 +359,9 @@ def _restore_misfits(entries: pa.Table, tables_without_misfits: frozenset[int]) 
     states, tables = entries["state"].to_numpy(), entries["table"].to_numpy()
     known = as_array(entries["tuple"]).is_valid().to_numpy(zero_copy_only=False)
     returns = (states == UNFIT) & known & ~np.isin(tables, list(tables_without_misfits))
-    place = BASE_VERSIONS.get_field_index("state")
+    index = BASE_VERSIONS.get_field_index("state")
     states = np.where(returns, PRESENT, states).astype(np.int8)
-    return entries.set_column(place, entries.schema.field(place), pa.array(states))
+    return entries.set_column(index, entries.schema.field(index), pa.array(states))
 
 
 def join_found(parts: Iterable[FoundVersions]) -> FoundVersions:
@@ -369,9 +369,9 @@ def join_found(parts: Iterable[FoundVersions]) -> FoundVersions:
     tables: list[pa.Table] = []
     files: list[FileRef] = []
     for part in parts:
-        place = BASE_VERSIONS.get_field_index("file")
+        index = BASE_VERSIONS.get_field_index("file")
         numbers = part.base_versions["file"].to_numpy()
         moved = np.where(numbers >= 0, numbers + len(files), numbers).astype(np.int32)
-        tables.append(part.base_versions.set_column(place, "file", pa.array(moved)))
+        tables.append(part.base_versions.set_column(index, "file", pa.array(moved)))
         files += part.files
     return FoundVersions(pa.concat_tables(tables), files)

@@ -228,8 +228,8 @@ def _write(
     """Write new rows, and the remaining rows of files; with an encoding, these are encoded again."""
     joined = [] if rows is None else [rows]
     size, in_memory, added = 0, 0, []
-    for file, places in removed.items():
-        rest = remaining_rows(place, table, file, places)
+    for file, indices in removed.items():
+        rest = remaining_rows(place, table, file, indices)
         rest = rest if encoding is None else reencode_rows(rest, encoding)
         size += file.size
         if file.size < SMALL_FILE and size < JOINED_BYTES and in_memory + rest.nbytes < FILE_BYTES:

@@ -65,9 +65,9 @@ def remap_rows(
         own = np.flatnonzero(replica_ids == replica_id)
         # Among entries with the same since_lsn the last one wins.
         since = np.array([entry.since_lsn for entry in found], np.int64)
-        places = np.searchsorted(since, lsns[own], "right") - 1
+        indices = np.searchsorted(since, lsns[own], "right") - 1
         ids = np.array([entry.global_id for entry in found] + [UNKNOWN], np.int64)
-        result[own] = ids[places]
+        result[own] = ids[indices]
     return result
 
 

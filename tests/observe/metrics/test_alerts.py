@@ -137,13 +137,13 @@ def test_each_alert_has_a_case_that_fires_and_one_that_does_not() -> None:
 def test_panels_have_unique_titles_and_do_not_overlap() -> None:
     titles = [panel["title"] for panel in panels()]
     assert len(titles) == len(set(titles))
-    places: set[tuple[int, int]] = set()
+    occupied: set[tuple[int, int]] = set()
     for panel in json.loads(DASHBOARD.read_text())["panels"]:
         where = panel["gridPos"]
         own = {(where["x"] + x, where["y"] + y) for x in range(where["w"]) for y in range(where["h"])}
-        assert not own & places, panel["title"]
+        assert not own & occupied, panel["title"]
         assert where["x"] + where["w"] <= 24
-        places |= own
+        occupied |= own
 
 
 def test_the_provisioning_names_existing_files() -> None:

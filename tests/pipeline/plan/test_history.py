@@ -54,14 +54,14 @@ def tables(found: History) -> list[tuple[str, int, int | None]]:
     for meanings in found.meanings.values():
         spans: list[list[int]] = []
         for one in meanings:
-            place = 0 if one.since == BEGINNING else one.since.position
+            index = 0 if one.since == BEGINNING else one.since.position
             if spans and spans[-1][0] == one.version:
                 continue
-            spans.append([one.version, place])
-        ends = [*(place for _, place in spans[1:]), None]
+            spans.append([one.version, index])
+        ends = [*(index for _, index in spans[1:]), None]
         result += [
-            (found.versions[number].table, place, end)
-            for (number, place), end in zip(spans, ends, strict=True)
+            (found.versions[number].table, index, end)
+            for (number, index), end in zip(spans, ends, strict=True)
             if number != NO_TABLE
         ]
     return sorted(result, key=lambda one: one[1])

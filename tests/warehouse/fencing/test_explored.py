@@ -119,7 +119,7 @@ def checked(program: Program) -> Callable[[World], None]:
 @pytest.fixture(autouse=True)
 def model_creates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have `_epochs` created in the model."""
-    monkeypatch.setattr(fencing, "create", lambda place, table, _schema: place.make(table))
+    monkeypatch.setattr(fencing, "create", lambda model, table, _schema: model.make(table))
 
 
 def explored(trouble: Trouble, batches: int = 1) -> Explorer:
