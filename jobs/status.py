@@ -15,15 +15,15 @@ from observe.overview import Overview, overview_of, standbys_overview
 from schemas.names import replicaset_label
 from sources.spool.state import stopped_spools
 from sources.xlog.directory.offset import InstantState
+from warehouse.location import location_of
 from warehouse.lock import local_folder
-from warehouse.place import place_of
 
 
 def show(config: Config, *, as_json: bool) -> int:
     """Print the state of a deployment, and return 1 if something needs attention."""
     folders = [local_folder(source.path) for source in config.sources]
     stopped = stopped_spools(folder for folder in folders if folder is not None)
-    found = overview_of(place_of(config.warehouse, config.database), datetime.now(UTC))
+    found = overview_of(location_of(config.warehouse, config.database), datetime.now(UTC))
     found = replace(found, stopped=tuple(stopped), peers=standbys_overview(config))
     if as_json:
         print(json.dumps(asdict(found), default=str))

@@ -196,7 +196,7 @@ def history(warehouse: Warehouse, config: Config, table: str) -> DataFrame:
     versions = versions * len(servers)
     columns = (F.col(name) for name in ("replicaset_id", "space_id", *POSITION, SERVER_VERSION))
     rows = changes.withColumn("layout", layout(*columns)).where("layout IS NOT NULL")
-    keyed = _from_known_tuples(_keyed(rows, versions), cleaned_replicasets(warehouse.place))
+    keyed = _from_known_tuples(_keyed(rows, versions), cleaned_replicasets(warehouse.location))
     made = _key_versions(_with_expanded_ranges(keyed, rows, versions), formats, _ends(found, lineages))
     return _with_periods(made, versions, config)
 

@@ -112,7 +112,7 @@ def preview_next_run(config: Config) -> Preview:
         build_router(config.spaces, check_space),
     )
     plan, _ = planner.plan(_RangeSummarizer(log_stream, segments), segments, log_stream)
-    rid = RidTable(warehouse.place).last()
+    rid = RidTable(warehouse.location).last()
     return Preview(
         before=state,
         plan=plan if plan.row_count else None,

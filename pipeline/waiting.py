@@ -85,7 +85,7 @@ def read_pending(tables: OpenTables, replicaset_ids: Iterable[int], *, for_defin
     chosen_ids = pa.array(list(replicaset_ids), pa.int32())
     found = [PENDING_ARROW.empty_table()]
     for file in tables.files(PENDING):
-        with opened(tables.place, PENDING, file.path) as parquet:
+        with opened(tables.location, PENDING, file.path) as parquet:
             rows = parquet.read()
         mask = waits_for_definition(rows["reason"])
         mask = pc.and_(
@@ -119,7 +119,7 @@ def unknown_spaces(tables: OpenTables) -> dict[int, frozenset[int]]:
     """Return the ids of the spaces whose rows wait for the space's definition, by replicaset id."""
     found: dict[int, set[int]] = {}
     for file in tables.files(PENDING):
-        with opened(tables.place, PENDING, file.path) as parquet:
+        with opened(tables.location, PENDING, file.path) as parquet:
             rows = parquet.read(columns=["replicaset_id", "space_id", "reason"])
         pairs = rows.filter(waits_for_definition(rows["reason"])).group_by(["replicaset_id", "space_id"])
         for row in pairs.aggregate([]).to_pylist():
@@ -199,7 +199,7 @@ def _in_log_order(tables: OpenTables, replicaset_id: int, rows: pa.Table) -> pa.
     bounds = pc.min_max(rows["lsn"]).as_py()
     logged = []
     for file in tables.files_between("_changelog", "lsn", bounds["min"], bounds["max"]):
-        with opened(tables.place, "_changelog", file.path) as parquet:
+        with opened(tables.location, "_changelog", file.path) as parquet:
             found = parquet.read(columns=["replicaset_id", "epoch", "segment", *_ROW_ID])
         logged.append(found.filter(pc.equal(found["replicaset_id"], replicaset_id)).drop(["replicaset_id"]))
     origins = pa.concat_tables(logged).group_by(_ROW_ID).aggregate([("epoch", "min"), ("segment", "min")])

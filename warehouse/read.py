@@ -2,7 +2,7 @@
 
 Not by a PyArrow dataset: its background threads may still use Python's buffers when the interpreter ends, which aborts
 the process (seen in one of six runs of a short command).
-Not here: opening the table (`warehouse.place`), and large tables, which Spark reads.
+Not here: opening the table (`warehouse.location`), and large tables, which Spark reads.
 """
 
 from __future__ import annotations

@@ -227,7 +227,7 @@ def _commit_pending(
     rest: list[DataFile] = []
     removed: list[TableFile] = []
     for file in tables.files(PENDING):
-        with opened(tables.place, PENDING, file.path) as parquet:
+        with opened(tables.location, PENDING, file.path) as parquet:
             named = parquet.read(columns=["replicaset_id", "space_id", "reason"])
             own = finished_mask(named, ids, ended)
             if not pc.any(own).as_py():
@@ -236,7 +236,9 @@ def _commit_pending(
         removed.append(file)
         if others.num_rows:
             dictionary = LOW_CARDINALITY[PENDING]
-            rest.append(write_file(tables.place, PENDING, others, dictionary=dictionary, is_new_data=False))
+            rest.append(
+                write_file(tables.location, PENDING, others, dictionary=dictionary, is_new_data=False)
+            )
     commit(PENDING, [*added, *rest], removed)
 
 

@@ -229,7 +229,7 @@ def _later_rows(tables: OpenTables, one: ReplicasetState, covered: Vclock) -> pa
     """Return the rows of `_changelog` from a replicaset's logs that are after a snapshot, in log order."""
     parts = []
     for file in tables.files("_changelog"):
-        with opened(tables.place, "_changelog", file.path) as parquet:
+        with opened(tables.location, "_changelog", file.path) as parquet:
             rows = in_schema(parquet.read(columns=CHANGELOG_ARROW.names), CHANGELOG_ARROW)
         mask = pc.and_(pc.equal(rows["replicaset_id"], one.id), pc.equal(rows["state"], RowState.COMMITTED))
         own = rows.filter(pc.and_(mask, pc.ends_with(rows["file"], ".xlog")))

@@ -101,7 +101,7 @@ def tombstone_removal(
 
 
 def _count(tables: OpenTables, file: TableFile) -> int:
-    with opened(tables.place, VERSIONS, file.path) as parquet:
+    with opened(tables.location, VERSIONS, file.path) as parquet:
         return int(parquet.metadata.num_rows)
 
 
@@ -122,7 +122,7 @@ def _entries_of(tables: OpenTables, files: Sequence[TableFile], space: str) -> p
 
 
 def _entries_in(tables: OpenTables, file: TableFile, number: int, space: str) -> Iterator[pa.Table]:
-    with opened(tables.place, VERSIONS, file.path) as parquet:
+    with opened(tables.location, VERSIONS, file.path) as parquet:
         column, start = parquet.metadata.schema.names.index("space"), 0
         for index in range(parquet.num_row_groups):
             about = parquet.metadata.row_group(index)
@@ -163,7 +163,7 @@ def _is_removable(
     chosen = np.flatnonzero(may_go)
     name = table_of_exact_tuples(state.versions, space)
     own = (name, tables.files(name)) if name in state.versions else ("", ())
-    base = BaseFiles(tables.place, {0: own}, files, (space,))
+    base = BaseFiles(tables.location, {0: own}, files, (space,))
     for begin in range(0, len(chosen), KEYS_AT_ONCE):
         some = keys.take(pa.array(groups.firsts[chosen[begin : begin + KEYS_AT_ONCE]]))
         found = find_versions([BaseRequest(0, some, {}, False, True)], base, cache).base_versions

@@ -25,7 +25,7 @@ from udfs.keys.grouping import Groups, group
 from udfs.versions.kernels.lives import DELETED, NONE, PRESENT, UNFIT
 from warehouse.commits import TableFile
 from warehouse.data_files import FileKeys, keys_of, opened, read_groups
-from warehouse.place import Place
+from warehouse.location import WarehouseLocation
 
 VERSIONS = "_versions"
 SORTED_KEYS = 200_000
@@ -67,7 +67,7 @@ class BaseFiles:
 
     Parameters
     ----------
-    place : Place
+    location : WarehouseLocation
     tables : mapping of int to (str, sequence of TableFile)
         By table number: the name and the files of the exact table.
     versions : sequence of TableFile
@@ -79,7 +79,7 @@ class BaseFiles:
 
     """
 
-    place: Place
+    location: WarehouseLocation
     tables: Mapping[int, tuple[str, Sequence[TableFile]]]
     versions: Sequence[TableFile]
     names: Sequence[str]
@@ -132,7 +132,7 @@ def find_versions(
         name, own = files.tables.get(request.table, ("", ()))
         wanted = WantedKeys.of(request.keys)
         for file in own:
-            found = _rows_of_table(request, wanted, files.place, name, file, len(refs), cache)
+            found = _rows_of_table(request, wanted, files.location, name, file, len(refs), cache)
             if found is not None:
                 refs.append(FileRef(name, file))
                 parts.append(found)
@@ -153,7 +153,7 @@ def _with_all_keys(request: BaseRequest, files: BaseFiles, share: TaskKeys | Non
     name, own = files.tables.get(request.table, ("", ()))
     keys = [request.keys]
     for file in own:
-        with opened(files.place, name, file.path) as parquet:
+        with opened(files.location, name, file.path) as parquet:
             keys += requested(parquet.read(columns=["_key", "_replicaset_id"]), "_key", "_replicaset_id")
     own_versions = _keys_in_versions(files, files.names[request.table], request.replicasets)
     keys += requested(own_versions, "key", "replicaset_id")
@@ -171,7 +171,7 @@ def _keys_in_versions(files: BaseFiles, space: str, replicasets: Mapping[int, Ke
     columns = ["space", "key", "replicaset_id", "state", "epoch"]
     parts = []
     for file in files.versions:
-        with opened(files.place, VERSIONS, file.path) as parquet:
+        with opened(files.location, VERSIONS, file.path) as parquet:
             rows = parquet.read(columns=columns)
         own = pc.is_in(rows["replicaset_id"], pa.array([*replicasets], pa.int32()))
         parts.append(rows.filter(pc.and_(pc.equal(rows["space"], space), own)))
@@ -240,7 +240,7 @@ def _row_groups_with(
 def _rows_of_table(
     request: BaseRequest,
     wanted: WantedKeys,
-    place: Place,
+    location: WarehouseLocation,
     table: str,
     file: TableFile,
     number: int,
@@ -249,7 +249,7 @@ def _rows_of_table(
     """Return the rows of a file with wanted keys, as `BASE_VERSIONS`; None if there are none."""
     columns = [*_TABLE_COLUMNS, *(_TUPLE_COLUMNS if request.with_tuples else ())]
     parts = []
-    with opened(place, table, file.path) as parquet:
+    with opened(location, table, file.path) as parquet:
         keys = cache.of(parquet, table, file.path, "_key")
         for group_number, start, matches in _row_groups_with(wanted, parquet, keys, "_key"):
             rows = read_groups(parquet, [group_number], columns).take(pa.array(matches))
@@ -314,7 +314,7 @@ def _entries_of_versions(requests: Sequence[BaseRequest], files: BaseFiles, cach
     schema = BASE_VERSIONS.append(pa.field("epoch", pa.int64()))
     parts = []
     for file in files.versions:
-        with opened(files.place, VERSIONS, file.path) as parquet:
+        with opened(files.location, VERSIONS, file.path) as parquet:
             known = cache.of(parquet, VERSIONS, file.path, "key")
             for number, _, matches in _row_groups_with(wanted, parquet, known, "key"):
                 rows = read_groups(parquet, [number], _VERSION_COLUMNS).take(pa.array(matches))

@@ -1,6 +1,6 @@
 """Who wins a key that several replicasets hold: `last_write_wins` over their final versions, key by key.
 
-A candidate's place is (sequence, replicaset uuid, instance uuid, lsn); the highest wins. The sequence is
+A candidate's rank is (sequence, replicaset uuid, instance uuid, lsn); the highest wins. The sequence is
 the values of columns that the user names, else the time of the last change.
 """
 

@@ -107,7 +107,7 @@ def expel(replica_id: int) -> Row:
 
 
 def rows_of(transactions: Iterable[Transaction], lsns: Mapping[int, int] | None = None) -> list[Row]:
-    """Return the rows of transactions with their places and lsns; rows of local spaces count in component 0.
+    """Return the rows of transactions with their positions and lsns; rows of local spaces count in component 0.
 
     `lsns` are the last ones before the rows, by replica id.
     """

@@ -1,4 +1,4 @@
-"""What a space id means at each place of the log: tables, lineages, the ends of versions, and refused spaces."""
+"""What a space id means at each position in the log: tables, lineages, the ends of versions, and refused spaces."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def tables(found: History) -> list[tuple[str, int, int | None]]:
 
 
 def truncated(found: History) -> list[tuple[str, int]]:
-    """Return the table and the place of each event that ends all versions of a followed space."""
+    """Return the table and the position of each event that ends all versions of a followed space."""
     result = []
     for meanings in found.meanings.values():
         seen: dict[int, int] = {}

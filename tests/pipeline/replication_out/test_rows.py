@@ -63,7 +63,7 @@ def test_one_row_is_a_transaction(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "places", "key"),
+    ("fields", "indices", "key"),
     [
         ([1, "b"], [0], [1]),
         ([1, {"deep": [1, [2]]}, "b", None, 4.0], [4, 2], [4.0, "b"]),

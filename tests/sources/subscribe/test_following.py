@@ -338,4 +338,4 @@ def test_a_connection_that_is_cut_at_every_byte_changes_nothing(tmp_path: Path) 
         cuts = [*range(SHORT), *range(SHORT, whole, STRIDE)]
         for cut in cuts:
             follow_with_cut(masters, tmp_path / "spool", cut)
-        print(f"cut at {len(cuts)} places of {whole} bytes: the same tuples each time")
+        print(f"cut at {len(cuts)} positions of {whole} bytes: the same tuples each time")

@@ -43,7 +43,7 @@ def made(header: str, *parts: bytes, marker: bool = True) -> bytes:
 
 
 def expected(paths: Iterable[Path]) -> Counter[RowPosition]:
-    """Return the places and types of the rows of whole files, as the plain reader finds them."""
+    """Return the positions and types of the rows of whole files, as the plain reader finds them."""
     return Counter(
         (row["file"], row["position"], row["row"], row["type"])
         for path in paths

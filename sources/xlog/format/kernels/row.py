@@ -42,7 +42,7 @@ BINARY = ("key", "tuple", "operations", "body")
 
 FILLED, FULL = 0, 1
 COUNT, BLOCK, AT, NUMBER, ROOM = range(5)
-"""Places in the state of `walk_rows`: rows filled; block, position and row in it; bytes that did not fit."""
+"""Indices in the state of `walk_rows`: rows filled; block, position and row in it; bytes that did not fit."""
 
 _UINTS = 1 << TYPE | 1 << REPLICA_ID | 1 << LSN | 1 << GROUP_ID | 1 << TSN | 1 << FLAGS
 _INT32S = 1 << TYPE | 1 << REPLICA_ID | 1 << GROUP_ID
