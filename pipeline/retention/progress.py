@@ -188,7 +188,7 @@ def _read_times(tables: OpenTables, wanted: Iterable[int]) -> dict[int, datetime
     for file, low, high in files:
         # This file and the following ones have no later rows of these replicasets.
         last = _last_epoch((file, low, high))
-        left -= {number for number, (place, _) in found.items() if place[0] > last}
+        left -= {number for number, (position, _) in found.items() if position[0] > last}
         if not left:
             break
         for number, one in _last_rows(tables, file):
@@ -208,11 +208,11 @@ def _last_rows(tables: OpenTables, file: TableFile) -> Iterable[tuple[int, tuple
     rows = rows.filter(is_log).combine_chunks()
     keys = [("replicaset_id", "ascending"), *((name, "ascending") for name in _PLACE)]
     order = pc.sort_indices(rows, sort_keys=keys)
-    places = pa.table({"replicaset_id": rows["replicaset_id"].take(order), "place": order})
-    lasts = places.group_by("replicaset_id", use_threads=False).aggregate([("place", "last")])
+    numbered = pa.table({"replicaset_id": rows["replicaset_id"].take(order), "index": order})
+    lasts = numbered.group_by("replicaset_id", use_threads=False).aggregate([("index", "last")])
     for row in rows.take(lasts["place_last"]).to_pylist():
-        place = tuple(int(row[name]) for name in _PLACE)
-        yield int(row["replicaset_id"]), (place, row["timestamp"].astimezone(UTC))
+        position = tuple(int(row[name]) for name in _PLACE)
+        yield int(row["replicaset_id"]), (position, row["timestamp"].astimezone(UTC))
 
 
 def _waiting_times(tables: OpenTables) -> dict[int, datetime]:

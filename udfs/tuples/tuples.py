@@ -228,7 +228,7 @@ def _errors(plan: Plan, which: NDArray[np.int32], errors: NDArray[np.int32], fau
         if code != 0:
             return _walk_fault(code, position, kind, index)
         found = enumerate(key[numbers.itemsize * 4 :])
-        return "; ".join(_column_fault(plan.layout, place, one, index) for place, one in found if one)
+        return "; ".join(_column_fault(plan.layout, column, one, index) for column, one in found if one)
 
     return texts_of_rows(keys, rows, len(bad), text)
 

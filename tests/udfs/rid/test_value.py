@@ -67,9 +67,9 @@ def test_a_text_parses_to_the_same_rid(value: Rid) -> None:
 
 @settings(deadline=None)
 @given(RIDS, st.integers(0, 139), st.characters())
-def test_one_value_has_one_text(value: Rid, place: int, other: str) -> None:
+def test_one_value_has_one_text(value: Rid, index: int, other: str) -> None:
     text = str(value)
-    changed = text[:place] + other + text[place + 1 :]
+    changed = text[:index] + other + text[index + 1 :]
     if is_rid(changed):
         assert str(parse_rid(changed)) == changed
         assert (parse_rid(changed) == value) == (changed == text)
