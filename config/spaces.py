@@ -26,7 +26,7 @@ MisfitHandling = Literal["quarantine"]
 
 
 def _for_all_fields(chosen: object) -> object:
-    """Turn a choice for a whole space into a choice for all of its fields."""
+    """Return types by field pattern; a single type for a whole space gets the pattern of all fields, `*`."""
     return {"*": chosen} if isinstance(chosen, str) else chosen
 
 

@@ -35,8 +35,8 @@ class HeldGeneration:
     last: int
     copied_from: str | None = None
 
-    def with_text(self, *, is_head: bool) -> Generation:
-        """Return the generation with the text that `rid show` and `rid compare` print for it."""
+    def to_generation(self, *, is_head: bool) -> Generation:
+        """Return the generation as `rid show` and `rid compare` print it, with its epochs and origin as text."""
         if self.last < self.first:
             epochs = "no epochs yet"
         elif self.first == self.last:
@@ -100,7 +100,7 @@ class ComparedRid:
         """Return the generations with the texts that `rid show` and `rid compare` print, the newest first."""
         if not self.held:
             return rid_generations(self.node.rid)
-        return [one.with_text(is_head=one.ulid == self.node.rid.head) for one in self.held]
+        return [one.to_generation(is_head=one.ulid == self.node.rid.head) for one in self.held]
 
 
 def side_of(location: WarehouseLocation) -> ComparedRid:

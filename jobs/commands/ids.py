@@ -49,9 +49,9 @@ def vclock(config: str, source: str, as_json: bool) -> None:
 @config_option
 @json_option
 def checksum(config: str, name: str, as_json: bool) -> None:
-    """Show the crc32 of a replicaset's instances, which two sides compare.
+    """Show the crc32 of a replicaset's replica ids and instance uuids, to compare it with another side's.
 
-    REPLICASET is a uuid, or the name of a source, whose own ids are summed.
+    REPLICASET is a uuid: the sum is of the aggregator's ids. Or it is the name of a source: the sum is of its own ids.
     """
     from jobs.cluster import show_checksum
 

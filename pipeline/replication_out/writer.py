@@ -244,11 +244,11 @@ class ReplicationWriter:
             self._begin(row, self.stream.vclock)
             return
         at = _seconds(row)
-        self._prepare(target, at)
+        self._write_common_definitions(target, at)
         self._write_tuples(target, before, done, at)
         self._complete_epoch(row, target)
 
-    def _prepare(self, target: Target, at: float) -> None:
+    def _write_common_definitions(self, target: Target, at: float) -> None:
         """Write definitions that allow the tuples of both epochs."""
         stream, served = self.stream, self.stream.served
         if served is None:

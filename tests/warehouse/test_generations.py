@@ -59,8 +59,9 @@ def test_the_last_epoch_of_a_generation() -> None:
 
 
 def test_how_it_is_drawn() -> None:
-    assert HeldGeneration(ulid(1), 0, -1).with_text(is_head=True).note == "head, no epochs yet"
-    assert HeldGeneration(ulid(1), 3, 3).with_text(is_head=False).note == "epoch 3"
+    assert HeldGeneration(ulid(1), 0, -1).to_generation(is_head=True).note == "head, no epochs yet"
+    assert HeldGeneration(ulid(1), 3, 3).to_generation(is_head=False).note == "epoch 3"
     assert (
-        HeldGeneration(ulid(1), 0, 4, "/a").with_text(is_head=False).note == "epochs 0 to 4, copied from /a"
+        HeldGeneration(ulid(1), 0, 4, "/a").to_generation(is_head=False).note
+        == "epochs 0 to 4, copied from /a"
     )

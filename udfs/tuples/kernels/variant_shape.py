@@ -175,7 +175,10 @@ def _offset(position: Int, width: Int) -> Int:
 
 @inner
 def _open(token: Int, frame: Int, pos: Int, value: Int) -> bool:
-    """Record a container at `pos` whose variant is at `value`; return whether its shape can be cached."""
+    """Begin a map or array that was read at `pos`, and whose variant is written at the address `value`.
+
+    Its token and positions are stored in the stack frame at `frame`. Return whether later rows can reuse its shape.
+    """
     byte, header = load8(pos), load8(value)
     count = byte & 0x0F
     is_map = byte < 0x90
