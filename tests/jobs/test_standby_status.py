@@ -88,7 +88,7 @@ def test_what_status_says_of_a_peer(
 @pytest.mark.parametrize(
     ("standbys", "reason"), [("[b, b]", "named twice"), ("[a]", "is the warehouse itself")]
 )
-def test_a_peer_is_another_place_and_named_once(tmp_path: Path, standbys: str, reason: str) -> None:
+def test_a_standby_is_another_location_and_named_once(tmp_path: Path, standbys: str, reason: str) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(
         f"warehouse: a\ncheckpoint: cp\nsources: [{{name: a1, path: logs}}]\nstandby: {{peers: {standbys}}}\n"

@@ -12,7 +12,7 @@ from warehouse.location import location_of
 from warehouse.newest_epoch import BEFORE_THE_FIRST, TableVersions, last_epoch, newest_versions
 
 
-def test_a_place_that_is_not_there_has_none(tmp_path: Path) -> None:
+def test_a_location_that_is_not_there_has_none(tmp_path: Path) -> None:
     location = location_of(str(tmp_path / "nowhere"))
     assert last_epoch(location) == BEFORE_THE_FIRST
     assert newest_versions(location) == TableVersions()

@@ -44,7 +44,7 @@ def test_the_default_values() -> None:
 
 
 @pytest.mark.parametrize("flag", ["consistency", "outdated", "primary", "crashed_primary"])
-def test_each_flag_has_its_place(flag: str) -> None:
+def test_each_flag_has_its_position(flag: str) -> None:
     flags = ["consistency", "outdated", "primary", "crashed_primary"]
     given: dict[str, Any] = {flag: True}
     text = str(Rid(**given))

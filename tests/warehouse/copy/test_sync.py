@@ -36,7 +36,7 @@ def verdict(pair: Pair) -> Verdict:
     return compare_warehouses(side_of(pair.a.location), side_of(pair.b.location)).verdict
 
 
-def test_an_empty_place_becomes_a_standby(pair: Pair) -> None:
+def test_an_empty_location_becomes_a_standby(pair: Pair) -> None:
     done = pair.sync()
     assert pair.b.read_cut() == pair.a.read_cut()
     assert (done.tables.epoch, done.rows) == (2, 3 + 2 + 1 + 3)

@@ -78,7 +78,7 @@ def test_a_torn_tail_is_not_there_yet() -> None:
 
 
 @pytest.mark.parametrize(("index", "kind"), [(-1, XlogChecksumError), (0, XlogMagicError)])
-def test_damage_is_named_with_its_place(index: int, kind: type[XlogError]) -> None:
+def test_damage_is_named_with_its_position(index: int, kind: type[XlogError]) -> None:
     parts = samples.blocks(2)
     whole = bytearray(samples.log(*parts, marker=False))
     begin = len(whole) - len(parts[1])

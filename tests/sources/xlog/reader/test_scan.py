@@ -205,7 +205,7 @@ def test_two_damages_are_both_reported(tmp_path: Path) -> None:
         assert [type(error) for error in skipped.errors] == [XlogChecksumError, XlogMagicError]
 
 
-def test_neighbours_that_are_both_damaged_are_one_place(tmp_path: Path) -> None:
+def test_neighbours_that_are_both_damaged_are_one_part(tmp_path: Path) -> None:
     parts = [*PARTS]
     parts[1], parts[2] = parts[1][:-1] + b"\x00", b"XXXX" + parts[2][4:]
     path = samples.put(tmp_path, samples.log(*parts))

@@ -94,7 +94,7 @@ def test_a_damaged_file_of_a_run_refuses_its_space_alone(
     assert file.name in caplog.text
 
 
-def test_a_damaged_block_of_a_run_is_an_error_with_its_place(folder: Path) -> None:
+def test_a_damaged_block_of_a_run_is_an_error_with_its_position(folder: Path) -> None:
     file = files_of(folder, "run")[0]
     file.write_bytes(flipped(file.read_bytes()))
     deployment = Deployment(folder.parent, {"a1": folder}, start="snapshot")

@@ -205,7 +205,7 @@ def damaged(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_wrong_checksum_is_an_error_with_its_place(tmp_path: Path) -> None:
+def test_a_wrong_checksum_is_an_error_with_its_position(tmp_path: Path) -> None:
     with pytest.raises(XlogChecksumError) as caught:
         table(damaged(tmp_path))
     assert caught.value.fields["file"] == "00000000000000000000.xlog"
