@@ -2,7 +2,7 @@
 
 The bytes serve only for comparing. The declared type of a part does not matter: the values of every part are ordered
 like those of a `scalar` part. `udfs.keys.kernels.sort_key` writes each part; the bytes of a descending part are
-complemented. The bytes of a part are never a prefix of the bytes of another part. So the bytes of a key begin with those
+complemented. The bytes of one part are never a prefix of the bytes of another. So the bytes of a key begin with those
 of its first parts and sort at or after them, as in an index.
 
 `ordered_keys` converts Arrow arrays. Two Arrow UDFs do so in queries of Spark: `sort_key_column` for the keys of one
@@ -29,7 +29,7 @@ from udfs.kernels.memory import address, load8, store8
 from udfs.kernels.values import ARRAY, BAD, BINARY, OVERREAD, STRING, head, skip
 from udfs.keys.kernels.sort_key import FIXED_MAX, put_sort_key
 from udfs.keys.keys import canonical_prefixes, key_plan
-from udfs.tuples.row_body import ranges_of
+from udfs.tuples.row_body import delete_ranges
 
 
 @entry
@@ -162,7 +162,7 @@ def range_bounds_udf(spaces: Sequence[Space]) -> Callable[[Column, Column], Colu
     plan, order = key_plan(spaces), key_order([directions_of(space) for space in spaces])
 
     def bounds(body: pa.Array, which: pa.Array) -> pa.Array:
-        ranges = ranges_of(body)
+        ranges = delete_ranges(body)
         index = which.fill_null(-1).cast(pa.int32())
         numbers = index.to_numpy(zero_copy_only=False)
         ends = [

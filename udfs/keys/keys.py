@@ -202,7 +202,7 @@ def canonical_keys_by(
 
 
 def canonical_prefixes(data: pa.Array, plan: KeyPlan, which: pa.Array | int = 0) -> pa.StructArray:
-    """Return the canonical form of prefixes, which are arrays of the first parts of keys; else like `canonical_keys_by`."""
+    """Return the canonical form of prefixes (arrays of the first parts of keys), otherwise like `canonical_keys_by`."""
     return _keys_of_rows(data, plan, which, np.full(len(data), PREFIX, np.uint8))
 
 

@@ -111,7 +111,7 @@ def hash_int_column(values: Any, nulls: Any, hashes: Any) -> None:
 
 @entry
 def hash_bytes_column(data: Any, offsets: Any, nulls: Any, hashes: Any) -> None:
-    """Update the hash of each row with a column of bytes (`udfs.buffers.BinaryBuffers`); `hashes` as in `hash_int_column`."""
+    """Update `hashes` like `hash_int_column`, with a column of bytes (`udfs.buffers.BinaryBuffers`)."""
     base = address(data)
     for i in range(hashes.size):
         if nulls[i] == 0:
