@@ -156,7 +156,7 @@ Int32s = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Groups:
-    """The groups of some rows.
+    """The groups of some rows; the private fields are arguments of `find_rows`.
 
     Parameters
     ----------
@@ -165,7 +165,6 @@ class Groups:
     firsts : int32[groups]
         First row of each group.
 
-    The private fields are arguments of `find_rows`.
     """
 
     ids: Int32s
