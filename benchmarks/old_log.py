@@ -21,7 +21,7 @@ from deltalake.transaction import AddAction
 
 from warehouse.commits import OpenTables
 from warehouse.data_files import DataFile
-from warehouse.place import Place, place_of
+from warehouse.location import WarehouseLocation, location_of
 from warehouse.write import CHECKPOINT_INTERVAL
 
 TABLE = "_epochs"
@@ -31,17 +31,17 @@ FILES = (1, 300, 3_000)
 COLUMNS = 15
 
 
-def make_table(folder: Path, count: int) -> Place:
-    """Make a table of `count` commits with delta-rs' checkpoint in a folder, and return the folder's `Place`."""
-    place = place_of(str(folder))
-    path = place.uri(TABLE)
+def make_table(folder: Path, count: int) -> WarehouseLocation:
+    """Make a table of `count` commits with delta-rs' checkpoint in a folder, and return its location."""
+    location = location_of(str(folder))
+    path = location.uri(TABLE)
     write_deltalake(path, pa.table({"epoch": [1]}))
     log = Path(path) / "_delta_log"
     for version in range(1, count):
         action = {"commitInfo": {"timestamp": time.time_ns() // 1_000_000}}
         (log / f"{version:020}.json").write_text(json.dumps(action) + "\n")
     DeltaTable(path).create_checkpoint()
-    return place
+    return location
 
 
 def median_ms(work: Callable[[int], object], times: int = 20) -> float:
@@ -54,9 +54,9 @@ def median_ms(work: Callable[[int], object], times: int = 20) -> float:
     return statistics.median(taken)
 
 
-def delta_rs_commit(place: Place) -> Callable[[int], object]:
+def delta_rs_commit(location: WarehouseLocation) -> Callable[[int], object]:
     """Return a function that commits as delta-rs does by default."""
-    table = DeltaTable(place.uri(TABLE))
+    table = DeltaTable(location.uri(TABLE))
 
     def commit(_: int) -> None:
         table.update_incremental()
@@ -66,21 +66,21 @@ def delta_rs_commit(place: Place) -> Callable[[int], object]:
     return commit
 
 
-def batch_commit(place: Place) -> Callable[[int], object]:
+def batch_commit(location: WarehouseLocation) -> Callable[[int], object]:
     """Return a function that commits as a batch does."""
-    tables = OpenTables(place)
+    tables = OpenTables(location)
     return lambda _: tables.commit(TABLE, [DataFile(TABLE, *FILE, 1, "{}")])
 
 
 def mean_ms_per_interval(folder: Path, interval: int, files: int, commits: int = 100) -> float:
     """Return the mean time of a commit to a table with some files and an interval between checkpoints, in ms."""
-    place = place_of(str(folder))
+    location = location_of(str(folder))
     columns = {f"c{number}": [1] for number in range(COLUMNS)}
     settings = {CHECKPOINT_INTERVAL: str(interval)}
-    write_deltalake(place.uri(TABLE), pa.table(columns), configuration=settings)
+    write_deltalake(location.uri(TABLE), pa.table(columns), configuration=settings)
     bounds = dict.fromkeys(columns, 1)
     stats = json.dumps({"numRecords": 1, "minValues": bounds, "maxValues": bounds})
-    tables = OpenTables(place)
+    tables = OpenTables(location)
     tables.commit(
         TABLE, [DataFile(TABLE, f"{number}-{FILE[0]}", FILE[1], 1, stats) for number in range(files)]
     )
@@ -97,8 +97,8 @@ def main() -> None:
     print("commits in the log   delta-rs, ms   a batch's commit, ms   ratio")
     for count in parser.parse_args().commits:
         with tempfile.TemporaryDirectory() as folder:
-            place = make_table(Path(folder), count)
-            delta_rs, batch = median_ms(delta_rs_commit(place)), median_ms(batch_commit(place))
+            location = make_table(Path(folder), count)
+            delta_rs, batch = median_ms(delta_rs_commit(location)), median_ms(batch_commit(location))
             print(f"{count:>18,}   {delta_rs:12.1f}   {batch:20.1f}   {batch / delta_rs:5.2f}")
     print(
         "files of the table   a commit, ms, with a checkpoint every "

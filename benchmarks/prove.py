@@ -31,7 +31,7 @@ from sources.iproto.address import Peer
 from tests.jobs.test_prove import CHANGE_A_BYTE
 from tests.live import Tarantool
 from tests.live.commands import Command
-from warehouse.place import place_of
+from warehouse.location import location_of
 from warehouse.warehouse import Warehouse
 
 FILL = """
@@ -155,11 +155,11 @@ def measure_proof(
 
 def prove(config: Config, peers: list[Peer], limits: ProofLimits) -> SpaceProof:
     """Compare the server's only space with its table."""
-    place = place_of(config.warehouse, config.database)
+    location = location_of(config.warehouse, config.database)
     state = load_state(Warehouse(None, config.warehouse, config.database))
 
     def tables() -> EpochTables:
-        return newest_tables(place)
+        return newest_tables(location)
 
     async def run() -> SpaceProof:
         (proof,) = [one async for one in prove_spaces(peers, state, tables, limits)]

@@ -152,8 +152,8 @@ def arrow_columns(rows: list[bytes], fields: list[pa.Field]) -> list[pa.Array]:
 def have_equal_values(decoded: pa.StructArray, columns: list[pa.Array]) -> bool:
     """Return whether the columns of both sides are equal; variants are not compared, since theirs are text."""
     return all(
-        pa.types.is_struct(field.type) or decoded.field(place).equals(column)
-        for place, (field, column) in enumerate(zip(decoded.type, columns, strict=False))
+        pa.types.is_struct(field.type) or decoded.field(index).equals(column)
+        for index, (field, column) in enumerate(zip(decoded.type, columns, strict=False))
     )
 
 
@@ -162,7 +162,7 @@ def measure(name: str, rows: int, repeat: int) -> Iterator[str]:
     types, make = SHAPES[name]
     draw = random.Random(0)
     raw = [msgpack.packb(make(draw, number)) for number in range(rows)]
-    fields = tuple(Field(f"f{place}", kind, is_nullable=True) for place, kind in enumerate(types))
+    fields = tuple(Field(f"f{index}", kind, is_nullable=True) for index, kind in enumerate(types))
     space = Space(512, 1, "bench", "memtx", fields, (KeyPart(0, "unsigned"),))
     plan, keys, tuples = decoding_plan(table_layout([space])), key_plan([space]), pa.array(raw, pa.binary())
     decoded = decode(tuples, plan)

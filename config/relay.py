@@ -55,7 +55,7 @@ class ServedSpool(Part):
     listen: Server
 
 
-class RelayReader(Part):
+class SubscriberUser(Part):
     """A user that `relay --aggregated` creates on the Tarantool servers that follow it; these servers are read-only.
 
     Parameters
@@ -75,7 +75,7 @@ class RelayReader(Part):
     executes: bool = False
 
     @model_validator(mode="after")
-    def _check_password(self) -> RelayReader:
+    def _check_password(self) -> SubscriberUser:
         named = (self.password_env is not None) + (self.password_file is not None)
         if named != (self.name != "guest"):
             raise mistake("allowed: one of password_env, password_file; for guest none")
@@ -105,7 +105,7 @@ class Aggregated(Part):
         Time between two polls of `_epochs`.
     forget : str
         How long files are kept for a subscriber that no longer acknowledges.
-    readers : tuple of RelayReader
+    readers : tuple of SubscriberUser
         The users of the subscribers.
 
     """
@@ -116,7 +116,7 @@ class Aggregated(Part):
     listen: Server
     poll: Interval = "1 second"
     forget: Interval = "1 day"
-    readers: tuple[RelayReader, ...] = ()
+    readers: tuple[SubscriberUser, ...] = ()
 
 
 class RelayLimits(Part):

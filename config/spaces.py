@@ -26,7 +26,7 @@ MisfitHandling = Literal["quarantine"]
 
 
 def _for_all_fields(chosen: object) -> object:
-    """Turn a choice for a whole space into a choice for all of its fields."""
+    """Return types by field pattern; a single type for a whole space gets the pattern of all fields, `*`."""
     return {"*": chosen} if isinstance(chosen, str) else chosen
 
 
@@ -116,7 +116,7 @@ class Spaces(Part):
         return _matches(space_name, tuple(self.misfits))
 
     def mask_key(self) -> PasswordSource:
-        """Return the place of the secret key with which `hash` masks values: an environment variable or a file."""
+        """Return where the secret key is stored with which `hash` masks values: an environment variable or a file."""
         return PasswordSource(self.mask_key_env, self.mask_key_file)
 
     def wants(self, space_name: str) -> bool:

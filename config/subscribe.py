@@ -111,7 +111,7 @@ class KeepFiles(Part):
     size, age
         Limits if no reader is known: total size, and age.
     forget : str
-        How long after its last acknowledgement a reader outside of `readers` delays the removal.
+        A reader outside of `readers` is forgotten this long after its last acknowledgement: files are not kept for it.
     snapshot : bool
         Whether the newest snapshot and all later logs are kept, for new subscribers of a relay.
 

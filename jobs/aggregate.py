@@ -34,8 +34,8 @@ from sources.xlog.datasource import register
 from sources.xlog.format.kernels.fill import walk_rows
 from udfs.before_replace.custom import load_function
 from warehouse import catalog
+from warehouse.location import location_of
 from warehouse.lock import WriterLock
-from warehouse.place import place_of
 from warehouse.primary import PrimaryLock
 from warehouse.standbys import Standbys
 from warehouse.warehouse import Warehouse
@@ -86,9 +86,9 @@ def standbys_of(config: Config, *, waits: bool) -> Standbys | None:
     """
     if not config.standby.peers:
         return None
-    source = place_of(config.warehouse, config.database)
-    places = [place_of(standby, config.database) for standby in config.standby.peers]
-    return Standbys(source, places, retry_seconds=seconds(config.standby.retry), waits=waits)
+    source = location_of(config.warehouse, config.database)
+    locations = [location_of(standby, config.database) for standby in config.standby.peers]
+    return Standbys(source, locations, retry_seconds=seconds(config.standby.retry), waits=waits)
 
 
 def keep_connected(writer: BatchWriter, standbys: Standbys | None, *, has_epoch: bool) -> None:

@@ -16,8 +16,8 @@ from jobs.runtime.command_line import finished
 from observe.change_feed import DELETE, INSERT, UPDATE_BEFORE, EpochChanges, changes
 from observe.log_rows.row_format import to_json_value
 from schemas.names import is_space_table, table_name
+from warehouse.location import WarehouseLocation
 from warehouse.newest_epoch import last_epoch, no_batch_error
-from warehouse.place import Place
 
 LOOK_SECONDS = 1.0
 """Seconds between two checks for a new epoch while the feed is followed."""
@@ -26,7 +26,7 @@ _OPERATIONS = {INSERT: "insert", DELETE: "delete"}
 
 
 def show(
-    place: Place,
+    location: WarehouseLocation,
     space: str,
     after: int | None = None,
     upto: int | None = None,
@@ -39,7 +39,7 @@ def show(
 
     Parameters
     ----------
-    place : Place
+    location : WarehouseLocation
     space : str
         Name of the space or of its table.
     after, upto : int or None
@@ -58,14 +58,14 @@ def show(
         No batch is done yet, and the feed is not followed.
 
     """
-    table = space if place.has(space) and is_space_table(space) else table_name(space)
+    table = space if location.has(space) and is_space_table(space) else table_name(space)
     count, last = 0, after
     while True:
-        newest = last_epoch(place) if upto is None else min(upto, last_epoch(place))
+        newest = last_epoch(location) if upto is None else min(upto, last_epoch(location))
         if newest < 0 and not follow:
-            raise no_batch_error(place.root)
+            raise no_batch_error(location.root)
         if newest >= 0 and newest != last:
-            for one in changes(place, table, last, newest):
+            for one in changes(location, table, last, newest):
                 for text in lines(one):
                     print(text)
                     count += 1

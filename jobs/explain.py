@@ -9,11 +9,11 @@ from dataclasses import asdict
 from jobs.runtime.command_line import finished
 from observe.batch_explanation import BatchExplanation, ReadRange, WrittenFiles, explain
 from schemas.names import replicaset_label
+from warehouse.location import WarehouseLocation
 from warehouse.newest_epoch import last_epoch, no_batch_error
-from warehouse.place import Place
 
 
-def show(place: Place, epoch: int | None, *, as_json: bool = False) -> int:
+def show(location: WarehouseLocation, epoch: int | None, *, as_json: bool = False) -> int:
     """Print what an epoch's batch did; by default the newest epoch's.
 
     Raises
@@ -24,10 +24,10 @@ def show(place: Place, epoch: int | None, *, as_json: bool = False) -> int:
         No batch is done yet.
 
     """
-    newest = last_epoch(place)
+    newest = last_epoch(location)
     if newest < 0:
-        raise no_batch_error(place.root)
-    found = explain(place, newest if epoch is None else epoch)
+        raise no_batch_error(location.root)
+    found = explain(location, newest if epoch is None else epoch)
     if as_json:
         print(json.dumps({**asdict(found), "copies": found.copies}, default=str, ensure_ascii=False))
     else:

@@ -23,7 +23,7 @@ from pipeline.state import State
 from schemas.errors import ConfigurationError, IprotoError
 from sources.iproto.address import PasswordSource, Peer, parse_address
 from warehouse import validations
-from warehouse.place import Place, place_of
+from warehouse.location import WarehouseLocation, location_of
 from warehouse.warehouse import Warehouse
 
 
@@ -54,20 +54,20 @@ def prove(
         A requested space is in no table.
 
     """
-    place, moment = place_of(config.warehouse, config.database), datetime.now(UTC)
-    epoch = newest_tables(place).epoch
+    location, moment = location_of(config.warehouse, config.database), datetime.now(UTC)
+    epoch = newest_tables(location).epoch
     state = load_state(Warehouse(None, config.warehouse, config.database))
     _check_spaces(state, spaces)
-    found, failures = asyncio.run(_proofs(place, state, peers, limits, spaces, as_json=as_json))
-    if found and validations.may_write(place):
-        validations.append(place, uuids.uuid4().hex, moment, epoch, [one.row() for one in found])
+    found, failures = asyncio.run(_proofs(location, state, peers, limits, spaces, as_json=as_json))
+    if found and validations.may_write(location):
+        validations.append(location, uuids.uuid4().hex, moment, epoch, [one.row() for one in found])
     for failure in failures:
         print(f"not compared: {failure}", file=sys.stderr)
     return 0 if found and not failures and all(one.holds for one in found) else 1
 
 
 async def _proofs(
-    place: Place,
+    location: WarehouseLocation,
     state: State,
     peers: Sequence[Sequence[Peer]],
     limits: ProofLimits,
@@ -76,7 +76,7 @@ async def _proofs(
     as_json: bool,
 ) -> tuple[list[SpaceProof], list[str]]:
     def tables() -> EpochTables:
-        return newest_tables(place)
+        return newest_tables(location)
 
     found, failures = [], []
     for members in peers:

@@ -31,8 +31,8 @@ from udfs.rid.value import Rid, describe, parse_rid
 from warehouse import switch
 from warehouse.copy.sync import SyncOptions, lost_after, sync
 from warehouse.generations import ComparedRid, common_epoch, compare_warehouses, side_of
+from warehouse.location import DATABASE, WarehouseLocation, known, location_of
 from warehouse.newest_epoch import BEFORE_THE_FIRST
-from warehouse.place import DATABASE, Place, known, place_of
 
 
 class SyncProgress:
@@ -84,15 +84,15 @@ def read_side(text: str, database: str) -> ComparedRid:
     """Return the RID that an argument spells, or the RID of the warehouse that it names."""
     if _LIKE_A_RID.fullmatch(text):
         return ComparedRid(text, Node(parse_rid(text)))
-    place = place_of(text, database) if known(text) else None
-    if place is None or not place.is_there():
+    location = location_of(text, database) if known(text) else None
+    if location is None or not location.is_there():
         raise ConfigurationError(
             f"{text!r} is neither a RID nor a warehouse", advice="give a RID in full, a folder or a URI"
         )
-    return side_of(place)
+    return side_of(location)
 
 
-def place_from(warehouse: str | None, file: str | None, database: str = DATABASE) -> Place:
+def location_from(warehouse: str | None, file: str | None, database: str = DATABASE) -> WarehouseLocation:
     """Return the warehouse of a command line, by its address or by a configuration.
 
     Raises
@@ -105,53 +105,53 @@ def place_from(warehouse: str | None, file: str | None, database: str = DATABASE
         raise ConfigurationError(
             "no warehouse is named, or two are", advice="give WAREHOUSE or --config FILE"
         )
-    return _existing(place_of(warehouse, database) if warehouse is not None else deployed(str(file)))
+    return _existing(location_of(warehouse, database) if warehouse is not None else deployed(str(file)))
 
 
-def _existing(place: Place) -> Place:
-    if not place.is_there():
+def _existing(location: WarehouseLocation) -> WarehouseLocation:
+    if not location.is_there():
         raise ConfigurationError(
-            f"there is no {place.root}, nor the folder for it", advice="check the address"
+            f"there is no {location.root}, nor the folder for it", advice="check the address"
         )
-    return place
+    return location
 
 
-def deployed(file: str) -> Place:
+def deployed(file: str) -> WarehouseLocation:
     """Return the warehouse of a configuration."""
     from config.deployment import load  # imports readers of logs, which a RID does not need
 
     config = load(file)
-    return place_of(config.warehouse, config.database)
+    return location_of(config.warehouse, config.database)
 
 
-def show(place: Place, *, as_json: bool = False) -> None:
+def show(location: WarehouseLocation, *, as_json: bool = False) -> None:
     """Print the RID of a warehouse, its meaning, and its generations."""
-    print_side(side_of(place), as_json=as_json)
+    print_side(side_of(location), as_json=as_json)
 
 
-def promote(place: Place, *, abandon_sync: bool = False, as_json: bool = False) -> None:
+def promote(location: WarehouseLocation, *, abandon_sync: bool = False, as_json: bool = False) -> None:
     """Make a warehouse the primary."""
-    switch.promote(place, abandon_sync=abandon_sync)
-    print_side(side_of(place), as_json=as_json)
+    switch.promote(location, abandon_sync=abandon_sync)
+    print_side(side_of(location), as_json=as_json)
 
 
-def demote(place: Place, *, as_json: bool = False) -> None:
+def demote(location: WarehouseLocation, *, as_json: bool = False) -> None:
     """Make a warehouse a secondary."""
-    switch.demote(place)
-    print_side(side_of(place), as_json=as_json)
+    switch.demote(location)
+    print_side(side_of(location), as_json=as_json)
 
 
-def record_disconnected(place: Place, *, as_json: bool = False) -> None:
+def record_disconnected(location: WarehouseLocation, *, as_json: bool = False) -> None:
     """Record that copies of a warehouse are not connected any more."""
-    switch.record_disconnected(place)
-    print_side(side_of(place), as_json=as_json)
+    switch.record_disconnected(location)
+    print_side(side_of(location), as_json=as_json)
 
 
-def record_connected(places: Sequence[Place], *, as_json: bool = False) -> None:
+def record_connected(locations: Sequence[WarehouseLocation], *, as_json: bool = False) -> None:
     """Record that these warehouses have the same content, and that no other copy exists."""
-    switch.record_connected(places)
-    for place in places:
-        print_side(side_of(place), as_json=as_json)
+    switch.record_connected(locations)
+    for location in locations:
+        print_side(side_of(location), as_json=as_json)
 
 
 def print_side(side: ComparedRid, *, as_json: bool) -> None:
@@ -206,7 +206,7 @@ def copy(
     discard_target: str | None = None,
     check_all: bool = True,
 ) -> None:
-    """Copy a warehouse to another place, or bring the copy that is there up to date.
+    """Copy a warehouse to another location, or bring the copy that is there up to date.
 
     Raises
     ------
@@ -214,7 +214,7 @@ def copy(
         The source does not exist.
 
     """
-    source, target = _existing(place_of(source_root, database)), place_of(target_root, database)
+    source, target = _existing(location_of(source_root, database)), location_of(target_root, database)
     discard = None if discard_target is None else parse_rid(discard_target)
     print_losses(source, target)
     with SyncProgress() as progress:
@@ -223,7 +223,7 @@ def copy(
     print(done.node.rid)
 
 
-def print_losses(source: Place, target: Place) -> None:
+def print_losses(source: WarehouseLocation, target: WarehouseLocation) -> None:
     """Print what a sync would remove from the target if both sides were written since they were equal."""
     ours, theirs = side_of(source), side_of(target)
     found = compare_warehouses(ours, theirs)

@@ -15,15 +15,15 @@ from observe.overview import Overview, overview_of, standbys_overview
 from schemas.names import replicaset_label
 from sources.spool.state import stopped_spools
 from sources.xlog.directory.offset import InstantState
+from warehouse.location import location_of
 from warehouse.lock import local_folder
-from warehouse.place import place_of
 
 
 def show(config: Config, *, as_json: bool) -> int:
     """Print the state of a deployment, and return 1 if something needs attention."""
     folders = [local_folder(source.path) for source in config.sources]
     stopped = stopped_spools(folder for folder in folders if folder is not None)
-    found = overview_of(place_of(config.warehouse, config.database), datetime.now(UTC))
+    found = overview_of(location_of(config.warehouse, config.database), datetime.now(UTC))
     found = replace(found, stopped=tuple(stopped), peers=standbys_overview(config))
     if as_json:
         print(json.dumps(asdict(found), default=str))
@@ -39,12 +39,12 @@ def show(config: Config, *, as_json: bool) -> int:
 def _print(found: Overview) -> None:
     print(f"{found.warehouse}: epoch {found.epoch}, {found.age_seconds:.0f} s ago, {found.spaces} spaces")
     for uuid, one in found.replicasets.items():
-        place = f"{one['file']} at {one['position']}" if "leader" in one else "no source"
+        reached = f"{one['file']} at {one['position']}" if "leader" in one else "no source"
         instant = one.get("instant")
         if instant is not None and instant["state"] == InstantState.WAITING:
-            place += f", waits for the others at the instant {instant['label']}"
+            reached += f", waits for the others at the instant {instant['label']}"
         vclock = ", ".join(f"{id_}: {lsn}" for id_, lsn in one["vclock"].items())
-        print(f"replicaset {replicaset_label(uuid, one.get('leader'))}: {place}, vclock {{{vclock}}}")
+        print(f"replicaset {replicaset_label(uuid, one.get('leader'))}: {reached}, vclock {{{vclock}}}")
     for text in found.refused:
         print(f"refused: {text}")
     print(f"{found.conflicts} decisions between replicasets, {found.misfits} rows with a value left out")

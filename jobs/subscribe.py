@@ -32,8 +32,8 @@ from sources.spool.state import read_state
 from sources.subscribe.daemon import DaemonMetrics, daemon_tasks, replicaset_status
 from sources.subscribe.options import SpoolStart
 from sources.subscribe.replicaset import ReplicasetSubscription
+from warehouse.location import location_of
 from warehouse.newest_epoch import EPOCHS
-from warehouse.place import place_of
 
 log = logging.getLogger(__name__)
 
@@ -71,8 +71,8 @@ def starts(section: Subscribe) -> list[SpoolStart | None]:
     """
     if section.warehouse is None:
         return [None] * len(section.replicasets)
-    place = place_of(section.warehouse, section.database)
-    tables = IdTables(place) if place.has(EPOCHS) else None
+    location = location_of(section.warehouse, section.database)
+    tables = IdTables(location) if location.has(EPOCHS) else None
     found = []
     for replicaset in section.replicasets:
         empty = tables is not None and is_empty(Path(replicaset.spool))

@@ -36,7 +36,7 @@ from pipeline.state import State
 from schemas.states import RequestKind
 from sources.xlog.datasource import register
 from warehouse import validations
-from warehouse.place import known, place_of
+from warehouse.location import known, location_of
 from warehouse.warehouse import Warehouse
 
 
@@ -51,11 +51,11 @@ def request_conflict_rows(
 
 def store_results(warehouse: Warehouse, moment: datetime, epoch: int, results: Sequence[CheckResult]) -> None:
     """Add the results to `_validations`."""
-    place = place_of(warehouse.root) if known(warehouse.root) else None
-    if place is None or not validations.may_write(place):
+    location = location_of(warehouse.root) if known(warehouse.root) else None
+    if location is None or not validations.may_write(location):
         print("the results are not stored: no primary that delta-rs opens")
         return
-    validations.append(place, uuids.uuid4().hex, moment, epoch, list(map(row_of, results)))
+    validations.append(location, uuids.uuid4().hex, moment, epoch, list(map(row_of, results)))
 
 
 def row_of(one: CheckResult) -> dict[str, Any]:
@@ -130,11 +130,11 @@ def validate(
         for check in checks(open_table, state, facts, names, user_suites)
         for one in validator.run_check(check)
     ]
-    place = warehouse.open_tables.place
+    location = warehouse.open_tables.location
     log_step(f"validating {len(names)} tables of spaces")
-    tables = space_tables(place, state, config, names)
+    tables = space_tables(location, state, config, names)
     results += validator.run_check(columns_check(spark, tables))
-    results += validator.run_tables_check(spaces_check(spark, place, tables, facts))
+    results += validator.run_tables_check(spaces_check(spark, location, tables, facts))
     log_step("looking for keys that a unique index has twice")
     found = find_index_conflicts(warehouse, state, config)
     results += validator.run_check(index_check(spark, found))

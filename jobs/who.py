@@ -19,7 +19,7 @@ from schemas.names import replicaset_label
 from schemas.states import RowState
 from udfs.before_replace.row import decode
 from udfs.keys.key_patterns import Value
-from warehouse.place import Place
+from warehouse.location import WarehouseLocation
 
 
 def described(story: KeyHistory) -> dict[str, Any]:
@@ -174,12 +174,12 @@ def _json_line(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def who(place: Place, space: str, values: Sequence[Value], *, as_json: bool = False) -> int:
+def who(location: WarehouseLocation, space: str, values: Sequence[Value], *, as_json: bool = False) -> int:
     """Print everything about a key; return 1 if no row has the key.
 
     Parameters
     ----------
-    place : Place
+    location : WarehouseLocation
     space : str
         Name of the space or of its table.
     values : sequence
@@ -187,7 +187,7 @@ def who(place: Place, space: str, values: Sequence[Value], *, as_json: bool = Fa
     as_json : bool
 
     """
-    story = KeyChangesReader(place).history(space, values)
+    story = KeyChangesReader(location).history(space, values)
     found = described(story)
     if as_json:
         print(json.dumps({"space": space, "key": to_json_value(list(values)), **found}, ensure_ascii=False))

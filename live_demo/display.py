@@ -24,8 +24,8 @@ from observe.report.questions import Question, show
 from observe.status_page import serving
 from schemas.errors import ConfigurationError
 from warehouse.catalog import register_tables
+from warehouse.location import location_of
 from warehouse.newest_epoch import BEFORE_THE_FIRST, last_epoch
-from warehouse.place import place_of
 from warehouse.warehouse import Warehouse
 
 PAGE_WITHOUT_REPORT = b"<!doctype html><title>aggregator</title><p>The first report is being made.</p>"
@@ -145,7 +145,7 @@ class EpochDisplay:
     def __init__(self, config: Config, page: Path) -> None:
         self._config, self._page = config, page
         self._shown_epoch = BEFORE_THE_FIRST
-        self._place = place_of(config.warehouse, config.database)
+        self._location = location_of(config.warehouse, config.database)
         self._session: SparkSession | None = None
         self.first_rows_at: float | None = None
 
@@ -156,12 +156,12 @@ class EpochDisplay:
 
     def has_new_epoch(self) -> bool:
         """Whether an epoch was committed after the shown one, and the table of the space exists."""
-        return last_epoch(self._place) > self._shown_epoch and self._place.open(SPACE) is not None
+        return last_epoch(self._location) > self._shown_epoch and self._location.open(SPACE) is not None
 
     def show(self) -> None:
         """Print the queries with their results, and write the page."""
         warehouse = Warehouse(self._session, self._config.warehouse, self._config.database)
-        epoch = last_epoch(self._place)
+        epoch = last_epoch(self._location)
         register_tables(warehouse, QUERIED_TABLES)
         print(f"\n== epoch {epoch}", flush=True)
         for question in questions(self._config.database):

@@ -18,8 +18,8 @@ from deltalake.exceptions import DeltaError
 from schemas.errors import ConfigurationError
 from schemas.names import replicaset_label
 from sources.xlog.directory.offset import OffsetEntry, from_text
+from warehouse.location import WarehouseLocation
 from warehouse.newest_epoch import EPOCHS
-from warehouse.place import Place
 from warehouse.read import answer
 
 Rows = Sequence[Mapping[str, Any]]
@@ -121,7 +121,7 @@ class BatchExplanation:
         return max(int(self.epoch["rows"]) - logged - new_pending, 0)
 
 
-def explain(place: Place, epoch: int) -> BatchExplanation:
+def explain(location: WarehouseLocation, epoch: int) -> BatchExplanation:
     """Return what the batch of an epoch did.
 
     Raises
@@ -130,11 +130,11 @@ def explain(place: Place, epoch: int) -> BatchExplanation:
         There is no such epoch.
 
     """
-    rows = {int(row["epoch"]): row for row in _query(place, EPOCHS, _TWO_EPOCHS.format(epoch=epoch))}
+    rows = {int(row["epoch"]): row for row in _query(location, EPOCHS, _TWO_EPOCHS.format(epoch=epoch))}
     if epoch not in rows:
         raise ConfigurationError(
             f"there is no epoch {epoch}",
-            warehouse=place.root,
+            warehouse=location.root,
             advice="`aggregator status` shows the newest one",
         )
     row = rows[epoch]
@@ -145,14 +145,14 @@ def explain(place: Place, epoch: int) -> BatchExplanation:
         epoch={name: row[name] for name in ("epoch", "query_id", "batch_id", "committed_at", "rows")}
         | {"instant": row.get("instant")},
         read=_read_ranges(row["start_offset"], row["end_offset"]),
-        changes=_query(place, "_changelog", _CHANGES.format(epoch=epoch)),
-        definitions=_definitions(place, epoch, row["end_offset"]),
-        waiting=_pending_counts(place, before.get("_pending"), versions.get("_pending")),
-        gaps=_query(place, "_gaps", _GAPS.format(epoch=epoch)),
-        decisions=_query(place, "_conflicts", _DECISIONS.format(epoch=epoch)),
-        set_aside=_query(place, "_quarantine", _SET_ASIDE.format(epoch=epoch)),
+        changes=_query(location, "_changelog", _CHANGES.format(epoch=epoch)),
+        definitions=_definitions(location, epoch, row["end_offset"]),
+        waiting=_pending_counts(location, before.get("_pending"), versions.get("_pending")),
+        gaps=_query(location, "_gaps", _GAPS.format(epoch=epoch)),
+        decisions=_query(location, "_conflicts", _DECISIONS.format(epoch=epoch)),
+        set_aside=_query(location, "_quarantine", _SET_ASIDE.format(epoch=epoch)),
         written=[
-            _written_files(place, table, before.get(table), version)
+            _written_files(location, table, before.get(table), version)
             for table, version in sorted(versions.items())
             if before.get(table) != version
         ],
@@ -160,16 +160,20 @@ def explain(place: Place, epoch: int) -> BatchExplanation:
     )
 
 
-def _query(place: Place, table: str, query: str, version: int | None = None) -> list[dict[str, Any]]:
-    opened = place.open(table, version)
+def _query(
+    location: WarehouseLocation, table: str, query: str, version: int | None = None
+) -> list[dict[str, Any]]:
+    opened = location.open(table, version)
     return [] if opened is None else answer(opened, query)
 
 
-def _definitions(place: Place, epoch: int, offset: str | None) -> list[dict[str, Any]]:
+def _definitions(location: WarehouseLocation, epoch: int, offset: str | None) -> list[dict[str, Any]]:
     """Return the rows of `_schema` of an epoch, with the labels of their replicasets."""
-    rows = _query(place, "_schema", _DEFINITIONS.format(epoch=epoch))
+    rows = _query(location, "_schema", _DEFINITIONS.format(epoch=epoch))
     leaders = {} if offset is None else {uuid: entry.leader for uuid, entry in from_text(offset).items()}
-    members = _query(place, "_cluster", "SELECT replicaset_id, replicaset_uuid FROM opened") if rows else []
+    members = (
+        _query(location, "_cluster", "SELECT replicaset_id, replicaset_uuid FROM opened") if rows else []
+    )
     uuids = {row["replicaset_id"]: row["replicaset_uuid"] for row in members}
     labels = {number: replicaset_label(uuid, leaders.get(uuid)) for number, uuid in uuids.items()}
     return [
@@ -183,13 +187,15 @@ def _read_ranges(start: str | None, end: str | None) -> list[ReadRange]:
         return []
     first = {} if start is None else from_text(start)
     return [
-        ReadRange(uuid, entry.leader, _place(first.get(uuid)), _place(entry), _label(entry))
+        ReadRange(
+            uuid, entry.leader, _file_and_position(first.get(uuid)), _file_and_position(entry), _label(entry)
+        )
         for uuid, entry in from_text(end).items()
         if first.get(uuid) != entry
     ]
 
 
-def _place(entry: OffsetEntry | None) -> tuple[str, int]:
+def _file_and_position(entry: OffsetEntry | None) -> tuple[str, int]:
     return ("", 0) if entry is None else (entry.file, entry.position)
 
 
@@ -197,12 +203,14 @@ def _label(entry: OffsetEntry) -> str | None:
     return entry.instant.label if entry.instant is not None and entry.instant.is_at_point else None
 
 
-def _pending_counts(place: Place, before: int | None, after: int | None) -> list[dict[str, Any]]:
+def _pending_counts(
+    location: WarehouseLocation, before: int | None, after: int | None
+) -> list[dict[str, Any]]:
     """Return the number of pending rows at two versions of `_pending`, by source and reason."""
     counts: dict[tuple[str, str], dict[str, int]] = {}
     for moment, version in (("before", before), ("after", after)):
         try:
-            rows = [] if version is None else _query(place, "_pending", _WAITING, version)
+            rows = [] if version is None else _query(location, "_pending", _WAITING, version)
         except DeltaError:  # maintenance has removed the version
             return []
         for row in rows:
@@ -213,10 +221,10 @@ def _pending_counts(place: Place, before: int | None, after: int | None) -> list
     ]
 
 
-def _written_files(place: Place, table: str, before: int | None, version: int) -> WrittenFiles:
+def _written_files(location: WarehouseLocation, table: str, before: int | None, version: int) -> WrittenFiles:
     try:
-        old = {} if before is None else _rows_by_file(place, table, before)
-        new = _rows_by_file(place, table, version)
+        old = {} if before is None else _rows_by_file(location, table, before)
+        new = _rows_by_file(location, table, version)
     except DeltaError:
         return WrittenFiles(table, before, version, None, None, None)
     added = new.keys() - old.keys()
@@ -224,9 +232,9 @@ def _written_files(place: Place, table: str, before: int | None, version: int) -
     return WrittenFiles(table, before, version, len(added), removed, sum(new[path] for path in added))
 
 
-def _rows_by_file(place: Place, table: str, version: int) -> dict[str, int]:
+def _rows_by_file(location: WarehouseLocation, table: str, version: int) -> dict[str, int]:
     """Return the number of rows of each file of a table at a version."""
-    opened = place.open(table, version)
+    opened = location.open(table, version)
     if opened is None:
         return {}
     actions = pa.table(opened.get_add_actions(flatten=True))

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.errors import ConfigurationError, WarehouseError
+from warehouse.location import WarehouseLocation
 from warehouse.maintenance import retention_horizon
 from warehouse.newest_epoch import EPOCHS
-from warehouse.place import Place
 from warehouse.read import rows_of
 from warehouse.version_files import RANGE_ROWS, files_at, rows_by_key_range
 
@@ -48,7 +48,7 @@ class EpochChanges:
 
 
 def table_versions(
-    place: Place, table: str, after: int | None, upto: int | None
+    location: WarehouseLocation, table: str, after: int | None, upto: int | None
 ) -> list[tuple[int, int | None]]:
     """Return the epochs of a feed, each with the table's Delta version in it, preceded by an entry for `after`.
 
@@ -56,7 +56,7 @@ def table_versions(
 
     Parameters
     ----------
-    place : Place
+    location : WarehouseLocation
     table : str
     after : int or None
         The feed begins with the epoch after this one; None: with the first epoch, and an empty table before it.
@@ -69,10 +69,10 @@ def table_versions(
         The epoch `after` is no longer available, or there is no epoch.
 
     """
-    epochs = place.open(EPOCHS)
+    epochs = location.open(EPOCHS)
     if epochs is None:
-        raise ConfigurationError("no batch is done yet", warehouse=place.root)
-    _, first = retention_horizon(place)
+        raise ConfigurationError("no batch is done yet", warehouse=location.root)
+    _, first = retention_horizon(location)
     if after is None and first > 0:
         raise ConfigurationError(
             f"epochs before {first} are no longer available: a feed from the beginning would lack their rows",
@@ -97,13 +97,17 @@ def table_versions(
 
 
 def changes(
-    place: Place, table: str, after: int | None = None, upto: int | None = None, range_rows: int = RANGE_ROWS
+    location: WarehouseLocation,
+    table: str,
+    after: int | None = None,
+    upto: int | None = None,
+    range_rows: int = RANGE_ROWS,
 ) -> Iterator[EpochChanges]:
     """Yield the changes of a table by epochs, in the order of epochs and, within one, of canonical keys.
 
     Parameters
     ----------
-    place : Place
+    location : WarehouseLocation
     table : str
         The table of a space.
     after, upto : int or None
@@ -119,16 +123,16 @@ def changes(
         The table has never existed, or a version of it cannot be read.
 
     """
-    versions = table_versions(place, table, after, upto)
-    if not place.has(table):
-        raise WarehouseError("there is no such table", table=table, warehouse=place.root)
+    versions = table_versions(location, table, after, upto)
+    if not location.has(table):
+        raise WarehouseError("there is no such table", table=table, warehouse=location.root)
     previous = versions[0][1]
-    old = frozenset[str]() if previous is None else files_at(place, table, previous)
+    old = frozenset[str]() if previous is None else files_at(location, table, previous)
     for epoch, version in versions[1:]:
         if version == previous:
             continue
-        new = frozenset[str]() if version is None else files_at(place, table, version)
-        with rows_by_key_range(place, table, old, new, range_rows=range_rows) as ranges:
+        new = frozenset[str]() if version is None else files_at(location, table, version)
+        with rows_by_key_range(location, table, old, new, range_rows=range_rows) as ranges:
             for rows in (diff_rows(*old_and_new) for old_and_new in ranges):
                 if rows.num_rows:
                     yield EpochChanges(epoch, _with_version(rows, version))
@@ -184,10 +188,10 @@ def _contents(rows: pa.Table, others: pa.Table) -> pa.Array:
     is_made = pc.less(rows["_replicaset_id"], 0)
     is_unnamed = pc.fill_null(pc.or_(is_made, pc.is_null(rows["_global_id"])), True).to_pylist()
     found = [""] * rows.num_rows
-    places = [place for place, unnamed in enumerate(is_unnamed) if unnamed and columns]
-    shown = rows.select(sorted(columns)).take(pa.array(places, pa.int64())).to_pylist()
-    for place, row in zip(places, shown, strict=True):
-        found[place] = repr(row)
+    indices = [index for index, unnamed in enumerate(is_unnamed) if unnamed and columns]
+    shown = rows.select(sorted(columns)).take(pa.array(indices, pa.int64())).to_pylist()
+    for index, row in zip(indices, shown, strict=True):
+        found[index] = repr(row)
     return pa.array(found, pa.string())
 
 

@@ -23,7 +23,7 @@ from observe.validation.suites import NEVER_NULL
 from schemas.descriptions import COLUMNS, TABLES, UNIQUE, VERSION_COLUMNS
 from schemas.names import column_name, exact_table, is_space_table, unescape
 from schemas.states import SpaceState
-from warehouse.place import Place
+from warehouse.location import WarehouseLocation
 from warehouse.read import newest_of_each
 
 NEVER_NULL_IN_SPACES = ("_key", "_tuple", "_replicaset_id")
@@ -101,28 +101,28 @@ def source_yaml(database: str, epoch: int, tables: Iterable[Table]) -> str:
     return "# Made by `aggregator views --dbt`; make it again after spaces were added.\n" + text
 
 
-def tables_at_epoch(place: Place, versions: Mapping[str, int]) -> list[Table]:
+def tables_at_epoch(location: WarehouseLocation, versions: Mapping[str, int]) -> list[Table]:
     """Return the tables of a warehouse: each as of an epoch, or as it is now if epochs do not name it.
 
     Parameters
     ----------
-    place : Place
+    location : WarehouseLocation
     versions : mapping of str to int
         The Delta version of each table in the epoch.
 
     """
-    descriptions = field_descriptions(place, versions.get("_schema"))
+    descriptions = field_descriptions(location, versions.get("_schema"))
     tables = []
-    for name in place.tables():
-        opened = place.open(name, versions.get(name))
+    for name in location.tables():
+        opened = location.open(name, versions.get(name))
         if opened is not None and (name in versions or name in TABLES):
             tables.append(describe_table(name, versions.get(name), opened, descriptions))
     return tables
 
 
-def field_descriptions(place: Place, version: int | None) -> dict[str, dict[str, str]]:
+def field_descriptions(location: WarehouseLocation, version: int | None) -> dict[str, dict[str, str]]:
     """Return a description of each field, by table and column, from the newest definitions in `_schema`."""
-    opened = place.open("_schema", version)
+    opened = location.open("_schema", version)
     rows = [] if opened is None else newest_of_each(opened, ["replicaset_id", "space_id"])
     result: dict[str, dict[str, str]] = {}
     for row in sorted(rows, key=lambda row: (row["replicaset_id"], row["space_id"])):

@@ -21,8 +21,8 @@ from sources.xlog.directory.offset import from_text
 from udfs.remap.cluster_replace import AGGREGATOR, Cluster
 from udfs.remap.replica_ids import replica_id_in_source
 from warehouse import applier_map, cluster, vclock
+from warehouse.location import WarehouseLocation, location_of
 from warehouse.newest_epoch import EPOCHS, no_tables_error
-from warehouse.place import Place, place_of
 from warehouse.read import rows_of
 
 
@@ -32,21 +32,21 @@ class IdTables:
 
     Parameters
     ----------
-    place : Place
+    location : WarehouseLocation
         The warehouse's.
 
     """
 
-    place: Place
+    location: WarehouseLocation
 
     def _opened(self, table: str) -> DeltaTable:
         """Open a table; raise WarehouseError if it does not exist or cannot be opened."""
         try:
-            opened = self.place.open(table)
+            opened = self.location.open(table)
         except DeltaError as error:
             raise WarehouseError(f"the table cannot be read: {error}", table=table) from error
         if opened is None:
-            raise no_tables_error(self.place.root)
+            raise no_tables_error(self.location.root)
         return opened
 
     def _rows(self, table: str, columns: Sequence[str]) -> list[dict[str, Any]]:
@@ -197,4 +197,4 @@ def shown(tables: IdTables) -> Iterator[str]:
 
 def tables_of(config: Config) -> IdTables:
     """Return the tables about ids of a deployment."""
-    return IdTables(place_of(config.warehouse, config.database))
+    return IdTables(location_of(config.warehouse, config.database))

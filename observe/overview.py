@@ -22,15 +22,15 @@ from udfs.rid.comparison import Verdict
 from udfs.rid.value import EMPTY, Rid
 from warehouse.gaps import open_gaps
 from warehouse.generations import ComparedRid, compare_warehouses, side_of
+from warehouse.location import WarehouseLocation, location_of
 from warehouse.newest_epoch import newest_epoch_row
-from warehouse.place import Place, place_of
 from warehouse.read import answer, newest_of_each, rows_of
 from warehouse.standbys import FAILURES
 
 _OPEN_REQUESTS = f"""
     SELECT request, kind, asked_at FROM
-    (SELECT *, row_number() OVER (PARTITION BY request ORDER BY changed_at DESC) AS place FROM opened)
-    WHERE place = 1 AND state = '{RequestState.ASKED}' ORDER BY asked_at
+    (SELECT *, row_number() OVER (PARTITION BY request ORDER BY changed_at DESC) AS row_index FROM opened)
+    WHERE row_index = 1 AND state = '{RequestState.ASKED}' ORDER BY asked_at
 """
 
 
@@ -53,7 +53,7 @@ class StandbyOverview:
     state: str
 
 
-def standby_overview(ours: ComparedRid, standby: Place) -> StandbyOverview:
+def standby_overview(ours: ComparedRid, standby: WarehouseLocation) -> StandbyOverview:
     """Compare a standby copy with its primary."""
     try:
         theirs = side_of(standby)
@@ -81,9 +81,9 @@ def standbys_overview(config: Config) -> tuple[StandbyOverview, ...]:
     """Compare all standby copies of a deployment with it."""
     if not config.standby.peers:
         return ()
-    ours = side_of(place_of(config.warehouse, config.database))
+    ours = side_of(location_of(config.warehouse, config.database))
     return tuple(
-        standby_overview(ours, place_of(standby, config.database)) for standby in config.standby.peers
+        standby_overview(ours, location_of(standby, config.database)) for standby in config.standby.peers
     )
 
 
@@ -167,7 +167,7 @@ def _advice(spool: StoppedSpool) -> str:
     return f"{start}, or let each master remove the logs that it keeps for it: {let_go}"
 
 
-def overview_of(place: Place, now: datetime) -> Overview:
+def overview_of(location: WarehouseLocation, now: datetime) -> Overview:
     """Return the state of a warehouse.
 
     Raises
@@ -176,14 +176,14 @@ def overview_of(place: Place, now: datetime) -> Overview:
         No batch has been committed yet.
 
     """
-    last = newest_epoch_row(place)
+    last = newest_epoch_row(location)
 
     def count(table: str, where: str) -> int:
-        opened = place.open(table)
+        opened = location.open(table)
         query = f"SELECT count(*) AS n FROM opened WHERE {where}"
         return 0 if opened is None else int(answer(opened, query)[0]["n"])
 
-    gaps, requests = place.open("_gaps"), place.open("_requests")
+    gaps, requests = location.open("_gaps"), location.open("_requests")
     leaders = (json.loads(last["end_offset"] or "null") or {}).get("replicasets", {})
     replicasets = {
         uuid: {**leaders.get(uuid, {}), "vclock": vclock}
@@ -191,7 +191,7 @@ def overview_of(place: Place, now: datetime) -> Overview:
     }
     asked = [] if requests is None else answer(requests, _OPEN_REQUESTS)
     return Overview(
-        warehouse=place.root,
+        warehouse=location.root,
         epoch=int(last["epoch"]),
         committed_at=last["committed_at"].isoformat(),
         age_seconds=round((now - last["committed_at"].astimezone(UTC)).total_seconds(), 1),
@@ -203,21 +203,21 @@ def overview_of(place: Place, now: datetime) -> Overview:
         set_aside=count("_quarantine", "misfits IS NULL"),
         misfits=count("_quarantine", "misfits IS NOT NULL"),
         conflicts=count("_conflicts", "true"),
-        refused=_refused_spaces(place, {uuid: str(one["leader"]) for uuid, one in leaders.items()}),
+        refused=_refused_spaces(location, {uuid: str(one["leader"]) for uuid, one in leaders.items()}),
     )
 
 
-def _refused_spaces(place: Place, leaders: Mapping[str, str]) -> tuple[str, ...]:
+def _refused_spaces(location: WarehouseLocation, leaders: Mapping[str, str]) -> tuple[str, ...]:
     """Return the spaces that are refused now, each with its replicasets and the reason.
 
     Parameters
     ----------
-    place : Place
+    location : WarehouseLocation
     leaders : mapping of str to str
         The leader's source, by replicaset uuid.
 
     """
-    schema, cluster = place.open("_schema"), place.open("_cluster")
+    schema, cluster = location.open("_schema"), location.open("_cluster")
     if schema is None or cluster is None:
         return ()
     uuids = {row["replicaset_id"]: row["replicaset_uuid"] for row in rows_of(cluster)}

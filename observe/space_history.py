@@ -194,9 +194,9 @@ def history(warehouse: Warehouse, config: Config, table: str) -> DataFrame:
     ]
     layout = _format_index_column(_intervals(found.history, lineages, numbers), servers, len(versions))
     versions = versions * len(servers)
-    place = (F.col(name) for name in ("replicaset_id", "space_id", *POSITION, SERVER_VERSION))
-    rows = changes.withColumn("layout", layout(*place)).where("layout IS NOT NULL")
-    keyed = _from_known_tuples(_keyed(rows, versions), cleaned_replicasets(warehouse.place))
+    columns = (F.col(name) for name in ("replicaset_id", "space_id", *POSITION, SERVER_VERSION))
+    rows = changes.withColumn("layout", layout(*columns)).where("layout IS NOT NULL")
+    keyed = _from_known_tuples(_keyed(rows, versions), cleaned_replicasets(warehouse.location))
     made = _key_versions(_with_expanded_ranges(keyed, rows, versions), formats, _ends(found, lineages))
     return _with_periods(made, versions, config)
 
@@ -271,11 +271,11 @@ def _ends(found: Definitions, lineages: Mapping[int, Lineage]) -> dict[int, list
             is_own = change.space_id == lineage.space_id and change.position >= since
             is_within = lineage.ended is None or change.position <= lineage.ended
             if is_own and is_within and change.kind in (SpaceEvent.TRUNCATED, SpaceEvent.DROPPED):
-                place = (change.position.segment, change.position.position, change.position.row)
+                position = (change.position.segment, change.position.position, change.position.row)
                 epoch, time = change.position.segment // _SEGMENTS, _microseconds(change.timestamp)
-                end = EndOfAllVersions(place, epoch, change.lsn, time)
+                end = EndOfAllVersions(position, epoch, change.lsn, time)
                 result.setdefault(lineage.replicaset_id, []).append(end)
-    return {replicaset_id: sorted(own, key=lambda end: end.place) for replicaset_id, own in result.items()}
+    return {replicaset_id: sorted(own, key=lambda end: end.position) for replicaset_id, own in result.items()}
 
 
 def _microseconds(moment: datetime | None) -> int | None:
@@ -336,12 +336,14 @@ def _format_index_column(
         server: pa.Array,
     ) -> pa.Array:
         numbers = (replicaset, space, segment, position, row)
-        replicasets, spaces, *place = (one.to_numpy(zero_copy_only=False) for one in numbers)
+        replicasets, spaces, *position_columns = (one.to_numpy(zero_copy_only=False) for one in numbers)
         found = np.full(len(replicasets), -1, np.int32)
         for one in intervals:
             own = (replicasets == one.replicaset_id) & (spaces == one.space_id)
-            own &= _is_at_or_after(place, one.since)
-            found[own if one.until is None else own & ~_is_at_or_after(place, one.until)] = one.version
+            own &= _is_at_or_after(position_columns, one.since)
+            found[own if one.until is None else own & ~_is_at_or_after(position_columns, one.until)] = (
+                one.version
+            )
         is_absent = found < 0
         # Only operations depend on their server; `servers` lacks the versions of other rows.
         found += np.array([offsets.get(one, 0) for one in server.to_pylist()], np.int32)
@@ -403,11 +405,11 @@ def _with_expanded_ranges(rows: DataFrame, log: DataFrame, versions: Sequence[Sc
     for directions in dict.fromkeys(directions_of(one.space) for one in versions):
         layouts = [i for i, one in enumerate(versions) if directions_of(one.space) == directions]
         own = ranges.where(F.col("layout").isin(layouts)).withColumnRenamed("replicaset_id", "_of")
-        begin, end, place = F.col("_bounds.begin"), F.col("_bounds.end"), F.col("_place")
-        held = (place >= begin) & ((F.length(end) == 0) | (place < end))
+        begin, end, order = F.col("_bounds.begin"), F.col("_bounds.end"), F.col("_order")
+        held = (order >= begin) & ((F.length(end) == 0) | (order < end))
         held = held & (F.col("_of") == F.col("replicaset_id")) & (F.struct(*POSITION) > F.col("_first"))
-        placed = keys.withColumn("_place", sort_key_column(directions)(F.col("_key")))
-        hits = placed.join(F.broadcast(own), held)
+        with_order = keys.withColumn("_order", sort_key_column(directions)(F.col("_key")))
+        hits = with_order.join(F.broadcast(own), held)
         kinds = dict(rows.dtypes)
         nothing = ("tuple", "operations", "index_base")
         columns = [

@@ -14,14 +14,14 @@ from observe.dbt_sources import source_yaml, tables_at_epoch
 from schemas.errors import ConfigurationError
 from schemas.names import is_space_table, table_name
 from schemas.tables import SYSTEM_TABLES
+from warehouse.location import WarehouseLocation, location_of
 from warehouse.maintenance import retention_horizon
 from warehouse.newest_epoch import EPOCHS, NEVER_ROLLED_BACK, no_batch_error
-from warehouse.place import Place, place_of
 from warehouse.read import rows_of
 from warehouse.views import OLD_VERSIONS, epoch_statements, table_statements, who_wrote_statements
 
 
-def epochs_of(place: Place) -> dict[int, Mapping[str, int]]:
+def epochs_of(location: WarehouseLocation) -> dict[int, Mapping[str, int]]:
     """Return the table versions of each epoch; tables not written by then have their first version.
 
     Raises
@@ -30,27 +30,27 @@ def epochs_of(place: Place) -> dict[int, Mapping[str, int]]:
         There are no epochs.
 
     """
-    table = place.open(EPOCHS)
+    table = location.open(EPOCHS)
     rows = [] if table is None else rows_of(table, ["epoch", "versions"])
     if not rows:
-        raise no_batch_error(place.root)
-    made = {name: 0 for name in place.tables() if name in SYSTEM_TABLES and name not in NEVER_ROLLED_BACK}
+        raise no_batch_error(location.root)
+    made = {name: 0 for name in location.tables() if name in SYSTEM_TABLES and name not in NEVER_ROLLED_BACK}
     return {
         int(row["epoch"]): {**made, **{str(name): int(version) for name, version in row["versions"]}}
         for row in rows
     }
 
 
-def instants_of(place: Place) -> dict[str, int]:
+def instants_of(location: WarehouseLocation) -> dict[str, int]:
     """Return the epoch of each instant of a sharded cluster by its label; for a repeated label the newest."""
-    table = place.open(EPOCHS)
+    table = location.open(EPOCHS)
     if table is None or "instant" not in {field.name for field in table.schema().fields}:
         return {}
     rows = sorted(rows_of(table, ["epoch", "instant"]), key=lambda row: int(row["epoch"]))
     return {row["instant"]: int(row["epoch"]) for row in rows if row["instant"] is not None}
 
 
-def refuse_old(place: Place, wanted: Collection[int]) -> None:
+def refuse_old(location: WarehouseLocation, wanted: Collection[int]) -> None:
     """Refuse epochs whose files maintenance may have removed.
 
     Raises
@@ -59,7 +59,7 @@ def refuse_old(place: Place, wanted: Collection[int]) -> None:
         Names the epochs, and the oldest complete one.
 
     """
-    horizon, first = retention_horizon(place)
+    horizon, first = retention_horizon(location)
     old = sorted(epoch for epoch in wanted if epoch < first)
     if old:
         raise ConfigurationError(
@@ -86,39 +86,39 @@ def statements(config: Config, wanted: list[int], labels: Sequence[str] = ()) ->
         There is no such epoch or instant, or it is older than the oldest complete epoch.
 
     """
-    place = place_of(config.warehouse, config.database)
-    epochs = epochs_of(place)
+    location = location_of(config.warehouse, config.database)
+    epochs = epochs_of(location)
     missing = sorted(set(wanted) - set(epochs))
     if missing:
         raise ConfigurationError(
             f"there is no epoch {', '.join(map(str, missing))}; the newest is {max(epochs)}",
             advice="see --epoch",
         )
-    instants = instants_of(place)
+    instants = instants_of(location)
     unknown = sorted(set(labels) - set(instants))
     if unknown:
         newest = max(instants, key=instants.__getitem__, default=None)
         raise ConfigurationError(
             f"there is no instant {', '.join(unknown)}; the newest is {newest or 'none'}", advice="see --at"
         )
-    refuse_old(place, [*wanted, *(instants[label] for label in labels)])
-    tables = place.tables()
+    refuse_old(location, [*wanted, *(instants[label] for label in labels)])
+    tables = location.tables()
     spaces = [name for name in tables if is_space_table(name) and name in epochs[max(epochs)]]
     yield from table_statements(
-        place.root, config.database, [n for n in tables if not is_space_table(n) or n in spaces]
+        location.root, config.database, [n for n in tables if not is_space_table(n) or n in spaces]
     )
     yield from who_wrote_statements(config.database, spaces)
     yield f"SET {OLD_VERSIONS}=false"
     for epoch in sorted({*wanted, max(epochs)}):
-        yield from epoch_statements(place.root, config.database, f"epoch_{epoch}", epochs[epoch])
+        yield from epoch_statements(location.root, config.database, f"epoch_{epoch}", epochs[epoch])
     for label in dict.fromkeys(labels):
         versions = epochs[instants[label]]
-        yield from epoch_statements(place.root, config.database, table_name(f"at_{label}"), versions)
+        yield from epoch_statements(location.root, config.database, table_name(f"at_{label}"), versions)
 
 
 def dbt_source(config: Config) -> str:
     """Return the tables of the newest epoch as a dbt source."""
-    place = place_of(config.warehouse, config.database)
-    versions = epochs_of(place)
+    location = location_of(config.warehouse, config.database)
+    versions = epochs_of(location)
     newest = max(versions)
-    return source_yaml(config.database, newest, tables_at_epoch(place, versions[newest]))
+    return source_yaml(config.database, newest, tables_at_epoch(location, versions[newest]))

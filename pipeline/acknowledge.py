@@ -72,10 +72,10 @@ def acknowledged_vclock(header: Vclock, replicaset: ReplicasetState, source: Sou
     """
     ids = replicaset.id_translations.get(source.name, {})
     found = {}
-    for local_id, lsn in header.items():
-        translated = ids.get(local_id, local_id)
+    for replica_id, lsn in header.items():
+        translated = ids.get(replica_id, replica_id)
         is_read = not source.origins or replicaset.cluster.get(translated) in source.origins
-        found[local_id] = min(lsn, replicaset.settled.get(translated, 0)) if is_read else lsn
+        found[replica_id] = min(lsn, replicaset.settled.get(translated, 0)) if is_read else lsn
     return found
 
 

@@ -167,7 +167,7 @@ class BatchWriter:
             self._step_done("_applier_map")
         work, prepared = self._prepare_work(plan, pending, healing)
         self._step_done("prepare")
-        written = with_collected(executor.run(work), work.place)
+        written = with_collected(executor.run(work), work.location)
         self._step_done("files")
         self._lock.check()
         closed = () if healing is None else healing.gap_rows(plan.epoch)
@@ -234,7 +234,7 @@ class BatchWriter:
         names = {name for one in partition.encodings for name in (one.exact, one.name)}
         files = {name: tables.files(name) for name in sorted(names)}
         base = BaseFiles(
-            tables.place,
+            tables.location,
             {number: (one.exact, files[one.exact]) for number, one in enumerate(partition.encodings)},
             tables.files("_versions"),
             tuple(one.name for one in partition.encodings),
@@ -244,7 +244,7 @@ class BatchWriter:
         return (
             BatchWork(
                 plan,
-                tables.place,
+                tables.location,
                 segment_plans(plan),
                 partition,
                 base,

@@ -164,10 +164,10 @@ def _split_keys(
     values = keys.to_pylist()
     order = sorted(range(len(values)), key=values.__getitem__)
     cuts: list[bytes] = []
-    for place in order:
-        is_new = not cuts or values[place] > cuts[-1]
-        if filled >= target and len(cuts) < most and is_new and values[place] > values[order[0]]:
-            cuts.append(values[place])
+    for index in order:
+        is_new = not cuts or values[index] > cuts[-1]
+        if filled >= target and len(cuts) < most and is_new and values[index] > values[order[0]]:
+            cuts.append(values[index])
             filled = 0.0
-        filled += float(weights[place])
+        filled += float(weights[index])
     return cuts, filled

@@ -74,12 +74,12 @@ def find_collected_rows(
         moves = shards.moves.get(replicaset)
         if moves is not None and moves.state(bucket, count) in COLLECTED_IN:
             found.append((row, replicaset))
-    places = pa.array([row for row, _ in found], pa.int64())
+    indices = pa.array([row for row, _ in found], pa.int64())
     return pa.Table.from_arrays(
         [
             pa.array([replicaset for _, replicaset in found], pa.int32()),
-            as_array(keyed.rows["global_id"]).take(places),
-            as_array(keyed.rows["lsn"]).take(places),
+            as_array(keyed.rows["global_id"]).take(indices),
+            as_array(keyed.rows["lsn"]).take(indices),
         ],
         schema=COLLECTED,
     )
@@ -103,17 +103,17 @@ def _deletes_with_buckets(
         The replicaset id of each row.
 
     """
-    place = pa.array(rows)
+    index = pa.array(rows)
     versions = plan.meanings.versions[keyed.rows["meaning"].to_numpy()[rows]]
-    tuples = as_array(keyed.rows["tuple"]).take(place)
+    tuples = as_array(keyed.rows["tuple"]).take(index)
     own = bucket_keys(tuples, shards.fields, pa.array(versions)).to_pylist()
-    events = as_array(keyed.rows["bucket_events"]).take(place).to_pylist()
-    keys = as_array(keyed.rows["key"]).take(place).to_pylist()
+    events = as_array(keyed.rows["bucket_events"]).take(index).to_pylist()
+    keys = as_array(keyed.rows["key"]).take(index).to_pylist()
     types, ids = keyed.rows["type"].to_numpy()[rows], keyed.groups.ids[rows]
     lineages = plan.slot_lineages[keyed.slots[rows]]
     tables = plan.base_tables[lineages].tolist()
-    places = zip(zip(tables, keys, strict=True), versions.tolist(), strict=True)
-    before = _buckets_before(base_versions, shards, dict(places))
+    keys_with_versions = zip(zip(tables, keys, strict=True), versions.tolist(), strict=True)
+    before = _buckets_before(base_versions, shards, dict(keys_with_versions))
     bucket: bytes | None = None
     for i, row in enumerate(rows.tolist()):
         if i == 0 or ids[i] != ids[i - 1]:
@@ -147,8 +147,8 @@ def _buckets_before(
         i for i, key in enumerate(keys) if (tables[i], key) in schema_versions and states[i] == PRESENT
     ]
     tuples = as_array(whole["tuple"]).take(pa.array(present, pa.int64()))
-    places = pa.array([schema_versions[tables[i], keys[i]] for i in present], pa.int32())
-    buckets = bucket_keys(tuples, shards.fields, places).to_pylist()
+    indices = pa.array([schema_versions[tables[i], keys[i]] for i in present], pa.int32())
+    buckets = bucket_keys(tuples, shards.fields, indices).to_pylist()
     replicasets = whole["replicaset_id"].to_pylist()
     return {
         (tables[i], replicasets[i], keys[i]): bucket
@@ -179,9 +179,9 @@ def without_moves(conflicts: pa.Table, shards: ShardPlan) -> pa.Table:
     differs = ~equal.fill_null(False).to_numpy(zero_copy_only=False)
     about = np.flatnonzero(stays & (np.asarray(versions) >= 0))
     if len(about):
-        place = pa.array(about)
-        tuples = pc.coalesce(as_array(whole["loser_tuple"]), as_array(whole["winner_tuple"])).take(place)
-        buckets = bucket_keys(tuples, shards.fields, versions.take(place)).to_pylist()
+        index = pa.array(about)
+        tuples = pc.coalesce(as_array(whole["loser_tuple"]), as_array(whole["winner_tuple"])).take(index)
+        buckets = bucket_keys(tuples, shards.fields, versions.take(index)).to_pylist()
         for i, bucket in zip(about.tolist(), buckets, strict=True):
             pair = (min(int(winners[i]), int(losers[i])), max(int(winners[i]), int(losers[i])))
             is_of_vshard = bool(shards.storages & set(pair))
@@ -379,9 +379,9 @@ def _removed_rows(
         return {}, {}
     whole = removed.combine_chunks()
     numbers, rows = whole["file"].to_numpy(), whole["row"].to_numpy()
-    places: dict[FileRef, NDArray[np.int64]] = {}
+    indices: dict[FileRef, NDArray[np.int64]] = {}
     for number in np.unique(numbers):
         # Two lookups may have read one file.
         file, own = files[int(number)], rows[numbers == number]
-        places[file] = np.concatenate([places[file], own]) if file in places else own
-    return places, {number: as_array(part["key"]) for number, part in split_by_table(whole).items()}
+        indices[file] = np.concatenate([indices[file], own]) if file in indices else own
+    return indices, {number: as_array(part["key"]) for number, part in split_by_table(whole).items()}

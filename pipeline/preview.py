@@ -112,7 +112,7 @@ def preview_next_run(config: Config) -> Preview:
         build_router(config.spaces, check_space),
     )
     plan, _ = planner.plan(_RangeSummarizer(log_stream, segments), segments, log_stream)
-    rid = RidTable(warehouse.place).last()
+    rid = RidTable(warehouse.location).last()
     return Preview(
         before=state,
         plan=plan if plan.row_count else None,
@@ -180,13 +180,13 @@ def _with_masks(state: State, masks: Sequence[MaskChange]) -> State:
 
 
 def _end_offset(log_stream: LogStream, start: Offset) -> Offset:
-    place = log_stream.latest(start)
+    offset = log_stream.latest(start)
     for _ in range(MAX_INSTANTS if log_stream.options.instants else 0):
-        further = log_stream.latest(place)
-        if further == place:
+        further = log_stream.latest(offset)
+        if further == offset:
             break
-        place = further
-    return place
+        offset = further
+    return offset
 
 
 def _bytes_by_replicaset(segments: Sequence[Segment]) -> dict[str, int]:

@@ -167,8 +167,8 @@ def _unmask(tables: OpenTables, table: str) -> int:
     exact = exact_table(table)
     added = []
     for file in tables.files(exact):
-        with opened(tables.place, exact, file.path) as parquet:
-            added += write_rows(tables.place, table, parquet.read())
+        with opened(tables.location, exact, file.path) as parquet:
+            added += write_rows(tables.location, table, parquet.read())
     tables.replace(table, added, tables.columns(exact))
     return tables.set_properties(table, {MASKS_PROPERTY: "{}"})
 
@@ -184,7 +184,7 @@ def release_old_rows(writer: BatchWriter) -> int:
 
 def _has_old_rows(tables: OpenTables) -> bool:
     for file in tables.files(PENDING):
-        with opened(tables.place, PENDING, file.path) as parquet:
+        with opened(tables.location, PENDING, file.path) as parquet:
             reasons = parquet.read(columns=["reason"])["reason"]
         if pc.any(pc.equal(reasons, OLD_REASON)).as_py():
             return True

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ApplierMapEntry:
-    """One entry of an applier map: rows of `local_id` with lsn >= `since_lsn` come from the instance `global_id`."""
+    """Rows of the replica id `local_id` with lsn >= `since_lsn` come from the instance `global_id`."""
 
     local_id: int
     global_id: int

@@ -50,7 +50,7 @@ PendingPart = tuple[ReplicasetState, str, str, str | None, pa.RecordBatch]
 
 
 def waiting_segment(
-    number: int, replicaset_uuid: str, place: tuple[str, str, str | None], rows: pa.RecordBatch
+    number: int, replicaset_uuid: str, origin: tuple[str, str, str | None], rows: pa.RecordBatch
 ) -> LogSegment:
     """Return the segment that describes some rows of `_pending`.
 
@@ -59,13 +59,13 @@ def waiting_segment(
     number : int
         The segment's number in the batch.
     replicaset_uuid : str
-    place : (str, str, str or None)
+    origin : (str, str, str or None)
         (source, file, instance uuid) from which the rows were read.
     rows : pyarrow.RecordBatch
         With the columns `STORED_NAMES`.
 
     """
-    source, file, instance = place
+    source, file, instance = origin
     server = rows.column(SERVER_VERSION)[0].as_py() if rows.num_rows else None
     return LogSegment(
         *(number, replicaset_uuid, source, file, instance, False, {}, server),
@@ -85,7 +85,7 @@ def read_pending(tables: OpenTables, replicaset_ids: Iterable[int], *, for_defin
     chosen_ids = pa.array(list(replicaset_ids), pa.int32())
     found = [PENDING_ARROW.empty_table()]
     for file in tables.files(PENDING):
-        with opened(tables.place, PENDING, file.path) as parquet:
+        with opened(tables.location, PENDING, file.path) as parquet:
             rows = parquet.read()
         mask = waits_for_definition(rows["reason"])
         mask = pc.and_(
@@ -110,8 +110,8 @@ def pending_by_segment(tables: OpenTables, waiting: Mapping[int, ReplicasetState
             continue
         (rows,) = whole.slice(begin, end - begin).combine_chunks().to_batches()
         first = rows.slice(0, 1).to_pylist()[0]
-        place = (first["source"], first["file"], first["instance_uuid"])
-        parts.append((waiting[first["replicaset_id"]], *place, rows.select(STORED_NAMES)))
+        origin = (first["source"], first["file"], first["instance_uuid"])
+        parts.append((waiting[first["replicaset_id"]], *origin, rows.select(STORED_NAMES)))
     return parts
 
 
@@ -119,7 +119,7 @@ def unknown_spaces(tables: OpenTables) -> dict[int, frozenset[int]]:
     """Return the ids of the spaces whose rows wait for the space's definition, by replicaset id."""
     found: dict[int, set[int]] = {}
     for file in tables.files(PENDING):
-        with opened(tables.place, PENDING, file.path) as parquet:
+        with opened(tables.location, PENDING, file.path) as parquet:
             rows = parquet.read(columns=["replicaset_id", "space_id", "reason"])
         pairs = rows.filter(waits_for_definition(rows["reason"])).group_by(["replicaset_id", "space_id"])
         for row in pairs.aggregate([]).to_pylist():
@@ -199,16 +199,16 @@ def _in_log_order(tables: OpenTables, replicaset_id: int, rows: pa.Table) -> pa.
     bounds = pc.min_max(rows["lsn"]).as_py()
     logged = []
     for file in tables.files_between("_changelog", "lsn", bounds["min"], bounds["max"]):
-        with opened(tables.place, "_changelog", file.path) as parquet:
+        with opened(tables.location, "_changelog", file.path) as parquet:
             found = parquet.read(columns=["replicaset_id", "epoch", "segment", *_ROW_ID])
         logged.append(found.filter(pc.equal(found["replicaset_id"], replicaset_id)).drop(["replicaset_id"]))
-    places = pa.concat_tables(logged).group_by(_ROW_ID).aggregate([("epoch", "min"), ("segment", "min")])
-    places = places.rename_columns([*_ROW_ID, "epoch", "segment"])
+    origins = pa.concat_tables(logged).group_by(_ROW_ID).aggregate([("epoch", "min"), ("segment", "min")])
+    origins = origins.rename_columns([*_ROW_ID, "epoch", "segment"])
     own = rows.select([*_ROW_ID, "position", "row"])
-    own = own.append_column("place", pa.array(np.arange(rows.num_rows, dtype=np.int64)))
-    joined = own.join(places, _ROW_ID, join_type="left outer")
+    own = own.append_column("index", pa.array(np.arange(rows.num_rows, dtype=np.int64)))
+    joined = own.join(origins, _ROW_ID, join_type="left outer")
     order = pc.sort_indices(joined, sort_keys=[(name, "ascending") for name in _ORDER])
-    return rows.take(joined["place"].take(order)).combine_chunks()
+    return rows.take(joined["index"].take(order)).combine_chunks()
 
 
 def _by_file(rows: pa.Table) -> list[tuple[str, str, str | None, pa.RecordBatch]]:

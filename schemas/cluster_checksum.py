@@ -17,7 +17,7 @@ _CRC32 = crcmod.mkCrcFun(0x104C11DB7, initCrc=0, rev=True, xorOut=0xFFFFFFFF)
 
 
 def checksum_input(instances: Mapping[int, str]) -> bytes:
-    """Return the bytes to sum: `<local_id>:<uuid>` and a line feed for each instance, by ascending local_id.
+    """Return the bytes to sum: `<replica_id>:<uuid>` and a line feed for each instance, by ascending replica id.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def checksum_input(instances: Mapping[int, str]) -> bytes:
 
     """
     return b"".join(
-        f"{local_id}:{instances[local_id].lower()}\n".encode("ascii") for local_id in sorted(instances)
+        f"{replica_id}:{instances[replica_id].lower()}\n".encode("ascii") for replica_id in sorted(instances)
     )
 
 

@@ -43,7 +43,7 @@ COLUMNS = ("replicaset_id", "local_id", "global_id", "since_lsn", "source", "exp
 
 
 def by_replicaset(rows: Iterable[Mapping[str, Any]], table: Cluster) -> dict[int, tuple[MapRow, ...]]:
-    """Return each replicaset's rows in order of (local_id, since_lsn), without duplicates.
+    """Return each replicaset's rows in order of (replica id, since_lsn), without duplicates.
 
     If an instance wrote no row, the next owner of its replica id has the same `since_lsn`. Of rows with one `since_lsn`
     the last one is the current owner's or, if the id has no owner, that of the instance that lost it last.
@@ -109,19 +109,19 @@ def instances_of(entries: Iterable[MapRow], table: Cluster, replicaset_uuid: str
     """
     members = {m.global_id: m for m in table.members.values() if m.uuid is not None}
     last = {e.local_id: e for e in entries if e.source is None}
-    holders = {local_id: members[e.global_id] for local_id, e in last.items()}
+    holders = {replica_id: members[e.global_id] for replica_id, e in last.items()}
     found = {}
-    for local_id, member in holders.items():
+    for replica_id, member in holders.items():
         if member.replicaset_uuid == replicaset_uuid:
-            elsewhere = member.local_id != local_id and holders.get(member.local_id or 0) == member
+            elsewhere = member.local_id != replica_id and holders.get(member.local_id or 0) == member
             is_registered = not (member.expelled or elsewhere)
         else:
-            is_registered = not last[local_id].expelled
+            is_registered = not last[replica_id].expelled
         if member.uuid is not None and is_registered:
-            found[local_id] = member.uuid
+            found[replica_id] = member.uuid
     return found
 
 
 def load(warehouse: Warehouse, table: Cluster) -> Mapping[int, tuple[MapRow, ...]]:
-    """Return each replicaset's rows in order of (local_id, since_lsn)."""
+    """Return each replicaset's rows in order of (replica id, since_lsn)."""
     return by_replicaset(rows_of(warehouse.opened(TABLE)), table)

@@ -22,7 +22,7 @@ from pyspark.sql.types import StructField, StructType, VariantType
 from schemas.errors import UnsupportedError, WarehouseError
 from warehouse.data_files import DataFile, now_millis
 from warehouse.fence import SHARED, Fence, mark_of, marked
-from warehouse.place import Place
+from warehouse.location import WarehouseLocation
 from warehouse.read import size_of
 from warehouse.write import OURS, OWN_FEATURES
 
@@ -48,7 +48,7 @@ class OpenTables:
 
     Parameters
     ----------
-    place : Place
+    location : WarehouseLocation
     fence : Fence, optional
         The writer's; None for reading (and for tests, which commit without marks).
     before_epoch : callable
@@ -56,7 +56,7 @@ class OpenTables:
 
     """
 
-    place: Place
+    location: WarehouseLocation
     fence: Fence | None = None
     before_epoch: Callable[[], None] = lambda: None
     _tables: dict[str, DeltaTable] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class OpenTables:
             self._renewed.add(table)
         found = self._read(table, is_renewed=is_renewed)
         if found is None:
-            raise WarehouseError("the table is not there", table=table, warehouse=self.place.root)
+            raise WarehouseError("the table is not there", table=table, warehouse=self.location.root)
         if table not in self._checked:
             _check_features(found, table)
             self._checked.add(table)
@@ -115,10 +115,10 @@ class OpenTables:
     def _read(self, table: str, *, is_renewed: bool) -> DeltaTable | None:
         found = self._tables.get(table)
         if found is None:
-            found = self.place.open(table)
+            found = self.location.open(table)
             if found is None:
                 return None
-        elif is_renewed and self.place.may_have(table, int(found.version()) + 1):
+        elif is_renewed and self.location.may_have(table, int(found.version()) + 1):
             found.update_incremental()
         if self.fence is not None:
             self.fence.check(table, found)
@@ -152,7 +152,7 @@ class OpenTables:
         base = int(opened.version())
         try:
             make(opened, properties)
-            if self.place.may_have(table, base + 2):
+            if self.location.may_have(table, base + 2):
                 opened.update_incremental()
                 version = int(opened.version())
             else:  # nobody else has committed; the new version is read at its first use
@@ -175,7 +175,7 @@ class OpenTables:
         if mark is None or self.fence is None:
             raise refused from error
         try:
-            found = self.place.open(table)
+            found = self.location.open(table)
         except (DeltaError, OSError):
             found = None
         if found is None:

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from warehouse.place import Place
+from warehouse.location import WarehouseLocation
 
 ROW_GROUP_ROWS = 64 * 1024
 """Rows of a row group: a lookup of one key reads that many."""
@@ -85,7 +85,7 @@ class FileKeys:
 
 
 def write_file(
-    place: Place,
+    location: WarehouseLocation,
     table: str,
     rows: pa.Table,
     *,
@@ -96,7 +96,7 @@ def write_file(
 
     Parameters
     ----------
-    place : Place
+    location : WarehouseLocation
     table : str
     rows : pyarrow.Table
         With the columns of the table.
@@ -107,7 +107,7 @@ def write_file(
     """
     path = f"part-{uuids.uuid4()}.parquet"
     found: list[pq.FileMetaData] = []
-    with place.fs.open_output_stream(place.at(table, path)) as stream:
+    with location.fs.open_output_stream(location.at(table, path)) as stream:
         pq.write_table(
             rows,
             stream,
@@ -127,7 +127,7 @@ class FileWriter:
 
     Parameters
     ----------
-    place : Place
+    location : WarehouseLocation
     table : str
     schema : pyarrow.Schema
     dictionary : sequence of str
@@ -135,9 +135,11 @@ class FileWriter:
 
     """
 
-    def __init__(self, place: Place, table: str, schema: pa.Schema, dictionary: Sequence[str] = ()) -> None:
+    def __init__(
+        self, location: WarehouseLocation, table: str, schema: pa.Schema, dictionary: Sequence[str] = ()
+    ) -> None:
         self._table, self._path = table, f"part-{uuids.uuid4()}.parquet"
-        self._stream = place.fs.open_output_stream(place.at(table, self._path))
+        self._stream = location.fs.open_output_stream(location.at(table, self._path))
         self._found: list[pq.FileMetaData] = []
         self._long_texts: dict[str, tuple[str, str]] = {}
         self._writer = pq.ParquetWriter(
@@ -320,9 +322,9 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def opened(place: Place, table: str, path: str) -> pq.ParquetFile:
+def opened(location: WarehouseLocation, table: str, path: str) -> pq.ParquetFile:
     """Open a file of a table; the caller closes it."""
-    return _PlainFile(place.fs.open_input_file(place.at(table, path)), pre_buffer=False)
+    return _PlainFile(location.fs.open_input_file(location.at(table, path)), pre_buffer=False)
 
 
 def keys_of(file: pq.ParquetFile, column: str) -> FileKeys:

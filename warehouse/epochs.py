@@ -100,7 +100,7 @@ def _is_rolled_back(commit: Mapping[str, Any], known: int) -> bool:
 
 def _open_for_fence(tables: OpenTables, name: str) -> DeltaTable | None:
     """Open a table, and have the writer's fence remember its mark."""
-    opened = tables.place.open(name)
+    opened = tables.location.open(name)
     if opened is not None:
         if tables.fence is not None:
             tables.fence.starts_from(name, opened)

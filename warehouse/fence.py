@@ -24,8 +24,8 @@ from deltalake.exceptions import DeltaError
 
 from schemas.errors import LockError
 from schemas.tables import SYSTEM_TABLES
+from warehouse.location import WarehouseLocation
 from warehouse.newest_epoch import EPOCHS, RID
-from warehouse.place import Place
 from warehouse.write import MARK, create
 
 log = logging.getLogger(__name__)
@@ -125,12 +125,12 @@ class Fence:
         self._versions[table] = version
 
 
-def take_number(place: Place, check_lock: Callable[[], None]) -> Fence:
+def take_number(location: WarehouseLocation, check_lock: Callable[[], None]) -> Fence:
     """Take the next writer's number, and return its fence: earlier writers commit no epoch after that.
 
     Parameters
     ----------
-    place : Place
+    location : WarehouseLocation
     check_lock : callable
         Raises if the writer has lost the lock.
 
@@ -140,9 +140,9 @@ def take_number(place: Place, check_lock: Callable[[], None]) -> Fence:
         Other writers took the number first, `ATTEMPTS` times.
 
     """
-    create(place, EPOCHS, SYSTEM_TABLES[EPOCHS])
+    create(location, EPOCHS, SYSTEM_TABLES[EPOCHS])
     for _ in range(ATTEMPTS):
-        table = place.open(EPOCHS)
+        table = location.open(EPOCHS)
         if table is None:
             break
         fence = Fence(writer_of(mark_of(table)) + 1, check_lock)

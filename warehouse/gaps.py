@@ -11,6 +11,7 @@ from schemas.states import GapState
 TABLE = "_gaps"
 CLOSED = (GapState.FILLED, GapState.HEALED)
 KEY = ("replicaset_id", "local_id", "first_lsn", "last_lsn", "kind")
+"""Columns that identify a gap; `local_id` is the replica id whose rows are missing."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,8 @@ class Gap:
     file: str | None
 
     def __str__(self) -> str:
-        place = f"replicaset {self.replicaset_id}, source {self.source}, replica id {self.local_id}"
-        return f"{self.kind}: {place}: lsns {self.first_lsn} to {self.last_lsn}"
+        origin = f"replicaset {self.replicaset_id}, source {self.source}, replica id {self.local_id}"
+        return f"{self.kind}: {origin}: lsns {self.first_lsn} to {self.last_lsn}"
 
     @property
     def key(self) -> tuple[object, ...]:

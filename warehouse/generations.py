@@ -10,8 +10,8 @@ from ulid import ULID
 from udfs.rid.comparison import Comparison, Generation, compare, rid_generations, with_epochs
 from udfs.rid.operations import Node
 from udfs.rid.value import EMPTY
+from warehouse.location import WarehouseLocation
 from warehouse.newest_epoch import last_epoch
-from warehouse.place import Place
 from warehouse.rid import SYNC_END, SYNC_START, RidChange, RidTable
 
 
@@ -35,8 +35,8 @@ class HeldGeneration:
     last: int
     copied_from: str | None = None
 
-    def with_text(self, *, is_head: bool) -> Generation:
-        """Return the generation with the text that `rid show` and `rid compare` print for it."""
+    def to_generation(self, *, is_head: bool) -> Generation:
+        """Return the generation as `rid show` and `rid compare` print it, with its epochs and origin as text."""
         if self.last < self.first:
             epochs = "no epochs yet"
         elif self.first == self.last:
@@ -100,15 +100,15 @@ class ComparedRid:
         """Return the generations with the texts that `rid show` and `rid compare` print, the newest first."""
         if not self.held:
             return rid_generations(self.node.rid)
-        return [one.with_text(is_head=one.ulid == self.node.rid.head) for one in self.held]
+        return [one.to_generation(is_head=one.ulid == self.node.rid.head) for one in self.held]
 
 
-def side_of(place: Place) -> ComparedRid:
+def side_of(location: WarehouseLocation) -> ComparedRid:
     """Read the RID and the generations of a warehouse, for a comparison."""
-    epoch = last_epoch(place)
-    history = RidTable(place).history()
+    epoch = last_epoch(location)
+    history = RidTable(location).history()
     node = history[-1].at(epoch).node if history else Node()
-    return ComparedRid(place.root, node, epoch, tuple(generations_of(history, epoch)))
+    return ComparedRid(location.root, node, epoch, tuple(generations_of(history, epoch)))
 
 
 def compare_warehouses(a: ComparedRid, b: ComparedRid) -> Comparison:

@@ -23,7 +23,7 @@ from urllib.parse import urlparse
 from schemas.errors import LockError
 from warehouse.lease import ADVICE, RENEW_SECONDS, Lease, holder_of
 from warehouse.lease_store import object_lease
-from warehouse.place import Place
+from warehouse.location import WarehouseLocation
 
 if TYPE_CHECKING:
     from warehouse.warehouse import Warehouse
@@ -48,8 +48,8 @@ class WriterLock:
 
     Parameters
     ----------
-    warehouse : Warehouse or Place
-        What is to be written; a place is enough, and needs no Spark.
+    warehouse : Warehouse or WarehouseLocation
+        What is to be written; a location is enough, and needs no Spark.
     purpose : str
         Shown to a process that finds the lock taken.
 
@@ -62,7 +62,7 @@ class WriterLock:
 
     """
 
-    def __init__(self, warehouse: Warehouse | Place, purpose: str) -> None:
+    def __init__(self, warehouse: Warehouse | WarehouseLocation, purpose: str) -> None:
         self._warehouse = warehouse
         self._owner = _owner(purpose)
         self._folder = local_folder(warehouse.root)

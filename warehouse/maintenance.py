@@ -19,8 +19,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from schemas.states import RequestKind, RequestState
+from warehouse.location import WarehouseLocation
 from warehouse.newest_epoch import EPOCHS
-from warehouse.place import Place
 from warehouse.read import rows_of
 from warehouse.write import CHECKPOINT_INTERVAL, COMMITS_PER_CHECKPOINT
 
@@ -140,9 +140,9 @@ def first_kept(epochs: Mapping[int, datetime], horizon: datetime) -> int:
     return max(before, default=min(epochs))
 
 
-def retention_horizon(place: Place) -> tuple[datetime, int]:
+def retention_horizon(location: WarehouseLocation) -> tuple[datetime, int]:
     """Return the time from which on nothing was removed (`horizon_of`), and the first epoch that can be read."""
-    table, asked = place.open(EPOCHS), place.open(REQUESTS)
+    table, asked = location.open(EPOCHS), location.open(REQUESTS)
     rows = [] if table is None else rows_of(table, ["epoch", "committed_at"])
     horizon = horizon_of(
         [] if asked is None else rows_of(asked, ["kind", "state", "changed_at", "arguments"])
@@ -171,14 +171,14 @@ def last_removed(rows: Iterable[Mapping[str, Any]]) -> dict[Origin, int]:
     return found
 
 
-def cleaned_replicasets(place: Place) -> set[int]:
+def cleaned_replicasets(location: WarehouseLocation) -> set[int]:
     """Return the ids of replicasets with rows removed from `_changelog`, whether they came from logs or snapshots."""
-    table = place.open(RETENTION)
+    table = location.open(RETENTION)
     rows = [] if table is None else rows_of(table)
     return {int(row["replicaset_id"]) for row in rows if row["table"] == CHANGELOG}
 
 
-def gone_lsns(place: Place) -> dict[Origin, int]:
+def gone_lsns(location: WarehouseLocation) -> dict[Origin, int]:
     """Return `last_removed` of a warehouse; empty for one of an earlier release, which has no `_retention`."""
-    table = place.open(RETENTION)
+    table = location.open(RETENTION)
     return {} if table is None else last_removed(rows_of(table))

@@ -12,7 +12,7 @@ from typing import Any
 
 from schemas.errors import WarehouseError
 from schemas.names import is_space_table
-from warehouse.place import Place
+from warehouse.location import WarehouseLocation
 from warehouse.read import newest
 
 EPOCHS = "_epochs"
@@ -53,12 +53,12 @@ def no_tables_error(root: str) -> WarehouseError:
     return WarehouseError("there are no tables yet", warehouse=root, advice="start `aggregator run` first")
 
 
-def _newest_row(place: Place) -> dict[str, Any] | None:
-    table = place.open(EPOCHS)
+def _newest_row(location: WarehouseLocation) -> dict[str, Any] | None:
+    table = location.open(EPOCHS)
     return None if table is None else newest(table, "epoch")
 
 
-def newest_epoch_row(place: Place) -> dict[str, Any]:
+def newest_epoch_row(location: WarehouseLocation) -> dict[str, Any]:
     """Return the newest row of `_epochs`.
 
     Raises
@@ -67,43 +67,43 @@ def newest_epoch_row(place: Place) -> dict[str, Any]:
         No batch has been committed yet.
 
     """
-    row = _newest_row(place)
+    row = _newest_row(location)
     if row is None:
-        raise no_batch_error(place.root)
+        raise no_batch_error(location.root)
     return row
 
 
-def last_epoch(place: Place) -> int:
+def last_epoch(location: WarehouseLocation) -> int:
     """Return the number of the newest epoch, `BEFORE_THE_FIRST` if there is none."""
-    row = _newest_row(place)
+    row = _newest_row(location)
     return BEFORE_THE_FIRST if row is None else int(row["epoch"])
 
 
-def newest_versions(place: Place) -> TableVersions:
+def newest_versions(location: WarehouseLocation) -> TableVersions:
     """Return the consistent snapshot of the newest epoch, with the tables that no epoch names.
 
     Tables of `NEVER_ROLLED_BACK` are in it at their newest version, system tables that no batch has written yet at
     version 0. A table of a space that the epoch does not name belongs to an unfinished batch or is not the
     aggregator's, and is not in it.
     """
-    epochs = place.open(EPOCHS)
+    epochs = location.open(EPOCHS)
     if epochs is None:
         return TableVersions()
     row = newest(epochs, "epoch") or {"epoch": BEFORE_THE_FIRST, "versions": []}
     named = {str(table): int(version) for table, version in row["versions"]}
     versions = {EPOCHS: epochs.version()}
-    for name in place.tables():
+    for name in location.tables():
         if name in named:
             versions[name] = named[name]
         elif name in NEVER_ROLLED_BACK - {EPOCHS}:
-            table = place.open(name)
+            table = location.open(name)
             versions[name] = 0 if table is None else table.version()
         elif not is_space_table(name) and name not in (EPOCHS, RID):
             versions[name] = 0
     return TableVersions(int(row["epoch"]), versions)
 
 
-def named_tables(place: Place) -> set[str]:
+def named_tables(location: WarehouseLocation) -> set[str]:
     """Return the tables that the newest epoch names, whether they exist or not."""
-    row = _newest_row(place)
+    row = _newest_row(location)
     return set() if row is None else {str(table) for table, _ in row["versions"]}

@@ -16,9 +16,9 @@ from schemas.errors import LockError, RidStateError
 from udfs.rid import operations
 from udfs.rid.operations import Node
 from warehouse.fence import take_number
+from warehouse.location import WarehouseLocation, known, location_of
 from warehouse.lock import WriterLock
 from warehouse.newest_epoch import last_epoch
-from warehouse.place import Place, known, place_of
 from warehouse.rid import RidChange, RidTable, new_ulid
 from warehouse.standbys import Standbys, set_missing_mark
 
@@ -57,7 +57,7 @@ class PrimaryLock(WriterLock):
         self._rid: RidTable | None = None
         self._renewed: tuple[int, int] | None = None
         if known(warehouse.root):
-            self._rid = RidTable(place_of(warehouse.root))
+            self._rid = RidTable(location_of(warehouse.root))
         else:
             log.warning(
                 "%s: a warehouse there has no RID, and cannot be compared with a copy", warehouse.root
@@ -69,7 +69,7 @@ class PrimaryLock(WriterLock):
             require_primary(self._warehouse)
             if self._standbys is not None:
                 self._standbys.refuse_newer()
-            self._warehouse.open_tables.fence = take_number(self._warehouse.place, self.check_held)
+            self._warehouse.open_tables.fence = take_number(self._warehouse.location, self.check_held)
             self._warehouse.open_tables.before_epoch = self.before_epoch
             self._lock_as_primary()
         except BaseException:
@@ -85,7 +85,7 @@ class PrimaryLock(WriterLock):
         try:
             self._close_standbys(error)
             if self._rid is not None and self._is_held():
-                self._rid.update("unlock", last_epoch(self._rid.place), operations.unlock)
+                self._rid.update("unlock", last_epoch(self._rid.location), operations.unlock)
         finally:
             if self._warehouse.open_tables.fence is not None:
                 self._warehouse.open_tables.fence.end()
@@ -100,7 +100,7 @@ class PrimaryLock(WriterLock):
         super().check()
         if self._rid is None or self._rid.last().node.next is None:
             return
-        epoch, last = last_epoch(self._rid.place), self._rid.last()
+        epoch, last = last_epoch(self._rid.location), self._rid.last()
         if (epoch, last.number) != self._renewed:
             mark = new_ulid()
             change = self._rid.update("renew", epoch, lambda node: operations.renew_mark(node, mark))
@@ -134,22 +134,22 @@ class PrimaryLock(WriterLock):
             return
         # Checked again after the number was taken: a demotion takes one, too, so it comes before or is refused.
         require_primary(self._warehouse)
-        epoch = last_epoch(self._rid.place)
+        epoch = last_epoch(self._rid.location)
         before = self._rid.last()
         crashed = before.node.rid.crashed_primary
         now = self._rid.update("lock", epoch, lambda node: _promote_and_lock(node, before))
         if now.node.rid.crashed_primary and not crashed:
-            log.warning("the last writer of %s was killed; its lock is taken over", self._rid.place.root)
+            log.warning("the last writer of %s was killed; its lock is taken over", self._rid.location.root)
         set_missing_mark(self._rid)
         if self._standbys is not None:
             self._standbys.open()
 
 
-def require_primary(warehouse: Warehouse | Place) -> None:
+def require_primary(warehouse: Warehouse | WarehouseLocation) -> None:
     """Raise RidStateError if the warehouse has a RID and is not a primary."""
     if not known(warehouse.root):
         return
-    last = RidTable(place_of(warehouse.root)).last()
+    last = RidTable(location_of(warehouse.root)).last()
     if last.number and not last.node.rid.primary:
         raise RidStateError(
             "the warehouse is not primary; nothing was written",

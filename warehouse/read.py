@@ -2,7 +2,7 @@
 
 Not by a PyArrow dataset: its background threads may still use Python's buffers when the interpreter ends, which aborts
 the process (seen in one of six runs of a short command).
-Not here: opening the table (`warehouse.place`), and large tables, which Spark reads.
+Not here: opening the table (`warehouse.location`), and large tables, which Spark reads.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def newest_of_each(table: DeltaTable, keys: Sequence[str]) -> list[dict[str, Any
     """Return the row with the highest `epoch` for each combination of the key columns; any one if several have it."""
     within = f"PARTITION BY {', '.join(_quoted(name) for name in keys)} ORDER BY epoch DESC"
     columns = ", ".join(_quoted(field.name) for field in table.schema().fields)
-    numbered = f"SELECT *, row_number() OVER ({within}) AS place FROM opened"
-    return answer(table, f"SELECT {columns} FROM ({numbered}) WHERE place = 1")
+    numbered = f"SELECT *, row_number() OVER ({within}) AS row_index FROM opened"
+    return answer(table, f"SELECT {columns} FROM ({numbered}) WHERE row_index = 1")
 
 
 def arrow_of(table: DeltaTable, schema: pa.Schema) -> pa.Table:

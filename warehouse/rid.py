@@ -5,7 +5,8 @@ reads it again and repeats its change. So a copy may set the mark while the stre
 
 A *generation* is a range of epochs that one primary has written between two moments at which copies may have separated;
 its id is a ULID. The *head* is the newest generation of a warehouse. A *branch* is a generation that only one of two
-copies has. A *node* is one place with a copy of the data, and as a class (`udfs.rid.operations.Node`) its RID and mark.
+copies has. A *node* is one location with a copy of the data, and as a class (`udfs.rid.operations.Node`) its RID and
+mark.
 
 The *mark* (column `next`) is the id of the generation that begins with the first epoch after the row's own. It is set
 while copies may exist that no job keeps connected. The RID follows from the newest row and the number of the newest
@@ -30,8 +31,8 @@ from ulid import ULID
 from schemas.errors import RidStateError
 from udfs.rid.operations import Node, begin_generation
 from udfs.rid.value import parse_rid
+from warehouse.location import WarehouseLocation
 from warehouse.newest_epoch import BEFORE_THE_FIRST, RID
-from warehouse.place import Place
 from warehouse.read import newest, rows_of
 
 ATTEMPTS = 30
@@ -91,10 +92,10 @@ class RidChange:
 
 
 class RidTable:
-    """The table `_rid` of one place."""
+    """The table `_rid` of one location."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, location: WarehouseLocation) -> None:
+        self.location = location
         self._table: DeltaTable | None = None
         self._version = -1
         self._last = RidChange()
@@ -102,7 +103,7 @@ class RidTable:
     def last(self) -> RidChange:
         """Return the newest change as it was written; its number is 0 if the warehouse has no RID."""
         if self._table is None:
-            self._table = self.place.open(RID)
+            self._table = self.location.open(RID)
         else:
             self._table.update_incremental()
         if self._table is not None and self._table.version() != self._version:
@@ -113,7 +114,7 @@ class RidTable:
 
     def history(self) -> list[RidChange]:
         """Return all changes, the oldest first."""
-        table = self.place.open(RID)
+        table = self.location.open(RID)
         if table is None:
             return []
         return sorted((_change_of(row) for row in rows_of(table)), key=lambda c: c.number)
@@ -168,14 +169,14 @@ class RidTable:
                 return made
         raise RidStateError(
             f"other processes changed the RID {ATTEMPTS} times in a row",
-            warehouse=self.place.root,
+            warehouse=self.location.root,
             advice="find out who writes it, and try again",
         )
 
     def _append(self, change: RidChange) -> bool:
         if self._table is None:
             self._table = DeltaTable.create(
-                self.place.uri(RID),
+                self.location.uri(RID),
                 SCHEMA,
                 mode="ignore",
                 description="This warehouse's RID and its history.",

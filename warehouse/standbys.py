@@ -29,9 +29,9 @@ from udfs.rid.operations import Node
 from udfs.rid.value import EMPTY, Rid
 from warehouse.copy.sync import SyncOptions, copy_ahead, extend, require_syncable, sync_locked
 from warehouse.generations import ComparedRid, compare_warehouses, side_of
+from warehouse.location import WarehouseLocation
 from warehouse.lock import WriterLock, local_folder
 from warehouse.newest_epoch import BEFORE_THE_FIRST, last_epoch
-from warehouse.place import Place
 from warehouse.rid import SYNC_END, RidChange, RidTable, new_ulid
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 CONNECT, LOSE_PEER, DISCONNECT = "connect", "lose_peer", "disconnect"
 
 COPIED = (LOSE_PEER, DISCONNECT, "copy", SYNC_END)
-"""Events after which another place may have data of the head (the newest generation, see `warehouse.rid`)."""
+"""Events after which another location may have data of the head (the newest generation, see `warehouse.rid`)."""
 
 SEPARATOR = ", "
 """Separates the names of several standbys in one row of `_rid`."""
@@ -79,14 +79,14 @@ class ConnectedStandby:
 
     Parameters
     ----------
-    source, place : Place
+    source, location : WarehouseLocation
         The primary's, and the standby's.
 
     """
 
-    def __init__(self, source: Place, place: Place) -> None:
-        self.source, self.place = source, place
-        self.state = StandbyState(place.root, reason="not tried yet")
+    def __init__(self, source: WarehouseLocation, location: WarehouseLocation) -> None:
+        self.source, self.location = source, location
+        self.state = StandbyState(location.root, reason="not tried yet")
         self.due = 0.0
         self._lock: WriterLock | None = None
         self._ahead: _CopyAhead | None = None
@@ -106,42 +106,44 @@ class ConnectedStandby:
         if self._lock is None:
             self._take_lock()
             waits = FIRST_WAIT_SECONDS
-        ours, theirs = side_of(self.source), side_of(self.place)
+        ours, theirs = side_of(self.source), side_of(self.location)
         require_syncable(compare_warehouses(ours, theirs), ours, theirs, None)
         rid = theirs.node.rid
         if rid == Rid() and self._was_connected():
             raise SyncError(
-                "the place is empty, and was a connected copy before: is its disk mounted?",
-                file=self.place.root,
+                "the location is empty, and was a connected copy before: is its disk mounted?",
+                file=self.location.root,
                 advice="bring it back, or make a new copy by `aggregator rid sync`",
             )
         is_same_generation = rid.head == ours.node.rid.head and rid.incoming == EMPTY
         if not is_same_generation:
             if self._ahead is None:
-                self._ahead = _CopyAhead(self.source, self.place, self._check)
+                self._ahead = _CopyAhead(self.source, self.location, self._check)
                 self._ahead.start()
             if not self._ahead.is_done(waits):
                 self.state = StandbyState(
-                    self.place.root, epoch=theirs.epoch or 0, reason="it is being copied"
+                    self.location.root, epoch=theirs.epoch or 0, reason="it is being copied"
                 )
                 return False
             self._ahead = None
             is_complete = rid.head != EMPTY and rid.incoming == EMPTY
             how = SyncOptions(check_all=False, known_versions={} if is_complete else None)
-            sync_locked(self.source, self.place, self._check, how)
-        RidTable(self.place).update(CONNECT, last_epoch(self.place), _lock_and_connect, peer=self.source.root)
+            sync_locked(self.source, self.location, self._check, how)
+        RidTable(self.location).update(
+            CONNECT, last_epoch(self.location), _lock_and_connect, peer=self.source.root
+        )
         self.extend()
         return True
 
     def _was_connected(self) -> bool:
         history = RidTable(self.source).history()
-        return any(c.event == CONNECT and self.place.root in _standby_names(c) for c in history)
+        return any(c.event == CONNECT and self.location.root in _standby_names(c) for c in history)
 
     def extend(self) -> None:
         """Copy new epochs to the connected standby; raises one of `FAILURES` if it is lost."""
-        done = extend(self.source, self.place, self._check, self._copied_versions)
+        done = extend(self.source, self.location, self._check, self._copied_versions)
         self._copied_versions = done.tables.versions
-        self.state = StandbyState(self.place.root, True, done.tables.epoch)
+        self.state = StandbyState(self.location.root, True, done.tables.epoch)
 
     def check(self) -> None:
         """Raise LockError if the standby's lock is lost."""
@@ -149,7 +151,7 @@ class ConnectedStandby:
 
     def release(self, reason: str) -> None:
         """Release the standby's lock, and note why the standby is not connected."""
-        self.state = StandbyState(self.place.root, epoch=self.state.epoch, reason=reason)
+        self.state = StandbyState(self.location.root, epoch=self.state.epoch, reason=reason)
         self._copied_versions = {}
         lock, self._lock = self._lock, None
         if self._ahead is not None:
@@ -159,31 +161,33 @@ class ConnectedStandby:
             return
         try:
             lock.check_held()
-            table = RidTable(self.place)
+            table = RidTable(self.location)
             if table.last().number:
-                table.update("unlock", last_epoch(self.place), _unlock)
+                table.update("unlock", last_epoch(self.location), _unlock)
         except FAILURES as error:
-            log.debug("the RID of %s still says locked: %s", self.place.root, error)
+            log.debug("the RID of %s still says locked: %s", self.location.root, error)
         finally:
             lock.__exit__(None, None, None)
 
     def _take_lock(self) -> None:
-        if local_folder(self.place.root) is not None and not self.place.is_there():
-            raise SyncError("neither the folder nor its parent exists", file=self.place.root)
-        lock = WriterLock(self.place, f"the job of {self.source.root}, which keeps this copy connected")
+        if local_folder(self.location.root) is not None and not self.location.is_there():
+            raise SyncError("neither the folder nor its parent exists", file=self.location.root)
+        lock = WriterLock(self.location, f"the job of {self.source.root}, which keeps this copy connected")
         lock.__enter__()
         self._lock = lock
 
     def _check(self) -> None:
         if self._lock is None:
-            raise LockError("the standby's lock was released", warehouse=self.place.root)
+            raise LockError("the standby's lock was released", warehouse=self.location.root)
         self._lock.check_held()
 
 
 class _CopyAhead(threading.Thread):
     """Copies data files to a standby until little is left."""
 
-    def __init__(self, source: Place, target: Place, check_lock: Callable[[], None]) -> None:
+    def __init__(
+        self, source: WarehouseLocation, target: WarehouseLocation, check_lock: Callable[[], None]
+    ) -> None:
         super().__init__(name="copy-ahead", daemon=True)
         self._source, self._target, self._check_lock = source, target, check_lock
         self._stopped = threading.Event()
@@ -220,9 +224,9 @@ class Standbys:
 
     Parameters
     ----------
-    source : Place
+    source : WarehouseLocation
         The primary.
-    standbys : sequence of Place
+    standbys : sequence of WarehouseLocation
     retry_seconds : float
         How long after its loss a standby is tried again.
     waits : bool
@@ -234,15 +238,15 @@ class Standbys:
 
     def __init__(
         self,
-        source: Place,
-        standbys: Sequence[Place],
+        source: WarehouseLocation,
+        standbys: Sequence[WarehouseLocation],
         *,
         retry_seconds: float = RETRY_SECONDS,
         waits: bool = False,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._source, self._rid = source, RidTable(source)
-        self._standbys = [ConnectedStandby(source, place) for place in standbys]
+        self._standbys = [ConnectedStandby(source, location) for location in standbys]
         self._retry_seconds, self._waits, self._now = retry_seconds, waits, now
         self._is_whole = False
 
@@ -262,9 +266,9 @@ class Standbys:
         ours = side_of(self._source)
         for standby in self._standbys:
             try:
-                theirs = side_of(standby.place)
+                theirs = side_of(standby.location)
             except FAILURES as error:
-                log.warning("standby %s cannot be compared: %s", standby.place.root, error)
+                log.warning("standby %s cannot be compared: %s", standby.location.root, error)
             else:
                 _refuse_newer(ours, theirs)
 
@@ -296,7 +300,9 @@ class Standbys:
                 continue
             try:
                 if standby.join():
-                    log.info("standby %s is connected, at epoch %d", standby.place.root, standby.state.epoch)
+                    log.info(
+                        "standby %s is connected, at epoch %d", standby.location.root, standby.state.epoch
+                    )
             except FAILURES as error:
                 self._lose(standby, error)
         self._connect()
@@ -325,13 +331,13 @@ class Standbys:
 
     def _lose(self, standby: ConnectedStandby, error: Exception) -> None:
         if standby.state.is_connected:
-            self._mark([standby.place.root], is_needed=True)
-        log.warning("standby %s is not connected: %s", standby.place.root, error)
+            self._mark([standby.location.root], is_needed=True)
+        log.warning("standby %s is not connected: %s", standby.location.root, error)
         standby.release(str(error))
         standby.due = self._now() + self._retry_seconds
 
     def _roots(self) -> list[str]:
-        return [standby.place.root for standby in self._standbys]
+        return [standby.location.root for standby in self._standbys]
 
     def _mark(self, lost: Sequence[str], *, is_needed: bool) -> None:
         self._is_whole = False
@@ -374,7 +380,7 @@ def _refuse_newer(ours: ComparedRid, theirs: ComparedRid) -> None:
     found = compare_warehouses(ours, theirs)
     where = {"warehouse": ours.name, "standby": theirs.name}
     if found.verdict is Verdict.UNRELATED:
-        advice = "name a copy of this warehouse, or an empty place, under `standby.peers`"
+        advice = "name a copy of this warehouse, or an empty location, under `standby.peers`"
         raise RidStateError(
             "the standby is not a copy of this warehouse; nothing was written", **where, advice=advice
         )
@@ -401,7 +407,7 @@ def lose_standby(table: RidTable, lost: Sequence[str]) -> RidChange:
     mark = new_ulid()
     return table.update(
         LOSE_PEER,
-        last_epoch(table.place),
+        last_epoch(table.location),
         lambda node: operations.lose_connection(node, mark, was_primary=False),
         peer=SEPARATOR.join(lost),
     )
@@ -409,7 +415,7 @@ def lose_standby(table: RidTable, lost: Sequence[str]) -> RidChange:
 
 def record_connection(table: RidTable, others: Sequence[str]) -> RidChange:
     """Remove the mark of a warehouse, and `crashed_primary` from its RID: all copies are connected, and equal."""
-    epoch = last_epoch(table.place)
+    epoch = last_epoch(table.location)
 
     def change(node: Node) -> Node:
         return operations.settle_crash(operations.clear_mark(node))

@@ -11,9 +11,9 @@ from udfs.rid.comparison import Verdict
 from udfs.rid.operations import Node
 from udfs.rid.value import EMPTY
 from warehouse.generations import ComparedRid, compare_warehouses, side_of
+from warehouse.location import WarehouseLocation
 from warehouse.lock import WriterLock
 from warehouse.newest_epoch import EPOCHS, last_epoch
-from warehouse.place import Place
 from warehouse.rid import RidChange, RidTable, new_ulid
 from warehouse.standbys import DISCONNECT, record_connection
 
@@ -21,12 +21,12 @@ UNNAMED_COPIES = "outside"
 """Stands for copies that no RID names, in the column `peer` of the row that records an operator's `disconnect`."""
 
 
-def promote(place: Place, *, abandon_sync: bool = False) -> RidChange:
+def promote(location: WarehouseLocation, *, abandon_sync: bool = False) -> RidChange:
     """Make a warehouse the primary.
 
     Parameters
     ----------
-    place : Place
+    location : WarehouseLocation
     abandon_sync : bool
         Whether to abandon an unfinished sync into this warehouse.
 
@@ -38,22 +38,22 @@ def promote(place: Place, *, abandon_sync: bool = False) -> RidChange:
         If a sync is unfinished, and is not abandoned.
 
     """
-    with WriterLock(place, "jobs/rid.py promote"):
-        table = RidTable(place)
-        epoch = last_epoch(place)
+    with WriterLock(location, "jobs/rid.py promote"):
+        table = RidTable(location)
+        epoch = last_epoch(location)
         last = table.last()
 
         def change(node: Node) -> Node:
             node = operations.unlock(operations.lock(node))
             if abandon_sync and node.rid.incoming != EMPTY:
-                # A sync into an empty place that has copied no epoch has changed nothing.
+                # A sync into an empty location that has copied no epoch has changed nothing.
                 node = operations.abandon_sync(node, new_ulid(), changed=epoch != last.epoch)
             return operations.promote(node, new_ulid(), unconnected=_may_have_copies(table))
 
         return table.update("promote", epoch, change)
 
 
-def demote(place: Place) -> RidChange:
+def demote(location: WarehouseLocation) -> RidChange:
     """Make a warehouse a secondary.
 
     Raises
@@ -64,27 +64,27 @@ def demote(place: Place) -> RidChange:
         If it has no RID.
 
     """
-    with WriterLock(place, "jobs/rid.py demote") as lock:
-        table = RidTable(place)
+    with WriterLock(location, "jobs/rid.py demote") as lock:
+        table = RidTable(location)
         if not table.last().number:
-            raise _no_rid_error(place)
+            raise _no_rid_error(location)
 
         # After this, a sleeping writer cannot commit an epoch when it wakes.
         from warehouse.fence import take_number  # imports PySpark, which other commands of RIDs do without
 
-        fence = take_number(place, lock.check) if place.has(EPOCHS) else None
+        fence = take_number(location, lock.check) if location.has(EPOCHS) else None
 
         def change(node: Node) -> Node:
             return operations.demote(operations.unlock(operations.lock(node)))
 
-        changed = table.update("demote", last_epoch(place), change)
-        epochs = place.open(EPOCHS)
+        changed = table.update("demote", last_epoch(location), change)
+        epochs = location.open(EPOCHS)
         if fence is not None and epochs is not None:
             fence.check(EPOCHS, epochs)
         return changed
 
 
-def record_disconnected(place: Place) -> RidChange:
+def record_disconnected(location: WarehouseLocation) -> RidChange:
     """Record that copies of a warehouse exist, or will exist, that no job keeps up to date.
 
     The next epoch of a primary begins a new generation. A secondary becomes outdated: this says of it that its primary
@@ -96,20 +96,20 @@ def record_disconnected(place: Place) -> RidChange:
         If it has no RID.
 
     """
-    table = RidTable(place)
+    table = RidTable(location)
     last = table.last()
     if not last.number:
-        raise _no_rid_error(place)
+        raise _no_rid_error(location)
     mark = new_ulid()
     return table.update(
         DISCONNECT,
-        last_epoch(place),
+        last_epoch(location),
         lambda node: operations.lose_connection(node, mark, was_primary=not node.rid.primary),
         peer=UNNAMED_COPIES,
     )
 
 
-def record_connected(places: Sequence[Place]) -> list[RidChange]:
+def record_connected(locations: Sequence[WarehouseLocation]) -> list[RidChange]:
     """Record that these warehouses are equal, and that no other copies exist.
 
     Raises
@@ -121,11 +121,11 @@ def record_connected(places: Sequence[Place]) -> list[RidChange]:
 
     """
     with ExitStack() as stack:
-        for place in places:
-            if not RidTable(place).last().number:
-                raise _no_rid_error(place)
-            stack.enter_context(WriterLock(place, "jobs/rid.py connect"))
-        sides = [side_of(place) for place in places]
+        for location in locations:
+            if not RidTable(location).last().number:
+                raise _no_rid_error(location)
+            stack.enter_context(WriterLock(location, "jobs/rid.py connect"))
+        sides = [side_of(location) for location in locations]
         for side in sides:
             _check_same(sides[0], side)
         primaries = [side.name for side in sides if side.node.rid.primary]
@@ -134,10 +134,10 @@ def record_connected(places: Sequence[Place]) -> list[RidChange]:
             raise RidStateError(
                 f"exactly one of the warehouses must be primary, not {named}", advice="promote or demote"
             )
-        roots = [place.root for place in places]
+        roots = [location.root for location in locations]
         return [
-            record_connection(RidTable(place), [root for root in roots if root != place.root])
-            for place in places
+            record_connection(RidTable(location), [root for root in roots if root != location.root])
+            for location in locations
         ]
 
 
@@ -152,10 +152,10 @@ def _check_same(first: ComparedRid, other: ComparedRid) -> None:
         )
 
 
-def _no_rid_error(place: Place) -> RidStateError:
-    return RidStateError("the warehouse has no RID", warehouse=place.root, advice="check its address")
+def _no_rid_error(location: WarehouseLocation) -> RidStateError:
+    return RidStateError("the warehouse has no RID", warehouse=location.root, advice="check its address")
 
 
 def _may_have_copies(table: RidTable) -> bool:
-    """Whether another place has, or may have, a copy of this warehouse."""
+    """Whether another location has, or may have, a copy of this warehouse."""
     return any(change.peer is not None for change in table.history())

@@ -16,25 +16,27 @@ from deltalake import write_deltalake
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from schemas.tables import VALIDATIONS
-from warehouse.place import Place
+from warehouse.location import WarehouseLocation
 from warehouse.rid import RidTable
 from warehouse.write import OURS, create
 
 TABLE = "_validations"
 
 
-def may_write(place: Place) -> bool:
+def may_write(location: WarehouseLocation) -> bool:
     """Whether the results may be stored: the warehouse is a primary, or has no RID."""
-    last = RidTable(place).last()
+    last = RidTable(location).last()
     return not last.number or last.node.rid.primary
 
 
-def append(place: Place, run: str, moment: datetime, epoch: int, rows: Sequence[dict[str, Any]]) -> None:
+def append(
+    location: WarehouseLocation, run: str, moment: datetime, epoch: int, rows: Sequence[dict[str, Any]]
+) -> None:
     """Append the results of a run in one commit; create the table if there is none.
 
     Parameters
     ----------
-    place : Place
+    location : WarehouseLocation
     run : str
         The run's id.
     moment : datetime
@@ -47,5 +49,5 @@ def append(place: Place, run: str, moment: datetime, epoch: int, rows: Sequence[
     """
     whole = [{"run": run, "validated_at": moment, "epoch": epoch, **row} for row in rows]
     found = pa.Table.from_pylist(whole, schema=to_arrow_schema(VALIDATIONS, timezone="UTC"))
-    create(place, TABLE, VALIDATIONS)
-    write_deltalake(place.uri(TABLE), found, mode="append", commit_properties=OURS)
+    create(location, TABLE, VALIDATIONS)
+    write_deltalake(location.uri(TABLE), found, mode="append", commit_properties=OURS)

@@ -17,7 +17,7 @@ from deltalake.exceptions import DeltaError
 
 from schemas.errors import WarehouseError
 from warehouse.data_files import FileKeys, keys_of, opened, read_groups
-from warehouse.place import Place
+from warehouse.location import WarehouseLocation
 
 RANGE_ROWS = 500_000
 """About how many rows are compared at a time."""
@@ -25,7 +25,7 @@ RANGE_ROWS = 500_000
 _KEY = "_key"
 
 
-def files_at(place: Place, table: str, version: int) -> frozenset[str]:
+def files_at(location: WarehouseLocation, table: str, version: int) -> frozenset[str]:
     """Return the paths of a table's files at a version, relative to its folder.
 
     Raises
@@ -35,7 +35,7 @@ def files_at(place: Place, table: str, version: int) -> frozenset[str]:
 
     """
     try:
-        found = place.open(table, version)
+        found = location.open(table, version)
     except DeltaError as error:
         raise WarehouseError(f"version {version} cannot be read: {error}", table=table) from error
     if found is None:
@@ -45,7 +45,7 @@ def files_at(place: Place, table: str, version: int) -> frozenset[str]:
 
 @contextmanager
 def rows_by_key_range(
-    place: Place,
+    location: WarehouseLocation,
     table: str,
     before: frozenset[str],
     after: frozenset[str],
@@ -58,7 +58,7 @@ def rows_by_key_range(
 
     Parameters
     ----------
-    place : Place
+    location : WarehouseLocation
     table : str
     before, after : frozenset of str
         Files of the two versions.
@@ -75,8 +75,8 @@ def rows_by_key_range(
     """
     with ExitStack() as stack:
         try:
-            old = [_File(stack, place, table, path) for path in sorted(before - after)]
-            new = [_File(stack, place, table, path) for path in sorted(after - before)]
+            old = [_File(stack, location, table, path) for path in sorted(before - after)]
+            new = [_File(stack, location, table, path) for path in sorted(after - before)]
             bounds = key_ranges([file.keys for file in (*old, *new)], range_rows)
             yield ((_rows(old, low, high, columns), _rows(new, low, high, columns)) for low, high in bounds)
         except (OSError, pa.ArrowException) as error:
@@ -108,8 +108,8 @@ def key_ranges(files: Sequence[FileKeys], rows: int) -> Iterator[tuple[bytes | N
 class _File:
     """An open file of a table, with the key ranges of its row groups."""
 
-    def __init__(self, stack: ExitStack, place: Place, table: str, path: str) -> None:
-        self.parquet: pq.ParquetFile = stack.enter_context(opened(place, table, path))
+    def __init__(self, stack: ExitStack, location: WarehouseLocation, table: str, path: str) -> None:
+        self.parquet: pq.ParquetFile = stack.enter_context(opened(location, table, path))
         self.keys = keys_of(self.parquet, _KEY)
 
     def groups(self, low: bytes | None, high: bytes | None) -> list[int]:

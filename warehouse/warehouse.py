@@ -1,6 +1,6 @@
 """The warehouse: the paths of its Delta tables, and access to them with and without Spark.
 
-A table is found by its path (`<location>/<database>.db/<table>`), so writing needs no metastore; `warehouse.catalog`
+A table is found by its path (`<base_path>/<database>.db/<table>`), so writing needs no metastore; `warehouse.catalog`
 registers the tables for SQL. `EpochWarehouse` is the warehouse as of its newest epoch, read
 only: the state from which the next start continues, for commands that read the writer's state whether a stream runs or
 not. Not here: what is written, and when (`pipeline`, `jobs`).
@@ -24,8 +24,8 @@ from schemas.errors import WarehouseError
 from schemas.tables import SYSTEM_TABLES
 from warehouse import write
 from warehouse.commits import OpenTables, columns_of
+from warehouse.location import WarehouseLocation, location_of
 from warehouse.newest_epoch import EPOCHS, newest_versions, no_tables_error
-from warehouse.place import Place, place_of
 from warehouse.read import arrow_of, size_of
 
 TIMESTAMP_TYPE, TIMESTAMP_MICROS = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"
@@ -43,15 +43,15 @@ class Warehouse:
     ----------
     spark : SparkSession or None
         A session with Delta configured; None if nothing is read with Spark.
-    location : str
-        Any Hadoop path.
+    base_path : str
+        The folder of all databases: any Hadoop path.
     database : str
-        The tables are in `<location>/<database>.db`.
+        The tables are in `<base_path>/<database>.db`.
 
     """
 
     spark: SparkSession | None = field(repr=False)
-    location: str
+    base_path: str
     database: str = "aggregator"
 
     @property
@@ -71,23 +71,23 @@ class Warehouse:
     def with_session(self, spark: SparkSession) -> Warehouse:
         """Return the same warehouse, with the same open tables, for what is read in Spark too."""
         found = replace(self, spark=spark)
-        found.__dict__.update(place=self.place, open_tables=self.open_tables)
+        found.__dict__.update(location=self.location, open_tables=self.open_tables)
         return found
 
     @property
     def root(self) -> str:
         """The folder of the database."""
-        return f"{self.location.rstrip('/')}/{self.database}.db"
+        return f"{self.base_path.rstrip('/')}/{self.database}.db"
 
     @cached_property
-    def place(self) -> Place:
+    def location(self) -> WarehouseLocation:
         """The same folder, for access without Spark."""
-        return place_of(self.root)
+        return location_of(self.root)
 
     @cached_property
     def open_tables(self) -> OpenTables:
         """The tables that the writer has open."""
-        return OpenTables(self.place)
+        return OpenTables(self.location)
 
     def path(self, table: str) -> str:
         """Return the path of a table."""
@@ -95,7 +95,7 @@ class Warehouse:
 
     def exists(self, table: str) -> bool:
         """Whether the table exists."""
-        return self.place.has(table)
+        return self.location.has(table)
 
     def require_tables(self) -> None:
         """Raise WarehouseError if no run has created the tables yet."""
@@ -139,7 +139,9 @@ class Warehouse:
         # Only a writer may keep tables open: for a reader, a copy may replace a table at any time.
         is_writer = self.open_tables.fence is not None
         found = (
-            self.open_tables.read(table) if is_writer and version is None else self.place.open(table, version)
+            self.open_tables.read(table)
+            if is_writer and version is None
+            else self.location.open(table, version)
         )
         if found is None:
             raise WarehouseError("the table is not there", table=table, warehouse=self.root)
@@ -147,7 +149,7 @@ class Warehouse:
 
     def create(self, table: str, schema: StructType, comment: str | None = None) -> None:
         """Create an empty table if there is none."""
-        write.create(self.place, table, schema, comment)
+        write.create(self.location, table, schema, comment)
 
     def create_system_tables(self) -> None:
         """Create the system tables that do not exist yet."""
@@ -156,7 +158,7 @@ class Warehouse:
 
     def tables(self) -> list[str]:
         """Return the names of all Delta tables of the database, sorted."""
-        return self.place.tables()
+        return self.location.tables()
 
     def version(self, table: str) -> int:
         """Return the table's newest version.
@@ -172,7 +174,7 @@ class Warehouse:
 
     def append_rows(self, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Append rows to a system table in one commit."""
-        write.append(self.place, table, write.arrow_rows(table, rows))
+        write.append(self.location, table, write.arrow_rows(table, rows))
 
     def drop(self, table: str) -> None:
         """Remove a table with its files; only for tables that no epoch names."""
@@ -180,7 +182,7 @@ class Warehouse:
         if fence is not None:
             fence.check_lock()
             fence.forget(table)
-        self.place.fs.delete_dir(self.place.at(table))
+        self.location.fs.delete_dir(self.location.at(table))
         self.open_tables.forget(table)
 
     def hadoop_file(self, path: str) -> tuple[Any, Any]:
@@ -209,9 +211,9 @@ class ReadTables(OpenTables):
     def open(self, table: str) -> OpenTable:
         """Open a table at its version; raise WarehouseError if there is no table."""
         if table not in self._tables:
-            found = self.place.open(table, self.versions.get(table))
+            found = self.location.open(table, self.versions.get(table))
             if found is None:
-                raise WarehouseError("the table is not there", table=table, warehouse=self.place.root)
+                raise WarehouseError("the table is not there", table=table, warehouse=self.location.root)
             self._tables[table] = found
         return self._tables[table]
 
@@ -227,7 +229,7 @@ class EpochWarehouse(Warehouse):
     @cached_property
     def open_tables(self) -> OpenTables:
         """The tables at their versions in the newest epoch."""
-        return ReadTables(self.place, versions=newest_versions(self.place).versions)
+        return ReadTables(self.location, versions=newest_versions(self.location).versions)
 
     def opened(self, table: str, version: int | None = None) -> OpenTable:
         """Open a table at a version, by default that of the newest epoch; raise WarehouseError if there is none."""

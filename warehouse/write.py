@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from schemas.errors import WarehouseError
 from schemas.tables import SYSTEM_TABLES
-from warehouse.place import Place
+from warehouse.location import WarehouseLocation
 
 MARK = "tarantool-aggregator"
 """The `userMetadata` of every commit of the aggregator."""
@@ -49,13 +49,13 @@ def arrow_rows(table: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     return pa.table({f.name: pa.array([row.get(f.name) for row in given], f.type) for f in schema}, schema)
 
 
-def create(place: Place, table: str, schema: StructType, comment: str | None = None) -> None:
+def create(location: WarehouseLocation, table: str, schema: StructType, comment: str | None = None) -> None:
     """Create an empty table if there is none; raise WarehouseError if that fails."""
-    with _delta_errors(place, table, "the table cannot be created"):
-        if place.has(table):  # cheaper than `DeltaTable.create`, which reads the log of an existing table
+    with _delta_errors(location, table, "the table cannot be created"):
+        if location.has(table):  # cheaper than `DeltaTable.create`, which reads the log of an existing table
             return
         DeltaTable.create(
-            place.uri(table),
+            location.uri(table),
             Schema.from_json(schema.json()),
             mode="ignore",
             description=comment,
@@ -67,12 +67,12 @@ def create(place: Place, table: str, schema: StructType, comment: str | None = N
         )
 
 
-def append(place: Place, table: str, rows: pa.Table) -> None:
+def append(location: WarehouseLocation, table: str, rows: pa.Table) -> None:
     """Append rows in one commit.
 
     Parameters
     ----------
-    place : Place
+    location : WarehouseLocation
     table : str
     rows : pyarrow.Table
         Exactly the table's columns, in any order; variants as in PySpark's Arrow schema.
@@ -83,19 +83,19 @@ def append(place: Place, table: str, rows: pa.Table) -> None:
         If the table does not exist, has other columns, or cannot be written.
 
     """
-    with _delta_errors(place, table, "the table cannot be written"):
-        opened = DeltaTable(place.uri(table))
+    with _delta_errors(location, table, "the table cannot be written"):
+        opened = DeltaTable(location.uri(table))
         wanted = _cast_to_table(opened, table, rows)
         write_deltalake(opened, wanted, mode="append", commit_properties=OURS)
 
 
 @contextmanager
-def _delta_errors(place: Place, table: str, what: str) -> Iterator[None]:
+def _delta_errors(location: WarehouseLocation, table: str, what: str) -> Iterator[None]:
     """Raise errors of Delta and of the store as WarehouseError."""
     try:
         yield
     except TableNotFoundError as error:
-        raise WarehouseError("the table is not there", table=table, warehouse=place.root) from error
+        raise WarehouseError("the table is not there", table=table, warehouse=location.root) from error
     except (DeltaError, OSError) as error:
         raise WarehouseError(f"{what}: {error}", table=table) from error
 

@@ -49,9 +49,9 @@ def vclock(config: str, source: str, as_json: bool) -> None:
 @config_option
 @json_option
 def checksum(config: str, name: str, as_json: bool) -> None:
-    """Show the crc32 of a replicaset's instances, which two sides compare.
+    """Show the crc32 of a replicaset's replica ids and instance uuids, to compare it with another side's.
 
-    REPLICASET is a uuid, or the name of a source, whose own ids are summed.
+    REPLICASET is a uuid: the sum is of the aggregator's ids. Or it is the name of a source: the sum is of its own ids.
     """
     from jobs.cluster import show_checksum
 
@@ -86,10 +86,10 @@ def warehouse_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @warehouse_options
 def show(warehouse: str | None, config: str | None, database: str, as_json: bool) -> None:
     """Show the RID of a warehouse, its meaning, and its generations."""
-    from jobs.rid import place_from
+    from jobs.rid import location_from
     from jobs.rid import show as work
 
-    work(place_from(warehouse, config, database), as_json=as_json)
+    work(location_from(warehouse, config, database), as_json=as_json)
 
 
 @rid.add_command
@@ -104,10 +104,10 @@ def promote(
     warehouse: str | None, config: str | None, database: str, as_json: bool, abandon_sync: bool
 ) -> None:
     """Make a warehouse the primary: jobs may write it."""
-    from jobs.rid import place_from
+    from jobs.rid import location_from
     from jobs.rid import promote as work
 
-    work(place_from(warehouse, config, database), abandon_sync=abandon_sync, as_json=as_json)
+    work(location_from(warehouse, config, database), abandon_sync=abandon_sync, as_json=as_json)
 
 
 @rid.add_command
@@ -116,9 +116,9 @@ def promote(
 def demote(warehouse: str | None, config: str | None, database: str, as_json: bool) -> None:
     """Make a warehouse a secondary: no job writes it."""
     from jobs.rid import demote as work
-    from jobs.rid import place_from
+    from jobs.rid import location_from
 
-    work(place_from(warehouse, config, database), as_json=as_json)
+    work(location_from(warehouse, config, database), as_json=as_json)
 
 
 @rid.add_command
@@ -131,10 +131,10 @@ def disconnect(warehouse: str | None, config: str | None, database: str, as_json
     marked as outdated. Run it before a copy is made by other means than sync, as by cp or by a snapshot of the
     storage. A running stream need not be stopped.
     """
-    from jobs.rid import place_from
+    from jobs.rid import location_from
     from jobs.rid import record_disconnected as work
 
-    work(place_from(warehouse, config, database), as_json=as_json)
+    work(location_from(warehouse, config, database), as_json=as_json)
 
 
 @rid.add_command
@@ -148,12 +148,12 @@ def connect(warehouses: tuple[str, ...], database: str, as_json: bool) -> None:
     All are compared; if two differ, nothing is changed. The primary's next data stay in its generation if its job keeps
     all of them connected (`standby.peers`), and begin a new one otherwise.
     """
-    from jobs.rid import place_from
+    from jobs.rid import location_from
     from jobs.rid import record_connected as work
 
     if len(warehouses) < 2:
         raise click.UsageError("name two warehouses or more")
-    work([place_from(one, None, database) for one in warehouses], as_json=as_json)
+    work([location_from(one, None, database) for one in warehouses], as_json=as_json)
 
 
 @rid.add_command
@@ -190,7 +190,7 @@ def compare(a: str, b: str, database: str, as_json: bool) -> int:
 )
 @database_option
 def sync(source: str, target: str, discard_target: str | None, verify: str, database: str) -> None:
-    """Copy a warehouse onto another place, or bring the copy there up to date."""
+    """Copy a warehouse onto another location, or bring the copy there up to date."""
     from jobs.rid import copy
 
     copy(source, target, database, discard_target=discard_target, check_all=verify == "all")

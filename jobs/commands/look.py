@@ -51,10 +51,10 @@ def explain_batch(epoch: int | None, config: str, as_json: bool) -> int:
     EPOCH is the batch's number in `_epochs`, by default the newest one. Reads the tables only, without Spark.
     """
     from jobs.explain import show
-    from warehouse.place import place_of
+    from warehouse.location import location_of
 
     found = deployment(config)
-    return show(place_of(found.warehouse, found.database), epoch, as_json=as_json)
+    return show(location_of(found.warehouse, found.database), epoch, as_json=as_json)
 
 
 @command(
@@ -219,13 +219,13 @@ def changes(space: str, config: str, after: int | None, upto: int | None, follow
     the tables only, without Spark.
     """
     from jobs.changes import show
-    from warehouse.place import place_of
+    from warehouse.location import location_of
 
     if follow and upto is not None:
         raise click.UsageError("--follow has no end: leave out --upto")
     found = deployment(config)
-    place = place_of(found.warehouse, found.database)
-    return show(place, space, after, upto, config=config, follow=follow)
+    location = location_of(found.warehouse, found.database)
+    return show(location, space, after, upto, config=config, follow=follow)
 
 
 @command(
@@ -245,10 +245,10 @@ def who(space: str, key: list[Any], config: str, as_json: bool) -> int:
     Reads the tables only, without Spark.
     """
     from jobs.who import who as work
-    from warehouse.place import place_of
+    from warehouse.location import location_of
 
     found = deployment(config)
-    return work(place_of(found.warehouse, found.database), space, key, as_json=as_json)
+    return work(location_of(found.warehouse, found.database), space, key, as_json=as_json)
 
 
 @command(

@@ -130,11 +130,11 @@ def lag_of(end: str | None, latest: str | None) -> dict[str, str]:
     now, then = ((json.loads(text) or {}).get("replicasets", {}) for text in (end, latest))
     found = {}
     for uuid, target in then.items():
-        place = now.get(uuid)
-        if place is None or (place["file"], place["position"]) == (target["file"], target["position"]):
+        reached = now.get(uuid)
+        if reached is None or (reached["file"], reached["position"]) == (target["file"], target["position"]):
             continue
-        same = place["file"] == target["file"]
+        same = reached["file"] == target["file"]
         found[target["leader"]] = (
-            f"{target['position'] - place['position']} B" if same else f"to {target['file']}"
+            f"{target['position'] - reached['position']} B" if same else f"to {target['file']}"
         )
     return found

@@ -96,7 +96,7 @@ def _check_mask_key(config: Config) -> Iterator[Finding]:
 def _check_tables_and_sources(config: Config, subscribe: Subscribe | None) -> list[Finding]:
     tables = gather_tables(config)
     findings = [*check_tables(tables, config.cluster.allocation)]
-    state, places, unread_sources = State(), list[StartPosition](), dict[str, str]()
+    state, positions, unread_sources = State(), list[StartPosition](), dict[str, str]()
     spools = frozenset() if subscribe is None else frozenset(one.spool for one in subscribe.replicasets)
     facts = [gather_source(source, config.max_block_bytes, spools) for source in config.sources]
     try:
@@ -104,7 +104,7 @@ def _check_tables_and_sources(config: Config, subscribe: Subscribe | None) -> li
             warehouse = EpochWarehouse(None, config.warehouse, config.database)
             state = load_state(warehouse) if warehouse.exists(EPOCHS) else State()
             start = resume_offset(warehouse, config.checkpoint) if tables.checkpoint_error is None else None
-            places, unread_sources = start_positions(config, state, start or {})
+            positions, unread_sources = start_positions(config, state, start or {})
     except FAILURES as error:
         has_failed = any(finding.level is Level.FAIL for finding in findings)
         if not has_failed and all(source.error is None for source in facts):
@@ -113,5 +113,5 @@ def _check_tables_and_sources(config: Config, subscribe: Subscribe | None) -> li
     settled = state.start_vclocks()
     return [
         *findings,
-        *check_sources(facts, settled, places, unread_sources, starts_with_snapshot=is_snapshot),
+        *check_sources(facts, settled, positions, unread_sources, starts_with_snapshot=is_snapshot),
     ]

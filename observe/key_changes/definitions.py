@@ -190,10 +190,10 @@ def _spans(
         own[-1].append(row)
     for ids, own in lineages.items():
         for number, lineage in enumerate(own):
-            places = [place for place, row in enumerate(lineage) if row["name"] in names]
-            if not places:
+            indices = [index for index, row in enumerate(lineage) if row["name"] in names]
+            if not indices:
                 continue
-            held, later = lineage[: places[-1] + 1], lineage[places[-1] + 1 :]
+            held, later = lineage[: indices[-1] + 1], lineage[indices[-1] + 1 :]
             if held[-1]["state"] == SpaceState.DROPPED:
                 later = held[-1:]
             elif not later and number + 1 < len(own):

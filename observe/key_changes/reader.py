@@ -21,9 +21,9 @@ from udfs.keys.key_patterns import Value, begins_with_key, key_pattern
 from udfs.operations.tuple_format import format_of
 from udfs.operations.update_rules import LATEST, rules_of
 from udfs.versions.fold import Fold, RowChange
+from warehouse.location import WarehouseLocation
 from warehouse.maintenance import cleaned_replicasets
 from warehouse.newest_epoch import newest_epoch_row
-from warehouse.place import Place
 from warehouse.read import answer
 
 Row = Mapping[str, Any]
@@ -105,19 +105,19 @@ class KeyChangesReader:
 
     """
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        last = newest_epoch_row(place)
+    def __init__(self, location: WarehouseLocation) -> None:
+        self._location = location
+        last = newest_epoch_row(location)
         self._versions = {str(name): int(version) for name, version in last["versions"]}
 
     def ask(self, table: str, query: str) -> list[dict[str, Any]]:
         """Return the result of an SQL query on one table; in the query its name is `opened`."""
-        opened = self._place.open(table, self._versions.get(table))
+        opened = self._location.open(table, self._versions.get(table))
         return [] if opened is None else answer(opened, query)
 
     def _columns(self) -> str:
         """Return the columns of `_changelog` to read; a table of an earlier release has no `server_version`."""
-        opened = self._place.open("_changelog", self._versions.get("_changelog"))
+        opened = self._location.open("_changelog", self._versions.get("_changelog"))
         has_version = opened is not None and any(one.name == _VERSION for one in opened.schema().fields)
         return f"{_COLUMNS}, {_VERSION}" if has_version else _COLUMNS
 
@@ -159,7 +159,7 @@ class KeyChangesReader:
             winner=self._winner(space, values),
             instances={row["global_id"]: row["uuid"] for row in members},
             replicasets={row["replicaset_id"]: row["replicaset_uuid"] for row in members},
-            cleaned=cleaned_replicasets(self._place),
+            cleaned=cleaned_replicasets(self._location),
         )
 
     def _changes(self, space: SpaceDefinitions, values: Sequence[Value]) -> list[dict[str, Any]]:

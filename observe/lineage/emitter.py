@@ -24,7 +24,7 @@ from pipeline.stream import BatchContext
 from schemas.descriptions import COLUMNS, TABLES, VERSION_COLUMNS
 from schemas.errors import ConfigurationError
 from sources.xlog.directory.offset import from_text
-from warehouse.place import Place, place_of
+from warehouse.location import WarehouseLocation, location_of
 
 if TYPE_CHECKING:
     from openlineage.client import OpenLineageClient
@@ -124,7 +124,7 @@ class _BatchEvents:
     ) -> None:
         self._config, self._section, self._spark_version = config, section, spark_version
         self._versions, self._emitter = versions, emitter
-        self._place = place_of(config.warehouse, config.database)
+        self._location = location_of(config.warehouse, config.database)
 
     @contextmanager
     def send_around(self, name: BatchName) -> Iterator[None]:
@@ -146,7 +146,7 @@ class _BatchEvents:
             database = self._config.database
             self._emitter.send(
                 lambda: run_event(
-                    run, kind, at, inputs, outputs_of(written_tables(self._place, database, tables)), error
+                    run, kind, at, inputs, outputs_of(written_tables(self._location, database, tables)), error
                 )
             )
 
@@ -162,19 +162,21 @@ class _BatchEvents:
         send(RunState.COMPLETE, changed)
 
 
-def written_tables(place: Place, database: str, versions: Mapping[str, int]) -> Iterator[WrittenTable]:
+def written_tables(
+    location: WarehouseLocation, database: str, versions: Mapping[str, int]
+) -> Iterator[WrittenTable]:
     """Yield the tables with their columns at Delta versions; `versions` has them by table."""
     from observe.lineage.events import WrittenTable
 
     for name, version in sorted(versions.items()):
-        opened = place.open(name, version)
+        opened = location.open(name, version)
         if opened is not None:
             descriptions = COLUMNS if name in TABLES else VERSION_COLUMNS
             columns = tuple(
                 (field.name, sql_type(json.loads(field.type.to_json())), descriptions.get(field.name, ""))
                 for field in opened.schema().fields
             )
-            yield WrittenTable(f"{database}.{name}", place.uri(name), version, columns)
+            yield WrittenTable(f"{database}.{name}", location.uri(name), version, columns)
 
 
 def _client(section: LineageConfig) -> OpenLineageClient:

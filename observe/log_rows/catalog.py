@@ -115,10 +115,10 @@ class LoggedSpace:
         ):
             return tuple(map(comparable, values))
         fields = split(key or tuple_ or b"")
-        places = range(len(parts)) if key is not None else [part.field for part in parts]
+        indices = range(len(parts)) if key is not None else [part.field for part in parts]
         return tuple(
-            fields[place] if part.type == "unsigned" and not part.path else comparable(value)
-            for part, place, value in zip(parts, places, values, strict=True)
+            fields[index] if part.type == "unsigned" and not part.path else comparable(value)
+            for part, index, value in zip(parts, indices, values, strict=True)
         )
 
 
@@ -201,34 +201,36 @@ class LogCatalog:
         key = definition.key_of(row.key, row.tuple)
         if key is None:
             return RowContext(definition)
-        place = (row.space_id, key)
-        self._apply(row, definition, place)
+        space_key = (row.space_id, key)
+        self._apply(row, definition, space_key)
         if row.space_id in DEFINING:
             self._define(row.space_id, key)
-        return RowContext(definition, key, self._tuples.get(place), place in self._tuples or self.is_whole)
+        return RowContext(
+            definition, key, self._tuples.get(space_key), space_key in self._tuples or self.is_whole
+        )
 
-    def _apply(self, row: PlainRow, definition: LoggedSpace, place: tuple[int, Key]) -> None:
+    def _apply(self, row: PlainRow, definition: LoggedSpace, space_key: tuple[int, Key]) -> None:
         """Store the key's tuple after the row; None means that the key has no tuple."""
         if row.type in ("INSERT", "REPLACE"):
-            self._tuples[place] = row.tuple
+            self._tuples[space_key] = row.tuple
         elif row.new_tuple is not None:
-            self._tuples[place] = row.new_tuple
+            self._tuples[space_key] = row.new_tuple
         elif row.type == "DELETE":
-            self._tuples[place] = None
-        elif place in self._tuples or self.is_whole:
-            before = self._tuples.get(place)
+            self._tuples[space_key] = None
+        elif space_key in self._tuples or self.is_whole:
+            before = self._tuples.get(space_key)
             fold = Fold([format_of(definition.space, self.update_rules)])
             fold.start(None if before is None else Version(before, 0, 0, None, None))
             fold.apply(RowChange(row.type, row.tuple, row.operations, row.index_base, 0, 0, None))
             if fold.is_unfit:
-                self._tuples.pop(place, None)
+                self._tuples.pop(space_key, None)
             else:
-                self._tuples[place] = fold.version.tuple if fold.is_present else None
+                self._tuples[space_key] = fold.version.tuple if fold.is_present else None
 
     def _forget(self, space_id: int) -> None:
         """Remove the tuples of a truncated or dropped space."""
-        for place in [place for place in self._tuples if place[0] == space_id]:
-            del self._tuples[place]
+        for space_key in [space_key for space_key in self._tuples if space_key[0] == space_id]:
+            del self._tuples[space_key]
 
     def _define(self, space_id: int, key: Key) -> None:
         """Update definitions or instances after a row of `_space`, `_index` or `_cluster` with this key."""
@@ -257,7 +259,9 @@ class LogCatalog:
 
     def _rekey(self, space_id: int, definition: LoggedSpace) -> None:
         """Store the tuples of a space under another primary key; without one they are gone."""
-        held = [data for place, data in self._tuples.items() if place[0] == space_id and data is not None]
+        held = [
+            data for space_key, data in self._tuples.items() if space_key[0] == space_id and data is not None
+        ]
         self._forget(space_id)
         for data in held:
             key = definition.key_of(None, data)

@@ -15,8 +15,8 @@ from deltalake import DeltaTable
 
 from schemas.states import REFUSED_PREFIX
 from warehouse.gaps import Gap, gap_of, open_gaps
+from warehouse.location import WarehouseLocation
 from warehouse.newest_epoch import EPOCHS, last_epoch
-from warehouse.place import Place
 from warehouse.read import answer
 
 
@@ -102,15 +102,15 @@ class CommittedBatchReader:
 
     Parameters
     ----------
-    place : Place
+    location : WarehouseLocation
         Location of the warehouse.
 
     """
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, location: WarehouseLocation) -> None:
+        self._location = location
         self._tables: dict[str, DeltaTable] = {}
-        self._last = last_epoch(place)
+        self._last = last_epoch(location)
 
     def open_gaps(self) -> tuple[Gap, ...]:
         """Return the gaps that are open now."""
@@ -160,7 +160,7 @@ class CommittedBatchReader:
         """Return a query's result from the newest version of a table; no rows if the table does not exist."""
         table = self._tables.get(name)
         if table is None:
-            table = self._place.open(name)
+            table = self._location.open(name)
             if table is None:
                 return []
             self._tables[name] = table
@@ -180,9 +180,9 @@ _REFUSED_SPACES = f"""
 SELECT replicaset_id, count(*) AS n
 FROM (
     SELECT replicaset_id, state,
-           row_number() OVER (PARTITION BY replicaset_id, space_id ORDER BY epoch DESC) AS place
+           row_number() OVER (PARTITION BY replicaset_id, space_id ORDER BY epoch DESC) AS row_index
     FROM opened)
-WHERE place = 1 AND state LIKE '{REFUSED_PREFIX}%' GROUP BY replicaset_id"""
+WHERE row_index = 1 AND state LIKE '{REFUSED_PREFIX}%' GROUP BY replicaset_id"""
 
 
 def _to_utc(moment: datetime | None) -> datetime | None:

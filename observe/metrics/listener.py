@@ -35,8 +35,8 @@ from observe.metrics.stream_metrics import StreamMetrics, StreamWarning, Trigger
 from observe.status_page import status_page
 from pipeline.batch import BatchResult
 from schemas.errors import ConfigurationError
+from warehouse.location import location_of
 from warehouse.lock import WriterLock
-from warehouse.place import place_of
 from warehouse.standbys import Standbys
 
 log = logging.getLogger(__name__)
@@ -192,7 +192,7 @@ def metrics_listener(
     if section is None:
         yield None
         return
-    committed = CommittedBatchReader(place_of(config.warehouse, config.database))
+    committed = CommittedBatchReader(location_of(config.warehouse, config.database))
     trigger = None if once else seconds(config.trigger)
     stale = None if section.stale is None else seconds(section.stale)
     metrics = StreamMetrics(

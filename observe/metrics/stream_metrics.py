@@ -145,15 +145,15 @@ def source_back_warning(source: str) -> StreamWarning:
 
 def gap_warning(gap: Gap) -> StreamWarning:
     """Return the warning about a new row of `_gaps`."""
-    place = f"replicaset {gap.replicaset_id}, source {gap.source}, replica id {gap.local_id}"
+    origin = f"replicaset {gap.replicaset_id}, source {gap.source}, replica id {gap.local_id}"
     details = {name: getattr(gap, name) for name in gap.__dataclass_fields__}
     if gap.kind == GapKind.DIVERGENCE:
         message = (
-            f"divergence: {place}: two logs have different rows under lsns {gap.first_lsn} to {gap.last_lsn}"
+            f"divergence: {origin}: two logs have different rows under lsns {gap.first_lsn} to {gap.last_lsn}"
         )
         return StreamWarning("divergence", message, details)
     effect = "rows behind it wait" if gap.state == GapState.OPEN else "it was skipped"
-    message = f"gap: {place}: lsns {gap.first_lsn} to {gap.last_lsn} are missing before {gap.file}; {effect}"
+    message = f"gap: {origin}: lsns {gap.first_lsn} to {gap.last_lsn} are missing before {gap.file}; {effect}"
     return StreamWarning("gap_opened", message, details)
 
 

@@ -19,19 +19,19 @@ from schemas.iproto import SystemSpace
 from schemas.names import table_of_exact_tuples
 from schemas.states import VersionState
 from udfs.keys.keys import KeyPlan, canonical_keys_by
+from warehouse.location import WarehouseLocation
 from warehouse.newest_epoch import newest_epoch_row
-from warehouse.place import Place
 
 _WON_ROWS = """
     SELECT _key AS key, _tuple AS tuple FROM current WHERE _replicaset_id = {replicaset} AND _tuple IS NOT NULL
 """
 _LOST_ROWS = f"""
     SELECT key, tuple FROM (
-        SELECT key, tuple, state, row_number() OVER (PARTITION BY key ORDER BY epoch DESC) AS place
+        SELECT key, tuple, state, row_number() OVER (PARTITION BY key ORDER BY epoch DESC) AS row_index
         FROM versions WHERE space = '{{table}}' AND replicaset_id = {{replicaset}}
     ) newest
     LEFT ANTI JOIN (SELECT _key FROM current WHERE _replicaset_id = {{replicaset}}) won ON won._key = newest.key
-    WHERE place = 1 AND state IN ('{VersionState.PRESENT}', '{VersionState.UNFIT}') AND tuple IS NOT NULL
+    WHERE row_index = 1 AND state IN ('{VersionState.PRESENT}', '{VersionState.UNFIT}') AND tuple IS NOT NULL
 """
 _CHANGES = """
     SELECT key, tuple, space_id FROM changelog
@@ -47,7 +47,7 @@ class EpochTables:
 
     Parameters
     ----------
-    place : Place
+    location : WarehouseLocation
     epoch : int
     vclocks : mapping of str to mapping of int to int
         By replicaset uuid: the vclock up to which the tables have the replicaset's log.
@@ -56,7 +56,7 @@ class EpochTables:
 
     """
 
-    place: Place = field(repr=False)
+    location: WarehouseLocation = field(repr=False)
     epoch: int
     vclocks: Mapping[str, Mapping[int, int]]
     versions: Mapping[str, int] = field(repr=False)
@@ -112,13 +112,13 @@ class EpochTables:
         return changed
 
     def _open(self, table: str) -> DeltaTable:
-        opened = self.place.open(table, self.versions.get(table))
+        opened = self.location.open(table, self.versions.get(table))
         if opened is None:
             raise WarehouseError("a table of the newest epoch is missing", table=table)
         return opened
 
 
-def newest_tables(place: Place) -> EpochTables:
+def newest_tables(location: WarehouseLocation) -> EpochTables:
     """Return the tables at the newest epoch.
 
     Raises
@@ -127,13 +127,13 @@ def newest_tables(place: Place) -> EpochTables:
         No batch has been committed yet.
 
     """
-    last = newest_epoch_row(place)
+    last = newest_epoch_row(location)
     vclocks = {
         uuid: {int(id_): int(lsn) for id_, lsn in vclock.items()}
         for uuid, vclock in json.loads(last["vclock"]).items()
     }
     versions = {str(name): int(version) for name, version in last["versions"]}
-    return EpochTables(place, int(last["epoch"]), vclocks, versions)
+    return EpochTables(location, int(last["epoch"]), vclocks, versions)
 
 
 def _keys_and_tuples(engine: QueryBuilder, query: str) -> Iterator[tuple[pa.Array, pa.Array]]:

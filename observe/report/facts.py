@@ -17,8 +17,8 @@ from deltalake.exceptions import DeltaError
 from schemas.states import GapState, RowState
 from warehouse import epochs
 from warehouse.generations import ComparedRid, side_of
+from warehouse.location import WarehouseLocation, known, location_of
 from warehouse.newest_epoch import NEVER_ROLLED_BACK
-from warehouse.place import Place, known, place_of
 from warehouse.warehouse import Warehouse
 
 Row = Mapping[str, Any]
@@ -108,8 +108,8 @@ FROM {conflicts} GROUP BY ALL ORDER BY ALL""",
 SELECT space, winner_replicaset_id AS winner, loser_replicaset_id AS loser, key, policy, sequence, note,
        winner_tuple, winner_timestamp, winner_lsn, loser_tuple, loser_timestamp, loser_lsn
 FROM (SELECT *, row_number() OVER (PARTITION BY space, winner_replicaset_id, loser_replicaset_id
-                                   ORDER BY epoch DESC, key, loser_lsn) AS place FROM {{conflicts}})
-WHERE place <= {EXAMPLES} ORDER BY space, winner, loser, place LIMIT {LIMIT}""",
+                                   ORDER BY epoch DESC, key, loser_lsn) AS row_index FROM {{conflicts}})
+WHERE row_index <= {EXAMPLES} ORDER BY space, winner, loser, row_index LIMIT {LIMIT}""",
     "gaps": f"""
 SELECT replicaset_id, source, local_id, first_lsn, last_lsn, kind, min(found_at) AS found_at,
        max_by(state, epoch) AS state, max_by(file, epoch) AS file, count(*) OVER () AS whole
@@ -256,9 +256,9 @@ def collect_facts(warehouse: Warehouse) -> PageFacts:
     }
     validations = ("validations",) if runner.has("validations") else ()
     second = runner.run("pending", "spaces", "requests", *validations, **buckets)
-    place = place_of(warehouse.location, warehouse.database) if known(warehouse.root) else None
-    side = None if place is None else side_of(place)
-    sizes = () if place is None else _sizes(place, runner.versions)
+    location = location_of(warehouse.base_path, warehouse.database) if known(warehouse.root) else None
+    side = None if location is None else side_of(location)
+    sizes = () if location is None else _sizes(location, runner.versions)
     epoch = None if runner.epoch is None else runner.epoch.epoch
     answers = {**first, **second}
     return PageFacts(
@@ -308,12 +308,12 @@ def _in_utc(row: Mapping[str, Any]) -> Row:
     }
 
 
-def _sizes(place: Place, versions: Mapping[str, int]) -> tuple[TableSize, ...]:
+def _sizes(location: WarehouseLocation, versions: Mapping[str, int]) -> tuple[TableSize, ...]:
     """Return the sizes of all tables, the largest first."""
 
     def size(name: str) -> TableSize | None:
         try:
-            table = place.open(name, versions.get(name))
+            table = location.open(name, versions.get(name))
         except DeltaError:  # not a table of the aggregator, or a version that maintenance has removed
             return None
         if table is None:
@@ -325,7 +325,7 @@ def _sizes(place: Place, versions: Mapping[str, int]) -> tuple[TableSize, ...]:
         rows = None if None in counts else sum(counts)
         return TableSize(name, table.version(), len(sizes), sum(sizes), rows)
 
-    sizes = _in_threads(size, place.tables())
+    sizes = _in_threads(size, location.tables())
     return tuple(sorted((one for one in sizes if one is not None), key=lambda one: -one.size))
 
 

@@ -22,8 +22,8 @@ from pipeline.state import State
 from schemas.errors import ConfigurationError
 from schemas.names import is_space_table, table_of_exact_tuples
 from schemas.tables import SYSTEM_TABLES
+from warehouse.location import known, location_of
 from warehouse.newest_epoch import NEVER_ROLLED_BACK
-from warehouse.place import known, place_of
 from warehouse.warehouse import Warehouse
 
 CHECKS: tuple[Callable[[OpenTable, State, CheckFacts], Iterator[Check]], ...] = (
@@ -113,5 +113,5 @@ def user_expectations(config: Config, file: str) -> dict[str, list[Any]]:
         return {}
     if not known(config.warehouse):
         raise ConfigurationError("suites of your own need a warehouse that delta-rs opens", path="warehouse")
-    tables = place_of(config.warehouse, config.database).tables()
+    tables = location_of(config.warehouse, config.database).tables()
     return read_user_suites(folder, list(filter(is_space_table, tables)))

@@ -56,10 +56,10 @@ def rows_of_logs(rows: DataFrame, state: State, removed: Mapping[Origin, int]) -
     is_local = F.coalesce(F.col("group_id") == GROUP_LOCAL, F.lit(False))
     logged = rows.where("file LIKE '%.xlog' AND lsn IS NOT NULL")
     own_id = _replica_id_in_replicaset(state)
-    for (replicaset, global_id, local_id), lsn in removed.items():
+    for (replicaset, global_id, replica_id), lsn in removed.items():
         is_origin = (F.col("replicaset_id") == replicaset) & (F.col("global_id") == global_id) & ~is_local
-        if local_id is not None:
-            is_origin &= own_id == local_id
+        if replica_id is not None:
+            is_origin &= own_id == replica_id
         logged = logged.where(~F.coalesce(is_origin & (F.col("lsn") <= lsn), F.lit(False)))
     return logged.select(
         "replicaset_id",
@@ -97,9 +97,9 @@ def missing_ranges(gaps: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], l
         if row["kind"] == GapKind.MISSING:
             newest[row["replicaset_id"], row["local_id"], row["first_lsn"], row["last_lsn"]] = row
     ranges: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for (replicaset, local_id, first, last), row in newest.items():
+    for (replicaset, replica_id, first, last), row in newest.items():
         if row["state"] != GapState.FILLED:
-            ranges.setdefault((replicaset, local_id), []).append((first, last))
+            ranges.setdefault((replicaset, replica_id), []).append((first, last))
     return ranges
 
 

@@ -31,7 +31,7 @@ from schemas.layout import ERROR_COLUMN, MISFITS_COLUMN
 from udfs.buffers import as_array
 from udfs.tuples.tuples import decode
 from warehouse.data_files import opened
-from warehouse.place import Place
+from warehouse.location import WarehouseLocation
 
 DIFFERING = "differing_columns"
 """Names of the columns that differ from `_tuple`, joined by commas, or why the tuple cannot be decoded.
@@ -91,9 +91,9 @@ class RowChecks:
     not_nullable: tuple[str, ...] = ()
 
 
-def checked_file_rows(place: Place, checks: RowChecks, path: str) -> Iterator[pa.RecordBatch]:
+def checked_file_rows(location: WarehouseLocation, checks: RowChecks, path: str) -> Iterator[pa.RecordBatch]:
     """Yield `COLUMNS` of the rows of a file, one batch per row group."""
-    with opened(place, checks.exact_table, path) as file:
+    with opened(location, checks.exact_table, path) as file:
         for group in range(file.metadata.num_row_groups):
             yield checked_rows(file.read_row_groups([group]), checks)
 

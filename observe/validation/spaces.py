@@ -29,7 +29,7 @@ from schemas.field_types import ColumnStorage
 from schemas.layout import MISFITS_COLUMN
 from schemas.names import table_of_exact_tuples
 from warehouse.commits import TableFile, columns_of, files_of
-from warehouse.place import Place
+from warehouse.location import WarehouseLocation
 
 FILES_A_TASK = 16
 """Minimum number of files of a Spark task, since starting a task takes longer than reading a small file."""
@@ -92,12 +92,14 @@ class SpaceTable:
         return RowChecks(self.name, self.exact_table, encoding_of(self.plan), compared, not_nullable)
 
 
-def space_tables(place: Place, state: State, config: Config, names: Iterable[str]) -> list[SpaceTable]:
+def space_tables(
+    location: WarehouseLocation, state: State, config: Config, names: Iterable[str]
+) -> list[SpaceTable]:
     """Return the tables of spaces at the state's versions, with plans from the newest definitions of the spaces."""
     tables = []
     for name in names:
         exact = table_of_exact_tuples(state.versions, name)
-        table = place.open(exact, state.versions[exact])
+        table = location.open(exact, state.versions[exact])
         if table is not None:
             columns = {column.name: column.dataType for column in columns_of(table)}
             plan = _plan_or_none(state, config, name)
@@ -143,14 +145,14 @@ def _type_name(columns: Mapping[str, DataType], name: str) -> str:
 
 
 def spaces_check(
-    spark: SparkSession, place: Place, tables: Sequence[SpaceTable], facts: CheckFacts
+    spark: SparkSession, location: WarehouseLocation, tables: Sequence[SpaceTable], facts: CheckFacts
 ) -> TablesCheck:
     """Return the check of the rows of all tables of spaces."""
     names = tuple(table.name for table in tables)
-    return TablesCheck("_spaces", space_rows(spark, place, tables), names, partial(_expectations, facts))
+    return TablesCheck("_spaces", space_rows(spark, location, tables), names, partial(_expectations, facts))
 
 
-def space_rows(spark: SparkSession, place: Place, tables: Sequence[SpaceTable]) -> DataFrame:
+def space_rows(spark: SparkSession, location: WarehouseLocation, tables: Sequence[SpaceTable]) -> DataFrame:
     """Return the columns to check, computed from the rows of all tables (`observe.validation.space_rows`)."""
     checks = [table.row_checks() for table in tables]
     files = [(index, file.path) for index, table in enumerate(tables) for file in table.files]
@@ -160,7 +162,7 @@ def space_rows(spark: SparkSession, place: Place, tables: Sequence[SpaceTable]) 
         for batch in batches:
             for task in batch.column("id").to_pylist():
                 for index, path in files[task::tasks]:
-                    yield from checked_file_rows(place, checks[index], path)
+                    yield from checked_file_rows(location, checks[index], path)
 
     return spark.range(0, tasks, 1, tasks).mapInArrow(read, COLUMNS)
 

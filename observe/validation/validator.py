@@ -73,7 +73,7 @@ def remove_pages(folder: Path) -> None:
         (folder / "expectations" / f"{pages.parent.name}.html").unlink(missing_ok=True)
 
 
-_INDEX = "place"
+_INDEX = "index"
 """Key in an expectation's `meta` whose value is the index of the expectation in the check."""
 
 

@@ -27,7 +27,7 @@ from pipeline.plan.summary import LOCAL_ID
 from schemas.states import GapKind, GapState
 from warehouse.commits import TableFile
 from warehouse.data_files import opened
-from warehouse.place import Place
+from warehouse.location import WarehouseLocation
 
 log = logging.getLogger(__name__)
 
@@ -86,8 +86,8 @@ def differing_lsns(
         if not len(numbers):
             continue
         rows = ids == replica_id
-        places = np.minimum(np.searchsorted(numbers, lsns[rows]), len(numbers) - 1)
-        differs = (numbers[places] == lsns[rows]) & (bodies[places] != hashes[rows])
+        indices = np.minimum(np.searchsorted(numbers, lsns[rows]), len(numbers) - 1)
+        differs = (numbers[indices] == lsns[rows]) & (bodies[indices] != hashes[rows])
         for gap in healed:
             if gap["local_id"] == replica_id:
                 differs &= (lsns[rows] < gap["first_lsn"]) | (lsns[rows] > gap["last_lsn"])
@@ -136,7 +136,7 @@ class ChangelogFiles(Protocol):
     """The files of `_changelog` to compare with (`pipeline.executors.work.BatchWork`)."""
 
     @property
-    def place(self) -> Place:
+    def location(self) -> WarehouseLocation:
         """The warehouse."""
 
     @property
@@ -178,7 +178,7 @@ def _settled_hashes(files: ChangelogFiles, replicaset_id: int, first: int, last:
     """Return `LSN_HASHES` of a replicaset's rows in `_changelog` from logs, with lsns from `first` to `last`."""
     parts = []
     for file in files.changelog_files:
-        with opened(files.place, TABLE, file.path) as parquet:
+        with opened(files.location, TABLE, file.path) as parquet:
             rows = parquet.read(columns=_COLUMNS)
         mask = pc.and_(pc.equal(rows["replicaset_id"], replicaset_id), pc.ends_with(rows["file"], ".xlog"))
         mask = pc.and_(mask, pc.and_(pc.greater_equal(rows["lsn"], first), pc.less_equal(rows["lsn"], last)))

@@ -61,8 +61,8 @@ class BucketMoves:
     def state(self, bucket: bytes, events: int) -> str | None:
         """Return the state of a bucket after the first `events` rows of `_bucket`; None if it is not being moved."""
         known = self.states.get(bucket, ())
-        place = bisect_right([since for since, _ in known], events) - 1
-        return known[place][1] if place >= 0 else None
+        index = bisect_right([since for since, _ in known], events) - 1
+        return known[index][1] if index >= 0 else None
 
     @property
     def may_collect(self) -> bool:
@@ -92,8 +92,8 @@ def bucket_fields(history: History, shards: Mapping[int, Mapping[int, int]]) -> 
     """
     spaces = []
     for version in history.versions:
-        place = shards.get(version.replicaset_id, {}).get(version.space.id)
-        parts = () if place is None else (KeyPart(place, "unsigned"),)
+        index = shards.get(version.replicaset_id, {}).get(version.space.id)
+        parts = () if index is None else (KeyPart(index, "unsigned"),)
         spaces.append(replace(version.space, primary_key=parts))
     return key_plan(spaces)
 
@@ -135,8 +135,8 @@ def _moving_states(shards: ReplicasetBuckets) -> dict[bytes, tuple[tuple[int, st
 def events_before(moves: BucketMoves | None, segment: int, positions: Int64s, rows: Int64s) -> Int32s:
     """Return, for each of consecutive rows of a segment, the number of rows of `_bucket` before it."""
     found = np.zeros(len(positions), np.int32)
-    for place in moves.event_positions if moves is not None else ():
-        found[first_row_index(place, segment, positions, rows) :] += 1
+    for position in moves.event_positions if moves is not None else ():
+        found[first_row_index(position, segment, positions, rows) :] += 1
     return found
 
 
@@ -169,8 +169,8 @@ def moved_column(
     if moves is None or not moves.may_receive or not len(about):
         return nothing
     result = np.zeros(len(versions), np.bool_)
-    place = pa.array(about)
-    keys = bucket_keys(tuples.take(place), moves.fields, pa.array(versions[about]))
+    index = pa.array(about)
+    keys = bucket_keys(tuples.take(index), moves.fields, pa.array(versions[about]))
     coded = keys.dictionary_encode()
     numbers = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     for number, name in enumerate(coded.dictionary.to_pylist()):
@@ -226,9 +226,9 @@ def shard_plan(plan: BatchPlan) -> ShardPlan | None:
         return None
     fields = {
         one.id: {
-            i: place
+            i: index
             for i, rows in one.spaces.items()
-            if (place := shard_field(rows.indexes.values())) is not None
+            if (index := shard_field(rows.indexes.values())) is not None
         }
         for one in plan.after.replicasets.values()
     }

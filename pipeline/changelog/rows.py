@@ -341,7 +341,7 @@ def meaning_of_rows(
     about = np.flatnonzero(wanted)
     if not len(about):
         return result
-    ids, places = np.unique(spaces[about], return_inverse=True)
+    ids, indices = np.unique(spaces[about], return_inverse=True)
     whole = np.full(len(ids), NO_TABLE, np.int32)
     divided: list[tuple[int, Int32s, Int64s]] = []
     for number, space_id in enumerate(ids):
@@ -357,9 +357,9 @@ def meaning_of_rows(
         if later:
             starts = np.array([begin for begin, _ in later], np.int64)
             divided.append((number, np.array([one for _, one in later], np.int32), starts))
-    result[about] = whole[places]
+    result[about] = whole[indices]
     for number, values, starts in divided:
-        own = about[places == number]
+        own = about[indices == number]
         part = np.searchsorted(starts, own, "right") - 1
         result[own] = np.where(part >= 0, values[part], whole[number])
     return result
@@ -416,10 +416,10 @@ def keyed_from_changelog(rows: pa.Table, plan: SegmentPlan) -> pa.Table:
     """
     (whole,) = rows.combine_chunks().to_batches() or [_empty(CHANGELOG_ARROW)]
     spaces = _int64_column(whole, "space_id").astype(np.int32)
-    distinct, places = np.unique(spaces, return_inverse=True)
+    distinct, indices = np.unique(spaces, return_inverse=True)
     known = [plan.meanings.of_space(plan.replicaset_id, int(space_id)) for space_id in distinct]
     last = np.array([first + len(found) - 1 if found else NO_TABLE for first, found in known], np.int32)
-    meaning = last[places] if len(last) else np.zeros(0, np.int32)
+    meaning = last[indices] if len(last) else np.zeros(0, np.int32)
     applied = _by_meaning(plan.meanings.lineages, meaning) != NO_TABLE
     own, meaning = _with_server_versions(whole.filter(pa.array(applied)), plan), meaning[applied]
     keyed, _ = keyed_rows_of(

@@ -227,7 +227,7 @@ def _commit_pending(
     rest: list[DataFile] = []
     removed: list[TableFile] = []
     for file in tables.files(PENDING):
-        with opened(tables.place, PENDING, file.path) as parquet:
+        with opened(tables.location, PENDING, file.path) as parquet:
             named = parquet.read(columns=["replicaset_id", "space_id", "reason"])
             own = finished_mask(named, ids, ended)
             if not pc.any(own).as_py():
@@ -236,7 +236,9 @@ def _commit_pending(
         removed.append(file)
         if others.num_rows:
             dictionary = LOW_CARDINALITY[PENDING]
-            rest.append(write_file(tables.place, PENDING, others, dictionary=dictionary, is_new_data=False))
+            rest.append(
+                write_file(tables.location, PENDING, others, dictionary=dictionary, is_new_data=False)
+            )
     commit(PENDING, [*added, *rest], removed)
 
 
@@ -378,11 +380,11 @@ def vclock_components(plan: BatchPlan, after: State) -> list[vclock.Component]:
     for uuid in plan.settlements:
         now, old = after.replicasets[uuid], before.replicasets.get(uuid)
         known = ReplicasetState(0, uuid) if old is None else old
-        for local_id, lsn in now.settled.items():
-            counts_apart = local_id == LOCAL_ID and now.leader is not None
-            if not counts_apart and known.settled.get(local_id) != lsn:
-                global_id = _global_id(now, local_id, lsn)
-                found.append(vclock.Component(now.id, global_id, local_id, lsn, plan.epoch))
+        for replica_id, lsn in now.settled.items():
+            counts_apart = replica_id == LOCAL_ID and now.leader is not None
+            if not counts_apart and known.settled.get(replica_id) != lsn:
+                global_id = _global_id(now, replica_id, lsn)
+                found.append(vclock.Component(now.id, global_id, replica_id, lsn, plan.epoch))
         for instance, lsn in now.local_lsns.items():
             if known.local_lsns.get(instance) != lsn:
                 global_id = after.global_ids.get(instance)
@@ -392,8 +394,8 @@ def vclock_components(plan: BatchPlan, after: State) -> list[vclock.Component]:
     return found
 
 
-def _global_id(now: ReplicasetState, local_id: int, lsn: int) -> int | None:
-    ids = [e for e in now.applier_map if e.local_id == local_id]
+def _global_id(now: ReplicasetState, replica_id: int, lsn: int) -> int | None:
+    ids = [e for e in now.applier_map if e.local_id == replica_id]
     # Lsns before the first entry of the applier map belong to its instance, too.
     found = [e.global_id for e in ids if e.since_lsn <= lsn] or [e.global_id for e in ids[:1]]
     return found[-1] if found else None

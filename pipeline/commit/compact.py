@@ -90,7 +90,7 @@ def _groups_to_join(tables: OpenTables, table: str, files: Sequence[TableFile]) 
     found: list[TableFile] = []
     size = in_memory = 0
     for file in files:
-        with opened(tables.place, table, file.path) as parquet:
+        with opened(tables.location, table, file.path) as parquet:
             own = _bytes_in_memory(parquet)
         if own >= FILE_BYTES // 2:
             continue
@@ -115,17 +115,19 @@ def _has_keys(tables: OpenTables, table: str) -> bool:
 
 
 def _least_key(tables: OpenTables, table: str, file: TableFile) -> bytes:
-    with opened(tables.place, table, file.path) as parquet:
+    with opened(tables.location, table, file.path) as parquet:
         return min((key for key in keys_of(parquet, _KEY).least if key is not None), default=b"")
 
 
 def _write_joined(tables: OpenTables, table: str, files: Sequence[TableFile]) -> list[DataFile]:
     parts = []
     for file in files:
-        with opened(tables.place, table, file.path) as parquet:
+        with opened(tables.location, table, file.path) as parquet:
             parts.append(parquet.read())
     rows = pa.concat_tables(parts, promote_options="default")
     if _has_keys(tables, table):
-        return write_rows(tables.place, table, rows, is_new_data=False)
+        return write_rows(tables.location, table, rows, is_new_data=False)
     dictionary = LOW_CARDINALITY.get(table, ())
-    return [write_file(tables.place, table, in_order(table, rows), dictionary=dictionary, is_new_data=False)]
+    return [
+        write_file(tables.location, table, in_order(table, rows), dictionary=dictionary, is_new_data=False)
+    ]

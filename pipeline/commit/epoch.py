@@ -42,7 +42,7 @@ def append_table(tables: OpenTables, table: str, rows: pa.Table) -> int:
         return tables.version(table)
     tables.add_columns(table, SYSTEM_TABLES[table])
     dictionary = LOW_CARDINALITY.get(table, ())
-    return tables.commit(table, [write_file(tables.place, table, rows, dictionary=dictionary)])
+    return tables.commit(table, [write_file(tables.location, table, rows, dictionary=dictionary)])
 
 
 def in_order(table: str, rows: pa.Table) -> pa.Table:

@@ -27,7 +27,7 @@ from schemas.system_tuples import fields_of
 from schemas.vshard import WRITABLE, shard_field
 from warehouse.commits import OpenTables
 from warehouse.data_files import DataFile, opened, write_file
-from warehouse.place import Place
+from warehouse.location import WarehouseLocation
 
 log = logging.getLogger(__name__)
 
@@ -73,23 +73,23 @@ def buckets_of_several(replicasets: Iterable[ReplicasetState]) -> frozenset[int]
     return frozenset(repeated)
 
 
-def with_collected(written: BatchOutput, place: Place) -> BatchOutput:
+def with_collected(written: BatchOutput, location: WarehouseLocation) -> BatchOutput:
     """Rewrite the batch's files of `_changelog` that have rows of the garbage collector, with `moved` set in them."""
     if not written.collected.num_rows:
         return written
-    files = [_with_moved_set(file, written.collected, place) for file in written.changelog]
+    files = [_with_moved_set(file, written.collected, location) for file in written.changelog]
     return replace(written, changelog=files)
 
 
-def _with_moved_set(file: DataFile, collected: pa.Table, place: Place) -> DataFile:
-    with opened(place, file.table, file.path) as parquet:
+def _with_moved_set(file: DataFile, collected: pa.Table, location: WarehouseLocation) -> DataFile:
+    with opened(location, file.table, file.path) as parquet:
         found = _are_collected(parquet.read(columns=collected.column_names), collected)
         if not found.any():
             return file
         rows = parquet.read()
     moved = pa.compute.if_else(pa.array(found), pa.scalar(RowMove.COLLECTED), rows["moved"].cast(pa.string()))
     rows = rows.set_column(rows.schema.get_field_index("moved"), "moved", moved)
-    return write_file(place, file.table, rows, dictionary=LOW_CARDINALITY[file.table])
+    return write_file(location, file.table, rows, dictionary=LOW_CARDINALITY[file.table])
 
 
 def _are_collected(rows: pa.Table, collected: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -176,9 +176,9 @@ def _sharded_tables(one: ReplicasetState) -> dict[str, tuple[int, str]]:
     found = {}
     for space_id, table in one.tables.items():
         rows, space = one.spaces.get(space_id), one.definition(space_id)
-        place = None if rows is None else shard_field(rows.indexes.values())
-        if space is not None and place is not None and place < len(space.fields):
-            found[table] = (place, column_name(space.fields[place].name))
+        index = None if rows is None else shard_field(rows.indexes.values())
+        if space is not None and index is not None and index < len(space.fields):
+            found[table] = (index, column_name(space.fields[index].name))
     return found
 
 
@@ -187,7 +187,7 @@ def _versions_in_bucket(
 ) -> dict[bytes, dict[int, _Version]]:
     """Return the wanted replicasets' versions of the keys in a bucket, by key and replicaset id."""
     found: dict[bytes, dict[int, _Version]] = {}
-    exact = table_of_exact_tuples(tables.place.tables(), name)
+    exact = table_of_exact_tuples(tables.location.tables(), name)
     columns = "_key, _tuple, _replicaset_id, _global_id, _lsn, _timestamp"
     for row in _query(tables, exact, f'SELECT {columns} FROM opened WHERE "{column}" = {number}'):
         if row["_replicaset_id"] in wanted:
@@ -202,10 +202,10 @@ def _versions_in_bucket(
 
 _VERSIONS_NOT_IN_TABLE = f"""
     SELECT * FROM (
-        SELECT *, row_number() OVER (PARTITION BY key, replicaset_id ORDER BY epoch DESC) AS place
+        SELECT *, row_number() OVER (PARTITION BY key, replicaset_id ORDER BY epoch DESC) AS row_index
         FROM opened WHERE space = '{{table}}'
     ) AS newest LEFT ANTI JOIN other ON newest.key = other._key AND newest.replicaset_id = other._replicaset_id
-    WHERE place = 1 AND state = '{VersionState.PRESENT}'"""
+    WHERE row_index = 1 AND state = '{VersionState.PRESENT}'"""
 """A query for the replicasets' newest versions in `_versions`, which are not in the exact table, `other`.
 
 The versions of the replicaset that wrote the table's row are excluded: they are older than the row, and may be of
@@ -216,7 +216,7 @@ def _query(tables: OpenTables, table: str, query: str, other: str | None = None)
     """Return the rows of a query over a table, called `opened`, and maybe a second one, called `other`."""
     engine = QueryBuilder()
     for name, one in (("opened", table), ("other", other)):
-        delta = None if one is None else tables.place.open(one)
+        delta = None if one is None else tables.location.open(one)
         if delta is not None:
             engine = engine.register(name, delta)
         elif one is not None:

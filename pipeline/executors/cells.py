@@ -10,20 +10,20 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-SPARK_SCHEMA = "partition int, place bigint, data binary"
+SPARK_SCHEMA = "partition int, sort_key bigint, data binary"
 """The schema of the exchange, in Spark's notation."""
 
-CELLS = pa.schema([("partition", pa.int32()), ("place", pa.int64()), ("data", pa.binary())])
-"""`partition`: the task that receives a cell; `place`: its sort key in the partition; `data`: the Arrow IPC stream."""
+CELLS = pa.schema([("partition", pa.int32()), ("sort_key", pa.int64()), ("data", pa.binary())])
+"""`partition`: the task that receives a cell; `sort_key`: its order in the partition; `data`: the Arrow IPC stream."""
 
 REPORT = -1
-"""The `place` of a cell with a task's report instead of rows (`report_cell`)."""
+"""The `sort_key` of a cell with a task's report instead of rows (`report_cell`)."""
 
 CELL_BYTES = 4 << 20
 """The approximate maximum size of a cell: Spark copies each one several times."""
 
 TASK_CELLS = 1 << 24
-"""A cell's place is the task's number times this, plus the cell's index in the task, which is always lower."""
+"""A cell's sort key is the task's number times this, plus the cell's index in the task, which is always lower."""
 
 
 def decode_cell(cell: pa.Buffer) -> pa.Table:
@@ -39,7 +39,9 @@ def encode_cell(rows: pa.Table) -> pa.Buffer:
     return sink.getvalue()
 
 
-def cells_by_partition(rows: pa.Table, partitions: NDArray[np.int32], place: int) -> Iterator[pa.RecordBatch]:
+def cells_by_partition(
+    rows: pa.Table, partitions: NDArray[np.int32], sort_key: int
+) -> Iterator[pa.RecordBatch]:
     """Divide rows by partition and yield them as cells, each partition's rows in their original order.
 
     Parameters
@@ -47,8 +49,8 @@ def cells_by_partition(rows: pa.Table, partitions: NDArray[np.int32], place: int
     rows : pyarrow.Table
     partitions : int32[rows]
         The partition of each row, -1 for a row to drop.
-    place : int
-        The `place` of the first cell; it increases by one with each cell.
+    sort_key : int
+        The `sort_key` of the first cell; it increases by one with each cell.
 
     """
     order = np.argsort(partitions, kind="stable")
@@ -59,8 +61,8 @@ def cells_by_partition(rows: pa.Table, partitions: NDArray[np.int32], place: int
         own = whole.slice(begin, end - begin)
         size = max(1, own.num_rows * CELL_BYTES // max(own.nbytes, 1))
         for first in range(0, own.num_rows, size):
-            yield _cell(int(partition), place, encode_cell(own.slice(first, size)))
-            place += 1
+            yield _cell(int(partition), sort_key, encode_cell(own.slice(first, size)))
+            sort_key += 1
 
 
 def report_cell(partition: int, report: Any) -> pa.RecordBatch:
@@ -68,10 +70,10 @@ def report_cell(partition: int, report: Any) -> pa.RecordBatch:
     return _cell(partition, REPORT, pa.py_buffer(pickle.dumps(report)))
 
 
-def _cell(partition: int, place: int, data: pa.Buffer) -> pa.RecordBatch:
+def _cell(partition: int, sort_key: int, data: pa.Buffer) -> pa.RecordBatch:
     offsets = pa.py_buffer(np.array([0, data.size], np.int32))
     cell = pa.BinaryArray.from_buffers(pa.binary(), 1, [None, offsets, data])
-    columns = [pa.array([partition], pa.int32()), pa.array([place], pa.int64()), cell]
+    columns = [pa.array([partition], pa.int32()), pa.array([sort_key], pa.int64()), cell]
     return pa.RecordBatch.from_arrays(columns, schema=CELLS)
 
 

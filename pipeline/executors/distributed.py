@@ -55,7 +55,7 @@ from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import ByteRange, Segment
 from warehouse.commits import TableFile
 from warehouse.data_files import DataFile
-from warehouse.place import Place
+from warehouse.location import WarehouseLocation
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ def rewrite_tasks(
             yield RewriteWork(table, own, reencoded.get(table))
 
 
-def run_rewrite_task(place: Place, work: RewriteWork) -> list[DataFile]:
+def run_rewrite_task(location: WarehouseLocation, work: RewriteWork) -> list[DataFile]:
     """Rewrite some files without their removed rows, and return the new files.
 
     Rows of several files are joined into files of up to `FILE_BYTES`, counted in memory, not by compressed size.
@@ -118,13 +118,13 @@ def run_rewrite_task(place: Place, work: RewriteWork) -> list[DataFile]:
     size = 0
     for file, bits in work.files:
         removed = np.flatnonzero(np.unpackbits(bits)).astype(np.int64)
-        rest = remaining_rows(place, work.table, file, removed)
+        rest = remaining_rows(location, work.table, file, removed)
         if parts and size + rest.nbytes > FILE_BYTES:
-            added += write_rows(place, work.table, pa.concat_tables(parts, promote_options="default"))
+            added += write_rows(location, work.table, pa.concat_tables(parts, promote_options="default"))
             parts, size = [], 0
         parts.append(rest if work.encoding is None else reencode_rows(rest, work.encoding))
         size += rest.nbytes
-    return added + write_rows(place, work.table, pa.concat_tables(parts, promote_options="default"))
+    return added + write_rows(location, work.table, pa.concat_tables(parts, promote_options="default"))
 
 
 PARTITION_BYTES = 64 << 20
@@ -216,7 +216,7 @@ class DistributedExecutor:
     def _read_and_write(
         self, work: BatchWork, ranges: KeyRanges, tasks: Sequence[tuple[ByteRange, ...] | StoredRows]
     ) -> tuple[list[ReadReport], list[PartitionReport]]:
-        options, place = self._options, work.place
+        options, location = self._options, work.location
         plan = replace(
             work.partition_plan,
             encodings=tuple(
@@ -226,11 +226,11 @@ class DistributedExecutor:
         )
         masked = {one.name for one in plan.encodings if one.mask is not None}
         read = ReadWork(
-            *(tasks, options, work.segments, plan.reduce, ranges, place),
+            *(tasks, options, work.segments, plan.reduce, ranges, location),
             *(work.changelog_files, work.healed),
         )
         files = {name: list(own) for name, own in work.files.items() if name in masked}
-        write = PartitionWork(plan, work.base, ranges, files, place)
+        write = PartitionWork(plan, work.base, ranges, files, location)
 
         def run_read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for number in _task_numbers(batches):
@@ -268,10 +268,10 @@ class DistributedExecutor:
         for report in partitions:
             for table, files in report.added.items():
                 added.setdefault(table, []).extend(files)
-        tasks, place = list(rewrite_tasks(removed, reencoded)), work.place
+        tasks, location = list(rewrite_tasks(removed, reencoded)), work.location
 
         def run(number: int) -> Iterator[pa.RecordBatch]:
-            yield report_cell(0, run_rewrite_task(place, tasks[number]))
+            yield report_cell(0, run_rewrite_task(location, tasks[number]))
 
         for task, files in zip(tasks, self._run("rewrite", len(tasks), run), strict=True):
             added.setdefault(task.table, []).extend(files)
@@ -295,12 +295,12 @@ class DistributedExecutor:
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for number in _task_numbers(batches):
                 for cell in task(number):
-                    place = CELLS.get_field_index("place")
-                    yield cell.set_column(place, "place", pa.array([number], pa.int64()))
+                    index = CELLS.get_field_index("sort_key")
+                    yield cell.set_column(index, "sort_key", pa.array([number], pa.int64()))
 
         self._describe(name)
         found = self._spark.range(0, count, 1, count).mapInArrow(run, SPARK_SCHEMA).toArrow()
-        return decode_reports(found.sort_by("place")["data"].to_pylist())
+        return decode_reports(found.sort_by("sort_key")["data"].to_pylist())
 
     def _describe(self, name: str) -> None:
         self._spark.sparkContext.setJobDescription(f"batch: {name}")
@@ -333,7 +333,7 @@ def _collect_reports(make_frame: Callable[[], DataFrame], attempts: int = JOB_AT
             if attempt == attempts or LOST_EXCHANGE not in str(error):
                 raise
             log.warning("exchanged rows were lost with their executor: the batch's job starts again")
-    assert all(place == REPORT for place in found["place"].to_pylist())
+    assert all(sort_key == REPORT for sort_key in found["sort_key"].to_pylist())
     return decode_reports(found["data"].to_pylist())
 
 
@@ -372,10 +372,10 @@ def _combine_reports(
         whole = pa.concat_tables(rows)
         system[table] = [file for one in partitions for file in one.added.get(table, [])]
         if whole.num_rows:
-            system[table].append(write_system_file(work.place, table, whole))
+            system[table].append(write_system_file(work.location, table, whole))
     changelog = [file for one in reads for file in one.changelog]
     if work.own_rows is not None:
-        changelog.append(write_system_file(work.place, "_changelog", work.own_rows))
+        changelog.append(write_system_file(work.location, "_changelog", work.own_rows))
     settled: dict[int, dict[int, int]] = {}
     for report in reads:
         for segment, found in report.settled.items():

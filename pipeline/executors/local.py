@@ -226,7 +226,7 @@ def _write_system_rows(work: BatchWork, table: str, rows: pa.Table) -> list[Data
     if not rows.num_rows:
         return []
     dictionary = LOW_CARDINALITY.get(table, ())
-    return [write_file(work.place, table, in_order(table, rows), dictionary=dictionary)]
+    return [write_file(work.location, table, in_order(table, rows), dictionary=dictionary)]
 
 
 def write_tables(work: BatchWork, result: PartitionResult, cache: FileCache) -> list[TableWrite]:
@@ -237,16 +237,16 @@ def write_tables(work: BatchWork, result: PartitionResult, cache: FileCache) -> 
     changed = []
     for number, encoding in enumerate(work.partition_plan.encodings):
         change = work.table_changes.get(encoding.exact, TableChange.NOTHING)
-        places = removed.get(encoding.exact, {})
+        indices = removed.get(encoding.exact, {})
         new = result.rows_by_table.get(number)
-        if new is not None or places or change is TableChange.REWRITE:
+        if new is not None or indices or change is TableChange.REWRITE:
             keys = result.removed_keys.get(number)
-            changed.append(TableChanges(encoding, new, places, keys, change))
+            changed.append(TableChanges(encoding, new, indices, keys, change))
 
     def write(changes: TableChanges) -> list[TableWrite]:
         encoding = changes.encoding
-        exact = write_exact(work.place, changes, work.files.get(encoding.exact, ()))
-        masked = write_masked(work.place, changes, work.files.get(encoding.name, ()), cache)
+        exact = write_exact(work.location, changes, work.files.get(encoding.exact, ()))
+        masked = write_masked(work.location, changes, work.files.get(encoding.name, ()), cache)
         return [exact] if masked is None else [exact, masked]
 
     return [one for writes in map_in_threads(write, changed) for one in writes if not one.is_empty]

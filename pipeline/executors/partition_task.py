@@ -20,7 +20,7 @@ from pipeline.write.lookup import BaseFiles, FileCache, FileRef
 from pipeline.write.tables import rows_with_keys, write_rows
 from warehouse.commits import TableFile
 from warehouse.data_files import DataFile, write_file
-from warehouse.place import Place
+from warehouse.location import WarehouseLocation
 
 SENT_BYTES = 1 << 20
 """Rows of a system table below this size are sent to the driver, which writes those of all tasks as one file."""
@@ -37,7 +37,7 @@ class PartitionWork:
     ranges : KeyRanges
     files : mapping of str to sequence of TableFile
         All files of each masked table, in which removed rows are found by their keys.
-    place : Place
+    location : WarehouseLocation
 
     """
 
@@ -45,7 +45,7 @@ class PartitionWork:
     base: BaseFiles
     ranges: KeyRanges
     files: Mapping[str, list[TableFile]]
-    place: Place
+    location: WarehouseLocation
 
 
 @dataclass
@@ -94,13 +94,13 @@ def run_partition_task(
     """
     found: list[tuple[int, pa.Table]] = []
     for batch in cells:
-        places = batch.column(CELLS.get_field_index("place")).to_pylist()
+        sort_keys = batch.column(CELLS.get_field_index("sort_key")).to_pylist()
         data = batch.column(CELLS.get_field_index("data"))
-        for i, place in enumerate(places):
-            if place == REPORT:
+        for i, sort_key in enumerate(sort_keys):
+            if sort_key == REPORT:
                 yield batch.slice(i, 1)
             else:
-                found.append((place, decode_cell(data[i].as_buffer())))
+                found.append((sort_key, decode_cell(data[i].as_buffer())))
     found.sort(key=lambda one: one[0])
     keyed = pa.concat_tables([rows for _, rows in found]) if found else KEYED.empty_table()
     del found
@@ -122,29 +122,29 @@ def _write_result(result: PartitionResult, work: PartitionWork, cache: FileCache
     for number, encoding in enumerate(work.plan.encodings):
         new, keys = result.rows_by_table.get(number), result.removed_keys.get(number)
         if new is not None:
-            report.added.setdefault(encoding.exact, []).extend(write_rows(work.place, encoding.exact, new))
+            report.added.setdefault(encoding.exact, []).extend(write_rows(work.location, encoding.exact, new))
         if encoding.mask is None:
             continue
         if new is not None:
-            masked = write_rows(work.place, encoding.name, encoding.mask.masked(new))
+            masked = write_rows(work.location, encoding.name, encoding.mask.masked(new))
             report.added.setdefault(encoding.name, []).extend(masked)
         if keys is not None:
             files = work.files.get(encoding.name, ())
-            places = rows_with_keys(work.place, encoding.name, files, keys, cache)
-            for file, rows in places.items():
+            indices = rows_with_keys(work.location, encoding.name, files, keys, cache)
+            for file, rows in indices.items():
                 report.removed_bits[FileRef(encoding.name, file)] = row_bitmap(rows)
     system = {"_versions": result.versions, "_conflicts": result.conflicts, "_quarantine": result.quarantine}
     for table, rows in system.items():
         if rows.nbytes < SENT_BYTES:
             report.rows[table] = rows
         else:
-            report.added[table] = [write_system_file(work.place, table, rows)]
+            report.added[table] = [write_system_file(work.location, table, rows)]
     return report
 
 
-def write_system_file(place: Place, table: str, rows: pa.Table) -> DataFile:
+def write_system_file(location: WarehouseLocation, table: str, rows: pa.Table) -> DataFile:
     """Write rows of a system table as one file."""
-    return write_file(place, table, in_order(table, rows), dictionary=LOW_CARDINALITY.get(table, ()))
+    return write_file(location, table, in_order(table, rows), dictionary=LOW_CARDINALITY.get(table, ()))
 
 
 def row_bitmap(rows: NDArray[np.int64]) -> NDArray[np.uint8]:

@@ -34,7 +34,7 @@ from udfs.keys.grouping import group
 from udfs.versions.kernels.lives import OPERATION, PUT
 from warehouse.commits import TableFile
 from warehouse.data_files import DataFile, FileWriter
-from warehouse.place import Place
+from warehouse.location import WarehouseLocation
 
 OVERWRITTEN = b"\x90"
 """An empty MessagePack array, in place of an overwritten tuple: the row must still have some tuple."""
@@ -111,7 +111,7 @@ class ReadWork:
     segments : mapping of int to SegmentPlan
     reduce : ReducePlan
     ranges : KeyRanges
-    place : Place
+    location : WarehouseLocation
     changelog_files : sequence of TableFile
     healed : sequence of mapping
 
@@ -122,7 +122,7 @@ class ReadWork:
     segments: Mapping[int, SegmentPlan]
     reduce: ReducePlan
     ranges: KeyRanges
-    place: Place
+    location: WarehouseLocation
     changelog_files: Sequence[TableFile] = ()
     healed: Sequence[Mapping[str, Any]] = ()
 
@@ -214,14 +214,14 @@ class _ReadTask:
             yield from self._buffer(pa.Table.from_batches([found.keyed], KEYED))
 
     def _write(self, found: SegmentRows) -> None:
-        place = self._work.place
+        location = self._work.location
         if found.changelog.num_rows:
             if self._changelog is None:
-                self._changelog = _writer(place, "_changelog", CHANGELOG_ARROW)
+                self._changelog = _writer(location, "_changelog", CHANGELOG_ARROW)
             self._changelog.write(pa.Table.from_batches([found.changelog]))
         if found.pending is not None:
             if self._pending is None:
-                self._pending = _writer(place, "_pending", PENDING_ARROW)
+                self._pending = _writer(location, "_pending", PENDING_ARROW)
             self._pending.write(pa.Table.from_batches([found.pending]))
 
     def _buffer(self, keyed: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -255,8 +255,8 @@ class _ReadTask:
         yield report_cell(self._number % self._work.ranges.partitions, report)
 
 
-def _writer(place: Place, table: str, schema: pa.Schema) -> FileWriter:
-    return FileWriter(place, table, schema, LOW_CARDINALITY[table])
+def _writer(location: WarehouseLocation, table: str, schema: pa.Schema) -> FileWriter:
+    return FileWriter(location, table, schema, LOW_CARDINALITY[table])
 
 
 def _copy_range_deletes_to_partitions(
@@ -264,16 +264,16 @@ def _copy_range_deletes_to_partitions(
 ) -> tuple[pa.Table, NDArray[np.int32]]:
     """Repeat each DELETE_RANGE for all partitions of its table; return the rows, and the partition of each row."""
     types = rows["type"].to_numpy()
-    places = np.flatnonzero(types == DELETED_RANGE)
-    if not len(places):
+    indices = np.flatnonzero(types == DELETED_RANGE)
+    if not len(indices):
         return rows, partitions
     copies = [
-        (int(place), partition)
-        for place in places
-        for partition in ranges.table_partitions(int(tables[place]))
+        (int(index), partition)
+        for index in indices
+        for partition in ranges.table_partitions(int(tables[index]))
     ]
     others = np.flatnonzero(types != DELETED_RANGE)
-    both = np.concatenate([others, np.array([place for place, _ in copies], np.int64)])
+    both = np.concatenate([others, np.array([index for index, _ in copies], np.int64)])
     numbers = np.concatenate([partitions[others], np.array([partition for _, partition in copies], np.int32)])
     order = np.argsort(both, kind="stable")
     return rows.take(pa.array(both[order])).combine_chunks(), numbers[order]

@@ -114,7 +114,7 @@ def _shortened_cells(column: pa.Array, chosen: NDArray[np.int64], *, is_array: b
     lengths = pc.binary_length(column).take(pa.array(chosen))
     if (pc.max(lengths).as_py() or 0) <= SAMPLE_CELL_BYTES:
         return column.take(pa.array(chosen))
-    cells = [column[int(place)].as_buffer() for place in chosen]
+    cells = [column[int(index)].as_buffer() for index in chosen]
     return pa.array(
         [
             cell.to_pybytes()

@@ -19,7 +19,7 @@ from pipeline.write.lookup import BaseFiles
 from pipeline.write.tables import TableChange, TableWrite
 from warehouse.commits import TableFile
 from warehouse.data_files import DataFile
-from warehouse.place import Place
+from warehouse.location import WarehouseLocation
 
 SyncSpaces = Mapping[str, frozenset[int]]
 """By replicaset uuid, the ids of synchronous spaces, whose rows wait for a quorum."""
@@ -35,8 +35,8 @@ class BatchWork:
     Parameters
     ----------
     plan : BatchPlan
-    place : Place
-        The place of the warehouse.
+    location : WarehouseLocation
+        Of the warehouse.
     segments : mapping of int to SegmentPlan
         By segment number.
     partition_plan : PartitionPlan
@@ -60,7 +60,7 @@ class BatchWork:
     """
 
     plan: BatchPlan
-    place: Place
+    location: WarehouseLocation
     segments: Mapping[int, SegmentPlan]
     partition_plan: PartitionPlan
     base: BaseFiles

@@ -78,49 +78,51 @@ def instances_seen(
         for one in decided[uuid].registrations:
             if one.uuid is not None:
                 if decided[uuid].generation is not None:
-                    found += _free_ids(cluster, one.local_id, one.uuid, uuid)
-                found += _replaced_instance(cluster, one.local_id, one.uuid, uuid)
-                cluster[one.local_id] = one.uuid
+                    found += _free_ids(cluster, one.replica_id, one.uuid, uuid)
+                found += _replaced_instance(cluster, one.replica_id, one.uuid, uuid)
+                cluster[one.replica_id] = one.uuid
                 found.append(
-                    Incoming(one.uuid, _replica_id_in_source(decided[uuid].source_ids, one.local_id), uuid)
+                    Incoming(one.uuid, _replica_id_in_source(decided[uuid].source_ids, one.replica_id), uuid)
                 )
-            elif one.local_id in cluster:
-                found.append(Incoming(cluster.pop(one.local_id), one.local_id, uuid, expelled=True))
+            elif one.replica_id in cluster:
+                found.append(Incoming(cluster.pop(one.replica_id), one.replica_id, uuid, expelled=True))
         headers = dict.fromkeys(p.instance_uuid for p in segments[uuid] if p.instance_uuid is not None)
         found += [Incoming(instance, None, uuid) for instance in headers]
         found.append(Incoming(None, None, uuid))
     return found
 
 
-def _free_ids(cluster: dict[int, str], local_id: int, instance: str, replicaset: str) -> list[Incoming]:
-    """Remove the other replica ids of an instance to which a generation assigns `local_id`; return the removals."""
-    own = [other for other, uuid in cluster.items() if uuid == instance and other != local_id]
+def _free_ids(cluster: dict[int, str], replica_id: int, instance: str, replicaset: str) -> list[Incoming]:
+    """Remove the other replica ids of an instance to which a generation assigns `replica_id`; return the removals."""
+    own = [other for other, uuid in cluster.items() if uuid == instance and other != replica_id]
     for other in own:
         del cluster[other]
     return [Incoming(instance, other, replicaset, expelled=True) for other in own]
 
 
 def _replaced_instance(
-    cluster: Mapping[int, str], local_id: int, instance: str, replicaset: str
+    cluster: Mapping[int, str], replica_id: int, instance: str, replicaset: str
 ) -> list[Incoming]:
-    """Return the expulsion of the instance that loses `local_id` to another instance without a DELETE.
+    """Return the expulsion of the instance that loses `replica_id` to another instance without a DELETE.
 
     An UPDATE of `_cluster` may replace the uuid of an id; or the id was reassigned by rows that are missing.
     """
-    old = cluster.get(local_id, instance)
-    if old == instance or any(uuid == old for other, uuid in cluster.items() if other != local_id):
+    old = cluster.get(replica_id, instance)
+    if old == instance or any(uuid == old for other, uuid in cluster.items() if other != replica_id):
         return []
-    return [Incoming(old, local_id, replicaset, expelled=True)]
+    return [Incoming(old, replica_id, replicaset, expelled=True)]
 
 
-def _replica_id_in_source(views: SourceIds, local_id: int) -> int:
-    """Return the replica id that a source uses for the replicaset's id `local_id`.
+def _replica_id_in_source(views: SourceIds, replica_id: int) -> int:
+    """Return the replica id that a source uses for the replicaset's id `replica_id`.
 
-    They differ only if `local_id` is above Tarantool's maximum (`pipeline.plan.members` assigns such ids).
+    They differ only if `replica_id` is above Tarantool's maximum (`pipeline.plan.members` assigns such ids).
     """
-    if local_id < VCLOCK_MAX:
-        return local_id
-    return next(own for ids in views.translations.values() for own, meant in ids.items() if meant == local_id)
+    if replica_id < VCLOCK_MAX:
+        return replica_id
+    return next(
+        own for ids in views.translations.values() for own, meant in ids.items() if meant == replica_id
+    )
 
 
 def state_after_batch(
@@ -144,13 +146,13 @@ def state_after_batch(
     summary = translate_summary(summary, decision.translations)
     for registration in decision.registrations:
         if registration.uuid is None:
-            cluster.pop(registration.local_id, None)
-        elif cluster.get(registration.local_id) != registration.uuid:
-            cluster[registration.local_id] = registration.uuid
+            cluster.pop(registration.replica_id, None)
+        elif cluster.get(registration.replica_id) != registration.uuid:
+            cluster[registration.replica_id] = registration.uuid
             global_id = own_cluster.global_ids[registration.uuid]
-            if [e.global_id for e in maps if e.local_id == registration.local_id][-1:] != [global_id]:
+            if [e.global_id for e in maps if e.local_id == registration.replica_id][-1:] != [global_id]:
                 since = _last_lsn_of_id(summary, before, maps, registration) + 1
-                maps.append(ApplierMapEntry(registration.local_id, global_id, since))
+                maps.append(ApplierMapEntry(registration.replica_id, global_id, since))
     leader = [part.instance_uuid for part in parts if not part.has_waited or part is parts[0]][-1]
     holds = settlement.waits_from is not None
     read = _with_local_lsn_of(settlement.vclock, settlement.local_lsns, leader)
@@ -184,7 +186,7 @@ def _with_local_lsn_of(vclock: Vclock, local_lsns: Mapping[str, int], leader: st
     if leader is None:
         return dict(vclock)
     own = {LOCAL_ID: local_lsns[leader]} if leader in local_lsns else {}
-    return {local_id: lsn for local_id, lsn in vclock.items() if local_id != LOCAL_ID} | own
+    return {replica_id: lsn for replica_id, lsn in vclock.items() if replica_id != LOCAL_ID} | own
 
 
 def with_settled_lsns(
@@ -256,12 +258,12 @@ def _last_lsn_of_id(
     summary: Summary, before: ReplicasetState, maps: Sequence[ApplierMapEntry], registration: ReplicaIdChange
 ) -> int:
     """Return the last lsn of a replica id before a row of `_cluster` assigns the id to an instance."""
-    local_id, place = registration.local_id, registration.position
-    own = [run.last for run in summary.runs if run.replica_id == local_id and run.start < place]
+    replica_id, position = registration.replica_id, registration.position
+    own = [run.last for run in summary.runs if run.replica_id == replica_id and run.start < position]
     # An instance signs rows before the row that registers it: the first master's own id is 1 from the start.
-    if not any(entry.local_id == local_id for entry in maps):
-        return before.settled.get(local_id, 0)
-    return max([before.settled.get(local_id, 0), *own])
+    if not any(entry.local_id == replica_id for entry in maps):
+        return before.settled.get(replica_id, 0)
+    return max([before.settled.get(replica_id, 0), *own])
 
 
 def with_history(one: ReplicasetState, before: ReplicasetState, history: History) -> ReplicasetState:

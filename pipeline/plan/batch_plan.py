@@ -339,10 +339,10 @@ def _decide_replicaset(
             break
         reason = f"replica id {unknown.replica_id} is in no map: no row of _cluster has announced it"
         settlement = replace(settlement, waits_from=unknown.start, reason=reason)
-    place = None if generation is None else generation.position
+    position = None if generation is None else generation.position
     counting = (row for row in summary.control if settlement.takes_effect(row))
     shards = _bucket_changes(known, generation, parts, control, list(counting))
-    return ReplicasetDecision(known, settlement, control, registrations, views, ids, place, shards)
+    return ReplicasetDecision(known, settlement, control, registrations, views, ids, position, shards)
 
 
 def _bucket_changes(
@@ -366,8 +366,10 @@ def _bucket_changes(
 def _translate_registration(
     registration: ReplicaIdChange, ids: Mapping[int, IdTranslation]
 ) -> ReplicaIdChange:
-    local_id = registration.local_id
-    return replace(registration, local_id=ids.get(registration.position.segment, {}).get(local_id, local_id))
+    replica_id = registration.replica_id
+    return replace(
+        registration, replica_id=ids.get(registration.position.segment, {}).get(replica_id, replica_id)
+    )
 
 
 def _sync_test(known: ReplicasetState, control: ControlChanges, parts: Sequence[LogSegment]) -> IsSync:
@@ -388,10 +390,10 @@ def _sync_test(known: ReplicasetState, control: ControlChanges, parts: Sequence[
         if one is not None and release_of(one) >= FIRST_RELEASE_WITH_SYNC_FLAGS
     }
 
-    def is_sync(space_id: int, place: LogPosition) -> bool:
-        if place.segment in flagged:
+    def is_sync(space_id: int, position: LogPosition) -> bool:
+        if position.segment in flagged:
             return False
-        return [False, *(sync for since, sync in history.get(space_id, ()) if since <= place)][-1]
+        return [False, *(sync for since, sync in history.get(space_id, ()) if since <= position)][-1]
 
     return is_sync
 
@@ -424,7 +426,7 @@ def _first_unmapped_run(
     known: ReplicasetState, registrations: Sequence[ReplicaIdChange], summary: Summary, settlement: Settlement
 ) -> LsnRun | None:
     """Return the first run of settled rows whose replica id belongs to no known instance; None if there is none."""
-    mapped = {LOCAL_ID, *(e.local_id for e in known.applier_map), *(r.local_id for r in registrations)}
+    mapped = {LOCAL_ID, *(e.local_id for e in known.applier_map), *(r.replica_id for r in registrations)}
     for run in summary.runs:
         if settlement.waits_from is not None and run.start >= settlement.waits_from:
             return None

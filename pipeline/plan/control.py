@@ -59,10 +59,10 @@ class SpaceDefinition:
 
 @dataclass(frozen=True)
 class ReplicaIdChange:
-    """A row of `_cluster`: from `position` on, `local_id` belongs to the instance `uuid`, or (None) to no instance."""
+    """A row of `_cluster`: from `position` on, `replica_id` belongs to the instance `uuid`, or (None) to none."""
 
     position: LogPosition
-    local_id: int
+    replica_id: int
     uuid: str | None
 
 
@@ -194,15 +194,15 @@ class _SystemSpaces:
                 self.emptied_unknown_spaces.append((row.position, space_id))
 
     def _apply_to_cluster(self, row: ControlRow) -> None:
-        local_id = replica_id_of(field_at(_key_fields(row), 0, "the replica id"))
-        new = _tuple_after(self.cluster.get(local_id), row)
+        replica_id = replica_id_of(field_at(_key_fields(row), 0, "the replica id"))
+        new = _tuple_after(self.cluster.get(replica_id), row)
         if new is None:
-            self.cluster.pop(local_id, None)
-            self.registrations.append(ReplicaIdChange(row.position, local_id, None))
+            self.cluster.pop(replica_id, None)
+            self.registrations.append(ReplicaIdChange(row.position, replica_id, None))
             return
         uuid = uuid_of(field_at(fields_of(new, "a row of _cluster"), 1, "the uuid"), "the uuid")
-        self.cluster[local_id] = new
-        self.registrations.append(ReplicaIdChange(row.position, local_id, uuid))
+        self.cluster[replica_id] = new
+        self.registrations.append(ReplicaIdChange(row.position, replica_id, uuid))
 
     def _apply_to_space(self, row: ControlRow) -> None:
         space_id = _row_space_id(row)

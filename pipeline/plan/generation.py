@@ -126,7 +126,7 @@ def apply_generation(
     if chosen is not None:
         rest = apply_control_rows(lasting, known.cluster, all_rows, snapshots)
         return replace(rest, changes=(*begun, *rest.changes))
-    members = {registration.local_id for registration in alone.registrations}
+    members = {registration.replica_id for registration in alone.registrations}
     gone = [ReplicaIdChange(generation.position, i, None) for i in known.cluster if i not in members]
     cluster = {i: uuid for i, uuid in known.cluster.items() if i in members}
     rest = apply_control_rows(lasting, cluster, all_rows, snapshots)

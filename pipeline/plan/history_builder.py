@@ -193,34 +193,34 @@ class _HistoryBuilder:
             self._tracks[key] = _SpaceTrack()
             self._define(key, self._tracks[key], space, change.position)
 
-    def _define(self, key: tuple[int, int], track: _SpaceTrack, space: Space, place: LogPosition) -> None:
+    def _define(self, key: tuple[int, int], track: _SpaceTrack, space: Space, position: LogPosition) -> None:
         before = track.definitions[-1] if track.definitions else None
         is_known = before == space and (track.is_applied or track.reason or track.is_left_out)
-        if is_known and not (track.is_applied and self._is_unread(space, place)):
+        if is_known and not (track.is_applied and self._is_unread(space, position)):
             return
-        table = self._route(key, track, space, place)
+        table = self._route(key, track, space, position)
         track.definitions.append(space)
         track.primary_keys |= _primary_keys(space)
         if isinstance(table, str) and track.is_applied:
-            self._redefine(key, track, before, space, table, place)
+            self._redefine(key, track, before, space, table, position)
         elif isinstance(table, str):
-            self._begin_lineage(key, track, space, table, place)
+            self._begin_lineage(key, track, space, table, position)
         elif isinstance(table, Refusal):
             renamed = before is not None and before.name != space.name and not track.is_applied
             if renamed:
-                self._end_versions(key, track, place)
-            self._stop(key, track, place, is_alive=not renamed)
+                self._end_versions(key, track, position)
+            self._stop(key, track, position, is_alive=not renamed)
             track.reason, track.is_left_out = table.reason, False
         else:
             # The space has left its table: it was renamed to an excluded name, or has become local or temporary.
-            self._end_versions(key, track, place)
-            self._stop(key, track, place, is_alive=False)
+            self._end_versions(key, track, position)
+            self._stop(key, track, position, is_alive=False)
             track.is_left_out, track.reason = bool(space.primary_key), None
 
     def _route(
-        self, key: tuple[int, int], track: _SpaceTrack, space: Space, place: LogPosition
+        self, key: tuple[int, int], track: _SpaceTrack, space: Space, position: LogPosition
     ) -> str | Refusal | None:
-        table = self._router(key[0], space, track.definitions, self._is_unread(space, place))
+        table = self._router(key[0], space, track.definitions, self._is_unread(space, position))
         if not isinstance(table, str):
             return table
         if track.reason is not None:
@@ -234,11 +234,11 @@ class _HistoryBuilder:
         contradiction = self._owners.contradiction(key[0], table, owner)
         return table if contradiction is None else Refusal(*key, space.name, contradiction)
 
-    def _is_unread(self, space: Space, place: LogPosition) -> bool:
+    def _is_unread(self, space: Space, position: LogPosition) -> bool:
         """Return whether a snapshot defines a space, but the space's rows are not read with it."""
-        if place.segment not in self._snapshots or space.engine in ENGINES_IN_SNAPSHOTS:
+        if position.segment not in self._snapshots or space.engine in ENGINES_IN_SNAPSHOTS:
             return False
-        return space.id not in self._vinyl.get(place.segment, ())
+        return space.id not in self._vinyl.get(position.segment, ())
 
     def _begin_lineage(
         self,
@@ -246,7 +246,7 @@ class _HistoryBuilder:
         track: _SpaceTrack,
         space: Space,
         table: str,
-        place: LogPosition,
+        position: LogPosition,
         base: str | None = None,
     ) -> None:
         """Begin a lineage, which has its versions before the batch in the table `base`."""
@@ -255,7 +255,7 @@ class _HistoryBuilder:
         self._lineages.append(Lineage(*key, base, table, (Era(number),)))
         track.lineage, track.is_applied, track.is_left_out = len(self._lineages) - 1, True, False
         self._owners.claim(key[0], table, TableOwner(key[1], space, track.primary_keys))
-        self._add_meaning(key, Meaning(place, number, track.lineage))
+        self._add_meaning(key, Meaning(position, number, track.lineage))
 
     def _freeze(self, key: tuple[int, int], track: _SpaceTrack, space: Space, base: str | None) -> None:
         """Add a refused space, whose versions stay in its table unchanged."""
@@ -273,7 +273,7 @@ class _HistoryBuilder:
         before: Space | None,
         space: Space,
         table: str,
-        place: LogPosition,
+        position: LogPosition,
     ) -> None:
         """Continue a lineage with a new definition, which may change its table or its primary key."""
         lineage, last = self._lineages[track.lineage], self._meanings[key][-1]
@@ -285,9 +285,9 @@ class _HistoryBuilder:
         self._owners.release(key[0], lineage.table)
         self._lineages[track.lineage] = replace(lineage, table=table)
         self._owners.claim(key[0], table, TableOwner(key[1], space, track.primary_keys))
-        self._add_meaning(key, Meaning(place, number, track.lineage, era, last.truncations))
+        self._add_meaning(key, Meaning(position, number, track.lineage, era, last.truncations))
 
-    def _end_versions(self, key: tuple[int, int], track: _SpaceTrack, place: LogPosition) -> None:
+    def _end_versions(self, key: tuple[int, int], track: _SpaceTrack, position: LogPosition) -> None:
         """Record a truncation: it ends all versions of a lineage."""
         if track.lineage == NO_TABLE:
             return
@@ -295,18 +295,20 @@ class _HistoryBuilder:
         self._lineages[track.lineage] = replace(lineage, truncations=lineage.truncations + 1)
         if track.is_applied:
             last = self._meanings[key][-1]
-            self._add_meaning(key, replace(last, since=place, truncations=last.truncations + 1))
+            self._add_meaning(key, replace(last, since=position, truncations=last.truncations + 1))
 
-    def _stop(self, key: tuple[int, int], track: _SpaceTrack, place: LogPosition, *, is_alive: bool) -> None:
+    def _stop(
+        self, key: tuple[int, int], track: _SpaceTrack, position: LogPosition, *, is_alive: bool
+    ) -> None:
         """Stop updating a lineage's table. The lineage ends; with `is_alive` it does not, and its versions stay."""
         if track.is_applied:
-            self._add_meaning(key, Meaning(place))
+            self._add_meaning(key, Meaning(position))
         if track.lineage != NO_TABLE:
             lineage = self._lineages[track.lineage]
             if is_alive:
                 self._owners.freeze(key[0], lineage.table)
             else:
-                self._lineages[track.lineage] = replace(lineage, ended=place)
+                self._lineages[track.lineage] = replace(lineage, ended=position)
                 self._owners.release(key[0], lineage.table)
                 track.lineage = NO_TABLE
         track.is_applied = False
@@ -329,13 +331,15 @@ class _HistoryBuilder:
     def apply_early_rows(self, key: tuple[int, int], unknown: UnknownRange) -> None:
         """Set the meaning of rows that come before their space's definition: the one that this definition gives."""
         meanings = self._meanings.get(key, [])
-        places = [i for i, one in enumerate(meanings) if one.since == unknown.end and one.lineage != NO_TABLE]
-        if unknown.outcome != "applied" or not places:
+        indices = [
+            i for i, one in enumerate(meanings) if one.since == unknown.end and one.lineage != NO_TABLE
+        ]
+        if unknown.outcome != "applied" or not indices:
             return
-        (place,) = places
-        before = meanings[place - 1].since if place else None
-        early = replace(meanings[place], since=unknown.begin, is_early=True)
-        meanings[place - (before == unknown.begin) : place] = [early]
+        (index,) = indices
+        before = meanings[index - 1].since if index else None
+        early = replace(meanings[index], since=unknown.begin, is_early=True)
+        meanings[index - (before == unknown.begin) : index] = [early]
 
     def build(self) -> History:
         """Return the history of all spaces added so far."""

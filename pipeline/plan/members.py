@@ -63,41 +63,41 @@ class _IdAssignments:
         self.known = known
         self.cluster = dict(known.cluster)
         self.all_pairs = {(e.local_id, uuids.get(e.global_id)) for e in known.applier_map}
-        self.all_pairs |= {(local_id, uuid) for local_id, uuid in known.cluster.items()}
+        self.all_pairs |= {(replica_id, uuid) for replica_id, uuid in known.cluster.items()}
         self.translations = {source: dict(ids) for source, ids in known.id_translations.items()}
         self.bases: dict[int, int] = {}
 
-    def translate(self, source: str, local_id: int) -> int:
+    def translate(self, source: str, replica_id: int) -> int:
         """Return the replicaset's id for a source's replica id."""
-        return self.translations.get(source, {}).get(local_id, local_id)
+        return self.translations.get(source, {}).get(replica_id, replica_id)
 
-    def assign(self, source: str, local_id: int, uuid: str, *, is_new: bool) -> int:
+    def assign(self, source: str, replica_id: int, uuid: str, *, is_new: bool) -> int:
         """Record that a source assigns an id to an instance; return the instance's id in the replicaset.
 
         With `is_new`, the source did not have the id before: then the id is translated if it belongs to another
         instance in the replicaset.
         """
-        meant = self.translate(source, local_id)
+        meant = self.translate(source, replica_id)
         if (meant, uuid) in self.all_pairs:
             self.cluster.setdefault(meant, uuid)
             return meant
         if is_new and self._belongs_to_other(meant, uuid):
             other = next((id_ for id_, one in self.cluster.items() if one == uuid), None)
-            base = self._last_lsn_before(local_id) if other is None else None
+            base = self._last_lsn_before(replica_id) if other is None else None
             meant = self._unused_id() if other is None else other
-            self.translations.setdefault(source, {})[local_id] = meant
+            self.translations.setdefault(source, {})[replica_id] = meant
             if base:
                 self.bases[meant] = base
         self.cluster[meant] = uuid
         self.all_pairs.add((meant, uuid))
         return meant
 
-    def expel(self, source: str, local_id: int, uuid: str | None) -> None:
+    def expel(self, source: str, replica_id: int, uuid: str | None) -> None:
         """Record that a source deletes an id, unless the id belongs to another instance than `uuid` by now.
 
         That happens if another member's log has a copy of a DELETE of an earlier instance of the id.
         """
-        meant = self.translate(source, local_id)
+        meant = self.translate(source, replica_id)
         if uuid is None or self.cluster.get(meant) == uuid:
             self.cluster.pop(meant, None)
 
@@ -108,19 +108,19 @@ class _IdAssignments:
         id whose lsn in `vclock` is lower than the settled one has not passed on: the source uses this id for another
         instance than the replicaset does. It is not forgotten, so that it is translated.
         """
-        lsns = {self.translate(source, local_id): lsn for local_id, lsn in vclock.items()}
+        lsns = {self.translate(source, replica_id): lsn for replica_id, lsn in vclock.items()}
         settled = self.known.settled
         self.cluster = {i: uuid for i, uuid in self.cluster.items() if lsns.get(i, 0) < settled.get(i, 0)}
 
-    def _belongs_to_other(self, local_id: int, uuid: str) -> bool:
-        return self.cluster.get(local_id, uuid) != uuid and (local_id, uuid) not in self.all_pairs
+    def _belongs_to_other(self, replica_id: int, uuid: str) -> bool:
+        return self.cluster.get(replica_id, uuid) != uuid and (replica_id, uuid) not in self.all_pairs
 
-    def _last_lsn_before(self, local_id: int) -> int:
-        since = [e.since_lsn for e in self.known.applier_map if e.local_id == local_id]
+    def _last_lsn_before(self, replica_id: int) -> int:
+        since = [e.since_lsn for e in self.known.applier_map if e.local_id == replica_id]
         return max(since) - 1 if since else 0
 
     def _unused_id(self) -> int:
-        return max([VCLOCK_MAX - 1, *self.cluster, *(local_id for local_id, _ in self.all_pairs)]) + 1
+        return max([VCLOCK_MAX - 1, *self.cluster, *(replica_id for replica_id, _ in self.all_pairs)]) + 1
 
 
 def assign_source_ids(
@@ -156,13 +156,13 @@ def assign_source_ids(
         if segment.members is not None and segment.source not in views:
             registered += _register_members(ids, segment)
             views[segment.source] = dict(segment.members)
-        for local_id, uuid in segment.registered.items():
-            row = ReplicaIdChange(LogPosition(segment.number, -1, 0), local_id, uuid)
+        for replica_id, uuid in segment.registered.items():
+            row = ReplicaIdChange(LogPosition(segment.number, -1, 0), replica_id, uuid)
             known_before = dict(ids.cluster)
             meant = _apply_row(ids, views, segment.source, row)
             # Unlike a row, it has no lsn that says whether it was read before, in another member's log.
             if known_before.get(meant) != uuid == ids.cluster.get(meant):
-                registered.append(replace(row, local_id=meant))
+                registered.append(replace(row, replica_id=meant))
         while pending and pending[0].position.segment <= segment.number:
             _apply_row(ids, views, segment.source, pending.pop(0))
     return SourceIds(ids.translations, views, tuple(registered), ids.bases)
@@ -175,9 +175,9 @@ def _register_members(ids: _IdAssignments, segment: LogSegment) -> list[ReplicaI
         return []
     begin = LogPosition(segment.number, -1, 0)
     found = []
-    for local_id in sorted(view):
-        uuid, known = view[local_id], dict(ids.cluster)
-        meant = ids.assign(segment.source, local_id, uuid, is_new=True)
+    for replica_id in sorted(view):
+        uuid, known = view[replica_id], dict(ids.cluster)
+        meant = ids.assign(segment.source, replica_id, uuid, is_new=True)
         if known.get(meant) != ids.cluster[meant]:
             found.append(ReplicaIdChange(begin, meant, uuid))
     return found
@@ -185,7 +185,7 @@ def _register_members(ids: _IdAssignments, segment: LogSegment) -> list[ReplicaI
 
 def _expected_view(ids: _IdAssignments, source: str) -> dict[int, str]:
     """Return the `_cluster` that a source should have: the replicaset's, in the source's ids."""
-    back = {meant: local_id for local_id, meant in ids.translations.get(source, {}).items()}
+    back = {meant: replica_id for replica_id, meant in ids.translations.get(source, {}).items()}
     return {back.get(meant, meant): uuid for meant, uuid in ids.cluster.items()}
 
 
@@ -195,11 +195,13 @@ def _apply_row(
     """Apply one row of `_cluster`; return the replicaset's id for the row's replica id."""
     view = views.get(source)
     if row.uuid is None:
-        ids.expel(source, row.local_id, None if view is None else view.pop(row.local_id, ""))
-        return ids.translate(source, row.local_id)
-    meant = ids.assign(source, row.local_id, row.uuid, is_new=view is not None and row.local_id not in view)
+        ids.expel(source, row.replica_id, None if view is None else view.pop(row.replica_id, ""))
+        return ids.translate(source, row.replica_id)
+    meant = ids.assign(
+        source, row.replica_id, row.uuid, is_new=view is not None and row.replica_id not in view
+    )
     if view is not None:
-        view[row.local_id] = row.uuid
+        view[row.replica_id] = row.uuid
     return meant
 
 
@@ -217,8 +219,8 @@ def translate_summary(summary: Summary, ids: Mapping[int, IdTranslation]) -> Sum
     if not any(ids.values()):
         return summary
 
-    def meant(place: LogPosition, replica_id: int) -> int:
-        return ids.get(place.segment, {}).get(replica_id, replica_id)
+    def meant(position: LogPosition, replica_id: int) -> int:
+        return ids.get(position.segment, {}).get(replica_id, replica_id)
 
     def control(row: ControlRow) -> ControlRow:
         replica_id = None if row.replica_id is None else meant(row.position, row.replica_id)

@@ -36,7 +36,7 @@ class LogSegment:
         The source's whole `_cluster` at the segment's begin, replica id to instance uuid; None if it was not read.
     registered : mapping of int to str
         Replica id to instance uuid, from the rows of `_cluster` in the segment's first block that the source's
-        whitelist leaves out. Unlike `members`, these are only the rows at this place of the log, not all of `_cluster`.
+        whitelist leaves out. Unlike `members`, these are only the rows at this position, not all of `_cluster`.
     is_spool : bool
         Whether the subscription daemon wrote the file: its snapshots contain the rows of vinyl spaces.
     has_waited : bool

@@ -251,7 +251,7 @@ def _settle_limbo(
         one
         for one in summary.transactions.waiting
         if one.lsn > low_watermarks.get((one.position.segment, one.replica_id), -1)
-        and (not one.spaces or any(is_sync(space_id, place) for space_id, place in one.spaces))
+        and (not one.spaces or any(is_sync(space_id, position) for space_id, position in one.spaces))
     ]
     events: list[tuple[LogPosition, WaitingTransaction | ControlRow]] = [(one.position, one) for one in fresh]
     events += [(row.position, row) for row in settling]

@@ -318,7 +318,7 @@ def concat_summaries(parts: Sequence[Summary]) -> Summary:
                 known is not None
                 and runs[known].last + 1 == run.first
                 and runs[known].start.segment == run.start.segment
-                and not any(runs[known].start < place <= run.start for place in registrations)
+                and not any(runs[known].start < position <= run.start for position in registrations)
             ):
                 runs[known] = LsnRun(run.replica_id, runs[known].first, run.last, runs[known].start)
             else:

@@ -108,17 +108,24 @@ def find_transactions(
     named = np.maximum.reduceat(np.where(replica == LOCAL, -1, np.arange(replica.size)), begins)
     named = np.where(named < 0, ends, named)
 
-    def place(row: int) -> LogPosition:
+    def position_of(row: int) -> LogPosition:
         return LogPosition(segment, int(positions[row]), int(rows[row]))
 
     def reasons(number: int, first: int, last: int) -> Mapping[int, LogPosition]:
         if why[number] in (ASYNCHRONOUS, FLAGGED):
             return {} if why[number] == ASYNCHRONOUS else _WAITS_BY_FLAG
-        return {space_id: place(row) for space_id, row in _last_rows(waits[first : last + 1], first)}
+        return {space_id: position_of(row) for space_id, row in _last_rows(waits[first : last + 1], first)}
 
     found = [
         _Transaction(
-            *(place(a), int(replica[n]), int(tsn[n]), int(lsn[n]), reasons(number, a, b), bool(commits[b]))
+            *(
+                position_of(a),
+                int(replica[n]),
+                int(tsn[n]),
+                int(lsn[n]),
+                reasons(number, a, b),
+                bool(commits[b]),
+            )
         )
         for number, a, b, n in zip(
             np.flatnonzero(reported).tolist(), begins[reported], ends[reported], named[reported], strict=True

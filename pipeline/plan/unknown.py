@@ -89,16 +89,16 @@ def unknown_ranges(
     begins = {space_id: BEGINNING for space_id in wanted if not is_defined(spaces.get(space_id))}
     found: dict[int, list[UnknownRange]] = {}
 
-    def end(space_id: int, place: LogPosition, outcome: Literal["applied", "ended"]) -> None:
+    def end(space_id: int, position: LogPosition, outcome: Literal["applied", "ended"]) -> None:
         if space_id in begins:
-            found.setdefault(space_id, []).append(UnknownRange(begins.pop(space_id), place, outcome))
+            found.setdefault(space_id, []).append(UnknownRange(begins.pop(space_id), position, outcome))
 
-    for place, space_id, definition in _definition_events(control, wanted):
+    for position, space_id, definition in _definition_events(control, wanted):
         if is_defined(definition):
-            end(space_id, place, "ended" if place.segment in snapshots else "applied")
+            end(space_id, position, "ended" if position.segment in snapshots else "applied")
         elif definition is None:
-            end(space_id, place, "ended")
-            begins[space_id] = place
+            end(space_id, position, "ended")
+            begins[space_id] = position
     for space_id, begin in begins.items():
         found.setdefault(space_id, []).append(UnknownRange(begin, None, "waiting"))
     return {space_id: tuple(ranges) for space_id, ranges in sorted(found.items())}
@@ -112,7 +112,9 @@ def _definition_events(
     The definition is None if the space loses all tuples there. Truncations of defined spaces are left out.
     """
     events: list[tuple[LogPosition, int, SpaceDefinition | None]] = [
-        (place, space_id, None) for place, space_id in control.emptied_unknown_spaces if space_id in wanted
+        (position, space_id, None)
+        for position, space_id in control.emptied_unknown_spaces
+        if space_id in wanted
     ]
     for change in control.changes:
         if change.space_id in wanted:

@@ -37,8 +37,8 @@ def server_version_in_schema(tuple_: bytes | None) -> str | None:
         fields = fields_of(tuple_, "a row of _schema")
         if fields[:1] != ["version"]:
             return None
-        places = range(1, 1 + _VERSION_LENGTH)
-        numbers = [integer_of(field_at(fields, i, "a number"), "a number", 0, _NUMBER_MAX) for i in places]
+        indices = range(1, 1 + _VERSION_LENGTH)
+        numbers = [integer_of(field_at(fields, i, "a number"), "a number", 0, _NUMBER_MAX) for i in indices]
     except TupleError:
         return None
     return ".".join(map(str, numbers))

@@ -200,15 +200,15 @@ def ranges_in(rows: pa.Table, slots: Int32s, plan: ReducePlan) -> Ranges | None:
     plan : ReducePlan
 
     """
-    places = np.flatnonzero(rows["type"].to_numpy() == DELETED_RANGE)
-    if not len(places):
+    indices = np.flatnonzero(rows["type"].to_numpy() == DELETED_RANGE)
+    if not len(indices):
         return None
-    own = rows.take(pa.array(places)).combine_chunks()
+    own = rows.take(pa.array(indices)).combine_chunks()
     versions = plan.meanings.versions[own["meaning"].to_numpy()]
     directions = {int(one): directions_of(plan.versions[one].space) for one in np.unique(versions)}
     known: dict[int, list[Directions]] = {}
-    turns = np.zeros(len(places), np.int32)
-    for i, (slot, version) in enumerate(zip(slots[places].tolist(), versions.tolist(), strict=True)):
+    turns = np.zeros(len(indices), np.int32)
+    for i, (slot, version) in enumerate(zip(slots[indices].tolist(), versions.tolist(), strict=True)):
         orders = known.setdefault(slot, [])
         if directions[version] not in orders:
             orders.append(directions[version])
@@ -218,12 +218,12 @@ def ranges_in(rows: pa.Table, slots: Int32s, plan: ReducePlan) -> Ranges | None:
         chosen = np.flatnonzero(turns == turn)
         of_turn = {slot: one[turn] for slot, one in known.items() if len(one) > turn}
         part = own.take(pa.array(chosen))
-        sets.append(_range_set(part, slots[places[chosen]], places[chosen], of_turn, plan))
-    return Ranges(slots[places], sets)
+        sets.append(_range_set(part, slots[indices[chosen]], indices[chosen], of_turn, plan))
+    return Ranges(slots[indices], sets)
 
 
 def _range_set(
-    rows: pa.Table, slots: Int32s, places: NDArray[np.intp], orders: dict[int, Directions], plan: ReducePlan
+    rows: pa.Table, slots: Int32s, indices: NDArray[np.intp], orders: dict[int, Directions], plan: ReducePlan
 ) -> RangeSet:
     order, numbers = key_order(list(orders.values())), np.full(len(plan.slot_lineages), NO_NUMBER, np.int32)
     numbers[list(orders)] = np.arange(len(orders), dtype=np.int32)
@@ -245,7 +245,7 @@ def _range_set(
     # A range covers the intervals from its begin to the one before its end; an end without parts is unbounded.
     last = firsts + np.diff(starts)
     highs = np.where(_is_unbounded(ends), last[which], highs - 1).astype(np.int64)
-    nodes, rows_ = np.zeros(2 * size + 1, np.int64), places.astype(np.int64)
+    nodes, rows_ = np.zeros(2 * size + 1, np.int64), indices.astype(np.int64)
     items = np.empty(build_range_tree(lows, highs, rows_, size, nodes, _EMPTY), np.int64)
     if len(items):
         build_range_tree(lows, highs, rows_, size, nodes, items)

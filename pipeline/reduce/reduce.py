@@ -146,9 +146,9 @@ class _Reduction:
         pairs = (base_versions["table"].to_numpy().astype(np.int64) << 32) | (
             base_versions["replicaset_id"].to_numpy().astype(np.int64) & 0xFFFFFFFF
         )
-        distinct, places = np.unique(pairs, return_inverse=True)
+        distinct, indices = np.unique(pairs, return_inverse=True)
         slots = [starts.get((int(pair) >> 32, _signed(int(pair))), NO_ROW) for pair in distinct]
-        found = np.array([*slots, NO_ROW], np.int32)[places]
+        found = np.array([*slots, NO_ROW], np.int32)[indices]
         found[base_versions["state"].to_numpy() == MERGED] = NO_ROW
         return found
 
@@ -223,13 +223,13 @@ class _Reduction:
         keys = pairs.keys
         known = np.maximum(keys, 0)
         is_snapshot = pairs.column(as_array(self.rows["is_snapshot"]).to_numpy(zero_copy_only=False))
-        places = np.flatnonzero(is_snapshot & (keys >= 0) & is_renewed[known] & ~is_folded[known])
-        if not len(places):
+        indices = np.flatnonzero(is_snapshot & (keys >= 0) & is_renewed[known] & ~is_folded[known])
+        if not len(indices):
             return pairs
         lasts = np.full(len(is_renewed), NO_ROW, np.int64)
-        np.maximum.at(lasts, keys[places], places)
+        np.maximum.at(lasts, keys[indices], indices)
         left = keys.copy()
-        left[places[lasts[keys[places]] != places]] = NO_ROW
+        left[indices[lasts[keys[indices]] != indices]] = NO_ROW
         return replace(pairs, keys=left)
 
     def _reduce(self, pairs: RowKeyPairs, truncations: Int32s, is_renewed: Flags) -> None:
@@ -260,11 +260,11 @@ class _Reduction:
         result = np.zeros(len(keys), np.uint8)
         if not is_renewed.any():
             return result
-        places = np.flatnonzero((keys >= 0) & (self.versions.tuples[np.maximum(keys, 0)] >= 0))
-        one = as_array(self.rows["tuple"]).take(pa.array(pairs.rows_at(places)))
-        other = self._tuples_at(self.versions.tuples[keys[places]])
+        indices = np.flatnonzero((keys >= 0) & (self.versions.tuples[np.maximum(keys, 0)] >= 0))
+        one = as_array(self.rows["tuple"]).take(pa.array(pairs.rows_at(indices)))
+        other = self._tuples_at(self.versions.tuples[keys[indices]])
         same = pc.fill_null(pc.equal(one, other), False)
-        result[places] = same.cast(pa.uint8()).to_numpy(zero_copy_only=False)
+        result[indices] = same.cast(pa.uint8()).to_numpy(zero_copy_only=False)
         return result
 
     def _fold(
@@ -279,19 +279,19 @@ class _Reduction:
         versions = self.versions
         is_operated = np.zeros(len(versions.slots) + 1, np.bool_)
         is_operated[operated] = True
-        places = np.flatnonzero(is_operated[pairs.keys])
-        places = places[np.argsort(pairs.keys[places], kind="stable")]
+        indices = np.flatnonzero(is_operated[pairs.keys])
+        indices = indices[np.argsort(pairs.keys[indices], kind="stable")]
         ends = {int(key): (int(truncations[key]), bool(is_renewed[key])) for key in operated}
-        own = self.rows.take(pa.array(pairs.rows_at(places))).combine_chunks()
+        own = self.rows.take(pa.array(pairs.rows_at(indices))).combine_chunks()
         before = self.plan.meanings.truncations[own["meaning"].to_numpy()]
         offset = self.rows.num_rows + self.base_versions.num_rows
-        for key, found in fold_keys(own, pairs.keys[places], before, bases, ends, self.plan).items():
-            place = offset + len(self.folded)
+        for key, found in fold_keys(own, pairs.keys[indices], before, bases, ends, self.plan).items():
+            index = offset + len(self.folded)
             self.folded.append(found)
             versions.states[key] = found.state
             versions.times[key] = NO_TIME if found.timestamp is None else found.timestamp
             versions.created[key] = NO_TIME if found.created is None else found.created
-            versions.tuples[key] = versions.origins[key] = place
+            versions.tuples[key] = versions.origins[key] = index
             versions.is_changed[key] |= found.is_changed
             if found.faults:
                 self.faults.setdefault(key, []).extend(found.faults)
@@ -310,15 +310,15 @@ class _Reduction:
         rows = zip(known.tolist(), states, tuples, ids, lsns, times, created, strict=True)
         return {key: BaseVersion(*version) for key, *version in rows}
 
-    def _tuples_at(self, places: Int64s) -> pa.Array:
+    def _tuples_at(self, indices: Int64s) -> pa.Array:
         """Return the tuples at indices as of `_Versions.tuples`; null for -1."""
         folded = pa.array([one.tuple for one in self.folded], pa.binary())
-        return _take([as_array(self.rows["tuple"]), as_array(self.base_versions["tuple"]), folded], places)
+        return _take([as_array(self.rows["tuple"]), as_array(self.base_versions["tuple"]), folded], indices)
 
-    def _ids_at(self, column: str, places: Int64s) -> pa.Array:
+    def _ids_at(self, column: str, indices: Int64s) -> pa.Array:
         """Return the column `global_id` or `lsn` at indices as of `_Versions.origins`; null for -1."""
         folded = pa.array([getattr(one, column) or None for one in self.folded], pa.int64())
-        return _take([as_array(self.rows[column]), as_array(self.base_versions[column]), folded], places)
+        return _take([as_array(self.rows[column]), as_array(self.base_versions[column]), folded], indices)
 
     def _copy_to_next_era(self, own: Flags) -> None:
         """Copy the versions that are present or unfit to the next era, under their keys there."""
@@ -405,37 +405,37 @@ class _Reduction:
         active = [number for number, is_in in enumerate(plan.is_active) if is_in]
         return len({(plan.lineages[i].replicaset_id, plan.lineages[i].table) for i in active}) < len(active)
 
-    def _changes(self, places: NDArray[np.intp], lineages: Int32s, *, with_base: bool = True) -> pa.Table:
+    def _changes(self, indices: NDArray[np.intp], lineages: Int32s, *, with_base: bool = True) -> pa.Table:
         """Return versions as rows of `CHANGES`: changes of the tables that have their lineages after the batch."""
         plan, versions = self.plan, self.versions
-        own, origins = lineages[places], versions.origins[places]
-        bases = versions.bases[places] if with_base else np.full(len(places), NO_ROW, np.int64)
-        faults = pa.nulls(len(places), pa.list_(FAULT))
+        own, origins = lineages[indices], versions.origins[indices]
+        bases = versions.bases[indices] if with_base else np.full(len(indices), NO_ROW, np.int64)
+        faults = pa.nulls(len(indices), pa.list_(FAULT))
         if self.faults:
-            faults = pa.array([self.faults.get(int(place)) for place in places], pa.list_(FAULT))
+            faults = pa.array([self.faults.get(int(index)) for index in indices], pa.list_(FAULT))
         columns = [
             pa.array(plan.final_tables[own]),
             pa.array(plan.replicasets[own]),
-            _take([versions.keys], places),
-            pa.array(versions.states[places]),
-            self._tuples_at(versions.tuples[places]),
+            _take([versions.keys], indices),
+            pa.array(versions.states[indices]),
+            self._tuples_at(versions.tuples[indices]),
             self._ids_at("global_id", origins),
             self._ids_at("lsn", origins),
-            time_column(versions.times[places]),
-            time_column(versions.created[places]),
+            time_column(versions.times[indices]),
+            time_column(versions.created[indices]),
             faults,
             pa.array(bases),
             pa.array(plan.ranks[own]),
         ]
         return pa.Table.from_arrays(columns, schema=_RANKED)
 
-    def _removals(self, places: NDArray[np.intp], lineages: Int32s) -> pa.Table:
+    def _removals(self, indices: NDArray[np.intp], lineages: Int32s) -> pa.Table:
         """Return rows of `CHANGES` that remove base versions.
 
         A rename has moved the versions to another table, or a new primary key has moved them to another key.
         """
         plan, versions = self.plan, self.versions
-        own, count = lineages[places], len(places)
+        own, count = lineages[indices], len(indices)
         nothing = {
             name: pa.nulls(count, _RANKED.field(name).type)
             for name in ("tuple", "global_id", "lsn", "timestamp", "created", "faults")
@@ -444,9 +444,9 @@ class _Reduction:
             **nothing,
             "table": pa.array(plan.base_tables[own]),
             "replicaset_id": pa.array(plan.replicasets[own]),
-            "key": _take([versions.keys], places),
+            "key": _take([versions.keys], indices),
             "state": pa.array(np.full(count, NONE, np.int8)),
-            "base": pa.array(versions.bases[places]),
+            "base": pa.array(versions.bases[indices]),
             "rank": pa.array(np.full(count, -1, np.int32)),
         }
         return pa.Table.from_arrays([columns[name] for name in _RANKED.names], schema=_RANKED)
@@ -466,25 +466,25 @@ class _Reduction:
         own = whole["base"].to_numpy()
         np.maximum.at(bases, groups.ids, own)
         result = whole.take(pa.array(chosen))
-        place = result.schema.get_field_index("base")
-        return result.set_column(place, "base", pa.array(bases[groups.ids[chosen]]))
+        index = result.schema.get_field_index("base")
+        return result.set_column(index, "base", pa.array(bases[groups.ids[chosen]]))
 
 
 _RANKED = CHANGES.append(pa.field("rank", pa.int32()))
 """Changes with the rank of their lineage (`ReducePlan.ranks`)."""
 
 
-def _take(parts: list[pa.Array], places: NDArray[np.int64]) -> pa.Array:
+def _take(parts: list[pa.Array], indices: NDArray[np.int64]) -> pa.Array:
     """Return the values at indices in the concatenation of arrays; null for a negative index."""
     first = len(parts[0])
-    if not len(places):
+    if not len(indices):
         return parts[0].slice(0, 0)
-    if places.min() >= 0 and places.max() < first:
-        if len(places) == first and (places == np.arange(first)).all():
+    if indices.min() >= 0 and indices.max() < first:
+        if len(indices) == first and (indices == np.arange(first)).all():
             return parts[0]
-        return parts[0].take(pa.array(places))
+        return parts[0].take(pa.array(indices))
     whole = pa.concat_arrays(parts) if len(parts) > 1 else parts[0]
-    return whole.take(pa.array(places, mask=places < 0))
+    return whole.take(pa.array(indices, mask=indices < 0))
 
 
 def _signed(pair: int) -> int:

@@ -83,9 +83,9 @@ class ReducePlan:
     def ranks(self) -> Int32s:
         """Rank of each lineage, by the position of its end: of several lineages with one key, the highest rank wins."""
         ends = [BEGINNING if one.ended is None else one.ended for one in self.lineages]
-        places = {end: rank for rank, end in enumerate(sorted(set(ends)))}
+        rank_of = {end: rank for rank, end in enumerate(sorted(set(ends)))}
         found = [
-            UNENDED_RANK if one.ended is None else places[end]
+            UNENDED_RANK if one.ended is None else rank_of[end]
             for one, end in zip(self.lineages, ends, strict=True)
         ]
         return np.array(found, np.int32)

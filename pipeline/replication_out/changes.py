@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from warehouse.place import Place
+from warehouse.location import WarehouseLocation
 from warehouse.version_files import RANGE_ROWS, rows_by_key_range
 
 _KEYS = ["_key", "_tuple"]
@@ -47,7 +47,7 @@ def files_digest(files: frozenset[str]) -> str:
 
 
 def changes_between(
-    place: Place,
+    location: WarehouseLocation,
     table: str,
     before: frozenset[str],
     after: frozenset[str],
@@ -57,7 +57,7 @@ def changes_between(
 
     Parameters
     ----------
-    place : Place
+    location : WarehouseLocation
     table : str
     before, after : frozenset of str
         The files of the two versions.
@@ -70,7 +70,7 @@ def changes_between(
         A file does not exist any more.
 
     """
-    with rows_by_key_range(place, table, before, after, _COLUMNS, range_rows) as ranges:
+    with rows_by_key_range(location, table, before, after, _COLUMNS, range_rows) as ranges:
         for old, new in ranges:
             yield from _compared(
                 _SCHEMA.empty_table() if old is None else old, _SCHEMA.empty_table() if new is None else new

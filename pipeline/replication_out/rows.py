@@ -92,8 +92,8 @@ def nop_rows(replica_id: int, first: int, last: int, timestamp: float) -> Bytes:
     rows = np.tile(np.frombuffer(row, np.uint8), (count, 1))
     lsns = np.arange(first, last + 1, dtype=">u8")
     rows[:, 7:15] = lsns.view(np.uint8).reshape(count, 8)
-    places = np.arange(count, dtype=">u4")
-    rows[:, 27:31] = places.view(np.uint8).reshape(count, 4)
+    positions = np.arange(count, dtype=">u4")
+    rows[:, 27:31] = positions.view(np.uint8).reshape(count, 4)
     rows[-1, -1] = int(RowFlag.COMMIT)
     return rows.reshape(-1)
 
@@ -146,14 +146,14 @@ def _array_header(count: int) -> bytes:
 
 
 def _header(
-    kind: RequestType, replica_id: int, lsn: int, timestamp: float, place: int, *, is_last: bool
+    kind: RequestType, replica_id: int, lsn: int, timestamp: float, index: int, *, is_last: bool
 ) -> bytes:
-    """Return the header of a row of a transaction with several rows; `place` is the row's index in it."""
+    """Return the header of a row of a transaction with several rows; `index` is the row's index in it."""
     return _HEADER.pack(
         *(_MAP_OF_6, HeaderKey.TYPE, kind),
         *(HeaderKey.REPLICA_ID, replica_id),
         *(HeaderKey.LSN, _UINT64, lsn),
         *(HeaderKey.TIMESTAMP, _DOUBLE, timestamp),
-        *(HeaderKey.TSN, _UINT32, place),
+        *(HeaderKey.TSN, _UINT32, index),
         *(HeaderKey.FLAGS, RowFlag.COMMIT if is_last else 0),
     )

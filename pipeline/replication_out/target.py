@@ -122,7 +122,7 @@ def read_target(
     for table in spaces:
         version, same = row.versions[table], known.get(table)
         if same is None or same.version != version:
-            same = TableVersion(version, files_digest(files_at(warehouse.place, table, version)))
+            same = TableVersion(version, files_digest(files_at(warehouse.location, table, version)))
         versions[table] = same
     mark = EpochMark(row.epoch, row.committed_at, versions)
     lsns = _lsns(warehouse, row.versions.get(vclock.TABLE), instances, own)

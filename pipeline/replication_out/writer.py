@@ -175,7 +175,7 @@ class ReplicationWriter:
     def _tuples(self, mark: EpochMark, spaces: Mapping[str, ServedSpace]) -> Iterator[tuple[int, bytes]]:
         for table, version in sorted(mark.tables.items()):
             files = self._files(table, version)
-            for change in changes_between(self.warehouse.place, table, frozenset(), files):
+            for change in changes_between(self.warehouse.location, table, frozenset(), files):
                 if change.after is not None and self._is_accepted(spaces[table], change):
                     yield spaces[table].id, change.after
 
@@ -188,7 +188,7 @@ class ReplicationWriter:
             The version does not exist any more, or has other files now.
 
         """
-        files = files_at(self.warehouse.place, table, version.version)
+        files = files_at(self.warehouse.location, table, version.version)
         if files_digest(files) != version.digest:
             raise WarehouseError(
                 f"version {version.version} has other files than subscribers have", table=table
@@ -244,11 +244,11 @@ class ReplicationWriter:
             self._begin(row, self.stream.vclock)
             return
         at = _seconds(row)
-        self._prepare(target, at)
+        self._write_common_definitions(target, at)
         self._write_tuples(target, before, done, at)
         self._complete_epoch(row, target)
 
-    def _prepare(self, target: Target, at: float) -> None:
+    def _write_common_definitions(self, target: Target, at: float) -> None:
         """Write definitions that allow the tuples of both epochs."""
         stream, served = self.stream, self.stream.served
         if served is None:
@@ -339,7 +339,7 @@ class ReplicationWriter:
                 continue
             files = self._files(table, version)
             old = before[table] if table in mark.tables else frozenset[str]()
-            for change in changes_between(self.warehouse.place, table, old, files):
+            for change in changes_between(self.warehouse.location, table, old, files):
                 yield _row(space, change if self._is_accepted(space, change) else replace(change, after=None))
 
     def _complete_epoch(self, row: EpochRow, target: Target | None = None) -> bool:

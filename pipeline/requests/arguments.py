@@ -93,5 +93,5 @@ def parse_arguments(kind: str, given: Mapping[str, Any]) -> Arguments:
         return KINDS[kind].model_validate({name: one for name, one in given.items() if one is not None})
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ConfigurationError(f"the request's argument {place!r} is wrong: {first['msg']}") from None
+        path = ".".join(map(str, first["loc"]))
+        raise ConfigurationError(f"the request's argument {path!r} is wrong: {first['msg']}") from None

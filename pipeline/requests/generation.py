@@ -190,19 +190,19 @@ def _is_lost(
     lost = np.zeros(rows.num_rows, np.bool_)
     diverged = {_own_id(one, row) for row in divergences}
     ids, lsns, hashes = own_replica_ids(rows, one), rows["lsn"].to_numpy(), rows["hash"].to_numpy()
-    origins = {local_id: ids == local_id for local_id in sorted(diverged)}
+    origins = {replica_id: ids == replica_id for replica_id in sorted(diverged)}
     if not any(own.any() for own in origins.values()):
         return lost
     known = read_log()
     known_ids, known_lsns, known_hashes = (known[name].to_numpy() for name in LSN_HASHES.names)
-    for local_id, own in origins.items():
-        theirs = known_ids == local_id
+    for replica_id, own in origins.items():
+        theirs = known_ids == replica_id
         order = np.argsort(known_lsns[theirs], kind="stable")
         numbers, bodies = known_lsns[theirs][order], known_hashes[theirs][order]
         lost[own] = True
         if len(numbers):
-            places = np.minimum(np.searchsorted(numbers, lsns[own]), len(numbers) - 1)
-            lost[own] = (numbers[places] != lsns[own]) | (bodies[places] != hashes[own])
+            indices = np.minimum(np.searchsorted(numbers, lsns[own]), len(numbers) - 1)
+            lost[own] = (numbers[indices] != lsns[own]) | (bodies[indices] != hashes[own])
     return lost
 
 
@@ -211,13 +211,13 @@ def _lost_ranges(lost: pa.Table, one: ReplicasetState, divergences: Rows, left: 
     found: Rows = []
     ids, lsns = own_replica_ids(lost, one), lost["lsn"].to_numpy()
     named = {_own_id(one, row): row for row in divergences}
-    for local_id, row in sorted(named.items()):
-        own = lsns[ids == local_id]
+    for replica_id, row in sorted(named.items()):
+        own = lsns[ids == replica_id]
         if not len(own):
             continue
         first, last = int(own.min()), int(own.max())
         is_named = any(
-            _own_id(one, other) == local_id and other["first_lsn"] <= first and last <= other["last_lsn"]
+            _own_id(one, other) == replica_id and other["first_lsn"] <= first and last <= other["last_lsn"]
             for other in left
         )
         if not is_named:
@@ -229,7 +229,7 @@ def _later_rows(tables: OpenTables, one: ReplicasetState, covered: Vclock) -> pa
     """Return the rows of `_changelog` from a replicaset's logs that are after a snapshot, in log order."""
     parts = []
     for file in tables.files("_changelog"):
-        with opened(tables.place, "_changelog", file.path) as parquet:
+        with opened(tables.location, "_changelog", file.path) as parquet:
             rows = in_schema(parquet.read(columns=CHANGELOG_ARROW.names), CHANGELOG_ARROW)
         mask = pc.and_(pc.equal(rows["replicaset_id"], one.id), pc.equal(rows["state"], RowState.COMMITTED))
         own = rows.filter(pc.and_(mask, pc.ends_with(rows["file"], ".xlog")))
@@ -266,5 +266,5 @@ def _open_divergences(tables: OpenTables, one: ReplicasetState, covered: Vclock)
 
 def _own_id(one: ReplicasetState, row: Mapping[str, Any]) -> int:
     """Return the replica id in a row of `_gaps`, in the replicaset's ids."""
-    local_id = int(row["local_id"])
-    return one.id_translations.get(row["source"] or "", {}).get(local_id, local_id)
+    replica_id = int(row["local_id"])
+    return one.id_translations.get(row["source"] or "", {}).get(replica_id, replica_id)

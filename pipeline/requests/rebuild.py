@@ -87,7 +87,7 @@ def plan_rebuild(tables: OpenTables, state: State, config: Config, space: str, p
     chosen = table_policy(found, policy, config.priority(policy))
     plan = build_resolve_plan(state, state.epoch + 1, (chosen,), (True,))
     files = BaseFiles(
-        tables.place,
+        tables.location,
         {0: (encoding.exact, tables.files(encoding.exact))},
         tables.files("_versions"),
         (table,),
@@ -108,7 +108,7 @@ def _contended_keys(tables: OpenTables, table: str) -> Iterator[pa.Array]:
     """Yield the keys with versions in `_versions`, `KEYS_AT_ONCE` at a time."""
     parts: list[pa.Array] = []
     for file in tables.files("_versions"):
-        with opened(tables.place, "_versions", file.path) as parquet:
+        with opened(tables.location, "_versions", file.path) as parquet:
             rows = parquet.read(columns=["space", "key"])
         parts += rows["key"].filter(pc.equal(rows["space"], table)).chunks
     whole = pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
@@ -162,8 +162,8 @@ def _write_tables(
         pa.concat_arrays(keys) if keys else None,
         prepared.changes[encoding.exact],
     )
-    masked = write_masked(tables.place, changes, tables.files(encoding.name), FileCache())
-    for write in (write_exact(tables.place, changes, tables.files(encoding.exact)), masked):
+    masked = write_masked(tables.location, changes, tables.files(encoding.name), FileCache())
+    for write in (write_exact(tables.location, changes, tables.files(encoding.exact)), masked):
         if write is not None:
             commit_write(tables, write)
     if encoding.name in prepared.masked:

@@ -185,7 +185,7 @@ def read_spaces_again(
         The snapshot cannot be used.
 
     """
-    sources = [source] if source is not None else _sources(config, writer.state)
+    sources = [source] if source is not None else _sources_leaders_first(config, writer.state)
     found, reasons = _find_snapshots(config, writer, spaces, sources, cores)
     missing = [space for space in spaces if not any(space in one.ids.values() for one in found)]
     if missing:
@@ -223,7 +223,7 @@ class SpacesInSnapshot:
     ids: Mapping[int, str]
 
 
-def _sources(config: Config, state: State) -> list[str]:
+def _sources_leaders_first(config: Config, state: State) -> list[str]:
     """Return the names of the sources; those that the stream reads now come first."""
     leaders = {one.last_source for one in state.replicasets.values()}
     return sorted((one.name for one in config.sources), key=lambda name: name not in leaders)

@@ -207,13 +207,13 @@ def conflict_rows(
     if not len(rows):
         return CONFLICTS_ARROW.empty_table()
     winner = _winner_columns(versions, choices, rows)
-    place = pa.array(rows)
+    index = pa.array(rows)
     loser = {
         "replicaset_id": pa.array(versions.replicasets[rows]),
         "global_id": _null_if_negative(versions.global_ids[rows]),
         "lsn": _null_if_negative(versions.lsns[rows]),
         "timestamp": time_column(versions.times[rows]),
-        "tuple": versions.tuples.take(place),
+        "tuple": versions.tuples.take(index),
     }
     unknown = (versions.times[rows] == NO_TIME) | pa.compute.is_null(winner["timestamp"]).to_numpy(False)
     nobody = pa.compute.is_null(winner["replicaset_id"]).to_numpy(False)
@@ -224,7 +224,7 @@ def conflict_rows(
         "epoch": _constant(plan.epoch, pa.int64(), len(rows)),
         "decided_at": _constant(plan.decided_at, CONFLICTS_ARROW.field("decided_at").type, len(rows)),
         "space": table_names(versions.tables[rows], plan),
-        "key": keys.take(place),
+        "key": keys.take(index),
         "policy": _texts_at([table.kind for table in plan.tables], versions.tables[rows]),
         "kind": _constant(ConflictKind.KEY, pa.string(), len(rows)),
         "sequence": _sequence_labels(versions.tables[rows], choices.lost_by[rows], plan),
@@ -258,17 +258,17 @@ def _winner_columns(
     winners, is_made = choices.winners[keys], choices.winners[keys] == MADE
     source = np.where(is_made, choices.greatest[keys], winners)
     nobody = source < 0
-    place = np.maximum(source, 0)
-    replicasets = np.where(is_made, -versions.replicasets[place], versions.replicasets[place])
-    tuples = versions.tuples.take(pa.array(place, mask=nobody | is_made))
+    index = np.maximum(source, 0)
+    replicasets = np.where(is_made, -versions.replicasets[index], versions.replicasets[index])
+    tuples = versions.tuples.take(pa.array(index, mask=nobody | is_made))
     if is_made.any():
         made = pa.array([choices.made[int(key)].tuple if key in choices.made else None for key in keys])
         tuples = pa.compute.if_else(pa.array(is_made), made.cast(pa.binary()), tuples)
     return {
         "replicaset_id": pa.array(replicasets, pa.int32(), mask=nobody),
-        "global_id": _null_if_negative(np.where(nobody, -1, versions.global_ids[place])),
-        "lsn": _null_if_negative(np.where(nobody, -1, versions.lsns[place])),
-        "timestamp": time_column(np.where(nobody, NO_TIME, versions.times[place])),
+        "global_id": _null_if_negative(np.where(nobody, -1, versions.global_ids[index])),
+        "lsn": _null_if_negative(np.where(nobody, -1, versions.lsns[index])),
+        "timestamp": time_column(np.where(nobody, NO_TIME, versions.times[index])),
         "tuple": tuples,
     }
 

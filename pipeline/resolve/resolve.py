@@ -134,9 +134,9 @@ def _resolve_single_writer(changes: pa.Table, base_versions: pa.Table, plan: Res
     changes = changes.combine_chunks()
     states, bases = changes["state"].to_numpy(), changes["base"].to_numpy()
     has_base = bases >= 0
-    place = np.maximum(bases, 0)
+    index = np.maximum(bases, 0)
     is_row, in_versions = (
-        _flags(base_versions, name)[place] & has_base
+        _flags(base_versions, name)[index] & has_base
         if base_versions.num_rows
         else np.zeros(len(bases), np.bool_)
         for name in ("is_row", "in_versions")
@@ -382,12 +382,12 @@ def _puts(found: _ContendedVersions, choices: Choices) -> pa.Table:
     winners = choices.winners[choices.winners >= 0]
     new = found.is_changed[winners] | ~found.is_row[winners]
     rows = winners[new & (versions.states[winners] == PRESENT)]
-    place = pa.array(rows)
+    index = pa.array(rows)
     chosen = pa.Table.from_arrays(
         [
             pa.array(versions.tables[rows]),
-            found.keys.take(place),
-            versions.tuples.take(place),
+            found.keys.take(index),
+            versions.tuples.take(index),
             _null_if_negative(versions.global_ids[rows]),
             pa.array(versions.replicasets[rows]),
             _null_if_negative(versions.lsns[rows]),
@@ -426,12 +426,12 @@ def _made_rows(found: _ContendedVersions, choices: Choices, keys: NDArray[np.int
 def _contended_version_rows(found: _ContendedVersions, rows: NDArray[np.intp], plan: ResolvePlan) -> pa.Table:
     if not len(rows):
         return VERSIONS_ARROW.empty_table()
-    versions, place = found.versions, pa.array(rows)
+    versions, index = found.versions, pa.array(rows)
     columns = {
         "space": table_names(versions.tables[rows], plan),
-        "key": found.keys.take(place),
+        "key": found.keys.take(index),
         "replicaset_id": pa.array(versions.replicasets[rows]),
-        "tuple": versions.tuples.take(place),
+        "tuple": versions.tuples.take(index),
         "global_id": _null_if_negative(versions.global_ids[rows]),
         "lsn": _null_if_negative(versions.lsns[rows]),
         "timestamp": time_column(versions.times[rows]),

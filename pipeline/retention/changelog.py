@@ -43,6 +43,7 @@ _COLUMNS = (
     "file",
 )
 _INSTANCE = ("replicaset_id", "global_id", "local_id")
+"""Columns that identify an instance in its replicaset; `local_id` is its replica id."""
 
 
 def changelog_removal(
@@ -154,8 +155,8 @@ def check_rows_kept(
 
     """
     last_ids = {entry.global_id: entry.local_id for entry in one.applier_map}
-    for (number, global_id, local_id), lsn in gone_lsns(tables.place).items():
-        known = covered.get(last_ids.get(global_id, NO_ID) if local_id is None else local_id, 0)
+    for (number, global_id, replica_id), lsn in gone_lsns(tables.location).items():
+        known = covered.get(last_ids.get(global_id, NO_ID) if replica_id is None else replica_id, 0)
         if number == one.id and lsn > known:
             raise UnsupportedError(
                 f"rows since the snapshot are not in _changelog any more: it is kept from lsn {lsn + 1} of "

@@ -94,14 +94,14 @@ def tombstone_removal(
         if removable.any() and not _lets_later_rows_win(state, config, space):
             held.append(f"deleted keys of {space} stay: its policy may prefer a deletion to any later row")
             continue
-        numbers, places = entries["file"].to_numpy()[removable], entries["place"].to_numpy()[removable]
+        numbers, indices = entries["file"].to_numpy()[removable], entries["index"].to_numpy()[removable]
         for number in np.unique(numbers):
-            gone[number][places[numbers == number]] = True
+            gone[number][indices[numbers == number]] = True
     return removal_of_marked_rows(VERSIONS, zip(files, (pa.array(one) for one in gone), strict=True)), held
 
 
 def _count(tables: OpenTables, file: TableFile) -> int:
-    with opened(tables.place, VERSIONS, file.path) as parquet:
+    with opened(tables.location, VERSIONS, file.path) as parquet:
         return int(parquet.metadata.num_rows)
 
 
@@ -116,23 +116,23 @@ def _spaces_with_deletions(tables: OpenTables, files: Sequence[TableFile]) -> li
 
 
 def _entries_of(tables: OpenTables, files: Sequence[TableFile], space: str) -> pa.Table:
-    """Return the rows of a space in `_versions`, each with the number of its file (`file`) and its index (`place`)."""
+    """Return the rows of a space in `_versions`, each with the number of its file (`file`) and its index (`index`)."""
     parts = [part for number, file in enumerate(files) for part in _entries_in(tables, file, number, space)]
     return pa.concat_tables(parts).combine_chunks()
 
 
 def _entries_in(tables: OpenTables, file: TableFile, number: int, space: str) -> Iterator[pa.Table]:
-    with opened(tables.place, VERSIONS, file.path) as parquet:
+    with opened(tables.location, VERSIONS, file.path) as parquet:
         column, start = parquet.metadata.schema.names.index("space"), 0
-        for place in range(parquet.num_row_groups):
-            about = parquet.metadata.row_group(place)
+        for index in range(parquet.num_row_groups):
+            about = parquet.metadata.row_group(index)
             known = about.column(column).statistics
             if known is None or not known.has_min_max or known.min <= space <= known.max:
-                rows = read_groups(parquet, [place], _COLUMNS)
+                rows = read_groups(parquet, [index], _COLUMNS)
                 own = pc.indices_nonzero(pc.equal(rows["space"], space)).cast(pa.int64())
                 found = rows.take(own).drop_columns(["space"])
                 found = found.append_column("file", pa.repeat(pa.scalar(number, pa.int32()), len(own)))
-                yield found.append_column("place", pc.add(own, start))
+                yield found.append_column("index", pc.add(own, start))
             start += about.num_rows
 
 
@@ -163,7 +163,7 @@ def _is_removable(
     chosen = np.flatnonzero(may_go)
     name = table_of_exact_tuples(state.versions, space)
     own = (name, tables.files(name)) if name in state.versions else ("", ())
-    base = BaseFiles(tables.place, {0: own}, files, (space,))
+    base = BaseFiles(tables.location, {0: own}, files, (space,))
     for begin in range(0, len(chosen), KEYS_AT_ONCE):
         some = keys.take(pa.array(groups.firsts[chosen[begin : begin + KEYS_AT_ONCE]]))
         found = find_versions([BaseRequest(0, some, {}, False, True)], base, cache).base_versions

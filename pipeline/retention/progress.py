@@ -100,7 +100,7 @@ def _newest_usable_snapshot(directory: Directory, state: State) -> tuple[str, di
     return uuid, None
 
 
-_PLACE = ("epoch", "segment", "position", "row")
+_POSITION = ("epoch", "segment", "position", "row")
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ def _read_times(tables: OpenTables, wanted: Iterable[int]) -> dict[int, datetime
     for file, low, high in files:
         # This file and the following ones have no later rows of these replicasets.
         last = _last_epoch((file, low, high))
-        left -= {number for number, (place, _) in found.items() if place[0] > last}
+        left -= {number for number, (position, _) in found.items() if position[0] > last}
         if not left:
             break
         for number, one in _last_rows(tables, file):
@@ -202,17 +202,17 @@ def _last_epoch(one: tuple[TableFile, int | None, int | None]) -> int:
 
 
 def _last_rows(tables: OpenTables, file: TableFile) -> Iterable[tuple[int, tuple[tuple[int, ...], datetime]]]:
-    """Yield (replicaset id, (`_PLACE`, time)) of each replicaset's last log row in a file of `_changelog`."""
-    rows = read_columns(tables, "_changelog", file, ["replicaset_id", *_PLACE, "timestamp", "file"])
+    """Yield (replicaset id, (`_POSITION`, time)) of each replicaset's last log row in a file of `_changelog`."""
+    rows = read_columns(tables, "_changelog", file, ["replicaset_id", *_POSITION, "timestamp", "file"])
     is_log = pc.and_(pc.ends_with(rows["file"], ".xlog"), pc.is_valid(rows["timestamp"]))
     rows = rows.filter(is_log).combine_chunks()
-    keys = [("replicaset_id", "ascending"), *((name, "ascending") for name in _PLACE)]
+    keys = [("replicaset_id", "ascending"), *((name, "ascending") for name in _POSITION)]
     order = pc.sort_indices(rows, sort_keys=keys)
-    places = pa.table({"replicaset_id": rows["replicaset_id"].take(order), "place": order})
-    lasts = places.group_by("replicaset_id", use_threads=False).aggregate([("place", "last")])
-    for row in rows.take(lasts["place_last"]).to_pylist():
-        place = tuple(int(row[name]) for name in _PLACE)
-        yield int(row["replicaset_id"]), (place, row["timestamp"].astimezone(UTC))
+    numbered = pa.table({"replicaset_id": rows["replicaset_id"].take(order), "index": order})
+    lasts = numbered.group_by("replicaset_id", use_threads=False).aggregate([("index", "last")])
+    for row in rows.take(lasts["index_last"]).to_pylist():
+        position = tuple(int(row[name]) for name in _POSITION)
+        yield int(row["replicaset_id"]), (position, row["timestamp"].astimezone(UTC))
 
 
 def _waiting_times(tables: OpenTables) -> dict[int, datetime]:

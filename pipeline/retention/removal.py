@@ -48,7 +48,7 @@ def removal_of_marked_rows(table: str, files: Iterable[tuple[TableFile, pa.Boole
 
 def read_columns(tables: OpenTables, table: str, file: TableFile, columns: Sequence[str]) -> pa.Table:
     """Read columns of a file of a table."""
-    with opened(tables.place, table, file.path) as parquet:
+    with opened(tables.location, table, file.path) as parquet:
         return parquet.read(columns=list(columns))
 
 
@@ -73,7 +73,7 @@ def _write_remaining(tables: OpenTables, removal: Removal) -> Iterator[DataFile]
     for file, gone in removal.files:
         if gone.true_count == len(gone):
             continue
-        with opened(tables.place, removal.table, file.path) as parquet:
+        with opened(tables.location, removal.table, file.path) as parquet:
             parts.append(parquet.read().filter(pc.invert(gone)))
         size += parts[-1].nbytes
         if size > JOIN_AT_ONCE:
@@ -86,4 +86,4 @@ def _write_remaining(tables: OpenTables, removal: Removal) -> Iterator[DataFile]
 def _write_joined(tables: OpenTables, table: str, parts: Sequence[pa.Table]) -> DataFile:
     rows = in_order(table, pa.concat_tables(parts, promote_options="default"))
     dictionary = LOW_CARDINALITY.get(table, ())
-    return write_file(tables.place, table, rows, dictionary=dictionary, is_new_data=False)
+    return write_file(tables.location, table, rows, dictionary=dictionary, is_new_data=False)

@@ -25,7 +25,7 @@ from udfs.keys.grouping import Groups, group
 from udfs.versions.kernels.lives import DELETED, NONE, PRESENT, UNFIT
 from warehouse.commits import TableFile
 from warehouse.data_files import FileKeys, keys_of, opened, read_groups
-from warehouse.place import Place
+from warehouse.location import WarehouseLocation
 
 VERSIONS = "_versions"
 SORTED_KEYS = 200_000
@@ -67,7 +67,7 @@ class BaseFiles:
 
     Parameters
     ----------
-    place : Place
+    location : WarehouseLocation
     tables : mapping of int to (str, sequence of TableFile)
         By table number: the name and the files of the exact table.
     versions : sequence of TableFile
@@ -79,7 +79,7 @@ class BaseFiles:
 
     """
 
-    place: Place
+    location: WarehouseLocation
     tables: Mapping[int, tuple[str, Sequence[TableFile]]]
     versions: Sequence[TableFile]
     names: Sequence[str]
@@ -132,7 +132,7 @@ def find_versions(
         name, own = files.tables.get(request.table, ("", ()))
         wanted = WantedKeys.of(request.keys)
         for file in own:
-            found = _rows_of_table(request, wanted, files.place, name, file, len(refs), cache)
+            found = _rows_of_table(request, wanted, files.location, name, file, len(refs), cache)
             if found is not None:
                 refs.append(FileRef(name, file))
                 parts.append(found)
@@ -153,7 +153,7 @@ def _with_all_keys(request: BaseRequest, files: BaseFiles, share: TaskKeys | Non
     name, own = files.tables.get(request.table, ("", ()))
     keys = [request.keys]
     for file in own:
-        with opened(files.place, name, file.path) as parquet:
+        with opened(files.location, name, file.path) as parquet:
             keys += requested(parquet.read(columns=["_key", "_replicaset_id"]), "_key", "_replicaset_id")
     own_versions = _keys_in_versions(files, files.names[request.table], request.replicasets)
     keys += requested(own_versions, "key", "replicaset_id")
@@ -171,7 +171,7 @@ def _keys_in_versions(files: BaseFiles, space: str, replicasets: Mapping[int, Ke
     columns = ["space", "key", "replicaset_id", "state", "epoch"]
     parts = []
     for file in files.versions:
-        with opened(files.place, VERSIONS, file.path) as parquet:
+        with opened(files.location, VERSIONS, file.path) as parquet:
             rows = parquet.read(columns=columns)
         own = pc.is_in(rows["replicaset_id"], pa.array([*replicasets], pa.int32()))
         parts.append(rows.filter(pc.and_(pc.equal(rows["space"], space), own)))
@@ -215,8 +215,8 @@ class WantedKeys:
             return False
         if not self.is_sorted:
             return self.bounds[0] <= greatest and least <= self.bounds[-1]
-        place = bisect_left(self.bounds, least)
-        return place < len(self.bounds) and self.bounds[place] <= greatest
+        index = bisect_left(self.bounds, least)
+        return index < len(self.bounds) and self.bounds[index] <= greatest
 
     def find(self, keys: pa.Array) -> NDArray[np.int32]:
         """Return the number of each key among the wanted ones, -1 for another key."""
@@ -240,7 +240,7 @@ def _row_groups_with(
 def _rows_of_table(
     request: BaseRequest,
     wanted: WantedKeys,
-    place: Place,
+    location: WarehouseLocation,
     table: str,
     file: TableFile,
     number: int,
@@ -249,7 +249,7 @@ def _rows_of_table(
     """Return the rows of a file with wanted keys, as `BASE_VERSIONS`; None if there are none."""
     columns = [*_TABLE_COLUMNS, *(_TUPLE_COLUMNS if request.with_tuples else ())]
     parts = []
-    with opened(place, table, file.path) as parquet:
+    with opened(location, table, file.path) as parquet:
         keys = cache.of(parquet, table, file.path, "_key")
         for group_number, start, matches in _row_groups_with(wanted, parquet, keys, "_key"):
             rows = read_groups(parquet, [group_number], columns).take(pa.array(matches))
@@ -257,7 +257,7 @@ def _rows_of_table(
     return pa.concat_tables(parts) if parts else None
 
 
-def _entries_of_rows(rows: pa.Table, table: int, file: int, places: NDArray[np.intp]) -> pa.Table:
+def _entries_of_rows(rows: pa.Table, table: int, file: int, indices: NDArray[np.intp]) -> pa.Table:
     count = rows.num_rows
     replicasets = rows["_replicaset_id"].to_numpy()
     states = np.where(replicasets < 0, MERGED, PRESENT).astype(np.int8)
@@ -271,7 +271,7 @@ def _entries_of_rows(rows: pa.Table, table: int, file: int, places: NDArray[np.i
         "is_row": pa.repeat(pa.scalar(True), count),
         "in_versions": pa.repeat(pa.scalar(False), count),
         "file": pa.array(np.full(count, file, np.int32)),
-        "row": pa.array(places.astype(np.int64)),
+        "row": pa.array(indices.astype(np.int64)),
     }
     arrays = [
         whole[one.name].cast(one.type) if one.name in whole else pa.nulls(count, one.type)
@@ -300,9 +300,9 @@ def _with_versions(
     in_versions = np.zeros(len(groups), np.bool_)
     in_versions[groups.ids[~is_row]] = True
     chosen = chosen[both["state"].to_numpy()[chosen] != NONE]
-    place = BASE_VERSIONS.get_field_index("in_versions")
+    index = BASE_VERSIONS.get_field_index("in_versions")
     marks = pa.array(in_versions[groups.ids[chosen]])
-    return both.take(pa.array(chosen)).set_column(place, "in_versions", marks)
+    return both.take(pa.array(chosen)).set_column(index, "in_versions", marks)
 
 
 def _entries_of_versions(requests: Sequence[BaseRequest], files: BaseFiles, cache: FileCache) -> pa.Table:
@@ -314,7 +314,7 @@ def _entries_of_versions(requests: Sequence[BaseRequest], files: BaseFiles, cach
     schema = BASE_VERSIONS.append(pa.field("epoch", pa.int64()))
     parts = []
     for file in files.versions:
-        with opened(files.place, VERSIONS, file.path) as parquet:
+        with opened(files.location, VERSIONS, file.path) as parquet:
             known = cache.of(parquet, VERSIONS, file.path, "key")
             for number, _, matches in _row_groups_with(wanted, parquet, known, "key"):
                 rows = read_groups(parquet, [number], _VERSION_COLUMNS).take(pa.array(matches))
@@ -359,9 +359,9 @@ def _restore_misfits(entries: pa.Table, tables_without_misfits: frozenset[int]) 
     states, tables = entries["state"].to_numpy(), entries["table"].to_numpy()
     known = as_array(entries["tuple"]).is_valid().to_numpy(zero_copy_only=False)
     returns = (states == UNFIT) & known & ~np.isin(tables, list(tables_without_misfits))
-    place = BASE_VERSIONS.get_field_index("state")
+    index = BASE_VERSIONS.get_field_index("state")
     states = np.where(returns, PRESENT, states).astype(np.int8)
-    return entries.set_column(place, entries.schema.field(place), pa.array(states))
+    return entries.set_column(index, entries.schema.field(index), pa.array(states))
 
 
 def join_found(parts: Iterable[FoundVersions]) -> FoundVersions:
@@ -369,9 +369,9 @@ def join_found(parts: Iterable[FoundVersions]) -> FoundVersions:
     tables: list[pa.Table] = []
     files: list[FileRef] = []
     for part in parts:
-        place = BASE_VERSIONS.get_field_index("file")
+        index = BASE_VERSIONS.get_field_index("file")
         numbers = part.base_versions["file"].to_numpy()
         moved = np.where(numbers >= 0, numbers + len(files), numbers).astype(np.int32)
-        tables.append(part.base_versions.set_column(place, "file", pa.array(moved)))
+        tables.append(part.base_versions.set_column(index, "file", pa.array(moved)))
         files += part.files
     return FoundVersions(pa.concat_tables(tables), files)

@@ -87,18 +87,18 @@ def _prepare_exact(tables: OpenTables, encoding: TableEncoding, found: Prepared)
 
 
 def _has_tuples(tables: OpenTables, table: str) -> bool:
-    return tables.place.has(table) and TUPLE_COLUMN in tables.columns(table).names
+    return tables.location.has(table) and TUPLE_COLUMN in tables.columns(table).names
 
 
 def _copy(tables: OpenTables, encoding: TableEncoding) -> None:
     """Copy a table that was not masked before to the new exact table."""
     table = encoding.exact
-    if not tables.place.has(table):
+    if not tables.location.has(table):
         create_empty_table(tables, table, tables.columns(encoding.name), f"space {encoding.layout.space}")
     added = []
     for file in tables.files(encoding.name):
-        with opened(tables.place, encoding.name, file.path) as parquet:
-            added += write_rows(tables.place, table, parquet.read())
+        with opened(tables.location, encoding.name, file.path) as parquet:
+            added += write_rows(tables.location, table, parquet.read())
     # An unfinished batch may have left rows in the exact table.
     tables.commit(table, added, [(file, True) for file in tables.files(table)])
 
@@ -122,7 +122,7 @@ def _prepare_masked(tables: OpenTables, encoding: TableEncoding, found: Prepared
 
 
 def _masked_change(tables: OpenTables, encoding: TableEncoding, exact: TableChange | None) -> TableChange:
-    if not tables.place.has(encoding.name):
+    if not tables.location.has(encoding.name):
         return TableChange.CREATE
     if masks_differ(tables, encoding) or exact is TableChange.REWRITE:
         return TableChange.REWRITE
@@ -132,7 +132,7 @@ def _masked_change(tables: OpenTables, encoding: TableEncoding, exact: TableChan
 def change_needed(tables: OpenTables, encoding: TableEncoding) -> TableChange:
     """Return what the exact table of a space needs before a batch can write it."""
     table, wanted = encoding.exact, table_schema(encoding)
-    if not tables.place.has(table):
+    if not tables.location.has(table):
         return TableChange.CREATE
     present = {field.name: field.dataType for field in tables.columns(table)}
     asked = {field.name: field.dataType for field in wanted}
@@ -154,7 +154,7 @@ def change_needed(tables: OpenTables, encoding: TableEncoding) -> TableChange:
 
 def _has_extra(tables: OpenTables, table: str, file: TableFile) -> bool:
     """Return whether a file may have a value in `_extra`, by its footer."""
-    with opened(tables.place, table, file.path) as parquet:
+    with opened(tables.location, table, file.path) as parquet:
         metadata = parquet.metadata
         for number in range(metadata.num_columns):
             if not metadata.schema.column(number).path.startswith(f"{EXTRA_COLUMN}."):
@@ -193,7 +193,7 @@ def masks_differ(tables: OpenTables, encoding: TableEncoding) -> bool:
 def rewrite_exact(tables: OpenTables, encoding: TableEncoding) -> int:
     """Rewrite the exact table with the columns of the current encoding, and return its version."""
     changes = TableChanges(encoding, None, {}, None, TableChange.REWRITE)
-    return commit_write(tables, write_exact(tables.place, changes, tables.files(encoding.exact)))
+    return commit_write(tables, write_exact(tables.location, changes, tables.files(encoding.exact)))
 
 
 def commit_write(tables: OpenTables, write: TableWrite) -> int:
@@ -208,7 +208,7 @@ def rewrite_masked(tables: OpenTables, encoding: TableEncoding) -> int:
     mask, table = encoding.mask, encoding.name
     if mask is None:
         return tables.version(table)
-    added = write_all_masked(tables.place, encoding, tables.files(encoding.exact))
+    added = write_all_masked(tables.location, encoding, tables.files(encoding.exact))
     tables.replace(table, added, mask.schema(encoding.layout))
     return tables.set_properties(table, {MASKS_PROPERTY: mask.property_value()})
 
@@ -222,7 +222,7 @@ def create_empty_table(tables: OpenTables, table: str, schema: StructType, comme
         A writer without the lock has created it at the same moment, with other columns.
 
     """
-    write.create(tables.place, table, schema, comment)
+    write.create(tables.location, table, schema, comment)
     if not same_columns(tables.columns(table), schema.fields):
         raise WarehouseError("the table was created with other columns meanwhile", table=table)
 

@@ -23,7 +23,7 @@ from schemas.tables import VERSION_COLUMNS
 from udfs.buffers import as_array
 from warehouse.commits import TableFile
 from warehouse.data_files import DataFile, opened, write_file
-from warehouse.place import Place
+from warehouse.location import WarehouseLocation
 
 FILE_ROWS = 2_000_000
 """The maximum number of rows in a file."""
@@ -32,19 +32,21 @@ FILE_BYTES = 128 * 1024 * 1024
 """The approximate maximum size of a file's rows in memory."""
 
 
-def remaining_rows(place: Place, table: str, file: TableFile, removed: NDArray[np.int64]) -> pa.Table:
+def remaining_rows(
+    location: WarehouseLocation, table: str, file: TableFile, removed: NDArray[np.int64]
+) -> pa.Table:
     """Return the rows of a file without the removed ones.
 
     Parameters
     ----------
-    place : Place
+    location : WarehouseLocation
     table : str
     file : TableFile
     removed : int64[n]
         Indices of the removed rows in the file.
 
     """
-    with opened(place, table, file.path) as parquet:
+    with opened(location, table, file.path) as parquet:
         rows = parquet.read()
     keep = np.ones(rows.num_rows, np.bool_)
     keep[removed] = False
@@ -52,13 +54,13 @@ def remaining_rows(place: Place, table: str, file: TableFile, removed: NDArray[n
 
 
 def rows_with_keys(
-    place: Place, table: str, files: Iterable[TableFile], keys: pa.Array, cache: FileCache
+    location: WarehouseLocation, table: str, files: Iterable[TableFile], keys: pa.Array, cache: FileCache
 ) -> Mapping[TableFile, NDArray[np.int64]]:
     """Return the indices of the rows with these keys, for each file that has any."""
     wanted = WantedKeys.of(keys)
     found: dict[TableFile, NDArray[np.int64]] = {}
     for file in files:
-        with opened(place, table, file.path) as parquet:
+        with opened(location, table, file.path) as parquet:
             known = cache.of(parquet, table, file.path, "_key")
             ranges = zip(known.least, known.greatest, strict=True)
             if not any(wanted.may_be_in(least, greatest) for least, greatest in ranges):
@@ -70,7 +72,9 @@ def rows_with_keys(
     return found
 
 
-def write_rows(place: Place, table: str, rows: pa.Table, *, is_new_data: bool = True) -> list[DataFile]:
+def write_rows(
+    location: WarehouseLocation, table: str, rows: pa.Table, *, is_new_data: bool = True
+) -> list[DataFile]:
     """Write rows of a space's table in key order, as one or more files."""
     if not rows.num_rows:
         return []
@@ -79,7 +83,7 @@ def write_rows(place: Place, table: str, rows: pa.Table, *, is_new_data: bool = 
     count = max(1, -(-rows.num_rows // FILE_ROWS), -(-rows.nbytes // FILE_BYTES))
     size = -(-rows.num_rows // count)
     return [
-        write_file(place, table, ordered.slice(begin, size), is_new_data=is_new_data)
+        write_file(location, table, ordered.slice(begin, size), is_new_data=is_new_data)
         for begin in range(0, rows.num_rows, size)
     ]
 
@@ -170,12 +174,12 @@ class TableChanges:
     change: TableChange = TableChange.NOTHING
 
 
-def write_exact(place: Place, changes: TableChanges, files: Sequence[TableFile]) -> TableWrite:
+def write_exact(location: WarehouseLocation, changes: TableChanges, files: Sequence[TableFile]) -> TableWrite:
     """Write the changes of an exact table.
 
     Parameters
     ----------
-    place : Place
+    location : WarehouseLocation
     changes : TableChanges
     files : sequence of TableFile
         All files of the table.
@@ -183,14 +187,14 @@ def write_exact(place: Place, changes: TableChanges, files: Sequence[TableFile])
     """
     table = changes.encoding.exact
     if changes.change is not TableChange.REWRITE:
-        return _write(place, table, changes.rows, changes.removed)
+        return _write(location, table, changes.rows, changes.removed)
     everything = {file: changes.removed.get(file, _NONE) for file in files}
-    found = _write(place, table, changes.rows, everything, changes.encoding)
+    found = _write(location, table, changes.rows, everything, changes.encoding)
     return TableWrite(table, found.added, found.removed, table_schema(changes.encoding))
 
 
 def write_masked(
-    place: Place, changes: TableChanges, files: Sequence[TableFile], cache: FileCache
+    location: WarehouseLocation, changes: TableChanges, files: Sequence[TableFile], cache: FileCache
 ) -> TableWrite | None:
     """Write the changes of the masked table of a space; return None if there is nothing to write yet.
 
@@ -203,23 +207,25 @@ def write_masked(
     rows = None if changes.rows is None else mask.masked(changes.rows)
     removed: Mapping[TableFile, NDArray[np.int64]] = {}
     if changes.removed_keys is not None:
-        removed = rows_with_keys(place, table, files, changes.removed_keys, cache)
-    return _write(place, table, rows, removed)
+        removed = rows_with_keys(location, table, files, changes.removed_keys, cache)
+    return _write(location, table, rows, removed)
 
 
-def write_all_masked(place: Place, encoding: TableEncoding, files: Iterable[TableFile]) -> list[DataFile]:
+def write_all_masked(
+    location: WarehouseLocation, encoding: TableEncoding, files: Iterable[TableFile]
+) -> list[DataFile]:
     """Write all rows of a masked table, from the files of the exact one."""
     if encoding.mask is None:
         return []
     added: list[DataFile] = []
     for file in files:
-        rows = remaining_rows(place, encoding.exact, file, _NONE)
-        added += write_rows(place, encoding.name, encoding.mask.masked(rows))
+        rows = remaining_rows(location, encoding.exact, file, _NONE)
+        added += write_rows(location, encoding.name, encoding.mask.masked(rows))
     return added
 
 
 def _write(
-    place: Place,
+    location: WarehouseLocation,
     table: str,
     rows: pa.Table | None,
     removed: Mapping[TableFile, NDArray[np.int64]],
@@ -228,17 +234,17 @@ def _write(
     """Write new rows, and the remaining rows of files; with an encoding, these are encoded again."""
     joined = [] if rows is None else [rows]
     size, in_memory, added = 0, 0, []
-    for file, places in removed.items():
-        rest = remaining_rows(place, table, file, places)
+    for file, indices in removed.items():
+        rest = remaining_rows(location, table, file, indices)
         rest = rest if encoding is None else reencode_rows(rest, encoding)
         size += file.size
         if file.size < SMALL_FILE and size < JOINED_BYTES and in_memory + rest.nbytes < FILE_BYTES:
             joined.append(rest)
             in_memory += rest.nbytes
         else:
-            added += write_rows(place, table, rest)
+            added += write_rows(location, table, rest)
     if joined:
-        added += write_rows(place, table, pa.concat_tables(joined, promote_options="default"))
+        added += write_rows(location, table, pa.concat_tables(joined, promote_options="default"))
     return TableWrite(table, added, list(removed))
 
 

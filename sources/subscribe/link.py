@@ -146,7 +146,10 @@ class PeerLink:
             self.cluster, self._checksum = cluster, checksum(cluster)
 
     async def _read_retention(self, connection: Connection) -> None:
-        """Read from time to time after which vclock the peer retains logs for this daemon; only the status shows it."""
+        """Ask the peer, at most once per `RETENTION_SECONDS`, from which vclock on it keeps logs for this daemon.
+
+        Only the status shows it.
+        """
         now, uuid = asyncio.get_running_loop().time(), self._spool.instance_uuid
         if uuid is not None and now >= self._next_retention_request:
             self._next_retention_request = now + RETENTION_SECONDS

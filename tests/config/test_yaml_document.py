@@ -27,8 +27,8 @@ def test_data_and_lines(file: Path) -> None:
     file.write_text(TEXT)
     document = read_document(file)
     assert document.data == {"a": 1, "b": ["x", {"c": 2, "d": [3]}]}
-    places: list[Location] = [(), ("a",), ("b",), ("b", 0), ("b", 1), ("b", 1, "c"), ("b", 1, "d", 0)]
-    assert [document.line(where) for where in places] == [1, 1, 2, 3, 4, 4, 5]
+    locations: list[Location] = [(), ("a",), ("b",), ("b", 0), ("b", 1), ("b", 1, "c"), ("b", 1, "d", 0)]
+    assert [document.line(where) for where in locations] == [1, 1, 2, 3, 4, 4, 5]
 
 
 def test_a_missing_value_has_the_line_of_its_parent(file: Path) -> None:

@@ -34,10 +34,10 @@ def main() -> int:
     for report in reports:
         seen: set[str] = set()
         for seed, reason in report.failures:
-            place = reason.partition(":")[0] if reason.startswith("exit") else reason[:60]
-            if place not in seen:
+            cause = reason.partition(":")[0] if reason.startswith("exit") else reason[:60]
+            if cause not in seen:
                 print(f"{report.kind} {seed}: {reason}")
-            seen.add(place)
+            seen.add(cause)
     return 1 if any(report.failures for report in reports) else 0
 
 

@@ -288,23 +288,23 @@ def mutated(draw: Draw, data: bytes, times: int | None = None) -> bytes:
     """Return bytes with some changes: bits, bytes, cuts, repeats, and numbers at an edge."""
     found = bytearray(data)
     for _ in range(draw.randrange(1, 4) if times is None else times):
-        place = draw.randrange(len(found) + 1)
+        index = draw.randrange(len(found) + 1)
         kind = draw.randrange(7)
         if kind == 0 and found:
-            found[place % len(found)] ^= 1 << draw.randrange(8)
+            found[index % len(found)] ^= 1 << draw.randrange(8)
         elif kind == 1 and found:
-            found[place % len(found)] = draw.choice(
+            found[index % len(found)] = draw.choice(
                 (0, 0x7F, 0x80, 0x90, 0xC1, 0xC7, 0xC9, 0xD4, 0xDB, 0xDD, 0xDF, 0xFF)
             )
         elif kind == 2:
-            del found[place : place + draw.size(20)]
+            del found[index : index + draw.size(20)]
         elif kind == 3:
-            found[place:place] = draw.randbytes(draw.size(12))
+            found[index:index] = draw.randbytes(draw.size(12))
         elif kind == 4:
-            found[place:place] = found[place : place + draw.size(60)]
+            found[index:index] = found[index : index + draw.size(60)]
         elif kind == 5:
             edge = draw.choice((0, 2**31 - 1, 2**31, 2**32 - 1, 1 << 16))
-            found[place : place + 4] = edge.to_bytes(4, "big")
+            found[index : index + 4] = edge.to_bytes(4, "big")
         else:
             del found[draw.randrange(len(found) + 1) :]
     return bytes(found)
@@ -351,18 +351,18 @@ def mixed_up(draw: Draw, tree: Any) -> Any:
     """Return a tree of lists and maps in which something was changed, left out, repeated or put elsewhere."""
     if isinstance(tree, list) and tree and not draw.chance(4):
         found = list(tree)
-        place = draw.randrange(len(found))
+        index = draw.randrange(len(found))
         kind = draw.randrange(6)
         if kind == 0:
-            del found[place]
+            del found[index]
         elif kind == 1:
-            found.insert(place, found[place])
+            found.insert(index, found[index])
         elif kind == 2:
-            found[place] = odd(draw)
+            found[index] = odd(draw)
         elif kind == 3:
-            found[place], found[0] = found[0], found[place]
+            found[index], found[0] = found[0], found[index]
         else:
-            found[place] = mixed_up(draw, found[place])
+            found[index] = mixed_up(draw, found[index])
         return found
     if isinstance(tree, dict) and tree and not draw.chance(4):
         changed = dict(tree)

@@ -65,8 +65,8 @@ def fuzz(kinds: Sequence[str], seed: int, count: int, seconds: float = 1e9) -> l
         if last < begin:
             raise RuntimeError(f"a worker did not start: {done.stderr[-2000:]}")
         kind, own = kinds[last % len(kinds)], seed + last // len(kinds)
-        place = next((one.strip() for one in done.stderr.splitlines() if one.strip().startswith("File")), "")
-        reports[kind].failures.append((own, f"exit {done.returncode} {place}"))
+        where = next((one.strip() for one in done.stderr.splitlines() if one.strip().startswith("File")), "")
+        reports[kind].failures.append((own, f"exit {done.returncode} {where}"))
         reports[kind].counts["crashed"] += 1
         for earlier in range(begin, last):
             reports[kinds[earlier % len(kinds)]].counts["done before a crash"] += 1

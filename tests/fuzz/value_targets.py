@@ -272,7 +272,7 @@ def control(draw: Draw) -> None:
     control_rows = [control_row(row, 10 * (i + 1)) for i, row in enumerate(rows)]
     found = apply_control_rows(known, {1: "a0000000-0000-4000-8000-000000000001"}, control_rows, frozenset())
     for one in found.registrations:
-        assert 0 < one.local_id < 32
+        assert 0 < one.replica_id < 32
         assert one.uuid is None or len(one.uuid.encode("ascii")) == 36
     for rows_ in (*found.spaces.values(), *(one.definition for one in found.changes)):
         space = rows_.decoded()

@@ -56,8 +56,8 @@ def run(kinds: Sequence[str], seed: int, begin: int, end: int, seconds: float) -
             counts[kind][done_in_time(TARGETS[kind], f"{kind} {own}")] += 1
         except Exception as error:
             counts[kind]["failed"] += 1
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            where = f"{place.filename.rpartition('/')[2]}:{place.lineno}"
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{frame.filename.rpartition('/')[2]}:{frame.lineno}"
             reason = f"{type(error).__name__} in {where}: {ascii(str(error))[:300]}"
             print("!", number, json.dumps(reason), flush=True)
         finally:

@@ -171,7 +171,7 @@ def _shape(dice: Random) -> _Shape:
     if fields is None:
         other = parts[::-1] if len(parts) > 1 else [[parts[0][0] % 2 + 1, dice.choice(KEY_TYPES)]]
     else:
-        able = [[place, one["type"]] for place, one in enumerate(fields, start=1) if one["type"] in KEY_TYPES]
+        able = [[index, one["type"]] for index, one in enumerate(fields, start=1) if one["type"] in KEY_TYPES]
         other = dice.sample(able, dice.randint(1, min(2, len(able)))) if able else parts[::-1]
     return _Shape(parts, other, fields, {name: dice.choice(TYPES) for name in (*MORE_FIELDS, *NEW_FIELDS)})
 
@@ -181,15 +181,15 @@ def _key(dice: Random, has_format: bool) -> tuple[Parts, Fields | None]:
     count = dice.choice([1, 1, 1, 2])
     width = dice.randint(count, 4)
     types = [dice.choice(TYPES) for _ in range(width)]
-    places = dice.sample(range(width), count) if dice.random() < 0.3 else list(range(count))
-    for place in places:
-        types[place] = dice.choice(KEY_TYPES)
-    parts = [[place + 1, types[place]] for place in places]
+    indices = dice.sample(range(width), count) if dice.random() < 0.3 else list(range(count))
+    for index in indices:
+        types[index] = dice.choice(KEY_TYPES)
+    parts = [[index + 1, types[index]] for index in indices]
     if not has_format:
         return parts, None
     if dice.random() < 0.15:  # a part that is narrower than its field
-        types[places[0]] = {"unsigned": "integer", "integer": "number"}.get(
-            types[places[0]], types[places[0]]
+        types[indices[0]] = {"unsigned": "integer", "integer": "number"}.get(
+            types[indices[0]], types[indices[0]]
         )
     names = dice.sample(FIELDS, width)
     return parts, [{"name": name, "type": kind} for name, kind in zip(names, types, strict=True)]

@@ -98,8 +98,8 @@ def unlike_the_tuples(deployment: Deployment, truth: Mapping[str, Held]) -> list
     for name, held in truth.items():
         for row in deployment.rows(table_name(name)):
             fields = mp.decode(row["_tuple"])
-            for place, (field, kind) in enumerate(held.fields):
-                value = fields[place] if place < len(fields) else None
+            for index, (field, kind) in enumerate(held.fields):
+                value = fields[index] if index < len(fields) else None
                 column = row.get(column_name(field), "no column")
                 wanted = None if _is_misfit(kind, value) else value
                 if kind in PLAIN and not _is_same(column, wanted, PLAIN[kind]):

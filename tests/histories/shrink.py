@@ -50,11 +50,11 @@ def _fewer_steps(history: History, fails: Fails, deadline: float) -> History:
 
 def _shorter_steps(history: History, fails: Fails, deadline: float) -> History:
     """Leave out acts of groups, then take the only act out of its group."""
-    for place in reversed(range(len(history.steps))):
-        for step in _shorter(history.steps[place]):
+    for index in reversed(range(len(history.steps))):
+        for step in _shorter(history.steps[index]):
             if time.monotonic() > deadline:
                 return history
-            other = history.with_steps([*history.steps[:place], step, *history.steps[place + 1 :]])
+            other = history.with_steps([*history.steps[:index], step, *history.steps[index + 1 :]])
             if fails(other):
                 return _shorter_steps(other, fails, deadline)
     return history

@@ -18,8 +18,8 @@ from tests.jobs.asked import options
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from warehouse import requests
+from warehouse.location import location_of
 from warehouse.lock import WriterLock
-from warehouse.place import place_of
 from warehouse.requests import Request
 from warehouse.warehouse import Warehouse
 
@@ -77,7 +77,7 @@ def test_a_request_to_a_running_writer_needs_no_spark(
 ) -> None:
     command, kind = COMMANDS[name]
     warehouse, kinds = Warehouse(None, config.warehouse, config.database), list[str]()
-    with WriterLock(place_of(config.warehouse, config.database), "the stream"):
+    with WriterLock(location_of(config.warehouse, config.database), "the stream"):
         holder = threading.Thread(target=answered, args=(warehouse, state, "as asked", kinds))
         holder.start()
         code = command(config)
@@ -93,7 +93,7 @@ def test_a_repair_by_a_running_writer_needs_no_spark(
     config: Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
     warehouse, kinds = Warehouse(None, config.warehouse, config.database), list[str]()
-    with WriterLock(place_of(config.warehouse, config.database), "the stream"):
+    with WriterLock(location_of(config.warehouse, config.database), "the stream"):
         holder = threading.Thread(target=answered, args=(warehouse, RequestState.DONE, "read", kinds))
         holder.start()
         assert repair_warehouse(config) == 1
@@ -112,7 +112,7 @@ def test_without_a_writer_spark_is_started_before_anything_is_asked(config: Conf
 def test_where_the_writer_ends_meanwhile_spark_is_started_here(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock = WriterLock(place_of(config.warehouse, config.database), "the stream")
+    lock = WriterLock(location_of(config.warehouse, config.database), "the stream")
     waited: list[float] = []
 
     def give_up(seconds: float) -> None:
@@ -132,7 +132,7 @@ def test_where_the_writer_ends_meanwhile_spark_is_started_here(
 def test_an_answer_of_a_writer_that_ended_is_found_without_spark(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock = WriterLock(place_of(config.warehouse, config.database), "the stream")
+    lock = WriterLock(location_of(config.warehouse, config.database), "the stream")
     warehouse = Warehouse(None, config.warehouse, config.database)
     unanswered = requests.state_of
 

@@ -99,7 +99,7 @@ def held(deployment: Deployment) -> tuple[Rows, dict[tuple[str, bytes, str], lis
     for row in sorted(deployment.rows("_versions"), key=lambda row: int(row["epoch"])):
         newest[row["space"], row["key"], uuids[row["replicaset_id"]]] = row
     versions = {
-        place: msgpack.unpackb(row["tuple"]) for place, row in newest.items() if row["state"] == "present"
+        index: msgpack.unpackb(row["tuple"]) for index, row in newest.items() if row["state"] == "present"
     }
     for space in POLICIES:
         for key, row in deployment.table(space).items():

@@ -26,14 +26,14 @@ BLOCK = bytes.fromhex("d5ba0bab")
 
 def flipped(data: bytes) -> bytes:
     """Return the log with one bit of its second block's rows flipped."""
-    place = data.index(BLOCK, data.index(BLOCK) + 4) + 30
-    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+    position = data.index(BLOCK, data.index(BLOCK) + 4) + 30
+    return data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
 
 
 def unmarked(data: bytes) -> bytes:
     """Return the log with a damaged magic of its second block."""
-    place = data.index(BLOCK, data.index(BLOCK) + 4)
-    return data[:place] + b"\x00\x00\x00\x00" + data[place + 4 :]
+    position = data.index(BLOCK, data.index(BLOCK) + 4)
+    return data[:position] + b"\x00\x00\x00\x00" + data[position + 4 :]
 
 
 def of_another_version(data: bytes) -> bytes:

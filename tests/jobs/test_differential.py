@@ -128,7 +128,7 @@ def operations(dice: random.Random, number: int) -> list[Any]:
     ]
     weights = [8, 4, 4, 6, 4, 1, 1, 1, 1, 2]
     chosen = dice.choices(found, weights, k=dice.randint(1, 2))
-    distinct = list({str(place): [code, place, *rest] for code, place, *rest in chosen}.values())
+    distinct = list({str(index): [code, index, *rest] for code, index, *rest in chosen}.values())
     return [*distinct, ["=", "updated", number]] if dice.random() < 0.97 else distinct
 
 

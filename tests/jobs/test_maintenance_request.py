@@ -36,8 +36,8 @@ def deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Deployment:
     made.run()
     node.put(S, 2, "", 1, 1, at=100 * DAY).close()
     made.run()
-    place = made.folder / "warehouse" / "aggregator.db" / "_epochs"
-    DeltaTable(str(place)).update(updates={"committed_at": "committed_at - interval '40 days'"})
+    path = made.folder / "warehouse" / "aggregator.db" / "_epochs"
+    DeltaTable(str(path)).update(updates={"committed_at": "committed_at - interval '40 days'"})
     return made
 
 

@@ -9,10 +9,10 @@ import pytest
 from jobs.runtime.progress import lag_of
 
 
-def offset(**places: tuple[str, str, int]) -> str:
+def offset(**entries: tuple[str, str, int]) -> str:
     named = {
         uuid: {"leader": leader, "file": file, "position": position}
-        for uuid, (leader, file, position) in places.items()
+        for uuid, (leader, file, position) in entries.items()
     }
     return json.dumps({"replicasets": named})
 

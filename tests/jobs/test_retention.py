@@ -98,7 +98,7 @@ def test_maintenance_removes_old_rows_and_all_commands_still_work(
 
 def test_retained_epochs_are_readable(spark: SparkSession, deployment: Deployment) -> None:
     config = deployment.config()
-    _, first = retention_horizon(deployment.opened(spark).place)
+    _, first = retention_horizon(deployment.opened(spark).location)
     epochs = {row["epoch"]: dict(row["versions"]) for row in deployment.rows("_epochs")}
     assert first == min(epochs)
     root = deployment.folder / "warehouse" / f"{deployment.database}.db"

@@ -98,14 +98,14 @@ def test_wrong_use_exits_with_2(argv: list[str]) -> None:
 
 def test_the_comparison_shows_the_epochs_of_both(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
     pair.sync()
-    switch.promote(pair.b.place)
+    switch.promote(pair.b.location)
     pair.b.resume()
     pair.batch_b("b", "accounts")
     pair.batch_a("a", "accounts")
     assert main(["compare", str(pair.a.folder), str(pair.b.folder.parent)]) == 4
     lines = capsys.readouterr().out.splitlines()
     drawn = lines[lines.index("a b") + 1 : -1]
-    common = RidTable(pair.a.place).last().node.rid.old1
+    common = RidTable(pair.a.location).last().node.rid.old1
     assert [line[:3].rstrip() for line in drawn] == ["*", "| *", "* *"]
     assert "a: head, epoch 3" in drawn[0]
     assert "b: head, epoch 3" in drawn[1]
@@ -140,7 +140,7 @@ def test_promote_demote_and_show_by_configuration(tmp_path: Path, capsys: pytest
 def test_a_warehouse_that_is_being_written_is_not_switched(
     pair: Pair, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with WriterLock(pair.a.place, "the stream"):
+    with WriterLock(pair.a.location, "the stream"):
         assert main(["demote", str(pair.a.folder)]) == 1
         assert main(["promote", str(pair.a.folder)]) == 1
     assert capsys.readouterr().err.count("written by the stream") == 2
@@ -203,12 +203,12 @@ def test_no_job_takes_the_lock_past_the_rid() -> None:
 def test_an_operator_disconnects_a_primary_also_while_it_is_written(
     pair: Pair, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    head = RidTable(pair.a.place).last().node.rid.head
-    with WriterLock(pair.a.place, "the stream"):
+    head = RidTable(pair.a.location).last().node.rid.head
+    with WriterLock(pair.a.location, "the stream"):
         assert main(["disconnect", str(pair.a.folder)]) == 0
     assert "the next data begin a new generation" in capsys.readouterr().out
     pair.batch_a("later", "accounts")
-    assert RidTable(pair.a.place).last().node.rid.old1 == head
+    assert RidTable(pair.a.location).last().node.rid.old1 == head
 
 
 def test_a_copy_by_other_means_is_a_split_brain_if_it_was_said_before(pair: Pair) -> None:
@@ -233,11 +233,11 @@ def test_an_operator_connects_what_is_the_same_and_nothing_else(
     names = [str(pair.a.folder), str(pair.b.folder)]
     assert main(["connect", names[0]]) == 2
     pair.sync()
-    switch.promote(pair.b.place)
+    switch.promote(pair.b.location)
     assert main(["connect", *names]) == 1
     assert "exactly one of the warehouses must be primary, not" in capsys.readouterr().err
-    switch.demote(pair.b.place)
-    with WriterLock(pair.b.place, "an operator"):
+    switch.demote(pair.b.location)
+    with WriterLock(pair.b.location, "an operator"):
         assert main(["connect", *names]) == 1
     assert "written by an operator" in capsys.readouterr().err
     assert main(["connect", *names, "--json"]) == 0
@@ -251,10 +251,10 @@ def test_an_operator_connects_what_is_the_same_and_nothing_else(
 def test_a_writer_that_keeps_no_peer_ends_a_connection_that_an_operator_noted(pair: Pair) -> None:
     pair.sync()
     assert main(["connect", str(pair.a.folder), str(pair.b.folder)]) == 0
-    before = RidTable(pair.a.place).last().node
+    before = RidTable(pair.a.location).last().node
     assert before.next is None
     pair.batch_a("alone", "accounts")
-    assert RidTable(pair.a.place).last().node.rid.old1 == before.rid.head
+    assert RidTable(pair.a.location).last().node.rid.old1 == before.rid.head
 
 
 def test_a_misspelt_source_of_a_copy_is_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,8 +22,8 @@ from schemas.errors import LockError, RidStateError
 from tests.jobs.deployment import Deployment
 from tests.truth import own
 from udfs.rid.value import FileLock, Rid
+from warehouse.location import WarehouseLocation, location_of
 from warehouse.newest_epoch import last_epoch, newest_versions
-from warehouse.place import Place, place_of
 from warehouse.rid import RidTable
 from warehouse.warehouse import Warehouse
 
@@ -37,25 +37,25 @@ class Node:
 
     def __init__(self, folder: Path, logs: Path) -> None:
         self.deployment = Deployment(folder, {"a1": logs}, spaces={"include": SPACES})
-        self.place: Place = place_of(str(folder / "warehouse"), self.deployment.database)
+        self.location: WarehouseLocation = location_of(str(folder / "warehouse"), self.deployment.database)
 
     def run(self, *peers: Node) -> None:
-        self.deployment.run(standby={"peers": [peer.place.root for peer in peers]})
+        self.deployment.run(standby={"peers": [peer.location.root for peer in peers]})
 
     @property
     def rid(self) -> Rid:
-        return RidTable(self.place).last().at(last_epoch(self.place)).node.rid
+        return RidTable(self.location).last().at(last_epoch(self.location)).node.rid
 
     def command(self, name: str) -> int:
-        return main([name, self.place.root])
+        return main([name, self.location.root])
 
     def tuples(self) -> dict[str, list[bytes]]:
         return {space: self.deployment.tuples(space) for space in SPACES}
 
     def at_cut(self, spark: SparkSession) -> dict[str, int]:
         """Return the rows of each table at the newest epoch's version, as Spark reads them."""
-        warehouse = Warehouse(spark, str(Path(self.place.root).parent), self.deployment.database)
-        return {t: warehouse.read(t, v).count() for t, v in newest_versions(self.place).versions.items()}
+        warehouse = Warehouse(spark, str(Path(self.location.root).parent), self.deployment.database)
+        return {t: warehouse.read(t, v).count() for t, v in newest_versions(self.location).versions.items()}
 
 
 class Logs:
@@ -75,7 +75,7 @@ class Logs:
 
 
 def copied(a: Node, b: Node, *more: str) -> int:
-    return main(["sync", "--from", a.place.root, "--to", b.place.root, *more])
+    return main(["sync", "--from", a.location.root, "--to", b.location.root, *more])
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def running(node: Node, folder: Path) -> Iterator[subprocess.Popen[str]]:
     )
     try:
         ends = time.monotonic() + 120
-        while last_epoch(node.place) < 0:
+        while last_epoch(node.location) < 0:
             assert job.poll() is None, (folder / "job.log").read_text()[-2000:]
             assert time.monotonic() < ends, "the job commits nothing"
             time.sleep(0.2)
@@ -119,13 +119,13 @@ def test_two_jobs_on_one_warehouse_and_a_killed_one(spark: SparkSession, tmp_pat
     node = Node(tmp_path, logs.folder)
     with running(node, tmp_path) as job:
         assert node.rid.file_lock is FileLock.ALLOW_READ
-        events = [change.event for change in RidTable(node.place).history()]
+        events = [change.event for change in RidTable(node.location).history()]
         second = Deployment(tmp_path / "second", {"a1": logs.folder}, spaces={"include": SPACES})
         config = {"warehouse": str(tmp_path / "warehouse"), "database": node.deployment.database}
         with pytest.raises(LockError, match=r"being written by jobs/aggregate.py \(pid \d+") as caught:
             second.run(**config)
         assert "nothing was written" in caught.value.fields["advice"]
-        assert [change.event for change in RidTable(node.place).history()] == events
+        assert [change.event for change in RidTable(node.location).history()] == events
         assert not (tmp_path / "second" / "checkpoint").exists()
         assert node.command("demote") == 1
         assert job.poll() is None
@@ -155,7 +155,7 @@ def test_fail_over_to_the_standby_and_back_then_a_split_brain(
     b.run()
     with pytest.raises(RidStateError, match="is not primary; nothing was written"):
         a.run()
-    assert main(["compare", a.place.root, b.place.root]) == 3
+    assert main(["compare", a.location.root, b.location.root]) == 3
     assert copied(b, a) == 0
 
     assert b.command("demote") == a.command("promote") == 0
@@ -169,13 +169,13 @@ def test_fail_over_to_the_standby_and_back_then_a_split_brain(
     logs.add()
     a.run()
     b.run()
-    assert main(["compare", a.place.root, b.place.root]) == 4
+    assert main(["compare", a.location.root, b.location.root]) == 4
     assert b.command("demote") == 0
     assert copied(a, b) == 1
     capsys.readouterr()
     assert copied(a, b, "--discard-target", str(b.rid)) == 0
     assert "lost would be epochs" in capsys.readouterr().out
-    assert main(["compare", a.place.root, b.place.root]) == 0
+    assert main(["compare", a.location.root, b.location.root]) == 0
     logs.add()
     assert a.command("demote") == b.command("promote") == 0
     b.run()
@@ -198,7 +198,7 @@ aggregate(load(sys.argv[1]), once=True)
 
 def killed_behind_its_commit(node: Node, peer: Node, folder: Path) -> None:
     file = folder / "config.yaml"
-    config = node.deployment.config(standby={"peers": [peer.place.root]})
+    config = node.deployment.config(standby={"peers": [peer.location.root]})
     file.write_text(json.dumps(config.model_dump(mode="json")))
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYSPARK_GATEWAY")}
     done = subprocess.run(
@@ -215,7 +215,7 @@ def test_a_job_keeps_a_peer_connected_and_a_fail_over_loses_nothing_in_silence(
 ) -> None:
     logs.add(2)
     a, b = Node(tmp_path / "a", logs.folder), Node(tmp_path / "b", logs.folder)
-    Path(b.place.root).parent.mkdir(parents=True)
+    Path(b.location.root).parent.mkdir(parents=True)
     a.run(b)
     assert b.at_cut(spark) == a.at_cut(spark)
     head = a.rid.head
@@ -223,12 +223,12 @@ def test_a_job_keeps_a_peer_connected_and_a_fail_over_loses_nothing_in_silence(
     a.run(b)
     assert a.rid.head == b.rid.head == head
     assert b.tuples() == a.tuples()
-    config = a.deployment.config(standby={"peers": [b.place.root]})
+    config = a.deployment.config(standby={"peers": [b.location.root]})
     assert [one.state for one in standbys_overview(config)] == ["has all epochs"]
 
     logs.add()
     killed_behind_its_commit(a, b, tmp_path)
-    assert last_epoch(a.place) == last_epoch(b.place) + 1
+    assert last_epoch(a.location) == last_epoch(b.location) + 1
     assert a.rid.head == b.rid.head
     assert b.command("promote") == 0
     logs.add()
@@ -236,7 +236,7 @@ def test_a_job_keeps_a_peer_connected_and_a_fail_over_loses_nothing_in_silence(
     assert [(one.is_up_to_date, one.state) for one in standbys_overview(config)] == [(False, "split brain")]
     with pytest.raises(RidStateError, match="split brain: the standby was written, too; nothing was written"):
         a.run(b)
-    assert main(["compare", a.place.root, b.place.root]) == 4
+    assert main(["compare", a.location.root, b.location.root]) == 4
     assert a.command("demote") == 0
     assert copied(b, a) == 1
     capsys.readouterr()

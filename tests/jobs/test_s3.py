@@ -14,7 +14,7 @@ from tests.jobs.deployment import Deployment
 from tests.jobs.written import Node, replicasets_of
 from tests.sources.s3 import Store, installed
 from tests.warehouse.contents import contents, differences
-from warehouse.place import place_of
+from warehouse.location import location_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, installed]
 
@@ -77,7 +77,7 @@ def test_the_tables_on_s3_are_those_on_disc(
             disc.run()
         for name, value in store.environment.items():
             monkeypatch.setenv(name, value)
-        found = contents(place_of("s3a://lake/warehouse", far.database))
-        assert differences(contents(place_of(disc.config().warehouse, disc.database)), found) == {}
+        found = contents(location_of("s3a://lake/warehouse", far.database))
+        assert differences(contents(location_of(disc.config().warehouse, disc.database)), found) == {}
         assert found["users"].num_rows == 58
         assert far.folder.joinpath("warehouse").exists() is False

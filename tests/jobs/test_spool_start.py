@@ -14,8 +14,8 @@ from sources.spool.spool import Spool
 
 def section(folder: Path, warehouse: bool = True) -> Subscribe:
     replicasets = [{"name": "a", "spool": str(folder / "spool"), "peers": ["unix/:/x"]}]
-    place = {"warehouse": str(folder / "warehouse")} if warehouse else {}
-    return Subscribe.model_validate({"replicasets": replicasets, **place})
+    warehouses = {"warehouse": str(folder / "warehouse")} if warehouse else {}
+    return Subscribe.model_validate({"replicasets": replicasets, **warehouses})
 
 
 @pytest.mark.parametrize("warehouse", [True, False])

@@ -19,7 +19,7 @@ from tests.jobs.deployment import Deployment
 from tests.jobs.standalone import Standalone, environment, pack_project, python_without_project
 from tests.sources.subscribe.following import await_until
 from tests.warehouse.contents import contents, differences
-from warehouse.place import place_of
+from warehouse.location import location_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
@@ -51,7 +51,7 @@ def deployed(folder: Path, members: list[Member]) -> Deployment:
 
 
 def held(deployment: Deployment) -> dict[str, pa.Table]:
-    return contents(place_of(str(deployment.folder / "warehouse"), deployment.database))
+    return contents(location_of(str(deployment.folder / "warehouse"), deployment.database))
 
 
 @pytest.fixture(scope="module")

@@ -41,11 +41,11 @@ def removed(pair: Pair) -> None:
 
 
 def promoted(pair: Pair) -> None:
-    switch.promote(pair.b.place)
+    switch.promote(pair.b.location)
 
 
 def newer(pair: Pair) -> None:
-    switch.promote(pair.b.place)
+    switch.promote(pair.b.location)
     pair.b.resume()
     pair.batch_b("of b")
 
@@ -79,7 +79,7 @@ def test_what_status_says_of_a_peer(
     pair = Pair(tmp_path)
     pair.sync()
     what(pair)
-    root = pair.b.place.root
+    root = pair.b.location.root
     assert standbys_overview(config_of(pair)) == (StandbyOverview(root, is_up_to_date, state),)
     found = Overview("w", 1, "", 0, 0, {}, (), (), 0, 0, 0, 0, peers=standbys_overview(config_of(pair)))
     assert [text for text, _ in found.findings] == [] if is_up_to_date else [f"standby {root}: {state}"]
@@ -88,7 +88,7 @@ def test_what_status_says_of_a_peer(
 @pytest.mark.parametrize(
     ("standbys", "reason"), [("[b, b]", "named twice"), ("[a]", "is the warehouse itself")]
 )
-def test_a_peer_is_another_place_and_named_once(tmp_path: Path, standbys: str, reason: str) -> None:
+def test_a_standby_is_another_location_and_named_once(tmp_path: Path, standbys: str, reason: str) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(
         f"warehouse: a\ncheckpoint: cp\nsources: [{{name: a1, path: logs}}]\nstandby: {{peers: {standbys}}}\n"

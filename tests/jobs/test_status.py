@@ -11,7 +11,7 @@ from jobs.status import show
 from observe.overview import overview_of
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
-from warehouse.place import place_of
+from warehouse.location import location_of
 
 USERS = 600
 
@@ -25,7 +25,9 @@ def test_the_vclock_is_the_settled_one_not_that_of_a_files_header(
     deployment = Deployment(tmp_path, {"a1": a.path}, replicasets_of("a1"))
     deployment.run()
     config = deployment.config()
-    (one,) = overview_of(place_of(config.warehouse, config.database), datetime.now(UTC)).replicasets.values()
+    (one,) = overview_of(
+        location_of(config.warehouse, config.database), datetime.now(UTC)
+    ).replicasets.values()
     assert (one["leader"], one["vclock"]) == ("a1", {"1": 5})
     assert show(config, as_json=False) == 0
     uuid = replicasets_of("a1")["a1"]

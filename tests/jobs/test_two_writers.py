@@ -19,7 +19,7 @@ from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment as Undisturbed
 from tests.sources.s3 import Store, installed
 from tests.warehouse.contents import contents, differences
-from warehouse.place import place_of
+from warehouse.location import location_of
 from warehouse.read import rows_of
 
 pytestmark = [pytest.mark.soak, installed]
@@ -104,15 +104,15 @@ class Pair:
 
     def check(self) -> int:
         """Check that there is one history, equal to a single writer's; return the number of epochs."""
-        place = place_of(WAREHOUSE)
-        epochs = place.open("_epochs")
+        location = location_of(WAREHOUSE)
+        epochs = location.open("_epochs")
         assert epochs is not None
         numbers = sorted(row["epoch"] for row in rows_of(epochs, ["epoch"]))
         assert numbers == list(range(len(numbers)))
         one = Undisturbed(self.folder / "undisturbed", self.sources, self.ids)
         one.run()
-        exact = contents(place_of(str(one.folder / "warehouse")))
-        found = contents(place)
+        exact = contents(location_of(str(one.folder / "warehouse")))
+        found = contents(location)
         # How the rows fell into batches is another matter.
         for table in ("users", "counters", "_cluster", "_applier_map"):
             assert not differences({table: exact[table]}, {table: found[table]}), table

@@ -123,10 +123,10 @@ def test_each_kind_of_damage_fails_its_own_check(spark: SparkSession, deployment
     open_table = table_opener(warehouse, state)
     facts = facts_of(open_table, state, config, datetime.now(UTC))
     sound = {one.name: one for one in checks(open_table, state, facts, ["users"], {})}
-    place = warehouse.open_tables.place
-    tables = space_tables(place, state, config, ["users"])
+    location = warehouse.open_tables.location
+    tables = space_tables(location, state, config, ["users"])
     sound["_schema_columns"] = columns_check(spark, tables)
-    sound["users"] = spaces_check(spark, place, tables, facts).check_of(["users"])
+    sound["users"] = spaces_check(spark, location, tables, facts).check_of(["users"])
     validator = Validator()
     for name, damage in DAMAGED.items():
         check = sound[name]

@@ -18,7 +18,7 @@ from schemas.tables import SYSTEM_TABLES
 from tests.jobs.deployment import Deployment
 from tests.jobs.written import Node, replicasets_of
 from warehouse import write
-from warehouse.place import place_of
+from warehouse.location import location_of
 from warehouse.views import literal, quoted
 
 USERS = 600
@@ -36,15 +36,15 @@ def test_before_the_first_batch_there_is_nothing_to_see(tmp_path: Path) -> None:
 
 def test_an_epoch_older_than_maintenance_keeps_is_refused(tmp_path: Path) -> None:
     config = Deployment(tmp_path, {"a1": tmp_path}).config()
-    place, now = place_of(config.warehouse, config.database), datetime.now(UTC)
+    location, now = location_of(config.warehouse, config.database), datetime.now(UTC)
     epochs = [
         {"epoch": number, "committed_at": now - timedelta(days=days), "versions": [("users", number)]}
         for number, days in enumerate((40, 10, 1))
     ]
     asked = {"request": "1", "kind": "maintenance", "arguments": '{"keep_days": 7}', "changed_at": now}
     for table, rows in {"_epochs": epochs, "_requests": [{**asked, "state": "done"}]}.items():
-        write.create(place, table, SYSTEM_TABLES[table])
-        write.append(place, table, write.arrow_rows(table, rows))
+        write.create(location, table, SYSTEM_TABLES[table])
+        write.append(location, table, write.arrow_rows(table, rows))
     with pytest.raises(
         ConfigurationError, match=r"epoch 0 may have lost files.*ask for epoch 1 or a later one"
     ):

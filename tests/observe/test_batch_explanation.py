@@ -12,13 +12,13 @@ from observe.batch_explanation import BatchExplanation, explain
 from schemas.errors import ConfigurationError
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
-from warehouse.place import Place, place_of
+from warehouse.location import WarehouseLocation, location_of
 
 USERS, UNKNOWN = 600, 700
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def location(tmp_path_factory: pytest.TempPathFactory) -> WarehouseLocation:
     """Return a warehouse after three batches.
 
     The first batch reads one replicaset; the second reads another one, with a conflict and a misfit; the third reads a
@@ -36,15 +36,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     a.put(UNKNOWN, 1, "x", 1, 1).close()
     second.run()
     config = second.config()
-    return place_of(config.warehouse, config.database)
+    return location_of(config.warehouse, config.database)
 
 
 def rows(found: BatchExplanation, kind: str) -> int:
     return sum(int(row["rows"]) for row in found.changes if row["type"] == kind and row["space"] == "users")
 
 
-def test_read_ranges_and_logged_rows(place: Place) -> None:
-    found = explain(place, 0)
+def test_read_ranges_and_logged_rows(location: WarehouseLocation) -> None:
+    found = explain(location, 0)
     (read,) = found.read
     assert (read.source, read.first) == ("a1", ("00000000000000000000.xlog", 0))
     assert read.last[0].endswith(".xlog")
@@ -53,8 +53,8 @@ def test_read_ranges_and_logged_rows(place: Place) -> None:
     assert [*found.decisions, *found.set_aside, *found.waiting, *found.gaps] == []
 
 
-def test_decisions_quarantined_rows_and_written_files(place: Place) -> None:
-    found = explain(place, 1)
+def test_decisions_quarantined_rows_and_written_files(location: WarehouseLocation) -> None:
+    found = explain(location, 1)
     assert [one.source for one in found.read] == ["b1"]
     assert [(row["space"], row["kind"], row["rows"]) for row in found.decisions] == [("users", "key", 1)]
     assert [(row["space"], row["is_in_table"], row["rows"]) for row in found.set_aside] == [
@@ -67,27 +67,27 @@ def test_decisions_quarantined_rows_and_written_files(place: Place) -> None:
     assert written["_conflicts"].rows == 1
 
 
-def test_pending_rows(place: Place) -> None:
-    found = explain(place, 2)
+def test_pending_rows(location: WarehouseLocation) -> None:
+    found = explain(location, 2)
     assert [(row["source"], row["before"], row["after"]) for row in found.waiting] == [("a1", 0, 1)]
     assert found.copies == 0
 
 
-def test_an_unknown_epoch_is_refused(place: Place) -> None:
+def test_an_unknown_epoch_is_refused(location: WarehouseLocation) -> None:
     with pytest.raises(ConfigurationError, match="there is no epoch 3"):
-        explain(place, 3)
+        explain(location, 3)
 
 
 def test_the_command_prints_a_batch_as_text_and_as_json(
-    place: Place, capsys: pytest.CaptureFixture[str]
+    location: WarehouseLocation, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    show(place, None, as_json=True)
+    show(location, None, as_json=True)
     document = json.loads(capsys.readouterr().out)
     assert document["epoch"]["epoch"] == 2
     assert set(document) >= {"read", "changes", "waiting", "written", "copies"}
-    show(place, 1)
+    show(location, 1)
     printed = capsys.readouterr().out
-    assert printed.splitlines() == list(lines(explain(place, 1)))
+    assert printed.splitlines() == list(lines(explain(location, 1)))
     label = f"b1 ({replicasets_of('b1')['b1'][:8]})"
     assert f"\n  {label}  from " in printed
     assert f"\n  replicaset {label}  users  users  present" in printed
@@ -102,7 +102,7 @@ def test_an_epoch_whose_predecessor_maintenance_has_removed(tmp_path: Path) -> N
     node.put(USERS, 2, "two", 1, 1).close()
     deployment.run()
     config = deployment.config()
-    where = place_of(config.warehouse, config.database)
+    where = location_of(config.warehouse, config.database)
     assert explain(where, 1).written[0].before is not None
     epochs = where.open("_epochs")
     assert epochs is not None

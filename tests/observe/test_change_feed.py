@@ -16,21 +16,21 @@ from schemas.errors import ConfigurationError, WarehouseError
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from tests.truth import OWN_ROOT
+from warehouse.location import WarehouseLocation, location_of
 from warehouse.newest_epoch import last_epoch
-from warehouse.place import Place, place_of
 from warehouse.read import answer, rows_of
 
 USERS = 600
 IMAGE = ("_tuple", "_replicaset_id", "_global_id", "_lsn")
 
 
-def place_at(deployment: Deployment) -> Place:
+def location_at(deployment: Deployment) -> WarehouseLocation:
     config = deployment.config()
-    return place_of(config.warehouse, config.database)
+    return location_of(config.warehouse, config.database)
 
 
-def rows_at(place: Place, table: str, version: int) -> dict[bytes, tuple[Any, ...]]:
-    opened = place.open(table, version)
+def rows_at(location: WarehouseLocation, table: str, version: int) -> dict[bytes, tuple[Any, ...]]:
+    opened = location.open(table, version)
     assert opened is not None
     return {row["_key"]: tuple(row[name] for name in IMAGE) for row in rows_of(opened, ["_key", *IMAGE])}
 
@@ -53,19 +53,19 @@ def apply_changes(rows: dict[bytes, tuple[Any, ...]], changed: pa.Table) -> None
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> WarehouseLocation:
     """Return the tables of the recorded replicasets, written in many batches."""
     folder = tmp_path_factory.mktemp("feed")
     sources = {name: OWN_ROOT / "2.6.0" / name for name in ("a1", "b1")}
     deployment = Deployment(folder, sources)
     deployment.run(budget=8_000)
-    return place_at(deployment)
+    return location_at(deployment)
 
 
 @pytest.mark.parametrize("table", ["accounts", "docs", "counters", "ledger", "types", "rekeyed", "to_trunc"])
 @pytest.mark.parametrize("range_rows", [7, 1_000_000])
 def test_applying_the_feed_gives_the_table_at_each_epoch(
-    recorded: Place, table: str, range_rows: int
+    recorded: WarehouseLocation, table: str, range_rows: int
 ) -> None:
     epochs = recorded.open("_epochs")
     assert epochs is not None
@@ -80,7 +80,7 @@ def test_applying_the_feed_gives_the_table_at_each_epoch(
         assert rows == ({} if version is None else rows_at(recorded, table, version))
 
 
-def test_a_consumer_continues_where_it_stopped(recorded: Place) -> None:
+def test_a_consumer_continues_where_it_stopped(recorded: WarehouseLocation) -> None:
     complete = [(part.epoch, part.rows.num_rows) for part in changes(recorded, "accounts")]
     middle = complete[len(complete) // 2][0]
     first = [(part.epoch, part.rows.num_rows) for part in changes(recorded, "accounts", upto=middle)]
@@ -99,7 +99,7 @@ def test_an_unchanged_row_in_a_changed_file_is_left_out(tmp_path: Path) -> None:
     deployment.run()
     a.put(USERS, 5, "other", 5, 2).delete(USERS, 6).put(USERS, 200, "new", 1, 1).close()
     deployment.run()
-    (part,) = changes(place_at(deployment), "users", after=0)
+    (part,) = changes(location_at(deployment), "users", after=0)
     kinds = part.rows.select(["id", "_change_type"]).to_pylist()
     assert [(int(row["id"]), row["_change_type"]) for row in kinds] == [
         (5, UPDATE_BEFORE),
@@ -117,7 +117,7 @@ def test_a_masked_table_has_a_feed_without_tuples(tmp_path: Path) -> None:
     deployment.run()
     a.put(USERS, 1, "other", 2, 2).close()
     deployment.run()
-    (part,) = changes(place_at(deployment), "users", after=0)
+    (part,) = changes(location_at(deployment), "users", after=0)
     assert not {"_tuple", "name"} & set(part.rows.column_names)
     assert part.rows["_change_type"].to_pylist() == [UPDATE_BEFORE, UPDATE_AFTER]
 
@@ -136,12 +136,14 @@ def test_a_masked_table_has_the_changes_of_made_rows(tmp_path: Path) -> None:
     deployment.run()
     a.put(USERS, 1, "secret", 50, 1, at=3).close()
     deployment.run()
-    (part,) = changes(place_at(deployment), "users", after=0)
+    (part,) = changes(location_at(deployment), "users", after=0)
     shown = part.rows.select(["id", "value", "_change_type"]).to_pylist()
     assert [(row["value"], row["_change_type"]) for row in shown] == [(12, UPDATE_BEFORE), (57, UPDATE_AFTER)]
 
 
-def test_the_command_prints_lines_and_follows(recorded: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_lines_and_follows(
+    recorded: WarehouseLocation, capsys: pytest.CaptureFixture[str]
+) -> None:
     show(recorded, "accounts")
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     table = recorded.open("accounts")
@@ -165,7 +167,7 @@ def test_the_command_prints_lines_and_follows(recorded: Place, capsys: pytest.Ca
 
 
 def test_the_command_never_names_an_epoch_that_is_not_there_yet(
-    recorded: Place, capsys: pytest.CaptureFixture[str]
+    recorded: WarehouseLocation, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A consumer continues with the epoch that is named, so a later one would lose the changes up to it."""
     newest = last_epoch(recorded)
@@ -177,12 +179,12 @@ def test_the_command_never_names_an_epoch_that_is_not_there_yet(
 
 def test_before_the_first_batch_there_is_no_feed(tmp_path: Path) -> None:
     with pytest.raises(WarehouseError, match="no batch is done yet"):
-        show(place_of(str(tmp_path), "aggregator"), "accounts")
+        show(location_of(str(tmp_path), "aggregator"), "accounts")
     with pytest.raises(WarehouseError, match="no batch is done yet"):
-        explain_batch(place_of(str(tmp_path), "aggregator"), None)
+        explain_batch(location_of(str(tmp_path), "aggregator"), None)
 
 
-def test_an_unknown_epoch_or_table_is_refused(recorded: Place) -> None:
+def test_an_unknown_epoch_or_table_is_refused(recorded: WarehouseLocation) -> None:
     with pytest.raises(ConfigurationError, match="there is no epoch 4711"):
         list(changes(recorded, "accounts", after=4711))
     with pytest.raises(WarehouseError, match="there is no such table"):

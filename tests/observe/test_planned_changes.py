@@ -22,8 +22,8 @@ from schemas.tables import SYSTEM_TABLES
 from sources.xlog.directory.offset import to_text
 from tests.pipeline.deployment import Deployment
 from tests.truth import OWN_ROOT
+from warehouse.location import location_of
 from warehouse.newest_epoch import EPOCHS
-from warehouse.place import place_of
 from warehouse.warehouse import Warehouse
 
 A, B = OWN_ROOT / "2.6.0" / "a1", OWN_ROOT / "2.6.0" / "b1"
@@ -34,8 +34,8 @@ BUDGET = 30_000
 
 def columns_by_table(config: Config) -> dict[str, tuple[str, ...]]:
     """Return the columns of each existing table."""
-    place = place_of(config.warehouse, config.database)
-    opened = {name: place.open(name) for name in place.tables()}
+    location = location_of(config.warehouse, config.database)
+    opened = {name: location.open(name) for name in location.tables()}
     return {
         name: tuple(f.name for f in one.schema().fields) for name, one in opened.items() if one is not None
     }

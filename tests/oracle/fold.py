@@ -172,8 +172,8 @@ def _apply(folded: Folded, row: log.Row, *, is_snapshot: bool) -> None:
 def _delete_range(space: FoldedSpace, row: log.Row) -> None:
     begin, end = (bound_of(row.body[one], space.key) for one in (BEGIN_KEY, END_KEY))
     for key, old in space.versions.items():
-        place = order_of(key)
-        if old.tuple is not None and place[: len(begin)] >= begin and not (end and place[: len(end)] >= end):
+        order = order_of(key)
+        if old.tuple is not None and order[: len(begin)] >= begin and not (end and order[: len(end)] >= end):
             space.versions[key] = _version(old, None, row, is_snapshot=False)
 
 

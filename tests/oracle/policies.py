@@ -56,11 +56,11 @@ def first_write(held: Sequence[Held]) -> Any:
 def greatest(field: str) -> Rule:
     """Keep the greatest value; what has none loses to what has one."""
 
-    def place(one: Held) -> tuple[Any, ...]:
+    def rank(one: Held) -> tuple[Any, ...]:
         value = one.fields.get(field)
         return (value is not None, 0 if value is None else value, one.order)
 
-    return lambda held: max(held, key=place).values
+    return lambda held: max(held, key=rank).values
 
 
 def least(field: str) -> Rule:

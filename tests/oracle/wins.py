@@ -1,6 +1,6 @@
 """Who wins a key that several replicasets hold: `last_write_wins` over their final versions, key by key.
 
-A candidate's place is (sequence, replicaset uuid, instance uuid, lsn); the highest wins. The sequence is
+A candidate's rank is (sequence, replicaset uuid, instance uuid, lsn); the highest wins. The sequence is
 the values of columns that the user names, else the time of the last change.
 """
 
@@ -65,9 +65,9 @@ def last_write_wins(
         for key, version in found.versions.items() if found else ():
             if found is None or (version.tuple is None and deletes == "own"):
                 continue
-            place = _place(folded, found, version, sequence)
-            if key not in best or best[key][0] < place:
-                best[key] = (place, _winner(folded, version))
+            rank = _rank(folded, found, version, sequence)
+            if key not in best or best[key][0] < rank:
+                best[key] = (rank, _winner(folded, version))
     return {key: winner for key, (_, winner) in best.items() if winner is not None}
 
 
@@ -77,7 +77,7 @@ def _winner(folded: Folded, version: Version) -> Winner | None:
     return Winner(version.tuple, folded.replicaset_uuid, folded.cluster.get(version.replica_id, ""), version)
 
 
-def _place(folded: Folded, space: FoldedSpace, version: Version, columns: Sequence[str]) -> tuple[Any, ...]:
+def _rank(folded: Folded, space: FoldedSpace, version: Version, columns: Sequence[str]) -> tuple[Any, ...]:
     when = _columns(space, version, columns) if columns else (version.timestamp,)
     origin: Mapping[int, str] = folded.cluster
     return (when, folded.replicaset_uuid, origin.get(version.replica_id, ""), version.lsn)

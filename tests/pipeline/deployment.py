@@ -154,7 +154,7 @@ def batch_writer(
     """Hold the lock of a warehouse while the block runs; yield the warehouse and its writer, as after a start."""
     warehouse = Warehouse(None, config.warehouse, config.database)
     with WriterLock(warehouse, "a test") as lock:
-        warehouse.open_tables.fence = take_number(warehouse.place, lock.check)
+        warehouse.open_tables.fence = take_number(warehouse.location, lock.check)
         yield warehouse, open_writer(config, warehouse, lock, distributed)
 
 

@@ -107,7 +107,7 @@ def expel(replica_id: int) -> Row:
 
 
 def rows_of(transactions: Iterable[Transaction], lsns: Mapping[int, int] | None = None) -> list[Row]:
-    """Return the rows of transactions with their places and lsns; rows of local spaces count in component 0.
+    """Return the rows of transactions with their positions and lsns; rows of local spaces count in component 0.
 
     `lsns` are the last ones before the rows, by replica id.
     """
@@ -121,10 +121,10 @@ def rows_of(transactions: Iterable[Transaction], lsns: Mapping[int, int] | None 
         for i, row in enumerate(transaction.rows):
             id_ = 0 if row.get("group_id") == 1 else origin
             known[id_] = known.get(id_, 0) + 1
-            place = {"file": "x", "position": 100 + 50 * number, "row": i, "lsn": known[id_], "tsn": tsn}
+            position = {"file": "x", "position": 100 + 50 * number, "row": i, "lsn": known[id_], "tsn": tsn}
             ends = i == len(transaction.rows) - 1
             flags = {"is_commit": ends, "wait_sync": False, "wait_ack": False, "index_base": 0}
-            rows.append({**flags, **place, "replica_id": id_ or None, **row})
+            rows.append({**flags, **position, "replica_id": id_ or None, **row})
     return rows
 
 
@@ -139,8 +139,8 @@ def batch(*transactions: Transaction, lsns: Mapping[int, int] | None = None) -> 
 def control_row(row: Row, position: int, segment: int = 0, replica_id: int | None = 1) -> ControlRow:
     content = {name: row.get(name) for name in ("space_id", "key", "tuple", "operations", "body")}
     base = row.get("index_base", 0)
-    place = LogPosition(segment, position, 0)
-    return ControlRow(place, row["type"], replica_id, position, position, index_base=base, **content)
+    at = LogPosition(segment, position, 0)
+    return ControlRow(at, row["type"], replica_id, position, position, index_base=base, **content)
 
 
 def space_rows(

@@ -32,7 +32,7 @@ def test_a_source_without_offset_has_none() -> None:
     ],
     ids=["empty", "torn", "no source", "another version", "two sources"],
 )
-def test_anything_else_is_refused_with_its_place(text: str) -> None:
+def test_anything_else_is_refused_with_its_position(text: str) -> None:
     with pytest.raises(OffsetError, match="not that of one source") as caught:
         parse_offset_file(text, "checkpoint/offsets/7")
     assert caught.value.fields["file"] == "checkpoint/offsets/7"

@@ -55,7 +55,7 @@ def test_where_a_log_begins_the_files_before_it_tell(logs: tuple[LogStream, Sequ
         assert at(asked, segment) == MEMBERS, segment.file
 
 
-def test_a_place_in_a_log_has_what_stands_before_it(logs: tuple[LogStream, Sequence[Segment]]) -> None:
+def test_a_position_in_a_log_has_what_is_before_it(logs: tuple[LogStream, Sequence[Segment]]) -> None:
     asked, found = logs
     whole = replace(found[0], begin=found[0].end)
     assert at(asked, whole) == MEMBERS

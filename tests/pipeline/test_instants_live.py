@@ -73,7 +73,7 @@ def check(deployment: Deployment) -> None:
     rows = sorted(deployment.rows("_epochs"), key=lambda row: int(row["epoch"]))
     versions = {row["instant"]: dict(row["versions"]) for row in rows if row["instant"] is not None}
     assert list(versions) == LABELS
-    for place, label in enumerate(LABELS, start=1):
+    for index, label in enumerate(LABELS, start=1):
         root = deployment.folder / "warehouse" / "aggregator.db"
         tables = {
             name: DeltaTable(str(root / name), version=versions[label][name])
@@ -83,7 +83,7 @@ def check(deployment: Deployment) -> None:
         }
         assert sum(msgpack.unpackb(row)[1] for row in tables["accounts"]) == 1000
         # Both servers have each key, of which one version is the row.
-        noise = {msgpack.unpackb(row)[0] - 1000 * place for row in tables["noise"]}
+        noise = {msgpack.unpackb(row)[0] - 1000 * index for row in tables["noise"]}
         assert {number for number in noise if number > 0} == set(range(1, 21))
 
 
@@ -97,10 +97,10 @@ def test_epochs_at_recovery_points(tmp_path: Path, budget: int | None) -> None:
     ):
         servers = (one, other)
         fill(servers)
-        for place, label in enumerate(LABELS, start=1):
+        for index, label in enumerate(LABELS, start=1):
             transfer(servers, dice)
             for server in servers:
-                server.eval(BURST, label, 1000 * place)
+                server.eval(BURST, label, 1000 * index)
     deployment = Deployment(tmp_path, paths, instants={})
     deployment.run(budget)
     check(deployment)
@@ -123,10 +123,10 @@ def test_epochs_at_recovery_points_of_spools(tmp_path: Path, feed: FeedMode) -> 
         for replicaset, server in ((first, one), (second, other)):
             await_until(has(replicaset, [server]), "the first rows")
         deployment = Deployment(tmp_path, spools, instants={}, start="snapshot")
-        for place, label in enumerate(LABELS, start=1):
+        for index, label in enumerate(LABELS, start=1):
             transfer(servers, dice)
             for server in dice.sample(servers, 2):
-                server.eval(BURST, label, 1000 * place)
+                server.eval(BURST, label, 1000 * index)
                 deployment.run(dice.choice((None, 500)))
         for replicaset, server in ((first, one), (second, other)):
             await_until(has(replicaset, [server]), "all rows")

@@ -216,12 +216,12 @@ def simple_requests(draw: st.DrawFn) -> Generated:
 
 
 _wide = st.one_of(st.sampled_from([2**63 - 1, 2**63, 2**64 - 1, -(2**63)]), st.integers(-100, 100)).map(_pack)
-_places = st.sampled_from([2, 2, 2, "[3].a"]).map(_pack)
+_paths = st.sampled_from([2, 2, 2, "[3].a"]).map(_pack)
 _sum = st.one_of(
-    st.builds(_operation, st.sampled_from("+-"), _places, st.tuples(_wide)),
-    st.builds(_operation, st.sampled_from("+-"), _places, st.tuples(_wide)),
-    st.builds(_operation, st.sampled_from("+-"), _places, st.tuples(numbers)),
-    st.builds(_operation, st.sampled_from("&|^"), _places, st.tuples(st.integers(0, 2**64 - 1).map(_pack))),
+    st.builds(_operation, st.sampled_from("+-"), _paths, st.tuples(_wide)),
+    st.builds(_operation, st.sampled_from("+-"), _paths, st.tuples(_wide)),
+    st.builds(_operation, st.sampled_from("+-"), _paths, st.tuples(numbers)),
+    st.builds(_operation, st.sampled_from("&|^"), _paths, st.tuples(st.integers(0, 2**64 - 1).map(_pack))),
 )
 
 

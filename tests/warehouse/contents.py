@@ -1,7 +1,7 @@
 """What two warehouses hold, compared by DuckDB row by row: the same, whatever their files look like.
 
 Left out is what tells of the way rather than of the rows: the clock of the writer, the uuid that a warehouse gives
-itself, and the books of batches and requests. Read without Spark, at any place that `warehouse.place` opens.
+itself, and the books of batches and requests. Read without Spark, at any location that `warehouse.location` opens.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import duckdb
 import pyarrow as pa
 
-from warehouse.place import Place
+from warehouse.location import WarehouseLocation
 from warehouse.read import rows_of
 
 OF_THE_WAY = {"_epochs", "_requests", "_rid"}
@@ -18,10 +18,10 @@ OWN = "aggregator"
 """The replicaset of a warehouse's own row in `_cluster`."""
 
 
-def contents(place: Place) -> dict[str, pa.Table]:
+def contents(location: WarehouseLocation) -> dict[str, pa.Table]:
     """Return the tables of a warehouse that tell of rows, by name."""
-    own = _own(place)
-    return {name: _comparable(place, name, own) for name in place.tables() if name not in OF_THE_WAY}
+    own = _own(location)
+    return {name: _comparable(location, name, own) for name in location.tables() if name not in OF_THE_WAY}
 
 
 def differences(one: dict[str, pa.Table], other: dict[str, pa.Table]) -> dict[str, int]:
@@ -45,15 +45,15 @@ def _differing(one: pa.Table, other: pa.Table) -> int:
     return int(count)
 
 
-def _own(place: Place) -> str:
-    cluster = place.open("_cluster")
+def _own(location: WarehouseLocation) -> str:
+    cluster = location.open("_cluster")
     assert cluster is not None
     (own,) = (row["uuid"] for row in rows_of(cluster) if row["replicaset_uuid"] == OWN)
     return str(own)
 
 
-def _comparable(place: Place, name: str, own: str) -> pa.Table:
-    opened = place.open(name)
+def _comparable(location: WarehouseLocation, name: str, own: str) -> pa.Table:
+    opened = location.open(name)
     assert opened is not None
     table = opened.to_pyarrow_table()
     table = table.drop_columns([column for column in CLOCKS if column in table.column_names])

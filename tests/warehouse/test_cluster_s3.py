@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from tests.sources.s3 import Store, installed
 from warehouse import cluster
-from warehouse.place import place_of
+from warehouse.location import location_of
 from warehouse.read import rows_of
 
 pytestmark = [pytest.mark.soak, installed]
@@ -51,8 +51,8 @@ def test_each_uuid_gets_one_id_of_its_own(tmp_path: Path, monkeypatch: pytest.Mo
         store = stack.enter_context(Store(tmp_path))
         for name, value in store.environment.items():
             monkeypatch.setenv(name, value)
-        place = place_of(WAREHOUSE)
-        DeltaTable.create(place.uri(cluster.TABLE), pa.schema(cluster._ROW))
+        location = location_of(WAREHOUSE)
+        DeltaTable.create(location.uri(cluster.TABLE), pa.schema(cluster._ROW))
         processes = [stack.enter_context(announcing(store, number)) for number in range(PROCESSES)]
         for process in processes:
             stack.callback(process.kill)
@@ -64,7 +64,7 @@ def test_each_uuid_gets_one_id_of_its_own(tmp_path: Path, monkeypatch: pytest.Mo
         for process in processes:
             process.wait(120)
         assert [process.returncode for process in processes] == [0] * PROCESSES
-        table = place.open(cluster.TABLE)
+        table = location.open(cluster.TABLE)
         assert table is not None
         rows = [row for row in rows_of(table) if row["replicaset_uuid"] != "aggregator"]
         assert len({row["uuid"] for row in rows}) == len(rows) == PROCESSES * UUIDS

@@ -35,7 +35,7 @@ class Writers:
     def start(self) -> Warehouse:
         """Return the warehouse of one more writer, rolled back."""
         warehouse = Warehouse(None, str(self.folder))
-        warehouse.open_tables.fence = take_number(warehouse.place, always)
+        warehouse.open_tables.fence = take_number(warehouse.location, always)
         epochs.roll_back(warehouse, epochs.last(warehouse))
         return warehouse
 
@@ -104,8 +104,8 @@ def test_users_are_no_obstacle(writers: Writers) -> None:
     append(one)
     opened = one.open_tables.open("_gaps")
     rows = opened.to_pyarrow_table()
-    write_deltalake(one.place.uri("_gaps"), rows, mode="append")
-    write_deltalake(one.place.uri("_gaps"), rows, mode="append")
+    write_deltalake(one.location.uri("_gaps"), rows, mode="append")
+    write_deltalake(one.location.uri("_gaps"), rows, mode="append")
     assert append(one) == 4
 
 
@@ -175,7 +175,7 @@ def test_a_demoted_warehouse_gets_no_epoch_of_a_writer_that_slept(writers: Write
     with PrimaryLock(warehouse, "one"):
         pass
     sleeper = writers.start().open_tables
-    demote(warehouse.place)
+    demote(warehouse.location)
     with pytest.raises(LockError, match="writer 3 has committed to _epochs"):
         append_rows(sleeper, EPOCHS, [EPOCH])
     with pytest.raises(RidStateError), PrimaryLock(warehouse, "two"):

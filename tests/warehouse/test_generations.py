@@ -14,9 +14,9 @@ from warehouse.rid import RidChange, RidTable
 
 
 def held(made: Made) -> list[tuple[int, int, str | None]]:
-    found = generations_of(RidTable(made.place).history(), last_epoch(made.place))
+    found = generations_of(RidTable(made.location).history(), last_epoch(made.location))
     assert [one.ulid for one in found[:3]] == [
-        u for u in RidTable(made.place).last().node.rid.generations if int(u)
+        u for u in RidTable(made.location).last().node.rid.generations if int(u)
     ][: len(found)]
     return [(one.first, one.last, one.copied_from) for one in found]
 
@@ -27,7 +27,7 @@ def test_without_history_there_is_none() -> None:
 
 def test_each_generation_has_its_epochs_also_in_a_split_and_after_it(tmp_path: Path) -> None:
     pair = Pair(tmp_path)
-    a = pair.a.place.root
+    a = pair.a.location.root
     assert held(pair.a) == [(0, 2, None)]
     pair.sync()
     assert held(pair.b) == [(0, 2, a)]
@@ -36,14 +36,14 @@ def test_each_generation_has_its_epochs_also_in_a_split_and_after_it(tmp_path: P
     assert held(pair.a) == [(3, 4, None), (0, 2, None)]
     pair.sync()
     assert held(pair.b) == [(3, 4, a), (0, 2, a)]
-    switch.promote(pair.b.place)
+    switch.promote(pair.b.location)
     pair.b.resume()
     for _ in range(3):
         pair.batch_b("b")
     pair.batch_a("5")
-    switch.demote(pair.b.place)
+    switch.demote(pair.b.location)
     assert held(pair.b) == [(5, 7, None), (3, 4, a), (0, 2, a)]
-    pair.sync(discard=RidTable(pair.b.place).last().node.rid)
+    pair.sync(discard=RidTable(pair.b.location).last().node.rid)
     assert held(pair.b) == [(5, 5, a), (3, 4, a), (0, 2, a)]
 
 
@@ -59,8 +59,9 @@ def test_the_last_epoch_of_a_generation() -> None:
 
 
 def test_how_it_is_drawn() -> None:
-    assert HeldGeneration(ulid(1), 0, -1).with_text(is_head=True).note == "head, no epochs yet"
-    assert HeldGeneration(ulid(1), 3, 3).with_text(is_head=False).note == "epoch 3"
+    assert HeldGeneration(ulid(1), 0, -1).to_generation(is_head=True).note == "head, no epochs yet"
+    assert HeldGeneration(ulid(1), 3, 3).to_generation(is_head=False).note == "epoch 3"
     assert (
-        HeldGeneration(ulid(1), 0, 4, "/a").with_text(is_head=False).note == "epochs 0 to 4, copied from /a"
+        HeldGeneration(ulid(1), 0, 4, "/a").to_generation(is_head=False).note
+        == "epochs 0 to 4, copied from /a"
     )

@@ -15,8 +15,8 @@ from schemas.errors import LockError, UnsupportedError
 from tests.sources.s3 import Store, installed
 from warehouse.lease import HELD_SECONDS, LEASE_SECONDS, Lease, StoredLease
 from warehouse.lease_store import ObjectLease, object_lease
+from warehouse.location import location_of
 from warehouse.lock import LOCK_NAME, WriterLock
-from warehouse.place import place_of
 
 MEMORY = "memory://warehouse.db"
 
@@ -212,13 +212,16 @@ def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 @installed
 @pytest.mark.usefixtures("s3")
 def test_the_lock_of_a_warehouse_on_s3() -> None:
-    place = place_of("s3a://lake/warehouse")
-    with WriterLock(place, "the first writer") as lock:
+    location = location_of("s3a://lake/warehouse")
+    with WriterLock(location, "the first writer") as lock:
         lock.check()
-        with pytest.raises(LockError, match="is being written by the first writer"), WriterLock(place, "two"):
+        with (
+            pytest.raises(LockError, match="is being written by the first writer"),
+            WriterLock(location, "two"),
+        ):
             pytest.fail("two writers")
-    with WriterLock(place, "two") as lock:
+    with WriterLock(location, "two") as lock:
         lock.check()
-    found = object_lease(place.root, LOCK_NAME).read()
+    found = object_lease(location.root, LOCK_NAME).read()
     assert isinstance(found, StoredLease)
     assert json.loads(found.text)["free"] is True

@@ -80,8 +80,8 @@ def test_a_retention_is_read_as_delta_writes_it(name: str, text: str | None, day
 def test_a_table_of_an_older_version_gets_the_interval_between_checkpoints(tmp_path: Path) -> None:
     warehouse = Warehouse(None, str(tmp_path))
     for table, settings in {"old": {}, "own": {CHECKPOINT_INTERVAL: "40"}}.items():
-        write_deltalake(warehouse.place.uri(table), pa.table({"x": [1]}), configuration=settings)
-    create(warehouse.place, "new", StructType([StructField("x", LongType())]))
+        write_deltalake(warehouse.location.uri(table), pa.table({"x": [1]}), configuration=settings)
+    create(warehouse.location, "new", StructType([StructField("x", LongType())]))
     changed = {table: set_retention(warehouse, table, 7) for table in ("old", "own", "new")}
     assert changed == {"old": True, "own": False, "new": False}
     intervals = {table: warehouse.property(table, CHECKPOINT_INTERVAL) for table in changed}

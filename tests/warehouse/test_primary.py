@@ -25,7 +25,7 @@ def lock(made: Made) -> PrimaryLock:
 
 
 def now(made: Made) -> Node:
-    return RidTable(made.place).last().node
+    return RidTable(made.location).last().node
 
 
 def test_a_fresh_warehouse_promotes_itself_on_its_first_run(tmp_path: Path) -> None:
@@ -45,31 +45,31 @@ def test_a_warehouse_from_before_its_rid_promotes_itself_too(tmp_path: Path) -> 
     made.create()
     made.batch("x")
     with lock(made):
-        assert RidTable(made.place).last().epoch == 0
+        assert RidTable(made.location).last().epoch == 0
         assert now(made).rid.primary
 
 
 @pytest.mark.parametrize("drawing", ["0000:0001:0000:0000:0001", "0001:0000:0000:0000:0001"])
 def test_a_secondary_is_refused_and_nothing_is_written(tmp_path: Path, drawing: str) -> None:
     made = Made(tmp_path)
-    RidTable(made.place).update("made", -1, lambda _: node(drawing))
+    RidTable(made.location).update("made", -1, lambda _: node(drawing))
     with pytest.raises(RidStateError, match="is not primary; nothing was written") as caught, lock(made):
         pytest.fail("a secondary was written")
     with pytest.raises(RidStateError, match="is not primary; nothing was written"):
-        require_primary(made.place)
+        require_primary(made.location)
     assert "aggregator rid promote" in caught.value.fields["advice"]
-    assert [change.event for change in RidTable(made.place).history()] == ["made"]
-    with WriterLock(made.place, "the lock was let go"):
+    assert [change.event for change in RidTable(made.location).history()] == ["made"]
+    with WriterLock(made.location, "the lock was let go"):
         pass
 
 
 def test_a_second_writer_is_refused_before_the_rid_is_touched(tmp_path: Path) -> None:
     made = Made(tmp_path)
     with lock(made):
-        events = [change.event for change in RidTable(made.place).history()]
+        events = [change.event for change in RidTable(made.location).history()]
         with pytest.raises(LockError, match="a test"), lock(made):
             pytest.fail("two writers")
-        assert [change.event for change in RidTable(made.place).history()] == events
+        assert [change.event for change in RidTable(made.location).history()] == events
 
 
 def test_the_lock_of_a_killed_writer_is_taken_over_as_a_crashed_primary(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_the_lock_of_a_killed_writer_is_taken_over_as_a_crashed_primary(tmp_path
     with lock(made):
         pass
     # As a killed writer leaves it: its file lock ended with it. Real kills: tests/jobs/test_rid_jobs.py.
-    RidTable(made.place).update("lock", -1, operations.lock)
+    RidTable(made.location).update("lock", -1, operations.lock)
     assert now(made).rid.file_lock is FileLock.ALLOW_READ
     with lock(made):
         assert now(made).rid.crashed_primary
@@ -102,7 +102,7 @@ def test_the_first_batch_after_a_copy_begins_a_generation_and_the_second_does_no
         held.check()
         made.batch("0")
         assert now(made).rid.head == first
-        RidTable(made.place).update("mark", 0, lambda n: operations.mark_unconnected_copy(n, ulid(1)))
+        RidTable(made.location).update("mark", 0, lambda n: operations.mark_unconnected_copy(n, ulid(1)))
         held.check()
         renewed = now(made).next
         held.check()
@@ -111,7 +111,7 @@ def test_the_first_batch_after_a_copy_begins_a_generation_and_the_second_does_no
         assert renewed > first
         assert now(made).rid.head == first
         epoch = made.batch("1")
-        begun = RidTable(made.place).last().at(epoch).node
+        begun = RidTable(made.location).last().at(epoch).node
         assert (begun.rid.head, begun.rid.old1, begun.next) == (renewed, first, None)
         held.check()
         assert now(made) == begun
@@ -122,7 +122,7 @@ def test_the_first_batch_after_a_copy_begins_a_generation_and_the_second_does_no
 def copied_from(made: Made, held: PrimaryLock) -> None:
     """Do a batch, then what a copy does to its source, then begin a batch."""
     made.batch("0")
-    RidTable(made.place).update("mark", 0, lambda n: operations.mark_unconnected_copy(n, ulid(1)))
+    RidTable(made.location).update("mark", 0, lambda n: operations.mark_unconnected_copy(n, ulid(1)))
     held.check()
 
 
@@ -154,4 +154,4 @@ def test_where_no_rid_can_be_kept_the_lock_alone_guards(
     with lock(made) as held:
         held.check()
     assert "a warehouse there has no RID" in caplog.text
-    assert RidTable(made.place).last().number == 0
+    assert RidTable(made.location).last().number == 0

@@ -14,12 +14,12 @@ from tests.udfs.rid.rids import drawn, node, ulid
 from udfs.rid import operations
 from udfs.rid.operations import Node
 from warehouse import rid
-from warehouse.place import place_of
+from warehouse.location import location_of
 from warehouse.rid import RidChange, RidTable, new_ulid
 
 
 def table(folder: Path) -> RidTable:
-    return RidTable(place_of(str(folder)))
+    return RidTable(location_of(str(folder)))
 
 
 def promoted(_node: Node) -> Node:

@@ -40,7 +40,7 @@ def test_ids_that_were_given_stay_given(warehouse: Warehouse) -> None:
 
 def test_a_commit_of_others_behind_an_unfinished_batch_is_an_error(warehouse: Warehouse) -> None:
     warehouse.append_rows("_schema", [{"epoch": 0, "name": "unfinished"}])
-    opened = DeltaTable(warehouse.place.uri("_schema"))
+    opened = DeltaTable(warehouse.location.uri("_schema"))
     write_deltalake(opened, opened.to_pyarrow_table().slice(0, 1), mode="append")
     with pytest.raises(
         WarehouseError, match="commit 2 is not the aggregator's and follows an unfinished batch"

@@ -33,7 +33,7 @@ from warehouse.warehouse import Warehouse
 
 
 class Standby:
-    """A primary, the places of its standbys, and the writer that keeps them connected."""
+    """A primary, the locations of its standbys, and the writer that keeps them connected."""
 
     def __init__(self, folder: Path, count: int = 1) -> None:
         self.a = Made(folder / "a")
@@ -48,8 +48,10 @@ class Standby:
         return self.others[0]
 
     def standbys(self, of: Made | None = None, others: list[Made] | None = None) -> Standbys:
-        places = [other.place for other in (self.others if others is None else others)]
-        return Standbys((of or self.a).place, places, retry_seconds=60, now=lambda: self.time, waits=True)
+        locations = [other.location for other in (self.others if others is None else others)]
+        return Standbys(
+            (of or self.a).location, locations, retry_seconds=60, now=lambda: self.time, waits=True
+        )
 
     def lock(self, standbys: Standbys | None, of: Made | None = None) -> PrimaryLock:
         warehouse = Warehouse(cast("SparkSession", None), str((of or self.a).folder.parent))
@@ -73,11 +75,11 @@ class Standby:
                 standbys.follow()
 
     def compared(self) -> Comparison:
-        return compare_warehouses(side_of(self.a.place), side_of(self.b.place))
+        return compare_warehouses(side_of(self.a.location), side_of(self.b.location))
 
 
 def now(made: Made) -> Node:
-    return RidTable(made.place).last().at(last_epoch(made.place)).node
+    return RidTable(made.location).last().at(last_epoch(made.location)).node
 
 
 def connected(standbys: Standbys) -> list[bool]:
@@ -101,10 +103,10 @@ def test_a_primary_goes_on_under_one_head_while_all_are_connected(standby: Stand
             assert now(standby.a).rid.head == now(standby.b).rid.head == head
             assert now(standby.a).next is None
         assert now(standby.b).rid.file_lock is FileLock.ALLOW_READ
-        rows = [len(RidTable(made.place).history()) for made in (standby.a, standby.b)]
+        rows = [len(RidTable(made.location).history()) for made in (standby.a, standby.b)]
         standby.batch(lock, "more", "accounts")
         standbys.follow()
-        assert [len(RidTable(made.place).history()) for made in (standby.a, standby.b)] == rows
+        assert [len(RidTable(made.location).history()) for made in (standby.a, standby.b)] == rows
     assert now(standby.a).next is not None
     assert now(standby.b).rid.file_lock is FileLock.UNLOCKED
     standby.session("after a restart")
@@ -116,10 +118,10 @@ def test_an_epoch_that_was_not_copied_is_copied_before_the_next_is_committed(sta
     standbys = standby.standbys()
     with standby.lock(standbys) as lock:
         first = standby.batch(lock, "first", "accounts")
-        assert last_epoch(standby.b.place) == first - 1
+        assert last_epoch(standby.b.location) == first - 1
         standby.batch(lock, "second", "accounts")
-        assert last_epoch(standby.b.place) == first
-    assert last_epoch(standby.b.place) == first + 1
+        assert last_epoch(standby.b.location) == first
+    assert last_epoch(standby.b.location) == first + 1
 
 
 def unreachable(standby: Standby) -> Callable[[], object]:
@@ -205,7 +207,7 @@ def test_a_peer_that_is_suddenly_empty_is_not_filled_again(standby: Standby) -> 
     with standby.lock(standbys) as lock:
         standby.batch(lock, "second", "accounts")
         assert "is its disk mounted" in str(standbys.states()[0].reason)
-    assert standby.b.place.tables() == []
+    assert standby.b.location.tables() == []
     shutil.rmtree(standby.b.folder.parent)
     mend()
     standby.session()
@@ -216,15 +218,15 @@ def test_nobody_else_writes_a_connected_peer(standby: Standby) -> None:
     standbys = standby.standbys()
     with standby.lock(standbys):
         with pytest.raises(LockError, match="keeps this copy connected"):
-            switch.promote(standby.b.place)
+            switch.promote(standby.b.location)
         with pytest.raises(LockError, match="keeps this copy connected"):
-            sync(standby.a.place, standby.b.place)
-    switch.promote(standby.b.place)
+            sync(standby.a.location, standby.b.location)
+    switch.promote(standby.b.location)
 
 
 def test_a_peer_whose_lock_another_has_is_joined_later(standby: Standby) -> None:
     standbys = standby.standbys()
-    with WriterLock(standby.b.place, "an operator"), standby.lock(standbys) as lock:
+    with WriterLock(standby.b.location, "an operator"), standby.lock(standbys) as lock:
         assert connected(standbys) == [False]
         assert "an operator" in str(standbys.states()[0].reason)
         standby.batch(lock, "alone", "accounts")
@@ -297,36 +299,36 @@ STEPS = ["commit", "put _changelog", "put accounts/_delta_log", *ARRIVED]
 def test_an_epoch_in_flight_is_never_lost_in_silence(standby: Standby, step: str, peer_writes: bool) -> None:
     standby.session("first", "second")
     killed(standby, step)
-    arrived = last_epoch(standby.b.place) == standby.a.epoch
+    arrived = last_epoch(standby.b.location) == standby.a.epoch
     assert arrived == (step in ARRIVED)
-    switch.promote(standby.b.place)
+    switch.promote(standby.b.location)
     standby.b.resume()
     if peer_writes:
         with standby.lock(None, standby.b) as lock:
             lock.check()
             # A killed copy may have left files of the epoch in flight; a job rolls them back when it starts.
             standby.b.batch("of the standby", "new_table")
-    events = len(RidTable(standby.a.place).history())
+    events = len(RidTable(standby.a.location).history())
     expected = "newer" if peer_writes and arrived else "the standby (was written|is a primary), too"
     with pytest.raises(RidStateError, match=expected), standby.lock(standby.standbys()):
         pytest.fail("the old primary was written")
-    assert len(RidTable(standby.a.place).history()) == events
+    assert len(RidTable(standby.a.location).history()) == events
     found = standby.compared()
     if not peer_writes:
         assert (found.verdict, found.source) in ((Verdict.SAME, None), (Verdict.SYNC, "a"))
         return
-    switch.demote(standby.a.place)
+    switch.demote(standby.a.location)
     if arrived:
         assert (found.verdict, found.source) == (Verdict.SYNC, "b")
         return
     assert found.verdict is Verdict.SPLIT_BRAIN
     with pytest.raises(RidStateError, match="split brain: the target has data of its own"):
-        sync(standby.b.place, standby.a.place)
-    known = common_epoch(side_of(standby.b.place), side_of(standby.a.place), found.common)
+        sync(standby.b.location, standby.a.location)
+    known = common_epoch(side_of(standby.b.location), side_of(standby.a.location), found.common)
     assert known is not None
-    assert lost_after(standby.a.place, known).epochs == 1
+    assert lost_after(standby.a.location, known).epochs == 1
     discarded = now(standby.a).rid
-    sync(standby.b.place, standby.a.place, SyncOptions(discard=discarded))
+    sync(standby.b.location, standby.a.location, SyncOptions(discard=discarded))
     assert standby.compared().verdict is Verdict.SAME
     assert standby.a.read_cut() == standby.b.read_cut()
 
@@ -334,7 +336,7 @@ def test_an_epoch_in_flight_is_never_lost_in_silence(standby: Standby, step: str
 def test_an_old_primary_that_cannot_reach_its_peer_is_a_split_brain_later(standby: Standby) -> None:
     standby.session("first")
     killed(standby, "commit")
-    switch.promote(standby.b.place)
+    switch.promote(standby.b.location)
     standby.b.resume()
     with standby.lock(None, standby.b) as lock:
         lock.check()
@@ -357,7 +359,7 @@ def test_a_peer_that_was_promoted_meanwhile_does_not_stop_the_stream(standby: St
         standby.batch(lock, "in flight", "accounts")
         standbys.follow()
         mend()
-        switch.promote(standby.b.place)
+        switch.promote(standby.b.location)
         standby.time += 61
         standbys.follow()
         assert "primary" in str(standbys.states()[0].reason)
@@ -374,14 +376,14 @@ def test_an_unrelated_peer_and_a_newer_one_are_refused(standby: Standby, tmp_pat
         standby.lock(standby.standbys(others=[other.a])),
     ):
         pytest.fail("an unrelated standby")
-    switch.demote(standby.a.place)
+    switch.demote(standby.a.location)
     fresh = Made(tmp_path / "fresh")
     with (
         pytest.raises(RidStateError, match="the standby is newer"),
         standby.lock(standby.standbys(of=fresh), fresh),
     ):
         pytest.fail("an empty primary with a standby that has data")
-    assert RidTable(fresh.place).last().number == 0
+    assert RidTable(fresh.location).last().number == 0
 
 
 def test_a_copy_of_this_generation_elsewhere_keeps_the_mark(standby: Standby, tmp_path: Path) -> None:
@@ -391,7 +393,7 @@ def test_a_copy_of_this_generation_elsewhere_keeps_the_mark(standby: Standby, tm
         standby.batch(lock, "first", "accounts")
         standbys.follow()
         head = now(standby.a).rid.head
-        sync(standby.a.place, elsewhere.place)
+        sync(standby.a.location, elsewhere.location)
     standby.session()
     assert now(standby.a).next is not None
     standby.session("second", "third")

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from warehouse.place import Place, place_of
+from warehouse.location import WarehouseLocation, location_of
 
 EPOCHS = pa.schema(
     [
@@ -37,7 +37,7 @@ class Made:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "aggregator.db"
-        self.place: Place = place_of(str(folder))
+        self.location: WarehouseLocation = location_of(str(folder))
         self.versions: dict[str, int] = {}
         self.epoch = -1
 

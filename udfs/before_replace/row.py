@@ -125,7 +125,7 @@ def in_format(row: Row, names: Sequence[str]) -> bytes:
     if have_same_positions(row.names, names):
         return row.data
     named = dict(zip(row.names, split(row.data), strict=False))
-    count = max((place for place, name in enumerate(names, start=1) if name in named), default=0)
+    count = max((index for index, name in enumerate(names, start=1) if name in named), default=0)
     return join([named.get(name, b"\xc0") for name in names[:count]])
 
 

@@ -43,17 +43,17 @@ def keyed_hash(pos: Int, size: Int, other: Int, seeds: Int) -> Int:
 
     """
     code = word(seeds, 0) + (size & _HALF) * word(seeds, 1) + (other & _HALF) * word(seeds, SEEDS - 1)
-    place: Int = np.int64(2)
+    index: Int = np.int64(2)
     for k in range(0, size, 8):
-        if place == WORDS:
+        if index == WORDS:
             # The hash so far is the first word of the next piece.
             code = word(seeds, 0) + (code >> 32 & _HALF) * word(seeds, 1)
-            place = np.int64(2)
+            index = np.int64(2)
         value = load64(pos + k)
         if size - k < 8:
             value &= (np.int64(1) << 8 * (size - k)) - 1
-        code += (value & _HALF) * word(seeds, place) + (value >> 32 & _HALF) * word(seeds, place + 1)
-        place += 2
+        code += (value & _HALF) * word(seeds, index) + (value >> 32 & _HALF) * word(seeds, index + 1)
+        index += 2
     return code >> 32 & _HALF
 
 

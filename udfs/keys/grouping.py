@@ -79,12 +79,12 @@ def group_rows(
             continue
         begin, end, partition = base + offsets[row], base + offsets[row + 1], np.int64(partitions[row])
         hashed = keyed_hash(begin, end - begin, partition, keys)
-        # The mark has the upper bits; the place depends on the lower ones.
-        mark, place = np.int32(hashed >> 1), hashed & mask
+        # The mark has the upper bits; the index depends on the lower ones.
+        mark, index = np.int32(hashed >> 1), hashed & mask
         while True:
-            group = table[place]
+            group = table[index]
             if group < 0:
-                table[place], firsts[count], marks[count], ids[row] = count, row, mark, count
+                table[index], firsts[count], marks[count], ids[row] = count, row, mark, count
                 count += 1
                 break
             if marks[group] == mark:
@@ -94,7 +94,7 @@ def group_rows(
                 if same and _equal(begin, base + offsets[first], size):
                     ids[row] = group
                     break
-            place = (place + 1) & mask
+            index = (index + 1) & mask
     return count
 
 
@@ -135,10 +135,10 @@ def find_rows(
             continue
         begin, end, partition = base + offsets[row], base + offsets[row + 1], np.int64(partitions[row])
         hashed = keyed_hash(begin, end - begin, partition, keys)
-        # The mark has the upper bits; the place depends on the lower ones.
-        mark, place = np.int32(hashed >> 1), hashed & mask
+        # The mark has the upper bits; the index depends on the lower ones.
+        mark, index = np.int32(hashed >> 1), hashed & mask
         while True:
-            group = table[place]
+            group = table[index]
             if group < 0:
                 break
             if marks[group] == mark:
@@ -148,7 +148,7 @@ def find_rows(
                 if same and _equal(begin, known_base + known_offsets[first], size):
                     ids[row] = group
                     break
-            place = (place + 1) & mask
+            index = (index + 1) & mask
 
 
 Int32s = NDArray[np.int32]

@@ -73,8 +73,8 @@ def write_ordered_keys(
                     return False
                 after = put_sort_key(target, kind, argument, content)
                 if descending[starts[which[row]] + part]:
-                    for place in range(target, after):
-                        store8(place, ~load8(place))
+                    for position in range(target, after):
+                        store8(position, ~load8(position))
                 target = after
                 pos = skip(pos, end)
                 if pos < 0:

@@ -44,7 +44,7 @@ def key_pattern(values: Sequence[Value], parts: Sequence[KeyPart]) -> str | None
 
 def begins_with_key(parts: Sequence[KeyPart]) -> bool:
     """Return whether a tuple begins with its key, so that one pattern finds both."""
-    return all(part.field == place and not part.path for place, part in enumerate(parts))
+    return all(part.field == index and not part.path for index, part in enumerate(parts))
 
 
 def _encodings(value: Value, kind: str) -> Iterator[str]:

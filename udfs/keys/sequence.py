@@ -45,9 +45,9 @@ def _locate_fields(pos: Int, end: Int, base: Int, fields: Any, classes: Any, arg
             number += 1
         if pos < 0 or pos >= end:
             continue
-        kind, argument, place = head(pos, end)
+        kind, argument, position = head(pos, end)
         classes[part] = kind
-        arguments[part] = (place - base) << 32 | argument if kind >= STRING else argument
+        arguments[part] = (position - base) << 32 | argument if kind >= STRING else argument
         if kind in (STRING, BINARY):
             room += 2 * argument
     return room

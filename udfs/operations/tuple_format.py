@@ -104,29 +104,29 @@ def format_of(space: Space, rules: Rules = LATEST) -> TupleFormat:
         _add_part(types, steps(part.field, part.path), part.type, rules)
     for part in space.secondary_parts:
         try:
-            place = steps(part.field, part.path)
+            path = steps(part.field, part.path)
         except (TupleError, UnsupportedError):
-            continue  # an operation that names this place cannot be applied either
-        _add_part(types, place, part.type, rules)
-    doubles = {place for place, kind in types.items() if kind in _DOUBLES}
-    singles = {place for place, kind in types.items() if kind == "float32"}
+            continue  # an operation that names this path cannot be applied either
+        _add_part(types, path, part.type, rules)
+    doubles = {path for path, kind in types.items() if kind in _DOUBLES}
+    singles = {path for path, kind in types.items() if kind == "float32"}
     names = {item.name.encode(): number for number, item in enumerate(space.fields)}
     root = _node((), doubles, singles) if doubles or singles else None
     checked = space.fields if space.engine == "vinyl" and rules.checks_upserts else ()
     return TupleFormat(names, root, space.primary_key, rules, checked)
 
 
-def _add_part(types: dict[tuple[Step, ...], str], place: tuple[Step, ...], kind: str, rules: Rules) -> None:
-    """Narrow the type of a place to that of an index part, unless the part's type is wider."""
+def _add_part(types: dict[tuple[Step, ...], str], path: tuple[Step, ...], kind: str, rules: Rules) -> None:
+    """Narrow the type of a path to that of an index part, unless the part's type is wider."""
     widths = {"any": 4, "scalar": 3, "number": 2, "double": 2 if rules.number_is_double else 1}
-    if widths.get(kind, 0) <= widths.get(types.get(place, "any"), 0):
-        types[place] = kind
+    if widths.get(kind, 0) <= widths.get(types.get(path, "any"), 0):
+        types[path] = kind
 
 
 def _node(
-    place: tuple[Step, ...], doubles: set[tuple[Step, ...]], singles: set[tuple[Step, ...]]
+    prefix: tuple[Step, ...], doubles: set[tuple[Step, ...]], singles: set[tuple[Step, ...]]
 ) -> FormatNode:
-    depth = len(place)
-    inside = {path[depth] for path in doubles | singles if len(path) > depth and path[:depth] == place}
-    children = {step: _node((*place, step), doubles, singles) for step in inside}
-    return FormatNode(place in doubles, place in singles, children)
+    depth = len(prefix)
+    inside = {path[depth] for path in doubles | singles if len(path) > depth and path[:depth] == prefix}
+    children = {step: _node((*prefix, step), doubles, singles) for step in inside}
+    return FormatNode(prefix in doubles, prefix in singles, children)

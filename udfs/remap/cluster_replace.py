@@ -73,7 +73,7 @@ class Incoming:
     uuid : str or None
         None if only the replicaset is known.
     local_id : int or None
-        None if a file's header names the instance, not a row of `_cluster`.
+        The instance's replica id; None if a file's header names the instance, not a row of `_cluster`.
     replicaset_uuid : str
     expelled : bool
         Whether the row was deleted.

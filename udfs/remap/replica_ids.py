@@ -65,9 +65,9 @@ def remap_rows(
         own = np.flatnonzero(replica_ids == replica_id)
         # Among entries with the same since_lsn the last one wins.
         since = np.array([entry.since_lsn for entry in found], np.int64)
-        places = np.searchsorted(since, lsns[own], "right") - 1
+        indices = np.searchsorted(since, lsns[own], "right") - 1
         ids = np.array([entry.global_id for entry in found] + [UNKNOWN], np.int64)
-        result[own] = ids[places]
+        result[own] = ids[indices]
     return result
 
 
@@ -140,7 +140,7 @@ def replica_id_in_source(ids: Mapping[int, int], replica_id: int) -> int | None:
         The instance's id in the replicaset.
 
     """
-    own = next((local_id for local_id, other in ids.items() if other == replica_id), None)
+    own = next((own_id for own_id, other in ids.items() if other == replica_id), None)
     if own is not None:
         return own
     return None if replica_id in ids or replica_id >= VCLOCK_MAX else replica_id

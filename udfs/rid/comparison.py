@@ -195,8 +195,8 @@ def draw(nodes: Mapping[str, Sequence[Generation]]) -> str:
     # The ULIDs of a history ascend, so sorting them gives the order in every node.
     ulids = sorted({ulid for generations in known.values() for ulid in generations}, reverse=True)
     lines = [" ".join(nodes)] if any(nodes) else []
-    for place, ulid in enumerate(ulids):
-        marks = [_mark(name, known[name], ulids, place) for name in nodes]
+    for index, ulid in enumerate(ulids):
+        marks = [_mark(name, known[name], ulids, index) for name in nodes]
         time = ulid.datetime.strftime("%Y-%m-%d %H:%M:%S")
         notes = [_note(name, known[name][ulid]) for name in nodes if ulid in known[name]]
         lines.append(f"{' '.join(marks)}  {ulid}  {time}  {'; '.join(filter(None, notes))}".rstrip())
@@ -207,10 +207,10 @@ def _note(name: str, generation: Generation) -> str:
     return f"{name}: {generation.note}" if name and generation.note else generation.note
 
 
-def _mark(name: str, known: Mapping[ULID, Generation], ulids: Sequence[ULID], place: int) -> str:
-    if ulids[place] in known:
+def _mark(name: str, known: Mapping[ULID, Generation], ulids: Sequence[ULID], index: int) -> str:
+    if ulids[index] in known:
         mark = "*"
-    elif any(u in known for u in ulids[:place]) and any(u in known for u in ulids[place:]):
+    elif any(u in known for u in ulids[:index]) and any(u in known for u in ulids[index:]):
         mark = "|"
     else:
         mark = " "

@@ -181,16 +181,16 @@ class Columns:
 
     def doubles(self, column: int) -> NDArray[np.float64]:
         """Return the values of a column of doubles; the caller may change them in place."""
-        place = int(self.table[column, words.START]) - self.block.ctypes.data
-        return self.block[place : place + 8 * self.rows].view(np.float64)
+        position = int(self.table[column, words.START]) - self.block.ctypes.data
+        return self.block[position : position + 8 * self.rows].view(np.float64)
 
     def set_null(self, column: int, rows: NDArray[np.int64]) -> None:
         """Make rows of a column null."""
         line, size = self.table[column], self._bits
-        place = int(line[words.VALID]) - self.block.ctypes.data
-        bits = np.unpackbits(self.block[place : place + size], bitorder="little")
+        position = int(line[words.VALID]) - self.block.ctypes.data
+        bits = np.unpackbits(self.block[position : position + size], bitorder="little")
         bits[rows] = 0
-        self.block[place : place + size] = np.packbits(bits, bitorder="little")
+        self.block[position : position + size] = np.packbits(bits, bitorder="little")
         line[words.NULLS] = self.rows - int(np.count_nonzero(bits[: self.rows]))
 
     def arrays(self, kinds: list[pa.DataType]) -> list[pa.Array]:
@@ -226,8 +226,8 @@ class Columns:
         line, base = self.table[column].tolist(), self.block.ctypes.data
         nulls = line[words.NULLS]
         parts = []
-        for is_metadata, place in ((False, words.OFFSETS), (True, words.META_OFFSETS)):
-            first = line[place] - base
+        for is_metadata, part in ((False, words.OFFSETS), (True, words.META_OFFSETS)):
+            first = line[part] - base
             offsets = self.block[first : first + 4 * self.rows + 4].view(np.int32)
             content = self._content(column, line, is_metadata)
             offsets[line[words.FILLED] + 1 :] = content.size
@@ -265,10 +265,10 @@ def empty_columns(
     statuses = np.zeros((len(storages), rows), np.uint8)
     largest = int(np.diff(offsets).max(initial=0))
     made = Columns(storages, rows, largest, table, statuses, block)
-    place = validity
+    position = validity
     for column, (storage, size) in enumerate(zip(storages, sizes, strict=True)):
         line = table[column]
-        address = block.ctypes.data + place
+        address = block.ctypes.data + position
         line[words.DATA], line[words.SCALE] = data.ctypes.data, scale
         line[words.VALID] = block.ctypes.data + column * bits
         line[words.STATUSES] = statuses.ctypes.data + column * rows
@@ -276,18 +276,18 @@ def empty_columns(
             line[words.KIND], line[words.NULLS] = words.IS_VARIANT, rows
             line[words.OFFSETS], line[words.META_OFFSETS] = address, address + offset_bytes
             block[column * bits : (column + 1) * bits] = 0
-            block[place : place + 4] = block[place + offset_bytes : place + offset_bytes + 4] = 0
+            block[position : position + 4] = block[position + offset_bytes : position + offset_bytes + 4] = 0
         elif storage in _TEXT_WIDTHS or storage in _COPIED_BYTES:
             line[words.KIND], line[words.OFFSETS] = words.IS_TEXT, address
-            block[place : place + 4] = 0
+            block[position : position + 4] = 0
             made._enlarge(column, total if storage in _COPIED_BYTES else _TEXT_WIDTHS[storage] * rows)
         else:
             line[words.KIND] = 2 if storage in _SIXTEEN_BYTES else 1
             line[words.START] = address
         if storage is ColumnStorage.BOOLEAN:
             line[words.KIND] = words.IS_BITS
-            block[place : place + size] = 0
-        place += size
+            block[position : position + size] = 0
+        position += size
     return made
 
 

@@ -62,9 +62,9 @@ def find_body_values(
             if after < 0:
                 codes[row] = DAMAGED
                 break
-            for place in range(len(keys)):
-                if keys[place] == key:
-                    begins[place, row], ends[place, row] = pos - base, after - base
+            for index in range(len(keys)):
+                if keys[index] == key:
+                    begins[index, row], ends[index, row] = pos - base, after - base
             pos = after
 
 
@@ -94,8 +94,8 @@ def body_values(bodies: pa.Array, keys: Sequence[int]) -> tuple[list[pa.Array], 
     for own_begins, own_ends in zip(begins, ends, strict=True):
         sizes = np.where(own_begins >= 0, own_ends - own_begins, 0)
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
-        places = np.repeat(own_begins - offsets[:-1], sizes) + np.arange(offsets[-1])
-        found.append(variable_array(pa.binary(), offsets, flat.data[places], own_begins >= 0))
+        positions = np.repeat(own_begins - offsets[:-1], sizes) + np.arange(offsets[-1])
+        found.append(variable_array(pa.binary(), offsets, flat.data[positions], own_begins >= 0))
     return found, pa.array(codes == DAMAGED)
 
 

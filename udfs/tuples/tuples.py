@@ -237,7 +237,7 @@ def _errors(
         if code != 0:
             return _walk_fault(code, position, kind, index)
         found = enumerate(key[numbers.itemsize * 4 :])
-        return "; ".join(_column_fault(plan.layout, place, one, index) for place, one in found if one)
+        return "; ".join(_column_fault(plan.layout, column, one, index) for column, one in found if one)
 
     return texts_of_rows(keys, rows, len(bad), text)
 

@@ -298,10 +298,10 @@ def _difference(own: bytes | None, new: bytes) -> str:
         mine, theirs = split(own), split(new)
     except TupleError as error:
         return error.reason
-    place = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), None)
-    if place is None:
+    index = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), None)
+    if index is None:
         return f"{len(mine)} fields here, {len(theirs)} there"
-    return f"field {place + 1} is {mine[place].hex()} here, {theirs[place].hex()} there"
+    return f"field {index + 1} is {mine[index].hex()} here, {theirs[index].hex()} there"
 
 
 def _required(kind: str, value: bytes | None) -> bytes:

@@ -65,7 +65,7 @@ class EndOfAllVersions:
 
     Parameters
     ----------
-    place : Position
+    position : Position
     epoch : int
     lsn : int or None
     timestamp : int or None
@@ -73,7 +73,7 @@ class EndOfAllVersions:
 
     """
 
-    place: Position
+    position: Position
     epoch: int
     lsn: int | None
     timestamp: int | None
@@ -117,21 +117,23 @@ class _VersionCollector:
     def __init__(self, state: Fold, ends: Mapping[int, Sequence[EndOfAllVersions]]) -> None:
         self.found: list[tuple[Any, ...]] = []
         self._state, self._ends = state, ends
-        self._places = {replicaset_id: [one.place for one in own] for replicaset_id, own in ends.items()}
+        self._positions = {
+            replicaset_id: [one.position for one in own] for replicaset_id, own in ends.items()
+        }
         self._key: tuple[int, bytes] | None = None
-        self._place: Position = (0, 0, 0)
+        self._position: Position = (0, 0, 0)
 
     def add(self, values: tuple[Any, ...]) -> None:
         """Apply a row (`COLUMNS`), after the end of all versions before it."""
-        key, place, epoch = values[:2], values[2:5], values[5]
+        key, position, epoch = values[:2], values[2:5], values[5]
         if key != self._key:
             self.finish_key()
             self._state.start(None)
             self._key = key
         else:
-            self._apply_end(place)
-        self._apply(place, epoch, RowChange(*values[6:]))
-        self._place = place
+            self._apply_end(position)
+        self._apply(position, epoch, RowChange(*values[6:]))
+        self._position = position
 
     def finish_key(self) -> None:
         """Apply the end of all versions that follows the last row of the key."""
@@ -144,15 +146,15 @@ class _VersionCollector:
         Later ends before `until` have no effect, because the key has no version after the first one.
         """
         replicaset_id = self._key[0] if self._key is not None else 0
-        places = self._places.get(replicaset_id, [])
-        number = bisect_right(places, self._place)
-        if number < len(places) and (until is None or places[number] < until):
+        positions = self._positions.get(replicaset_id, [])
+        number = bisect_right(positions, self._position)
+        if number < len(positions) and (until is None or positions[number] < until):
             end = self._ends[replicaset_id][number]
             # No instance is named, as the row is of the whole space.
             row = RowChange("DELETE", None, None, None, None, end.lsn, end.timestamp)  # type: ignore[arg-type]
-            self._apply(end.place, end.epoch, row)
+            self._apply(end.position, end.epoch, row)
 
-    def _apply(self, place: Position, epoch: int, row: RowChange) -> None:
+    def _apply(self, position: Position, epoch: int, row: RowChange) -> None:
         """Apply a row; if it has an effect or fails, add the version after it."""
         state = self._state
         state.is_changed = False
@@ -174,7 +176,7 @@ class _VersionCollector:
         else:
             return
         reason = state.faults[-1].reason if len(state.faults) > faults else None
-        self.found.append((*(self._key or ()), *place, epoch, row.kind, *made, reason))
+        self.found.append((*(self._key or ()), *position, epoch, row.kind, *made, reason))
 
     def take_found(self) -> pa.RecordBatch:
         """Return the versions that were collected since the last call."""

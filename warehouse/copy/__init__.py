@@ -1,1 +1,1 @@
-"""Copying a warehouse to another place, file by file and without Spark, so that it opens at one epoch."""
+"""Copying a warehouse to another location, file by file and without Spark, so that it opens at one epoch."""

@@ -14,7 +14,7 @@ From Delta's protocol, "Delta Log Entries", "Checkpoints", "Log Compaction Files
 
 Commits are compared by content, since after a split both sides have different commits with the same number. If both
 sides have the same commit, all commits before it are the same, too: each is made on top of the one before, and reaches
-another place only by a copy, together with those before it.
+another location only by a copy, together with those before it.
 """
 
 from __future__ import annotations

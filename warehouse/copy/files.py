@@ -1,4 +1,4 @@
-"""Copies files between two places so that each file appears whole and checked, or not at all.
+"""Copies files between two locations so that each file appears whole and checked, or not at all.
 
 A file is written under a temporary name, read back, and moved to its final name if the checksum is that of the source.
 On HDFS and local disks a move is atomic; object stores show a file only when it is whole.
@@ -14,7 +14,7 @@ import google_crc32c
 import pyarrow.fs as pafs
 
 from schemas.errors import SyncError
-from warehouse.place import Place
+from warehouse.location import WarehouseLocation
 
 log = logging.getLogger(__name__)
 
@@ -31,27 +31,27 @@ def reached(step: str) -> None:
     log.debug("step %s is done", step)
 
 
-def sizes(place: Place, *folder: str) -> dict[str, int]:
+def sizes(location: WarehouseLocation, *folder: str) -> dict[str, int]:
     """Return the files directly in a folder: name to size in bytes; empty if the folder does not exist."""
-    selector = pafs.FileSelector(place.at(*folder), allow_not_found=True)
-    found = place.fs.get_file_info(selector)
+    selector = pafs.FileSelector(location.at(*folder), allow_not_found=True)
+    found = location.fs.get_file_info(selector)
     return {info.base_name: info.size for info in found if info.type == pafs.FileType.File}
 
 
-def checksum(place: Place, *path: str) -> int:
+def checksum(location: WarehouseLocation, *path: str) -> int:
     """Return the CRC-32C of a file."""
     crc = 0
-    for chunk in _chunks(place, place.at(*path)):
+    for chunk in _chunks(location, location.at(*path)):
         crc = google_crc32c.extend(crc, chunk)
     return int(crc)
 
 
-def have_same_content(one: Place, other: Place, *path: str) -> bool:
-    """Whether a file has the same checksum in both places; both must have it."""
+def have_same_content(one: WarehouseLocation, other: WarehouseLocation, *path: str) -> bool:
+    """Whether a file has the same checksum in both locations; both must have it."""
     return checksum(one, *path) == checksum(other, *path)
 
 
-def copy(source: Place, target: Place, *path: str) -> int:
+def copy(source: WarehouseLocation, target: WarehouseLocation, *path: str) -> int:
     """Copy a file to the same path in the target, replacing a file there, and return its size in bytes.
 
     Raises
@@ -86,12 +86,12 @@ def copy(source: Place, target: Place, *path: str) -> int:
     return size
 
 
-def remove(place: Place, *path: str) -> None:
+def remove(location: WarehouseLocation, *path: str) -> None:
     """Remove a file, and the checksum file that Hadoop keeps of it, if they exist."""
-    final = place.at(*path)
-    for info in place.fs.get_file_info([hadoop_sum(final), final]):
+    final = location.at(*path)
+    for info in location.fs.get_file_info([hadoop_sum(final), final]):
         if info.type == pafs.FileType.File:
-            place.fs.delete_file(info.path)
+            location.fs.delete_file(info.path)
             reached(f"remove {'/'.join(path)}")
 
 
@@ -104,37 +104,37 @@ def hadoop_sum(path: str) -> str:
     return f"{folder}{slash}.{name}.crc"
 
 
-def clear_unfinished(place: Place) -> None:
+def clear_unfinished(location: WarehouseLocation) -> None:
     """Remove the partly copied files of a sync that was killed."""
-    remove_folder(place, UNFINISHED)
+    remove_folder(location, UNFINISHED)
 
 
-def note_discarded(place: Place, tables: Sequence[str]) -> None:
+def note_discarded(location: WarehouseLocation, tables: Sequence[str]) -> None:
     """Store the names of a discarded branch's tables, so that a sync after a crash still removes them."""
-    place.fs.create_dir(place.at(UNFINISHED), recursive=True)
-    unfinished = place.at(UNFINISHED, uuid4().hex)
-    with place.fs.open_output_stream(unfinished) as stream:
+    location.fs.create_dir(location.at(UNFINISHED), recursive=True)
+    unfinished = location.at(UNFINISHED, uuid4().hex)
+    with location.fs.open_output_stream(unfinished) as stream:
         stream.write("\n".join(tables).encode())
-    remove(place, DISCARDED)
-    place.fs.move(unfinished, place.at(DISCARDED))
+    remove(location, DISCARDED)
+    location.fs.move(unfinished, location.at(DISCARDED))
     reached("note")
 
 
-def discarded_tables(place: Place) -> set[str]:
+def discarded_tables(location: WarehouseLocation) -> set[str]:
     """Return the names that `note_discarded` has stored."""
-    if place.fs.get_file_info(place.at(DISCARDED)).type != pafs.FileType.File:
+    if location.fs.get_file_info(location.at(DISCARDED)).type != pafs.FileType.File:
         return set()
-    with place.fs.open_input_stream(place.at(DISCARDED)) as stream:
+    with location.fs.open_input_stream(location.at(DISCARDED)) as stream:
         return set(bytes(stream.read()).decode().splitlines())
 
 
-def remove_folder(place: Place, *folder: str) -> None:
+def remove_folder(location: WarehouseLocation, *folder: str) -> None:
     """Remove a folder with everything in it, if it exists."""
-    if place.fs.get_file_info(place.at(*folder)).type == pafs.FileType.Directory:
-        place.fs.delete_dir(place.at(*folder))
+    if location.fs.get_file_info(location.at(*folder)).type == pafs.FileType.Directory:
+        location.fs.delete_dir(location.at(*folder))
 
 
-def _chunks(place: Place, path: str) -> Iterator[bytes]:
-    with place.fs.open_input_stream(path) as stream:
+def _chunks(location: WarehouseLocation, path: str) -> Iterator[bytes]:
+    with location.fs.open_input_stream(path) as stream:
         while chunk := stream.read(CHUNK):
             yield bytes(chunk)

@@ -1,4 +1,4 @@
-"""Copies a warehouse to another place, and records the copy in the RIDs of both.
+"""Copies a warehouse to another location, and records the copy in the RIDs of both.
 
     mark the source → record the start in the target's RID → remove discarded branches from the target, `_epochs` first
         → copy data files and logs, `_epochs` last → check everything → record the end in the target's RID
@@ -29,6 +29,7 @@ from udfs.rid.value import EMPTY, Rid
 from warehouse.copy import files
 from warehouse.copy.table import TableCopy, check_copy, copy_files, missing_files, plan_table, truncate_log
 from warehouse.generations import ComparedRid, common_epoch, compare_warehouses, side_of
+from warehouse.location import WarehouseLocation
 from warehouse.lock import WriterLock
 from warehouse.newest_epoch import (
     BEFORE_THE_FIRST,
@@ -38,7 +39,6 @@ from warehouse.newest_epoch import (
     named_tables,
     newest_versions,
 )
-from warehouse.place import Place
 from warehouse.read import rows_of
 from warehouse.rid import SYNC_END, SYNC_START, RidTable, new_ulid
 
@@ -78,9 +78,9 @@ class LostEpochs:
         )
 
 
-def lost_after(place: Place, epoch: int) -> LostEpochs:
+def lost_after(location: WarehouseLocation, epoch: int) -> LostEpochs:
     """Return the epochs of a warehouse after a given one."""
-    table = place.open(EPOCHS)
+    table = location.open(EPOCHS)
     if table is None:
         return LostEpochs(epoch, 0, 0, None, None, ())
     columns = ["epoch", "rows", "committed_at", "versions"]
@@ -157,8 +157,10 @@ class SyncOptions:
     copied: Callable[[int], None] = lambda _bytes: None
 
 
-def sync(source: Place, target: Place, options: SyncOptions | None = None) -> SyncResult:
-    """Copy a warehouse to another place, or bring the copy there up to date.
+def sync(
+    source: WarehouseLocation, target: WarehouseLocation, options: SyncOptions | None = None
+) -> SyncResult:
+    """Copy a warehouse to another location, or bring the copy there up to date.
 
     Raises
     ------
@@ -173,17 +175,21 @@ def sync(source: Place, target: Place, options: SyncOptions | None = None) -> Sy
     """
     how = options or SyncOptions()
     if source.root == target.root:
-        raise SyncError("source and target are the same place", file=source.root, advice="name two places")
+        raise SyncError(
+            "source and target are the same location", file=source.root, advice="name two locations"
+        )
     with WriterLock(target, "jobs/rid.py sync") as lock:
         return sync_locked(source, target, lock.check, how)
 
 
-def sync_locked(source: Place, target: Place, check_lock: Callable[[], None], how: SyncOptions) -> SyncResult:
+def sync_locked(
+    source: WarehouseLocation, target: WarehouseLocation, check_lock: Callable[[], None], how: SyncOptions
+) -> SyncResult:
     """Do the work of `sync` for a caller that has the target's writer lock.
 
     Parameters
     ----------
-    source, target : Place
+    source, target : WarehouseLocation
     check_lock : callable
         Raises if the target's lock is lost.
     how : SyncOptions
@@ -208,8 +214,8 @@ def sync_locked(source: Place, target: Place, check_lock: Callable[[], None], ho
 
 
 def extend(
-    source: Place,
-    target: Place,
+    source: WarehouseLocation,
+    target: WarehouseLocation,
     check_lock: Callable[[], None],
     known_versions: Mapping[str, int] | None = None,
 ) -> SyncResult:
@@ -220,7 +226,7 @@ def extend(
 
     Parameters
     ----------
-    source, target : Place
+    source, target : WarehouseLocation
     check_lock : callable
         Raises if the target's lock is lost.
     known_versions : mapping of str to int, optional
@@ -262,14 +268,14 @@ def extend(
     return SyncResult(tables, node, copied, rows)
 
 
-def copy_ahead(source: Place, target: Place, check_lock: Callable[[], None]) -> None:
+def copy_ahead(source: WarehouseLocation, target: WarehouseLocation, check_lock: Callable[[], None]) -> None:
     """Copy missing data files to a target until little is left; its logs and its RID do not change.
 
     Readers of the target do not see these files; the next sync uses them. The source may be written meanwhile.
 
     Parameters
     ----------
-    source, target : Place
+    source, target : WarehouseLocation
     check_lock : callable
         Raises if the target's lock is lost.
 
@@ -306,7 +312,7 @@ def require_syncable(found: Comparison, ours: ComparedRid, theirs: ComparedRid, 
         raise RidStateError(
             "the target is not a copy of the source",
             **where,
-            advice="sync into an empty place, or remove the target first",
+            advice="sync into an empty location, or remove the target first",
         )
     if found.target == "a":
         raise RidStateError("the target is newer than the source", **where, advice="sync the other way")
@@ -328,11 +334,11 @@ def require_syncable(found: Comparison, ours: ComparedRid, theirs: ComparedRid, 
         )
 
 
-def _mark_source(ours: RidTable, target: Place) -> tuple[TableVersions, Node]:
+def _mark_source(ours: RidTable, target: WarehouseLocation) -> tuple[TableVersions, Node]:
     """Set the mark on the source; return the table versions with which its generation ends, and its node."""
     mark = new_ulid()
     while True:
-        tables = newest_versions(ours.place)
+        tables = newest_versions(ours.location)
         change = ours.update(
             "copy", tables.epoch, lambda n: operations.mark_unconnected_copy(n, mark), peer=target.root
         )
@@ -361,14 +367,14 @@ def _record_start(
         epoch = BEFORE_THE_FIRST if known is None else known
     else:
         # Epochs that an unfinished sync has copied do not belong to the target's head yet.
-        epoch = last.epoch if last.node.rid.incoming != EMPTY else last_epoch(theirs.place)
+        epoch = last.epoch if last.node.rid.incoming != EMPTY else last_epoch(theirs.location)
 
     def change(node: Node) -> Node:
         if discards:
             node = operations.drop_generations_after(node, found.common or EMPTY)
         return operations.start_sync(operations.lock(node, is_readable=False), source_node)
 
-    theirs.update(SYNC_START, epoch, change, peer=ours.place.root, moves_epoch=True)
+    theirs.update(SYNC_START, epoch, change, peer=ours.location.root, moves_epoch=True)
 
 
 def _end_sync(node: Node, mark: ULID) -> Node:
@@ -376,7 +382,11 @@ def _end_sync(node: Node, mark: ULID) -> Node:
 
 
 def _copy(
-    source: Place, target: Place, tables: TableVersions, how: SyncOptions, check_lock: Callable[[], None]
+    source: WarehouseLocation,
+    target: WarehouseLocation,
+    tables: TableVersions,
+    how: SyncOptions,
+    check_lock: Callable[[], None],
 ) -> tuple[int, int]:
     """Copy tables at given versions, check them, and return the bytes copied and the rows checked."""
     files.clear_unfinished(target)
@@ -408,8 +418,8 @@ def _copy(
 
 
 def _transfer(
-    source: Place,
-    target: Place,
+    source: WarehouseLocation,
+    target: WarehouseLocation,
     plans: Sequence[TableCopy],
     discarded: Sequence[str],
     how: SyncOptions,

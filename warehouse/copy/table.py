@@ -20,7 +20,7 @@ from deltalake.exceptions import DeltaError
 from schemas.errors import SyncError
 from warehouse.copy import files
 from warehouse.copy.delta_log import LAST_CHECKPOINT, LOG, SIDECARS, LogPlan, is_readable, plan_log
-from warehouse.place import Place
+from warehouse.location import WarehouseLocation
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,19 @@ class TableCopy:
 
 
 def plan_table(
-    source: Place, target: Place, table: str, version: int, *, check_all: bool, trusts_target: bool = False
+    source: WarehouseLocation,
+    target: WarehouseLocation,
+    table: str,
+    version: int,
+    *,
+    check_all: bool,
+    trusts_target: bool = False,
 ) -> TableCopy:
     """Plan the copy of a table: compare the files of source and target.
 
     Parameters
     ----------
-    source, target : Place
+    source, target : WarehouseLocation
     table : str
     version : int
         The source's version that the target is to have.
@@ -106,20 +112,24 @@ def plan_table(
     )
 
 
-def missing_files(source: Place, target: Place, table: str, version: int) -> dict[str, int]:
+def missing_files(
+    source: WarehouseLocation, target: WarehouseLocation, table: str, version: int
+) -> dict[str, int]:
     """Return the source's data files that the target lacks or has in another size: path to size in bytes."""
     data = {path: size for path, (size, _) in _data_files(source, table, version).items()}
     return _missing_or_different(target, table, data, lambda _name: True, check_all=False)
 
 
-def _not_in_target(source: Place, target: Place, table: str, data: Mapping[str, int]) -> dict[str, int]:
+def _not_in_target(
+    source: WarehouseLocation, target: WarehouseLocation, table: str, data: Mapping[str, int]
+) -> dict[str, int]:
     """Return those data files that are not in the target's version of the table."""
     opened = target.open(table)
     held = {} if opened is None else _data_files(source, table, opened.version())
     return {path: size for path, size in data.items() if path not in held}
 
 
-def _data_files(place: Place, table: str, version: int) -> dict[str, tuple[int, int | None]]:
+def _data_files(location: WarehouseLocation, table: str, version: int) -> dict[str, tuple[int, int | None]]:
     """Return a table's data files at a version: path to (size in bytes, number of rows or None if not logged).
 
     Raises
@@ -129,15 +139,15 @@ def _data_files(place: Place, table: str, version: int) -> dict[str, tuple[int, 
 
     """
     try:
-        opened = place.open(table, version)
+        opened = location.open(table, version)
     except DeltaError as error:
-        raise SyncError(f"version {version} cannot be opened: {error}", table=place.uri(table)) from error
+        raise SyncError(f"version {version} cannot be opened: {error}", table=location.uri(table)) from error
     if opened is None:
-        raise SyncError(f"there is no table with a version {version}", table=place.uri(table))
+        raise SyncError(f"there is no table with a version {version}", table=location.uri(table))
     if "deletionVectors" in (opened.protocol().reader_features or ()):
         raise SyncError(
             "the table has deletion vectors, which are not copied",
-            table=place.uri(table),
+            table=location.uri(table),
             advice="set delta.enableDeletionVectors to false and run REORG TABLE … APPLY (PURGE)",
         )
     actions = pa.table(opened.get_add_actions(flatten=True)).to_pylist()
@@ -146,7 +156,12 @@ def _data_files(place: Place, table: str, version: int) -> dict[str, tuple[int, 
 
 
 def _missing_or_different(
-    target: Place, table: str, wanted: Mapping[str, int], same: Callable[[str], bool], *, check_all: bool
+    target: WarehouseLocation,
+    table: str,
+    wanted: Mapping[str, int],
+    same: Callable[[str], bool],
+    *,
+    check_all: bool,
 ) -> dict[str, int]:
     paths = list(wanted)
     infos = target.fs.get_file_info([target.at(table, path) for path in paths])
@@ -158,12 +173,12 @@ def _missing_or_different(
     return lacking
 
 
-def _missing_sidecars(source: Place, target: Place, table: str) -> dict[str, int]:
-    ours, theirs = (files.sizes(place, table, LOG, SIDECARS) for place in (source, target))
+def _missing_sidecars(source: WarehouseLocation, target: WarehouseLocation, table: str) -> dict[str, int]:
+    ours, theirs = (files.sizes(location, table, LOG, SIDECARS) for location in (source, target))
     return {name: size for name, size in ours.items() if theirs.get(name) != size}
 
 
-def truncate_log(target: Place, plan: TableCopy) -> None:
+def truncate_log(target: WarehouseLocation, plan: TableCopy) -> None:
     """Remove from the target's log the files of a discarded branch, the newest first."""
     if plan.log.truncate:
         files.remove(target, plan.table, LOG, LAST_CHECKPOINT)
@@ -172,13 +187,17 @@ def truncate_log(target: Place, plan: TableCopy) -> None:
 
 
 def copy_files(
-    source: Place, target: Place, plan: TableCopy, copied: Callable[[int], None], map_paths: MapPaths
+    source: WarehouseLocation,
+    target: WarehouseLocation,
+    plan: TableCopy,
+    copied: Callable[[int], None],
+    map_paths: MapPaths,
 ) -> None:
     """Copy the files that the target lacks, and remove log files that the source no longer has.
 
     Parameters
     ----------
-    source, target : Place
+    source, target : WarehouseLocation
     plan : TableCopy
     copied : callable
         Called with the size of each copied file, in bytes.
@@ -196,7 +215,7 @@ def copy_files(
     _copy_last_checkpoint(source, target, plan)
 
 
-def _copy_last_checkpoint(source: Place, target: Place, plan: TableCopy) -> None:
+def _copy_last_checkpoint(source: WarehouseLocation, target: WarehouseLocation, plan: TableCopy) -> None:
     """Copy `_last_checkpoint` if the copy has the checkpoint that it names; else remove it from the target."""
     is_valid = LAST_CHECKPOINT in plan.log_sizes
     if is_valid:
@@ -211,12 +230,14 @@ def _copy_last_checkpoint(source: Place, target: Place, plan: TableCopy) -> None
         files.remove(target, plan.table, LOG, LAST_CHECKPOINT)
 
 
-def check_copy(source: Place, target: Place, plan: TableCopy, *, only_copied: bool = False) -> int:
-    """Check that a table is the same in both places at the plan's version, and return the number of rows checked.
+def check_copy(
+    source: WarehouseLocation, target: WarehouseLocation, plan: TableCopy, *, only_copied: bool = False
+) -> int:
+    """Check that a table is the same in both locations at the plan's version, and return the number of rows checked.
 
     Parameters
     ----------
-    source, target : Place
+    source, target : WarehouseLocation
     plan : TableCopy
     only_copied : bool
         Whether to check only the data files that were copied, and not all files of the version.
@@ -244,11 +265,13 @@ def check_copy(source: Place, target: Place, plan: TableCopy, *, only_copied: bo
     return _count_rows(target, table, checked)
 
 
-def _count_rows(place: Place, table: str, checked: Mapping[str, tuple[int, int | None]]) -> int:
+def _count_rows(
+    location: WarehouseLocation, table: str, checked: Mapping[str, tuple[int, int | None]]
+) -> int:
     """Return the number of rows in data files, by their footers; raise SyncError if the log has another number."""
     total = 0
     for path, (_, logged) in checked.items():
-        counted: int = pq.read_metadata(place.at(table, path), filesystem=place.fs).num_rows
+        counted: int = pq.read_metadata(location.at(table, path), filesystem=location.fs).num_rows
         if logged is not None and logged != counted:
             raise _copy_differs(table, f"{path} has {counted} rows instead of {logged}")
         total += counted

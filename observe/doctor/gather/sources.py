@@ -102,10 +102,10 @@ def start_positions(
     options = parse_options({**stream_options(config, state, 1), "on_source_error": "skip"})
     log_stream = LogStream(options)
     ends = log_stream.latest(start)
-    places = begin_offsets(log_stream, start, ends)
+    begins = begin_offsets(log_stream, start, ends)
     positions = [
         StartPosition(uuid, entry.leader, entry.file, entry.position, uuid not in state.replicasets)
-        for uuid, entry in sorted(places.items())
+        for uuid, entry in sorted(begins.items())
     ]
     return positions, dict(log_stream.unreadable)
 

@@ -25,9 +25,9 @@ from warehouse.commits import columns_of, files_of
 from warehouse.gaps import open_gaps
 from warehouse.lease import LEASE_SECONDS, holder_of
 from warehouse.lease_store import object_lease
+from warehouse.location import location_of
 from warehouse.lock import LOCK_NAME, local_folder
 from warehouse.newest_epoch import EPOCHS, NEVER_ROLLED_BACK, RID
-from warehouse.place import place_of
 from warehouse.read import answer, rows_of
 from warehouse.rid import RidTable
 from warehouse.warehouse import EpochWarehouse
@@ -40,18 +40,18 @@ LOCKS = Path("/proc/locks")
 def gather_store(config: Config) -> StoreFacts:
     """Return the facts of the location of a deployment's warehouse."""
     try:
-        place = place_of(config.warehouse, config.database)
+        location = location_of(config.warehouse, config.database)
     except WarehouseError as error:
         return StoreFacts(config.warehouse, scheme_error=str(error))
-    folder = local_folder(place.root)
+    folder = local_folder(location.root)
     checkpoint = local_folder(config.checkpoint)
     checkpoint_error = None if checkpoint is None else _probe_folder(checkpoint).write
     if folder is None:
-        return _remote_store(place.root, checkpoint_error)
+        return _remote_store(location.root, checkpoint_error)
     errors = _probe_folder(folder)
     holder = _lock_holder(folder / LOCK_NAME)
     above, within = _sources_around_and_within(config)
-    return StoreFacts(place.root, None, *errors, checkpoint_error, holder, above, within)
+    return StoreFacts(location.root, None, *errors, checkpoint_error, holder, above, within)
 
 
 def _sources_around_and_within(config: Config) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -132,9 +132,9 @@ def _lock_holder(lock: Path) -> str | None:
 def gather_tables(config: Config) -> TableFacts:
     """Return the facts of a deployment's tables."""
     warehouse = EpochWarehouse(None, config.warehouse, config.database)
-    place = warehouse.place
+    location = warehouse.location
     checkpoint_error, has_checkpoint = _checkpoint(warehouse, config.checkpoint)
-    if not place.has(EPOCHS):
+    if not location.has(EPOCHS):
         return TableFacts(checkpoint_error=checkpoint_error, has_checkpoint=has_checkpoint)
     try:
         epoch = epochs.last(warehouse)
@@ -144,8 +144,8 @@ def gather_tables(config: Config) -> TableFacts:
     versions = {} if epoch is None else epoch.versions
     unreadable = dict(_unreadable(warehouse, versions))
     unknown = {} if unreadable else _unknown_columns(warehouse)
-    rid = RidTable(place).last()
-    readable = {name for name in place.tables() if name not in unreadable}
+    rid = RidTable(location).last()
+    readable = {name for name in location.tables() if name not in unreadable}
     gaps = open_gaps(rows_of(warehouse.opened("_gaps"))) if "_gaps" in readable else ()
     return TableFacts(
         epoch=-1 if epoch is None else epoch.epoch,
@@ -185,7 +185,7 @@ def _newer_format(settings: str | None) -> str | None:
 def _unreadable(warehouse: EpochWarehouse, versions: Mapping[str, int]) -> Iterator[tuple[str, str]]:
     for name in sorted({*versions, *(n for n in SYSTEM_TABLES if warehouse.exists(n))}):
         try:
-            opened = warehouse.place.open(name, versions.get(name))
+            opened = warehouse.location.open(name, versions.get(name))
             if opened is None:
                 yield name, "it is in the newest epoch, but does not exist"
             else:
@@ -218,7 +218,7 @@ def _tables_ahead(
     warehouse: EpochWarehouse, versions: Mapping[str, int], unreadable: Mapping[str, str]
 ) -> Iterator[str]:
     for name in sorted(set(versions) - set(unreadable) - NEVER_ROLLED_BACK):
-        opened = warehouse.place.open(name)
+        opened = warehouse.location.open(name)
         if (
             opened is not None
             and opened.version() > versions[name]

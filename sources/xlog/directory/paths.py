@@ -22,7 +22,7 @@ _NAMES = (".xlog", ".snap", ".vylog", ".run", ".index")
 
 def is_glob(path: str) -> bool:
     """Return whether a path has wildcards and is not the name of something that exists."""
-    stem, query = _split(path)
+    stem, query = _split_query(path)
     if not any(character in stem for character in _wildcard_characters(path)):
         return False
     try:
@@ -41,7 +41,7 @@ def expand(pattern: str) -> list[str]:
         If a directory on the way cannot be listed.
 
     """
-    stem, query = _split(pattern)
+    stem, query = _split_query(pattern)
     found: set[str] = set()
     for alternative in _alternatives(stem):
         parts = alternative.split("/")
@@ -55,8 +55,8 @@ def expand(pattern: str) -> list[str]:
 
 def matches(pattern: str, path: str) -> bool:
     """Return whether a glob would match a path if it existed."""
-    stem, query = _split(path)
-    wanted, wanted_query = _split(pattern)
+    stem, query = _split_query(path)
+    wanted, wanted_query = _split_query(pattern)
     return query == wanted_query and any(
         len(parts) == stem.count("/") + 1 and all(map(_matches, parts, stem.split("/")))
         for parts in (alternative.split("/") for alternative in _alternatives(wanted))
@@ -99,7 +99,7 @@ def _has_wildcard(part: str, pattern: str) -> bool:
     return any(character in part for character in _wildcard_characters(pattern))
 
 
-def _split(path: str) -> tuple[str, str]:
+def _split_query(path: str) -> tuple[str, str]:
     """Return a path without the query of its URI, and the query."""
     stem, question, query = path.partition("?") if "://" in path else (path, "", "")
     return stem, question + query

@@ -119,25 +119,25 @@ class Skipped:
 
     Parameters
     ----------
-    places : int
-        Number of damaged places.
+    damaged_parts : int
+        Number of damaged parts of the file.
     bytes : int
         Bytes left out: of the file; for a bad row, decompressed bytes.
     reasons : Counter of str
-        Places by class of error.
+        Damaged parts by class of error.
     errors : list of XlogError
         The first `MAX_ERRORS` of them.
 
     """
 
-    places: int = 0
+    damaged_parts: int = 0
     bytes: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     errors: list[XlogError] = field(default_factory=list)
 
     def add(self, error: XlogError, size: int) -> None:
-        """Count one damaged place of `size` bytes."""
-        self.places += 1
+        """Count one damaged part of `size` bytes."""
+        self.damaged_parts += 1
         self.bytes += size
         self.reasons[type(error).__name__] += 1
         if len(self.errors) < MAX_ERRORS:

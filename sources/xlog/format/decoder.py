@@ -166,24 +166,24 @@ class Decoder(Generic[Batch]):
         """Decompress blocks into the scratch buffer, and walk them whenever it is full."""
         if self._scratch_blocks.shape[1] < last:
             self._scratch_blocks = np.empty_like(group.blocks)
-        placed, used, at = self._scratch_blocks, 0, first
-        placed[:, first:last] = group.blocks[:, first:last]
+        moved, used, at = self._scratch_blocks, 0, first
+        moved[:, first:last] = group.blocks[:, first:last]
         for k in range(first, last):
             room = self._needed_bytes(group, k)
             if used and used + room > self._scratch.size:
-                yield from self._walk(group, self._scratch, placed, at, k)
+                yield from self._walk(group, self._scratch, moved, at, k)
                 used, at = 0, k
             if used == 0 and room > self._scratch.size:
                 self._scratch = np.empty(room, np.uint8)
             size = self._decompress(group, k, used, room)
             if size < 0:
-                yield from self._walk(group, self._scratch, placed, at, k)
+                yield from self._walk(group, self._scratch, moved, at, k)
                 yield from self._skip_bad_block(group, k, Status(size))
                 used, at = 0, k + 1
             else:
-                placed[BLOCK_BEGIN, k], placed[BLOCK_END, k] = used, used + size
+                moved[BLOCK_BEGIN, k], moved[BLOCK_END, k] = used, used + size
                 used += size
-        yield from self._walk(group, self._scratch, placed, at, last)
+        yield from self._walk(group, self._scratch, moved, at, last)
         if self._scratch.size > SCRATCH_BYTES:
             self._scratch = np.empty(SCRATCH_BYTES, np.uint8)
 
@@ -236,8 +236,8 @@ class Decoder(Generic[Batch]):
             state[BLOCK], state[AT], state[NUMBER] = k + 1, -1, 0
         else:
             state[AT], state[NUMBER] = after, row + 1
-        place = group.base + int(group.blocks[BLOCK_START, k])
-        error = damage(status, self._file, place, row, is_last=after < 0)
+        position = group.base + int(group.blocks[BLOCK_START, k])
+        error = damage(status, self._file, position, row, is_last=after < 0)
         size = (end if after < 0 else after) - at
         yield from self.batches_of_error(raise_or_count(error, size, self._how.mode, self._skipped))
 

@@ -82,13 +82,13 @@ def encode_body(
         Whether to write the operations under the key TUPLE, as an UPDATE has them.
 
     """
-    place = BodyKey.TUPLE if is_update else BodyKey.OPS
+    operations_key = BodyKey.TUPLE if is_update else BodyKey.OPS
     pairs = [
         (BodyKey.SPACE_ID, None if space_id is None else _pack(space_id)),
         (BodyKey.INDEX_BASE, None if index_base is None else _pack(index_base)),
         (BodyKey.KEY, key),
-        (place, operations) if is_update else (BodyKey.TUPLE, tuple_),
-        (BodyKey.TUPLE, None) if is_update else (place, operations),
+        (operations_key, operations) if is_update else (BodyKey.TUPLE, tuple_),
+        (BodyKey.TUPLE, None) if is_update else (operations_key, operations),
     ]
     present = [bytes([name]) + value for name, value in pairs if value is not None]
     return bytes([0x80 | len(present)]) + b"".join(present)

@@ -134,9 +134,9 @@ def batch_of(columns: RowColumns, count: int, labels: Labels, permissive: bool =
 
 
 def corrupt_batch(error: XlogError, file: str) -> pa.RecordBatch:
-    """Return the row that PERMISSIVE shows for damage: only its place and the error."""
-    place = {"file": file, "position": error.fields.get("offset", 0), "row": error.fields.get("row")}
-    row = place | {CORRUPT_COLUMN: str(error)}
+    """Return the row that PERMISSIVE shows for damage: only its position and the error."""
+    position = {"file": file, "position": error.fields.get("offset", 0), "row": error.fields.get("row")}
+    row = position | {CORRUPT_COLUMN: str(error)}
     return pa.RecordBatch.from_pylist([row], schema=XROW_PERMISSIVE)
 
 
@@ -144,8 +144,8 @@ def type_column(codes: npt.NDArray[np.int32]) -> pa.Array:
     """Return the names of request types; an unknown type n is `TYPE_n`."""
     if codes.size == 0 or codes.max() < _KNOWN_TYPES:
         return _type_names().take(pa.array(codes))
-    kinds, places = np.unique(codes, return_inverse=True)
-    return pa.array([type_name(kind) for kind in kinds.tolist()], pa.string()).take(pa.array(places))
+    kinds, indices = np.unique(codes, return_inverse=True)
+    return pa.array([type_name(kind) for kind in kinds.tolist()], pa.string()).take(pa.array(indices))
 
 
 def _common(marks: npt.NDArray[np.uint32]) -> tuple[int, int]:

@@ -60,8 +60,8 @@ def _replicaset_files(
     )
 
 
-def _is_same_place(first: OffsetEntry, last: OffsetEntry) -> bool:
-    """Return whether two entries are at the same place; an instant may have become complete in between."""
+def _is_same_position(first: OffsetEntry, last: OffsetEntry) -> bool:
+    """Return whether two entries are at the same position; an instant may have become complete in between."""
     if replace(first, instant=None) != replace(last, instant=None):
         return False
     return _rows_passed(first) == _rows_passed(last)
@@ -74,7 +74,7 @@ def _rows_passed(entry: OffsetEntry) -> int:
 def _files_between(log_stream: LogStream, start: Offset, end: Offset) -> Iterator[ReplicasetFiles]:
     for uuid in sorted(end):
         first, last = start.get(uuid), end[uuid]
-        if first is not None and _is_same_place(first, last):
+        if first is not None and _is_same_position(first, last):
             continue
         if first is not None and first.leader == last.leader and not last.restart:
             yield _replicaset_files(log_stream, uuid, first, last)

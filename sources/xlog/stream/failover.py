@@ -9,8 +9,8 @@ one. Rows that were read from the old leader come twice; readers of the stream d
 The batch of a failover reads nothing: it ends where the new leader begins. So a batch never depends on two leaders, and
 the offsets are enough to repeat it.
 
-A server may have removed the file that the stream is in. Then the stream restarts at a later place: in a log that has
-all rows after the settled vclock (all rows up to it are applied, or dropped for good) or, if there is none, in a
+A server may have removed the file that the stream is in. Then the stream restarts at a later position: in a log that
+has all rows after the settled vclock (all rows up to it are applied, or dropped for good) or, if there is none, in a
 snapshot that replaces all earlier rows (a generation). That batch reads nothing either.
 """
 

@@ -141,7 +141,7 @@ def after_instant(entry: OffsetEntry, last: Instant | None) -> OffsetEntry:
 
 @dataclass(frozen=True)
 class WholeInstant:
-    """An instant, and the replicasets at it."""
+    """An instant that the tables have reached: its label, and the uuids of the replicasets that have reached it."""
 
     label: str
     replicasets: frozenset[str]

@@ -153,15 +153,15 @@ class Markers:
                 self._label_index_by_space_id.pop(integer_of(field_at(key, 0, "the id"), "the id"), None)
             elif row["type"] in ("INSERT", "REPLACE"):
                 space = space_of(fields_of(row["tuple"], "a row of _space"), None)
-                place = (
+                index = (
                     label_index(space, self._label_field_by_space[space.name])
                     if space.name in self._label_field_by_space
                     else None
                 )
-                if place is None:
+                if index is None:
                     self._label_index_by_space_id.pop(space.id, None)
                 else:
-                    self._label_index_by_space_id[space.id] = place
+                    self._label_index_by_space_id[space.id] = index
         except TupleError:
             return
 
@@ -207,8 +207,8 @@ def point_label(row: Mapping[str, Any]) -> str | None:
     for operation in fields_of(row["operations"], "operations on _recovery_point"):
         if not isinstance(operation, list) or len(operation) != 3:
             continue
-        name, place, value = operation
-        if name == "=" and place in (_OPTS, _OPTS_INDEX + base) and isinstance(value, dict):
+        name, index, value = operation
+        if name == "=" and index in (_OPTS, _OPTS_INDEX + base) and isinstance(value, dict):
             return _text(value.get("label"))
     return None
 

@@ -63,17 +63,17 @@ def _updated_uuid(operations: Sequence[Any], index_base: int) -> str | None:
 
 def registration(row: Mapping[str, Any]) -> IdAssignment | None:
     """Return the replica id that a row of `_cluster` assigns to an instance; None for a DELETE and a malformed row."""
-    place = (row["position"], row.get("replica_id") or 0, row.get("lsn") or 0)
+    origin = (row["position"], row.get("replica_id") or 0, row.get("lsn") or 0)
     try:
         if row["type"] in ("INSERT", "REPLACE"):
             fields = fields_of(row["tuple"], "a row of _cluster")
             uuid = uuid_of(field_at(fields, _UUID_FIELD, "the uuid"), "the uuid")
-            return IdAssignment(*place, _replica_id(fields), uuid)
+            return IdAssignment(*origin, _replica_id(fields), uuid)
         if row["type"] == "UPDATE":
             operations = fields_of(row["operations"], "operations on _cluster")
             found = _updated_uuid(operations, row["index_base"] or 0)
             key = fields_of(row["key"], "a key of _cluster")
-            return None if found is None else IdAssignment(*place, _replica_id(key), found)
+            return None if found is None else IdAssignment(*origin, _replica_id(key), found)
     except TupleError:
         return None
     return None
@@ -186,10 +186,10 @@ class Origins:
         spans = [_span(segment.begin, instances, whitelist, segment.instance_uuid)]
         for found in self._assignments(file, segment.end):
             instances[found.replica_id] = found.instance_uuid
-            place = max(found.position, segment.begin)
-            if place == spans[-1].position:
+            position = max(found.position, segment.begin)
+            if position == spans[-1].position:
                 spans.pop()
-            spans.append(_span(place, instances, whitelist, segment.instance_uuid))
+            spans.append(_span(position, instances, whitelist, segment.instance_uuid))
         return tuple(spans)
 
     def parts(self, listing: Listing, segment: Segment, whitelist: frozenset[str]) -> Iterator[Segment]:

@@ -175,11 +175,11 @@ def read_range(piece: ByteRange, options: XlogOptions) -> Iterator[pa.RecordBatc
             if span is not None:
                 _refuse_unknown_ids(batch, span, segment)
             yield _with_replicaset(batch, segment) if options.with_replicaset else batch
-    if skipped.places:
+    if skipped.damaged_parts:
         logger.warning(
-            "%s: %d damaged places, %d bytes left out: %s",
+            "%s: %d damaged parts, %d bytes left out: %s",
             segment.path,
-            skipped.places,
+            skipped.damaged_parts,
             skipped.bytes,
             dict(skipped.reasons),
         )

@@ -23,8 +23,8 @@ from sources.spool.acks import LOCK
 from tests.pipeline.deployment import Deployment as Tables
 from tests.truth import OWN_ROOT
 from warehouse import switch
+from warehouse.location import location_of
 from warehouse.lock import WriterLock
-from warehouse.place import place_of
 
 A, B = OWN_ROOT / "2.6.0" / "a1", OWN_ROOT / "2.6.0" / "b1"
 A_UUID, B_UUID = "a0000000-0000-4000-8000-000000000000", "b0000000-0000-4000-8000-000000000000"
@@ -223,16 +223,16 @@ def logs_in_the_warehouse(one: Healthy) -> None:
 
 def held_lock(one: Healthy) -> None:
     one.aggregate()
-    lock = WriterLock(place_of(str(one.folder / "warehouse")), "a test")
+    lock = WriterLock(location_of(str(one.folder / "warehouse")), "a test")
     lock.__enter__()
     one.undo.append(lambda: lock.__exit__(None, None, None))
 
 
 def secondary(one: Healthy) -> None:
     one.aggregate()
-    place = place_of(str(one.folder / "warehouse"))
-    switch.promote(place)
-    switch.demote(place)
+    location = location_of(str(one.folder / "warehouse"))
+    switch.promote(location)
+    switch.demote(location)
 
 
 def newer_release(one: Healthy) -> None:

@@ -19,7 +19,7 @@ from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from tests.truth import own
 from udfs.before_replace.row import decode
-from warehouse.place import Place, place_of
+from warehouse.location import WarehouseLocation, location_of
 
 NODES = ("a1", "b1")
 KEYS_OF_A_SPACE = 2
@@ -35,9 +35,9 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
 
 
 @pytest.fixture(scope="module")
-def place(deployment: Deployment) -> Place:
+def location(deployment: Deployment) -> WarehouseLocation:
     config = deployment.config()
-    return place_of(config.warehouse, config.database)
+    return location_of(config.warehouse, config.database)
 
 
 def some_keys() -> Iterator[tuple[str, str, Space, bytes]]:
@@ -64,9 +64,11 @@ def last_after(history: KeyHistory, node: str) -> set[bytes]:
     return {data for data in found.values() if data is not None}
 
 
-def test_the_last_tuple_of_each_key_is_the_servers(deployment: Deployment, place: Place) -> None:
+def test_the_last_tuple_of_each_key_is_the_servers(
+    deployment: Deployment, location: WarehouseLocation
+) -> None:
     refused = {row["name"] for row in deployment.rows("_schema") if row["state"].startswith("refused")}
-    reader, seen = KeyChangesReader(place), 0
+    reader, seen = KeyChangesReader(location), 0
     for node, name, space, data in some_keys():
         if name in refused:
             continue
@@ -79,10 +81,10 @@ def test_the_last_tuple_of_each_key_is_the_servers(deployment: Deployment, place
     assert seen > 50
 
 
-def test_operations_are_applied_by_the_rules_of_the_rows_server(place: Place) -> None:
+def test_operations_are_applied_by_the_rules_of_the_rows_server(location: WarehouseLocation) -> None:
     """Tarantool 2.6 refuses an operation that 2.8 accepts, so the two leave different tuples."""
     expected = next(data for data in own().tuples("a1", "counters") if decode(data)[0] == "ups")
-    assert last_after(KeyChangesReader(place).history("counters", ["ups"]), "a1") == {expected}
+    assert last_after(KeyChangesReader(location).history("counters", ["ups"]), "a1") == {expected}
 
 
 def text(value: Any) -> Any:
@@ -96,10 +98,10 @@ def contended(deployment: Deployment) -> dict[str, Any]:
     return next(row for row in rows if row["winner_tuple"] and row["loser_tuple"])
 
 
-def test_a_decision_names_both_sides_and_why(deployment: Deployment, place: Place) -> None:
+def test_a_decision_names_both_sides_and_why(deployment: Deployment, location: WarehouseLocation) -> None:
     row = contended(deployment)
     key = decode(row["key"])
-    found = described(KeyChangesReader(place).history("accounts", key))
+    found = described(KeyChangesReader(location).history("accounts", key))
     decision = next(one for one in found["decisions"] if one["winner"]["lsn"] == row["winner_lsn"])
     assert decision["loser"]["lsn"] == row["loser_lsn"]
     assert decision["why"].startswith(f"{row['policy']} by {row['sequence']}: ")
@@ -114,7 +116,9 @@ def test_a_decision_names_both_sides_and_why(deployment: Deployment, place: Plac
     assert f"replicaset a1 ({uuid[:8]})" in printed
 
 
-def test_a_change_has_the_other_rows_of_its_transaction(deployment: Deployment, place: Place) -> None:
+def test_a_change_has_the_other_rows_of_its_transaction(
+    deployment: Deployment, location: WarehouseLocation
+) -> None:
     rows = deployment.rows("_changelog", ["tsn", "lsn", "space", "type", "key", "tuple", "global_id", "file"])
     row = next(
         one
@@ -126,7 +130,7 @@ def test_a_change_has_the_other_rows_of_its_transaction(deployment: Deployment, 
         for one in rows
         if (one["tsn"], one["global_id"]) == (row["tsn"], row["global_id"]) and one["lsn"] != row["lsn"]
     }
-    history = KeyChangesReader(place).history("accounts", decode(row["tuple"])[:1])
+    history = KeyChangesReader(location).history("accounts", decode(row["tuple"])[:1])
     step = next(
         s for s in history.changes if s.row["lsn"] == row["lsn"] and s.row["global_id"] == row["global_id"]
     )
@@ -134,26 +138,26 @@ def test_a_change_has_the_other_rows_of_its_transaction(deployment: Deployment, 
     assert others
 
 
-def test_a_table_name_means_its_space(deployment: Deployment, place: Place) -> None:
+def test_a_table_name_means_its_space(deployment: Deployment, location: WarehouseLocation) -> None:
     name = next(one for one in own().global_spaces("a1") if table_name(one) != one)
     assert deployment.rows(table_name(name)) or True
-    reader = KeyChangesReader(place)
+    reader = KeyChangesReader(location)
     assert reader.history(name, [1]).space == reader.history(table_name(name), [1]).space
 
 
 def test_a_missing_space_or_key_is_reported(
-    place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    location: WarehouseLocation, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert who(place, "accounts", [987654321], as_json=True) == 1
+    assert who(location, "accounts", [987654321], as_json=True) == 1
     output = capsys.readouterr()
     assert json.loads(output.out)["changes"] == []
     assert "no row of accounts has the key [987654321]" in output.err
     with pytest.raises(ConfigurationError, match="no replicaset has a space 'nobody'"):
-        who(place, "nobody", [1])
+        who(location, "nobody", [1])
     with pytest.raises(ConfigurationError, match="has 1 parts, not 2"):
-        who(place, "accounts", [1, 2])
+        who(location, "accounts", [1, 2])
     with pytest.raises(WarehouseError, match="no batch is done yet"):
-        who(place_of(str(tmp_path), "aggregator"), "accounts", [1])
+        who(location_of(str(tmp_path), "aggregator"), "accounts", [1])
 
 
 def written(folder: Path, *nodes: Node, **settings: Any) -> Deployment:
@@ -164,7 +168,7 @@ def written(folder: Path, *nodes: Node, **settings: Any) -> Deployment:
 def story(deployment: Deployment, space: str, *key: Any) -> tuple[list[tuple[Any, ...]], Any]:
     """Return type, lsn and the tuple after each change of a key, and its tuple of now."""
     config = deployment.config()
-    found = described(KeyChangesReader(place_of(config.warehouse, config.database)).history(space, key))
+    found = described(KeyChangesReader(location_of(config.warehouse, config.database)).history(space, key))
     changes = [(one["type"], one["lsn"], one["after"] and one["after"]["name"]) for one in found["changes"]]
     return changes, found["current"] and found["current"]["tuple"]["name"]
 

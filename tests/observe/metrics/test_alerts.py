@@ -23,7 +23,7 @@ from sources.subscribe.daemon import DaemonMetrics
 from tests.observe.metrics.promtool import ROOT, RULES, promtool, rules
 from tests.observe.report.warehouses import write_warehouse
 from tests.test_documents import anchors
-from warehouse.place import place_of
+from warehouse.location import location_of
 from warehouse.standbys import StandbyState
 
 DASHBOARD = ROOT / "conf" / "grafana" / "aggregator.json"
@@ -44,7 +44,7 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> Labels:
     """Return the labels of each metric that the real collectors export."""
     folder = tmp_path_factory.mktemp("books")
     write_warehouse(folder, 3)
-    committed = CommittedBatchReader(place_of(str(folder)))
+    committed = CommittedBatchReader(location_of(str(folder)))
     committed._last = -1  # so that all batches are new
     metrics = StreamMetrics(0.5, 1.0, committed.open_gaps(), standbys=lambda: [StandbyState("/b", True, 4)])
     for batch in committed.new_batches():
@@ -137,13 +137,13 @@ def test_each_alert_has_a_case_that_fires_and_one_that_does_not() -> None:
 def test_panels_have_unique_titles_and_do_not_overlap() -> None:
     titles = [panel["title"] for panel in panels()]
     assert len(titles) == len(set(titles))
-    places: set[tuple[int, int]] = set()
+    occupied: set[tuple[int, int]] = set()
     for panel in json.loads(DASHBOARD.read_text())["panels"]:
         where = panel["gridPos"]
         own = {(where["x"] + x, where["y"] + y) for x in range(where["w"]) for y in range(where["h"])}
-        assert not own & places, panel["title"]
+        assert not own & occupied, panel["title"]
         assert where["x"] + where["w"] <= 24
-        places |= own
+        occupied |= own
 
 
 def test_the_provisioning_names_existing_files() -> None:

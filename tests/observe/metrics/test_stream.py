@@ -24,7 +24,7 @@ from tests.jobs.deployment import Deployment
 from tests.observe.report.warehouses import write_warehouse
 from tests.truth import own
 from warehouse.gaps import Gap
-from warehouse.place import place_of
+from warehouse.location import location_of
 from warehouse.read import answer
 
 DEMO = """
@@ -78,7 +78,7 @@ def test_each_batch_has_a_log_line_that_agrees_with_the_tables(tmp_path: Path) -
 
 def test_committed_batches_are_read_once_each(tmp_path: Path) -> None:
     write_warehouse(tmp_path, 3)
-    committed = CommittedBatchReader(place_of(str(tmp_path)))
+    committed = CommittedBatchReader(location_of(str(tmp_path)))
     assert list(committed.new_batches()) == []
     assert {gap.replicaset_id for gap in committed.open_gaps()} == {1}
     committed._last = 0  # as if the reader had been created after the first batch
@@ -99,7 +99,7 @@ def test_committed_batches_are_read_once_each(tmp_path: Path) -> None:
 
 
 def table_of(folder: Path, name: str) -> Any:
-    opened = place_of(str(folder)).open(name)
+    opened = location_of(str(folder)).open(name)
     assert opened is not None
     return opened
 

@@ -18,7 +18,7 @@ from sources.iproto.address import Address, Peer
 from sources.iproto.client import connect
 from tests.live.server import Tarantool
 from udfs.keys.keys import KeyPlan
-from warehouse.place import place_of
+from warehouse.location import location_of
 
 pytestmark = pytest.mark.live
 
@@ -64,7 +64,7 @@ def proof_of(
     async def run() -> SpaceProof:
         connection = await connect(Peer("server", Address(path=server.socket)), 20)
         own = (await connection.vote()).vclock if vclock is None else vclock
-        tables = ChosenTables(place_of("nowhere"), 7, {UUID: own}, {}, answers, changed)
+        tables = ChosenTables(location_of("nowhere"), 7, {UUID: own}, {}, answers, changed)
         compared = ComparedSpace(SPACE, "s", 1, UUID, "server")
         try:
             return await SpaceComparison(

@@ -12,8 +12,8 @@ from observe.validation.origins import add_missing_counts, count_covered, missin
 
 
 def gap(epoch: int, first: int, last: int, state: str = "open", kind: str = "missing") -> dict[str, Any]:
-    place = {"replicaset_id": 1, "local_id": 2, "first_lsn": first, "last_lsn": last}
-    return {"epoch": epoch, "kind": kind, "state": state, **place}
+    lsns = {"replicaset_id": 1, "local_id": 2, "first_lsn": first, "last_lsn": last}
+    return {"epoch": epoch, "kind": kind, "state": state, **lsns}
 
 
 def test_missing_ranges_are_those_whose_newest_row_is_not_filled() -> None:

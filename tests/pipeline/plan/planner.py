@@ -57,9 +57,9 @@ class Piece:
 
     def segment(self, number: int) -> LogSegment:
         source = (self.instance or "unknown")[-2:]
-        place = (number, self.replicaset, source, self.file, self.instance, self.is_snapshot)
+        origin = (number, self.replicaset, source, self.file, self.instance, self.is_snapshot)
         return LogSegment(
-            *place, self.vclock or {}, self.server, members=self.members, is_generation=self.is_generation
+            *origin, self.vclock or {}, self.server, members=self.members, is_generation=self.is_generation
         )
 
     def part(self, begin: int, end: int) -> Piece:
@@ -150,8 +150,8 @@ class Planner:
                 self.snapshot.append(fate)
                 continue
             log = piece.replicaset if origin else str(piece.instance)
-            place = (source if origin else piece.instance, origin)
-            settled[place] = max(settled.get(place, 0), row["lsn"])
+            counted = (source if origin else piece.instance, origin)
+            settled[counted] = max(settled.get(counted, 0), row["lsn"])
             origin = (
                 plan.after.replicasets[piece.replicaset].id_translations.get(source, {}).get(origin, origin)
             )

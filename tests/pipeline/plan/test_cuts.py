@@ -148,8 +148,8 @@ def test_limbo(flags: bool, events: list[tuple[str, int, bool]], data: st.DataOb
     outcome = expected(limbo, rows)
     whole = fed(Planner(), rows)
     assert whole.states() == outcome
-    places = [0, *sorted(data.draw(st.lists(st.sampled_from(ends(rows)), max_size=4))), len(rows)]
-    cut = fed(Planner(), *(rows[a:b] for a, b in pairwise(places)))
+    indices = [0, *sorted(data.draw(st.lists(st.sampled_from(ends(rows)), max_size=4))), len(rows)]
+    cut = fed(Planner(), *(rows[a:b] for a, b in pairwise(indices)))
     assert cut.states() == outcome
     assert cut.names_waiting() == whole.names_waiting()
     assert cut.state.replicasets == whole.state.replicasets
@@ -252,8 +252,8 @@ def ddl(steps: Sequence[tuple[str, int]]) -> list[Row]:
 @given(rows=STEPS.map(ddl), data=st.data())
 def test_definitions(rows: list[Row], data: st.DataObject) -> None:
     whole = fed(Planner(), rows)
-    places = [0, *sorted(data.draw(st.lists(st.sampled_from(ends(rows)), max_size=4))), len(rows)]
-    for cuts in (places, [0, *ends(rows)]):
+    indices = [0, *sorted(data.draw(st.lists(st.sampled_from(ends(rows)), max_size=4))), len(rows)]
+    for cuts in (indices, [0, *ends(rows)]):
         planner = fed(Planner(), *(rows[a:b] for a, b in pairwise(cuts)))
         assert planner.fates == whole.fates
         assert planner.state.replicasets == whole.state.replicasets
@@ -276,7 +276,7 @@ def test_gaps(on_gap: str, steps: list[tuple[int, int]], data: st.DataObject) ->
             whole_until += 1
     rows = logs.rows_of(log)
     counted = rows[:whole_until] if on_gap == "hold" else rows
-    places = [0, *sorted(data.draw(st.lists(st.sampled_from(ends(rows)), max_size=4))), len(rows)]
-    planner = fed(Planner(on_gap), *(rows[a:b] for a, b in pairwise(places)))
+    indices = [0, *sorted(data.draw(st.lists(st.sampled_from(ends(rows)), max_size=4))), len(rows)]
+    planner = fed(Planner(on_gap), *(rows[a:b] for a, b in pairwise(indices)))
     assert planner.states() == {(row["replica_id"], row["lsn"]): "committed" for row in counted}
     assert len(planner.names_waiting()) == len(rows) - len(counted)

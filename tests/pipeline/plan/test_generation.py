@@ -52,11 +52,11 @@ def test_what_it_defines_as_it_was_is_renewed_and_all_else_is_dropped() -> None:
     planner.batch(piece(*BEGIN))
     plan = planner.batch(snapshot({1: 70, 2: 1, 3: 9}, *NEW))
     known = [one for one in plan.history.lineages if one.base_table is not None]
-    place = LogPosition(0, 0, 0)
+    position = LogPosition(0, 0, 0)
     assert {(one.base_table, one.is_renewed, one.truncations, one.ended) for one in known} == {
         ("same", True, 0, None),
-        ("gone", False, 1, place),
-        ("other", False, 1, place),
+        ("gone", False, 1, position),
+        ("other", False, 1, position),
     }
     assert set(planner.state.replicasets[A].spaces) == {512, 514, 515}
     assert set(plan.history.tables.values()) == {"same", "changed", "new"}

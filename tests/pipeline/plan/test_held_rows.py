@@ -45,8 +45,8 @@ def held(*rows: Row) -> list[tuple[int, str | None]]:
 @pytest.mark.parametrize("name", HELD)
 def test_a_row_that_cannot_be_followed_is_named(name: str) -> None:
     row, reason = HELD[name]
-    ((place, held_reason),) = held(put(512, 1), row, put(512, 2))
-    assert place == 1
+    ((index, held_reason),) = held(put(512, 1), row, put(512, 2))
+    assert index == 1
     assert held_reason is not None
     assert reason in held_reason
 
@@ -70,7 +70,7 @@ def test_other_rows_hold_nothing(row: Row) -> None:
 def test_one_row_of_a_space_is_enough_until_the_next_event() -> None:
     row = HELD["unknown"][0]
     found = held(row, row, other("TYPE_20", 513), truncate(512), row, row)
-    assert [place for place, _ in found] == [0, 2, 3, 4]
+    assert [index for index, _ in found] == [0, 2, 3, 4]
 
 
 def planned(*more: Transaction) -> tuple[Planner, Any]:

@@ -1,4 +1,4 @@
-"""What a space id means at each place of the log: tables, lineages, the ends of versions, and refused spaces."""
+"""What a space id means at each position in the log: tables, lineages, the ends of versions, and refused spaces."""
 
 from __future__ import annotations
 
@@ -54,21 +54,21 @@ def tables(found: History) -> list[tuple[str, int, int | None]]:
     for meanings in found.meanings.values():
         spans: list[list[int]] = []
         for one in meanings:
-            place = 0 if one.since == BEGINNING else one.since.position
+            index = 0 if one.since == BEGINNING else one.since.position
             if spans and spans[-1][0] == one.version:
                 continue
-            spans.append([one.version, place])
-        ends = [*(place for _, place in spans[1:]), None]
+            spans.append([one.version, index])
+        ends = [*(index for _, index in spans[1:]), None]
         result += [
-            (found.versions[number].table, place, end)
-            for (number, place), end in zip(spans, ends, strict=True)
+            (found.versions[number].table, index, end)
+            for (number, index), end in zip(spans, ends, strict=True)
             if number != NO_TABLE
         ]
     return sorted(result, key=lambda one: one[1])
 
 
 def truncated(found: History) -> list[tuple[str, int]]:
-    """Return the table and the place of each event that ends all versions of a followed space."""
+    """Return the table and the position of each event that ends all versions of a followed space."""
     result = []
     for meanings in found.meanings.values():
         seen: dict[int, int] = {}

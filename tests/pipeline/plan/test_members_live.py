@@ -44,8 +44,8 @@ def read(planner: Planner, logs: list[Path]) -> None:
         meta = reader.read_meta(*where)
         rows = pa.concat_batches([batch_of([]), *reader.read_rows(*where)])
         asked = None if pieces else announced(file.parent, file.name)
-        place = (REPLICASET, meta.instance_uuid, file.name, False, dict(meta.vclock), asked)
-        pieces.append(Piece(rows, *place))
+        header = (REPLICASET, meta.instance_uuid, file.name, False, dict(meta.vclock), asked)
+        pieces.append(Piece(rows, *header))
     planner.batch(*pieces)
 
 

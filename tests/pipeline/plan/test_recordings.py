@@ -102,8 +102,8 @@ def test_every_transaction_in_a_batch_of_its_own() -> None:
         if one.is_snapshot:
             planner.batch(one)
             continue
-        places = [0, *ends(one)]
-        for a, b in pairwise(places):
+        indices = [0, *ends(one)]
+        for a, b in pairwise(indices):
             planner.batch(one.part(a, b))
     same(planner, whole)
 
@@ -113,12 +113,12 @@ def test_every_transaction_in_a_batch_of_its_own() -> None:
 def test_any_cut(data: st.DataObject) -> None:
     whole, planner = in_one("b1"), Planner()
     for one in pieces("b1"):
-        places = [
+        indices = [
             0,
             *sorted(data.draw(st.lists(st.sampled_from([0, *ends(one)]), max_size=2))),
             one.rows.num_rows,
         ]
-        for a, b in pairwise(places):
+        for a, b in pairwise(indices):
             planner.batch(one.part(a, b))
     same(planner, whole)
 

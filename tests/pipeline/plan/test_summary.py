@@ -141,9 +141,9 @@ def test_rows_of_a_listed_space_wait_with_their_transaction() -> None:
 
 def test_each_listed_space_of_a_transaction_is_named_with_its_last_row() -> None:
     rows = batch(txn(1, put(601), put(600), put(601), put(512)))
-    places = ((600, LogPosition(0, 100, 1)), (601, LogPosition(0, 100, 2)))
+    positions = ((600, LogPosition(0, 100, 1)), (601, LogPosition(0, 100, 2)))
     (waiting,) = summarize_rows(rows, 0, {600, 601, 602}).transactions.waiting
-    assert waiting.spaces == places
+    assert waiting.spaces == positions
 
 
 def test_an_asynchronous_one_that_queues_behind_does_not_wait_for_itself() -> None:

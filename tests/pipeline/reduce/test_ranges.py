@@ -47,7 +47,7 @@ def test_the_first_range_behind_each_row_of_a_key(seed: int) -> None:
     rows, slots, groups, expected, open_ = [], [], [], set(), dict[int, int]()
     lives = [dice.random() < 0.5 for _ in keys]
     open_ = {key: -1 for key in range(len(keys)) if lives[key]}
-    for place in range(80):
+    for index in range(80):
         if dice.random() < 0.4:
             meaning = dice.randrange(4)
             slot, down = min(meaning, SLOTS - 1), meaning == SLOTS
@@ -59,14 +59,14 @@ def test_the_first_range_behind_each_row_of_a_key(seed: int) -> None:
                 after = begin is None or (number <= begin if down else number >= begin)
                 before = end is None or (number > end if down else number < end)
                 if own == slot and after and before:
-                    expected.add((place, key))
+                    expected.add((index, key))
                     del open_[key]
         else:
             key = dice.randrange(len(keys))
             slot = keys[key][0]
             rows.append({"meaning": slot, "type": CHANGE_TYPES.index("REPLACE")})
             groups.append(key)
-            open_[key] = place
+            open_[key] = index
         slots.append(slot)
     table = pa.Table.from_pylist(rows, schema=KEYED)
     found = ranges_in(table, np.array(slots, np.int32), cast(ReducePlan, PlanOfThree()))

@@ -11,57 +11,57 @@ from pipeline.replication_out import changes
 from pipeline.replication_out.changes import changes_between, files_digest
 from schemas.errors import WarehouseError
 from warehouse.data_files import FileKeys, write_file
-from warehouse.place import Place, place_of
+from warehouse.location import WarehouseLocation, location_of
 from warehouse.version_files import key_ranges
 
 MADE = 999_999
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def location(tmp_path: Path) -> WarehouseLocation:
     (tmp_path / "aggregator.db" / "s").mkdir(parents=True)
-    return place_of(str(tmp_path))
+    return location_of(str(tmp_path))
 
 
-def file(place: Place, rows: dict[int, str]) -> str:
+def file(location: WarehouseLocation, rows: dict[int, str]) -> str:
     keys = [b"%06d" % number for number in sorted(rows)]
     tuples = [rows[number].encode() for number in sorted(rows)]
     whose = pa.array([-1 if number == MADE else 1 for number in sorted(rows)], pa.int32())
     columns = {"_key": keys, "_tuple": tuples, "_replicaset_id": whose}
-    return write_file(place, "s", pa.table(columns)).path
+    return write_file(location, "s", pa.table(columns)).path
 
 
-def test_tuples_that_a_policy_made(place: Place) -> None:
-    path = file(place, {1: "own", MADE: "made"})
-    rows = changes_between(place, "s", frozenset(), frozenset({path}))
+def test_tuples_that_a_policy_made(location: WarehouseLocation) -> None:
+    path = file(location, {1: "own", MADE: "made"})
+    rows = changes_between(location, "s", frozenset(), frozenset({path}))
     assert {row.after: row.is_made for row in rows} == {b"own": False, b"made": True}
 
 
 def found(
-    place: Place, before: set[str], after: set[str], rows_at_a_time: int = 1000
+    location: WarehouseLocation, before: set[str], after: set[str], rows_at_a_time: int = 1000
 ) -> dict[int, tuple[bytes | None, bytes | None]]:
-    rows = list(changes_between(place, "s", frozenset(before), frozenset(after), rows_at_a_time))
+    rows = list(changes_between(location, "s", frozenset(before), frozenset(after), rows_at_a_time))
     assert [row.key for row in rows] == sorted({row.key for row in rows})
     return {int(row.key): (row.before, row.after) for row in rows}
 
 
-def test_rows_that_came_went_and_changed(place: Place) -> None:
-    same = file(place, {9: "same"})
-    old = file(place, {1: "stays", 2: "goes", 3: "old"})
-    new = [file(place, {1: "stays", 3: "new"}), file(place, {4: "comes"})]
+def test_rows_that_came_went_and_changed(location: WarehouseLocation) -> None:
+    same = file(location, {9: "same"})
+    old = file(location, {1: "stays", 2: "goes", 3: "old"})
+    new = [file(location, {1: "stays", 3: "new"}), file(location, {4: "comes"})]
     forth = {2: (b"goes", None), 3: (b"old", b"new"), 4: (None, b"comes")}
-    assert found(place, {same, old}, {same, *new}) == forth
-    assert found(place, {same, *new}, {same, old}) == {key: pair[::-1] for key, pair in forth.items()}
-    assert found(place, {same, old}, {same, old}) == {}
-    assert found(place, set(), {old}) == {1: (None, b"stays"), 2: (None, b"goes"), 3: (None, b"old")}
+    assert found(location, {same, old}, {same, *new}) == forth
+    assert found(location, {same, *new}, {same, old}) == {key: pair[::-1] for key, pair in forth.items()}
+    assert found(location, {same, old}, {same, old}) == {}
+    assert found(location, set(), {old}) == {1: (None, b"stays"), 2: (None, b"goes"), 3: (None, b"old")}
 
 
-def test_files_that_were_joined_change_nothing(place: Place) -> None:
-    parts = {file(place, dict.fromkeys(range(k, 300, 3), "x")) for k in range(3)}
-    assert found(place, parts, {file(place, dict.fromkeys(range(300), "x"))}) == {}
+def test_files_that_were_joined_change_nothing(location: WarehouseLocation) -> None:
+    parts = {file(location, dict.fromkeys(range(k, 300, 3), "x")) for k in range(3)}
+    assert found(location, parts, {file(location, dict.fromkeys(range(300), "x"))}) == {}
 
 
-def test_key_by_key_range(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_by_key_range(location: WarehouseLocation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("warehouse.data_files.ROW_GROUP_ROWS", 10)
     sizes: list[int] = []
     compared = changes._compared
@@ -73,9 +73,9 @@ def test_key_by_key_range(place: Place, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(changes, "_compared", counted)
     before = dict.fromkeys(range(0, 1000, 2), "x")
     after = {number: "y" if number % 3 == 0 else "x" for number in range(0, 1000, 2) if number % 7}
-    files = {file(place, {k: v for k, v in before.items() if k % 4 == r}) for r in (0, 2)}
+    files = {file(location, {k: v for k, v in before.items() if k % 4 == r}) for r in (0, 2)}
     expected = {k: (b"x", None if k % 7 == 0 else b"y") for k in before if k % 7 == 0 or k % 3 == 0}
-    assert found(place, files, {file(place, after)}, 40) == expected
+    assert found(location, files, {file(location, after)}, 40) == expected
     assert len(sizes) > 10
     assert max(sizes) < 100
 
@@ -86,9 +86,9 @@ def test_ranges_of_one_key() -> None:
     assert list(key_ranges([], 60)) == [(None, None)]
 
 
-def test_a_file_that_is_gone(place: Place) -> None:
+def test_a_file_that_is_gone(location: WarehouseLocation) -> None:
     with pytest.raises(WarehouseError, match="cannot be read"):
-        found(place, {"part-gone.parquet"}, set())
+        found(location, {"part-gone.parquet"}, set())
 
 
 def test_a_digest_is_of_the_names() -> None:

@@ -63,7 +63,7 @@ def test_one_row_is_a_transaction(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "places", "key"),
+    ("fields", "indices", "key"),
     [
         ([1, "b"], [0], [1]),
         ([1, {"deep": [1, [2]]}, "b", None, 4.0], [4, 2], [4.0, "b"]),
@@ -71,8 +71,8 @@ def test_one_row_is_a_transaction(tmp_path: Path) -> None:
         (list(range(40)), list(range(20)), list(range(20))),
     ],
 )
-def test_keys(fields: list[Any], places: list[int], key: list[Any]) -> None:
-    parts = [KeyPart(place, "scalar") for place in places]
+def test_keys(fields: list[Any], indices: list[int], key: list[Any]) -> None:
+    parts = [KeyPart(index, "scalar") for index in indices]
     assert rows.key_of(pack(fields), parts) == pack(key)
 
 

@@ -68,10 +68,10 @@ def with_bytes(versions: Sequence[Candidate], policy: Policy) -> list[Compared]:
     names = {"value": (1, 2), "value_at": (2, 1)}
 
     def of(columns: Sequence[str]) -> list[bytes | None]:
-        places = [[names[name][i] for name in columns] for i in (0, 1)]
+        indices = [[names[name][i] for name in columns] for i in (0, 1)]
         tuples = pa.array([one.tuple for one in versions], pa.binary())
         which = pa.array([one.layout for one in versions], pa.int32())
-        found: list[bytes | None] = sequence_bytes(tuples, which, places).to_pylist()
+        found: list[bytes | None] = sequence_bytes(tuples, which, indices).to_pylist()
         return found if columns else [None] * len(versions)
 
     sequences, values = of(policy.sequence), of([policy.column] if policy.column else [])

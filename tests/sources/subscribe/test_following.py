@@ -298,9 +298,9 @@ def cuts() -> list[int]:
 def test_a_connection_that_is_cut_anywhere_changes_nothing(tmp_path: Path) -> None:
     """Each connection of a daemon (handshakes, snapshot, stream) is cut, each time some bytes later."""
     with mesh(tmp_path, 1) as masters:
-        places = iter(cuts())
+        cut_at = iter(cuts())
         with (
-            Proxy(masters[1].socket, lambda: next(places, None)) as proxy,
+            Proxy(masters[1].socket, lambda: next(cut_at, None)) as proxy,
             following(options(tmp_path / "spool", proxy.address)) as replicaset,
         ):
             k = 0
@@ -339,4 +339,4 @@ def test_a_connection_that_is_cut_at_every_byte_changes_nothing(tmp_path: Path) 
         cuts = [*range(SHORT), *range(SHORT, whole, STRIDE)]
         for cut in cuts:
             follow_with_cut(masters, tmp_path / "spool", cut)
-        print(f"cut at {len(cuts)} places of {whole} bytes: the same tuples each time")
+        print(f"cut at {len(cuts)} positions of {whole} bytes: the same tuples each time")

@@ -16,7 +16,7 @@ from sources.xlog.options import parse_options
 from sources.xlog.readers import XlogReader, XlogStreamReader
 from tests.sources.xlog import plain, samples
 
-Place = tuple[str, int | None, int | None, str | None]
+RowPosition = tuple[str, int | None, int | None, str | None]
 UUID = samples.INSTANCE
 
 INSERT = encode_block(samples.insert(1, "a"))
@@ -42,8 +42,8 @@ def made(header: str, *parts: bytes, marker: bool = True) -> bytes:
     return header.encode() + b"".join(parts) + (EOF_MARKER if marker else b"")
 
 
-def expected(paths: Iterable[Path]) -> Counter[Place]:
-    """Return the places and types of the rows of whole files, as the plain reader finds them."""
+def expected(paths: Iterable[Path]) -> Counter[RowPosition]:
+    """Return the positions and types of the rows of whole files, as the plain reader finds them."""
     return Counter(
         (row["file"], row["position"], row["row"], row["type"])
         for path in paths
@@ -51,8 +51,8 @@ def expected(paths: Iterable[Path]) -> Counter[Place]:
     )
 
 
-def places(rows: Iterable[Mapping[str, Any]]) -> Counter[Place]:
-    """Return the places and types of rows."""
+def positions(rows: Iterable[Mapping[str, Any]]) -> Counter[RowPosition]:
+    """Return the positions and types of rows."""
     return Counter((row["file"], row["position"], row["row"], row["type"]) for row in rows)
 
 

@@ -41,8 +41,8 @@ def test_a_directory_is_a_table_of_every_row_as_it_was_logged(spark: SparkSessio
     }
     assert found.keys() == expected.keys()
     assert len(found) > 1000
-    for place, (space_id, tuple_) in found.items():
-        body = expected[place]
+    for position, (space_id, tuple_) in found.items():
+        body = expected[position]
         assert space_id == (msgpack.unpackb(body[0x10]) if 0x10 in body else None)
         assert tuple_ is None or bytes(tuple_) == body[0x21]
 
@@ -74,11 +74,11 @@ def test_a_large_file_is_read_by_several_tasks(spark: SparkSession, tmp_path: Pa
     )
     server.append(block * 40)
     assert server.open().stat().st_size > 4 << 20
-    places = (
+    positions = (
         read(spark, tmp_path, splitBytes="1m").select(f.spark_partition_id(), "position", "row").collect()
     )
-    assert len({task for task, _, _ in places}) == 5
-    assert len(places) == len({(position, row) for _, position, row in places}) == 40_000
+    assert len({task for task, _, _ in positions}) == 5
+    assert len(positions) == len({(position, row) for _, position, row in positions}) == 40_000
     assert read(spark, tmp_path).rdd.getNumPartitions() == 1
     assert read(spark, tmp_path, minPartitions="2").rdd.getNumPartitions() == 2
 

@@ -89,11 +89,11 @@ def test_map_keys_in_a_bad_order_are_as_fast_as_others() -> None:
 def test_fields_of_an_object_are_in_order(names: list[int]) -> None:
     """The last one of repeated keys wins, at any position."""
     data = bytearray(b"\x91\xde" + len(names).to_bytes(2, "big"))
-    for place, name in enumerate(names):
-        data += msgpack.packb(f"k{name:05d}") + msgpack.packb(place)
+    for index, name in enumerate(names):
+        data += msgpack.packb(f"k{name:05d}") + msgpack.packb(index)
     plan = decoding_plan(table_layout([Space(512, 1, "s", "memtx", (Field("v", "any"),))]))
     (row,) = decode(pa.array([bytes(data)]), plan).to_pylist()
-    last = {f"k{name:05d}": place for place, name in enumerate(names)}
+    last = {f"k{name:05d}": index for index, name in enumerate(names)}
     assert _object(row["v"]["value"], row["v"]["metadata"]) == sorted(last.items())
     assert (row["_inexact"] == "v") == (len(last) < len(names))
 
@@ -110,12 +110,12 @@ def _object(value: bytes, metadata: bytes) -> list[tuple[str, int]]:
     keys = [text[a:b].decode() for a, b in pairwise(at)]
     header = value[0] >> 2
     wide, ids, offsets = (4 if header >> 4 & 1 else 1), (header >> 2 & 3) + 1, (header & 3) + 1
-    count, place = int.from_bytes(value[1 : 1 + wide], "little"), 1 + wide
+    count, position = int.from_bytes(value[1 : 1 + wide], "little"), 1 + wide
     found = []
-    data = place + count * ids + (count + 1) * offsets
+    data = position + count * ids + (count + 1) * offsets
     for k in range(count):
-        key = int.from_bytes(value[place + k * ids : place + (k + 1) * ids], "little")
-        first = place + count * ids + k * offsets
+        key = int.from_bytes(value[position + k * ids : position + (k + 1) * ids], "little")
+        first = position + count * ids + k * offsets
         begin = data + int.from_bytes(value[first : first + offsets], "little")
         size = {3: 1, 4: 2, 5: 4, 6: 8}[value[begin] >> 2]
         found.append((keys[key], int.from_bytes(value[begin + 1 : begin + 1 + size], "little", signed=True)))

@@ -52,9 +52,9 @@ def test_a_scalar_part_orders_by_class_and_value() -> None:
     values = [*NUMBERS, *TEXTS, *OTHERS]
     found = ordered([[value] for value in values], KeyPart(0, "scalar"))
     own = parts_of([[0, "scalar"]])
-    places = [order_of(searched(msgpack.packb([value]), own)) for value in values]
+    orders = [order_of(searched(msgpack.packb([value]), own)) for value in values]
     for one, other in itertools.product(range(len(values)), repeat=2):
-        expected = (places[one] > places[other]) - (places[one] < places[other])
+        expected = (orders[one] > orders[other]) - (orders[one] < orders[other])
         assert (found[one] > found[other]) - (found[one] < found[other]) == expected, (
             values[one],
             values[other],
@@ -67,11 +67,11 @@ def test_first_parts_are_at_or_below_their_keys_and_above_those_before() -> None
     keys: list[Any] = [[number, text] for number in (-1, 0, 1, 300) for text in ("", "a", "b")]
     bounds: list[Any] = [[], *([number] for number in (-1, 0, 1, 2, 300)), *keys]
     found, edges = ordered(keys, *parts), ordered(bounds, *parts)
-    for (key, place), (bound, edge) in itertools.product(
+    for (key, order), (bound, edge) in itertools.product(
         zip(keys, found, strict=True), zip(bounds, edges, strict=True)
     ):
         key_bytes, first = order_of(searched(msgpack.packb(key), own)), bound_of(msgpack.packb(bound), own)
-        assert (place >= edge) == (key_bytes[: len(first)] >= first), (key, bound)
+        assert (order >= edge) == (key_bytes[: len(first)] >= first), (key, bound)
 
 
 @pytest.mark.parametrize("is_descending", [True, False])

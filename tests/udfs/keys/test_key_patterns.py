@@ -18,7 +18,7 @@ from udfs.keys.key_patterns import Value, begins_with_key, key_pattern
 
 
 def found(values: list[Any], kinds: list[str], data: bytes) -> bool:
-    pattern = key_pattern(values, [KeyPart(place, kind) for place, kind in enumerate(kinds)])
+    pattern = key_pattern(values, [KeyPart(index, kind) for index, kind in enumerate(kinds)])
     assert pattern is not None
     return re.match(pattern, data.hex()) is not None
 

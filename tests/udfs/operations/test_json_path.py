@@ -74,7 +74,7 @@ def test_tokens(path: str, expected: list[Token]) -> None:
         (b"['\xd0", 3),
     ],
 )
-def test_faults_and_their_place(path: str | bytes, position: int) -> None:
+def test_faults_and_their_position(path: str | bytes, position: int) -> None:
     with pytest.raises(TupleError) as caught:
         tokens(path)
     assert caught.value.reason.endswith(f"UPDATE error: invalid JSON in position {position}")

@@ -336,11 +336,11 @@ def test_damaged_bytes_are_an_error_or_another_tuple(case: Generated, data: st.D
     old = encode_array(case.count + 1) + b"\x01" + case.fields
     parts = [bytearray(old), bytearray(case.operations)]
     damaged = parts[data.draw(st.integers(0, 1))]
-    place = data.draw(st.integers(0, len(damaged) - 1))
+    index = data.draw(st.integers(0, len(damaged) - 1))
     if data.draw(st.booleans()):
-        damaged[place] = data.draw(st.integers(0, 255))
+        damaged[index] = data.draw(st.integers(0, 255))
     else:
-        del damaged[place:]
+        del damaged[index:]
     for fmt in (FORMAT, MODERN):
         state = Fold([fmt])
         state.start(Version(bytes(parts[0]), 1, 1, 1, 1))

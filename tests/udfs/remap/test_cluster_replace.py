@@ -189,9 +189,9 @@ def test_the_lsns_of_one_commit_have_no_holes() -> None:
 def interleavings(one: Sequence[Incoming], other: Sequence[Incoming]) -> Iterable[list[Incoming]]:
     """Yield every interleaving of two sources' rows, each source's in its order."""
     size = len(one) + len(other)
-    for places in combinations(range(size), len(one)):
+    for indices in combinations(range(size), len(one)):
         first, second = iter(one), iter(other)
-        yield [next(first) if place in places else next(second) for place in range(size)]
+        yield [next(first) if index in indices else next(second) for index in range(size)]
 
 
 ROWS = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 6), st.booleans()), max_size=4)

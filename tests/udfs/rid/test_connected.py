@@ -23,7 +23,7 @@ Written = tuple[tuple[ULID, str], ...]
 
 
 @dataclass(frozen=True)
-class Place:
+class Copy:
     """One of the two: its node, what it holds, and whether its writer runs."""
 
     node: Node
@@ -39,8 +39,8 @@ class Place:
 class World:
     """Both, whether they can reach each other, and whether a's writer takes b as connected."""
 
-    a: Place
-    b: Place
+    a: Copy
+    b: Copy
     is_reachable: bool = True
     is_connected: bool = False
     clock: int = 2
@@ -54,16 +54,16 @@ class World:
 def start() -> World:
     """Return a primary and its copy, before any write."""
     first = operations.promote(Node(), ULID.from_int(1 << 80), unconnected=False)
-    return World(Place(first), Place(operations.demote(first)))
+    return World(Copy(first), Copy(operations.demote(first)))
 
 
 def fresh(world: World) -> tuple[World, ULID]:
     return replace(world, clock=world.clock + 1), ULID.from_int(world.clock << 80)
 
 
-def written(place: Place, by: str) -> Place:
-    node = operations.record_write(place.node)
-    return replace(place, node=node, data=(*place.data, (node.rid.head, f"{by}{len(place.data)}")))
+def written(copy: Copy, by: str) -> Copy:
+    node = operations.record_write(copy.node)
+    return replace(copy, node=node, data=(*copy.data, (node.rid.head, f"{by}{len(copy.data)}")))
 
 
 def copied(world: World) -> World:
@@ -72,7 +72,7 @@ def copied(world: World) -> World:
     is_copy = found.verdict is Verdict.SAME or found.target == "b"
     if world.is_reachable and is_copy and not world.b.node.rid.primary:
         node = operations.complete_sync(operations.start_sync(world.b.node, world.a.node))
-        return replace(world, b=Place(node, world.a.data))
+        return replace(world, b=Copy(node, world.a.data))
     world, mark = fresh(world)
     lost = operations.lose_connection(world.a.node, mark, was_primary=False)
     return replace(world, a=replace(world.a, node=lost), is_connected=False)
@@ -106,7 +106,7 @@ def a_joins(world: World) -> World:
     if found.verdict is not Verdict.SAME and found.target != "b":
         return world
     world = copied(world)
-    a, b = (operations.clear_mark(place.node) for place in (world.a, world.b))
+    a, b = (operations.clear_mark(copy.node) for copy in (world.a, world.b))
     return replace(world, a=replace(world.a, node=a), b=replace(world.b, node=b), is_connected=True)
 
 

@@ -238,7 +238,7 @@ def test_crashed_primary_is_set_when_a_primarys_lock_was_left() -> None:
     assert again.rid.file_lock is FileLock.ALLOW_READ
 
 
-def test_a_writer_lets_others_read_and_a_copy_into_a_place_does_not() -> None:
+def test_a_writer_lets_others_read_and_a_copy_into_a_location_does_not() -> None:
     secondary = node("0000:0001:0000:0000:0001")
     assert operations.lock(secondary).rid.file_lock is FileLock.ALLOW_READ
     assert operations.lock(secondary, is_readable=False).rid.file_lock is FileLock.LOCKED

@@ -44,7 +44,7 @@ def test_the_default_values() -> None:
 
 
 @pytest.mark.parametrize("flag", ["consistency", "outdated", "primary", "crashed_primary"])
-def test_each_flag_has_its_place(flag: str) -> None:
+def test_each_flag_has_its_position(flag: str) -> None:
     flags = ["consistency", "outdated", "primary", "crashed_primary"]
     given: dict[str, Any] = {flag: True}
     text = str(Rid(**given))
@@ -67,9 +67,9 @@ def test_a_text_parses_to_the_same_rid(value: Rid) -> None:
 
 @settings(deadline=None)
 @given(RIDS, st.integers(0, 139), st.characters())
-def test_one_value_has_one_text(value: Rid, place: int, other: str) -> None:
+def test_one_value_has_one_text(value: Rid, index: int, other: str) -> None:
     text = str(value)
-    changed = text[:place] + other + text[place + 1 :]
+    changed = text[:index] + other + text[index + 1 :]
     if is_rid(changed):
         assert str(parse_rid(changed)) == changed
         assert (parse_rid(changed) == value) == (changed == text)

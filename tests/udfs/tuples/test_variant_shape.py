@@ -92,9 +92,9 @@ def test_rows_of_one_shape_decode_as_each_does_alone(raws: list[bytes]) -> None:
 @given(documents(), st.data())
 @steady
 def test_damage_in_one_row_does_not_affect_others(raws: list[bytes], data: st.DataObject) -> None:
-    place = data.draw(st.integers(0, len(raws) - 1))
-    where = data.draw(st.integers(0, len(raws[place]) - 1))
-    raws[place] = raws[place][:where] + data.draw(st.binary(max_size=2)) + raws[place][where + 1 :]
+    index = data.draw(st.integers(0, len(raws) - 1))
+    where = data.draw(st.integers(0, len(raws[index]) - 1))
+    raws[index] = raws[index][:where] + data.draw(st.binary(max_size=2)) + raws[index][where + 1 :]
     check(raws)
 
 

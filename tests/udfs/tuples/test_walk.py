@@ -22,7 +22,7 @@ KINDS = (
 
 
 def layout_of(*kinds: str, options: TypeOptions | None = None) -> TableLayout:
-    fields = tuple(Field(f"f{place}", kind, is_nullable=True) for place, kind in enumerate(kinds))
+    fields = tuple(Field(f"f{index}", kind, is_nullable=True) for index, kind in enumerate(kinds))
     return table_layout([Space(1, 1, "s", "memtx", fields)], options=options)
 
 
@@ -210,10 +210,10 @@ def tuples(draw: st.DrawFn) -> bytes | None:
     what = draw(
         st.sampled_from(["right", "right", "nil", "other", "cut", "more", "damaged", "truncated", "none"])
     )
-    place = draw(st.integers(0, len(fields) - 1))
+    index = draw(st.integers(0, len(fields) - 1))
     if what in ("nil", "other"):
-        fields[place] = b"\xc0" if what == "nil" else draw(_fields)
-    fields = fields[:place] if what == "cut" else fields
+        fields[index] = b"\xc0" if what == "nil" else draw(_fields)
+    fields = fields[:index] if what == "cut" else fields
     fields = fields + draw(st.lists(_fields, min_size=1, max_size=3)) if what == "more" else fields
     raw = struct.pack(">BH", 0xDC, len(fields)) + b"".join(fields)
     where = draw(st.integers(0, len(raw) - 1))
@@ -240,7 +240,7 @@ def test_contents_grow_where_a_later_row_is_larger() -> None:
     layout = layout_of("string", "any", "boolean", "map")
     raws: list[bytes | None] = []
     for number in range(600):
-        payload = {f"key {place}": "v" * (number % 50) for place in range(number // 20)}
+        payload = {f"key {index}": "v" * (number % 50) for index in range(number // 20)}
         raws.append(
             pack([f"é{number}", [payload] * 2, number % 3 == 0, {"n": number}, *["more"] * (number % 2)])
         )

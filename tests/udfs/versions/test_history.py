@@ -49,7 +49,7 @@ def versions_of(
     batches = [batch.slice(begin, end - begin) for begin, end in zip(begins, bounds, strict=True)]
     ends = {3: [EndOfAllVersions((0, byte, 1), 6, 1000 + byte, byte) for byte in ended_at]}
     found = [row for part in key_versions(batches, FORMATS, ends) for row in part.to_pylist()]
-    return [row | {"place": row["position"]} for row in found]
+    return [row | {"byte": row["position"]} for row in found]
 
 
 LIFE = [
@@ -73,7 +73,7 @@ def test_each_row_with_an_effect_is_a_version() -> None:
         (7, "present", [1, "again", 1]),
         (9, "present", [2]),
     ]
-    assert [row["place"] for row in found] == [2, 3, 4, 6, 7, 9]
+    assert [row["byte"] for row in found] == [2, 3, 4, 6, 7, 9]
     assert {(row["replicaset_id"], row["epoch"]) for row in found} == {(3, 5)}
 
 

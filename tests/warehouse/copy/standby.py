@@ -1,4 +1,4 @@
-"""A primary and the place of its standby, as real Delta tables with RIDs, without Spark."""
+"""A primary and the location of its standby, as real Delta tables with RIDs, without Spark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Killed(BaseException):
 
 
 class Pair:
-    """Two places; the first is a primary with three epochs.
+    """Two locations; the first is a primary with three epochs.
 
     Parameters
     ----------
@@ -51,20 +51,20 @@ class Pair:
 
     def mark_a(self) -> None:
         """Set the mark on the primary, as a copy elsewhere does."""
-        epoch = last_epoch(self.a.place)
-        RidTable(self.a.place).update(
+        epoch = last_epoch(self.a.location)
+        RidTable(self.a.location).update(
             "copy", epoch, lambda n: operations.mark_unconnected_copy(n, new_ulid()), peer="c"
         )
 
     def crash_a(self) -> None:
         """Leave the lock of the primary in its RID, and find it so."""
-        RidTable(self.a.place).update("lock", last_epoch(self.a.place), operations.lock)
+        RidTable(self.a.location).update("lock", last_epoch(self.a.location), operations.lock)
         with guarded(self.a):
             pass
 
     def sync(self, **options: Any) -> SyncResult:
         """Copy the primary onto the standby."""
-        return sync(self.a.place, self.b.place, SyncOptions(**options))
+        return sync(self.a.location, self.b.location, SyncOptions(**options))
 
     def start(self) -> None:
         """Begin a copy that is killed at once."""

@@ -8,17 +8,17 @@ import pytest
 
 from schemas.errors import SyncError
 from warehouse.copy import files
-from warehouse.place import Place, place_of
+from warehouse.location import WarehouseLocation, location_of
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> tuple[Place, Place]:
+def locations(tmp_path: Path) -> tuple[WarehouseLocation, WarehouseLocation]:
     (tmp_path / "a.db" / "t").mkdir(parents=True)
-    return place_of(str(tmp_path / "a.db")), place_of(str(tmp_path / "b.db"))
+    return location_of(str(tmp_path / "a.db")), location_of(str(tmp_path / "b.db"))
 
 
-def test_a_file_arrives_as_it_is(places: tuple[Place, Place]) -> None:
-    source, target = places
+def test_a_file_arrives_as_it_is(locations: tuple[WarehouseLocation, WarehouseLocation]) -> None:
+    source, target = locations
     content = bytes(range(256)) * 40_000
     Path(source.at("t", "f")).write_bytes(content)
     assert files.copy(source, target, "t", "f") == len(content) > 2 * files.CHUNK
@@ -28,8 +28,10 @@ def test_a_file_arrives_as_it_is(places: tuple[Place, Place]) -> None:
     assert list(Path(target.at(files.UNFINISHED)).iterdir()) == []
 
 
-def test_what_was_there_and_hadoops_checksum_of_it_are_replaced(places: tuple[Place, Place]) -> None:
-    source, target = places
+def test_what_was_there_and_hadoops_checksum_of_it_are_replaced(
+    locations: tuple[WarehouseLocation, WarehouseLocation],
+) -> None:
+    source, target = locations
     Path(source.at("t", "f")).write_text("new")
     Path(target.at("t")).mkdir(parents=True)
     Path(target.at("t", "f")).write_text("old")
@@ -38,17 +40,17 @@ def test_what_was_there_and_hadoops_checksum_of_it_are_replaced(places: tuple[Pl
     assert [(f.name, f.read_text()) for f in Path(target.at("t")).iterdir()] == [("f", "new")]
 
 
-def test_a_missing_file_is_reported(places: tuple[Place, Place]) -> None:
-    source, target = places
+def test_a_missing_file_is_reported(locations: tuple[WarehouseLocation, WarehouseLocation]) -> None:
+    source, target = locations
     with pytest.raises(SyncError, match="vanished while it was copied") as caught:
         files.copy(source, target, "t", "gone")
     assert caught.value.fields["file"] == source.at("t", "gone")
 
 
 def test_a_file_that_reads_back_otherwise_is_not_put(
-    places: tuple[Place, Place], monkeypatch: pytest.MonkeyPatch
+    locations: tuple[WarehouseLocation, WarehouseLocation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, target = places
+    source, target = locations
     Path(source.at("t", "f")).write_text("content")
 
     # A store that loses bytes between writing and reading.
@@ -58,15 +60,17 @@ def test_a_file_that_reads_back_otherwise_is_not_put(
     assert not Path(target.at("t", "f")).exists()
 
 
-def test_the_checksum_is_crc_32c(places: tuple[Place, Place]) -> None:
-    source, _ = places
+def test_the_checksum_is_crc_32c(locations: tuple[WarehouseLocation, WarehouseLocation]) -> None:
+    source, _ = locations
     Path(source.at("t", "f")).write_bytes(b"123456789")
     # The check value of CRC-32C (RFC 3720, appendix B.4, and every catalogue of CRCs).
     assert files.checksum(source, "t", "f") == 0xE3069283
 
 
-def test_notes_are_kept_until_they_are_removed(places: tuple[Place, Place]) -> None:
-    _, target = places
+def test_notes_are_kept_until_they_are_removed(
+    locations: tuple[WarehouseLocation, WarehouseLocation],
+) -> None:
+    _, target = locations
     assert files.discarded_tables(target) == set()
     files.note_discarded(target, ["one", "two"])
     files.note_discarded(target, ["three"])

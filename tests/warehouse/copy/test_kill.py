@@ -27,7 +27,7 @@ from warehouse.rid import RidTable
 
 
 def empty(_pair: Pair) -> None:
-    """Leave the target as a place with nothing in it."""
+    """Leave the target as a location with nothing in it."""
 
 
 def behind(pair: Pair) -> None:
@@ -40,23 +40,23 @@ def behind(pair: Pair) -> None:
 def split(pair: Pair) -> None:
     """Make the target one half of a split brain, with a table and with checkpoints that only it has."""
     pair.sync(check_all=False)
-    switch.promote(pair.b.place)
+    switch.promote(pair.b.location)
     pair.b.resume()
     pair.batch_b("only b", "accounts", "only_b")
     pair.batch_b("only b again", "accounts")
     for table in ("_epochs", "accounts"):
-        DeltaTable(pair.b.place.uri(table)).create_checkpoint()
-    switch.demote(pair.b.place)
+        DeltaTable(pair.b.location.uri(table)).create_checkpoint()
+    switch.demote(pair.b.location)
     pair.batch_a("fourth", "accounts")
 
 
 def rid_of(pair: Pair) -> Rid:
-    return RidTable(pair.b.place).last().node.rid
+    return RidTable(pair.b.location).last().node.rid
 
 
 def content(pair: Pair) -> dict[str, list[str]] | None:
     """Return what a reader sees of the target; None where there is no epoch."""
-    return None if last_epoch(pair.b.place) < 0 else pair.b.read_cut()
+    return None if last_epoch(pair.b.location) < 0 else pair.b.read_cut()
 
 
 def allowed_states(pair: Pair) -> list[dict[str, list[str]] | None]:
@@ -66,7 +66,7 @@ def allowed_states(pair: Pair) -> list[dict[str, list[str]] | None]:
 
 def epochs_of(made: Made) -> list[dict[str, list[str]]]:
     """Return what a reader of each epoch sees."""
-    table = made.place.open("_epochs")
+    table = made.location.open("_epochs")
     rows = [] if table is None else table.to_pyarrow_table().to_pylist()
     return [{name: made.values(name, version) for name, version in row["versions"]} for row in rows]
 
@@ -153,14 +153,14 @@ def test_a_target_that_died_is_completed_from_a_source_that_went_on(
     kill(monkeypatch, 1_000_000)
     pair.sync()
     assert pair.b.read_cut() == pair.a.read_cut()
-    assert rid_of(pair).generations[0] == RidTable(pair.a.place).last().node.rid.head
+    assert rid_of(pair).generations[0] == RidTable(pair.a.location).last().node.rid.head
 
 
 COPIER = """
 import os, signal, sys
 from warehouse.copy import files
 from warehouse.copy.sync import sync
-from warehouse.place import place_of
+from warehouse.location import location_of
 
 count = 0
 def reached(step):
@@ -170,7 +170,7 @@ def reached(step):
         os.kill(os.getpid(), signal.SIGKILL)
 
 files.reached = reached
-sync(place_of(sys.argv[1]), place_of(sys.argv[2]))
+sync(location_of(sys.argv[1]), location_of(sys.argv[2]))
 """
 
 

@@ -24,19 +24,19 @@ from warehouse.rid import RidTable
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Pair:
-    """Return a primary with three epochs, and a place for its standby."""
+    """Return a primary with three epochs, and a location for its standby."""
     return Pair(tmp_path)
 
 
 def node(pair: Pair, side: str) -> Node:
-    return RidTable(getattr(pair, side).place).last().node
+    return RidTable(getattr(pair, side).location).last().node
 
 
 def verdict(pair: Pair) -> Verdict:
-    return compare_warehouses(side_of(pair.a.place), side_of(pair.b.place)).verdict
+    return compare_warehouses(side_of(pair.a.location), side_of(pair.b.location)).verdict
 
 
-def test_an_empty_place_becomes_a_standby(pair: Pair) -> None:
+def test_an_empty_location_becomes_a_standby(pair: Pair) -> None:
     done = pair.sync()
     assert pair.b.read_cut() == pair.a.read_cut()
     assert (done.tables.epoch, done.rows) == (2, 3 + 2 + 1 + 3)
@@ -54,7 +54,7 @@ def test_what_lies_beyond_the_cut_is_not_copied(pair: Pair) -> None:
     pair.sync()
     assert pair.b.read_cut() == expected
     assert pair.b.version("_changelog") == pair.a.versions["_changelog"]
-    assert "ledger" not in pair.b.place.tables()
+    assert "ledger" not in pair.b.location.tables()
 
 
 def test_a_second_sync_copies_only_what_is_new(pair: Pair) -> None:
@@ -76,7 +76,7 @@ def test_the_source_is_marked_so_that_its_next_data_are_a_generation(pair: Pair)
     assert node(pair, "b").next is not None
     assert node(pair, "a").next != node(pair, "b").next
     pair.batch_a("later")
-    found = compare_warehouses(side_of(pair.a.place), side_of(pair.b.place))
+    found = compare_warehouses(side_of(pair.a.location), side_of(pair.b.location))
     assert (found.verdict, found.source, found.common) == (Verdict.SYNC, "a", before.head)
     pair.sync()
     assert verdict(pair) is Verdict.SAME
@@ -177,7 +177,7 @@ def test_a_crash_of_the_source_is_settled_on_both_sides(pair: Pair) -> None:
 def fail_over(pair: Pair) -> None:
     """Make the standby a second primary, and let both write."""
     pair.sync()
-    switch.promote(pair.b.place)
+    switch.promote(pair.b.location)
     pair.b.resume()
     pair.batch_b("only b 1", "accounts")
     pair.batch_b("only b 2", "accounts", "only_b")
@@ -186,16 +186,16 @@ def fail_over(pair: Pair) -> None:
 
 def test_a_fail_over_and_back_loses_nothing(pair: Pair) -> None:
     pair.sync()
-    switch.demote(pair.a.place)
-    switch.promote(pair.b.place)
+    switch.demote(pair.a.location)
+    switch.promote(pair.b.location)
     pair.b.resume()
     pair.batch_b("on the standby", "accounts")
     with pytest.raises(RidStateError, match="the target is newer than the source"):
         pair.sync()
-    sync(pair.b.place, pair.a.place)
+    sync(pair.b.location, pair.a.location)
     assert pair.a.read_cut() == pair.b.read_cut()
-    switch.demote(pair.b.place)
-    switch.promote(pair.a.place)
+    switch.demote(pair.b.location)
+    switch.promote(pair.a.location)
     pair.a.resume()
     pair.batch_a("back again", "accounts")
     assert "on the standby" in pair.a.values("accounts")
@@ -209,7 +209,7 @@ def test_a_split_brain_is_not_overwritten(pair: Pair) -> None:
     for reason in ("the target is a primary", "split brain"):
         with pytest.raises(RidStateError, match=reason):
             pair.sync()
-        switch.demote(pair.b.place)
+        switch.demote(pair.b.location)
     with pytest.raises(RidStateError, match="--discard-target names"):
         pair.sync(discard=node(pair, "a").rid)
     assert pair.b.read_cut() == before
@@ -218,28 +218,30 @@ def test_a_split_brain_is_not_overwritten(pair: Pair) -> None:
 
 def test_what_would_be_lost_is_listed_from_the_data_point_before_the_split(pair: Pair) -> None:
     fail_over(pair)
-    found = compare_warehouses(side_of(pair.a.place), side_of(pair.b.place))
-    epoch = common_epoch(side_of(pair.a.place), side_of(pair.b.place), found.common)
+    found = compare_warehouses(side_of(pair.a.location), side_of(pair.b.location))
+    epoch = common_epoch(side_of(pair.a.location), side_of(pair.b.location), found.common)
     assert (found.verdict, epoch) == (Verdict.SPLIT_BRAIN, 2)
-    lost = lost_after(pair.b.place, 2)
+    lost = lost_after(pair.b.location, 2)
     assert (lost.epochs, lost.rows, lost.tables) == (2, 2, ("_changelog", "accounts", "only_b"))
     assert "epochs 3 to 4: 2 rows" in str(lost)
-    assert str(lost_after(pair.b.place, 9)) == "no epoch after 9: nothing would be lost"
+    assert str(lost_after(pair.b.location, 9)) == "no epoch after 9: nothing would be lost"
 
 
 def test_a_split_brain_is_healed_by_giving_up_the_target_by_its_name(pair: Pair) -> None:
     fail_over(pair)
-    switch.demote(pair.b.place)
+    switch.demote(pair.b.location)
     third = Pair(pair.b.folder.parent.parent / "third", of=pair.b)
-    sync(pair.b.place, third.b.place)
+    sync(pair.b.location, third.b.location)
     pair.sync(discard=node(pair, "b").rid)
     assert pair.b.read_cut() == pair.a.read_cut()
     assert verdict(pair) is Verdict.SAME
-    assert "only_b" not in pair.b.place.tables()
+    assert "only_b" not in pair.b.location.tables()
     assert node(pair, "b").rid.generations == (*node(pair, "a").rid.generations[:2], EMPTY)
     # Who has the generation that was given up is not taken for an older copy.
-    assert compare_warehouses(side_of(pair.b.place), side_of(third.b.place)).verdict is Verdict.SPLIT_BRAIN
-    switch.promote(pair.b.place)
+    assert (
+        compare_warehouses(side_of(pair.b.location), side_of(third.b.location)).verdict is Verdict.SPLIT_BRAIN
+    )
+    switch.promote(pair.b.location)
     pair.b.resume()
     head = node(pair, "b").rid.head
     pair.batch_b("after the heal", "accounts")
@@ -248,11 +250,11 @@ def test_a_split_brain_is_healed_by_giving_up_the_target_by_its_name(pair: Pair)
 
 def test_a_split_brain_without_a_common_generation_is_healed_too(pair: Pair) -> None:
     fail_over(pair)
-    switch.demote(pair.b.place)
+    switch.demote(pair.b.location)
     for number in range(4):
         pair.mark_a()
         pair.batch_a(f"cycled {number}", "accounts")
-    found = compare_warehouses(side_of(pair.a.place), side_of(pair.b.place))
+    found = compare_warehouses(side_of(pair.a.location), side_of(pair.b.location))
     assert (found.verdict, found.common) == (Verdict.SPLIT_BRAIN, None)
     pair.sync(discard=node(pair, "b").rid)
     assert pair.b.read_cut() == pair.a.read_cut()
@@ -260,10 +262,10 @@ def test_a_split_brain_without_a_common_generation_is_healed_too(pair: Pair) -> 
 
 def test_an_unrelated_warehouse_is_never_overwritten(pair: Pair) -> None:
     other = Pair(pair.a.folder.parent.parent / "other")
-    switch.demote(other.a.place)
-    rid = RidTable(other.a.place).last().node.rid
+    switch.demote(other.a.location)
+    rid = RidTable(other.a.location).last().node.rid
     with pytest.raises(RidStateError, match="is not a copy of the source"):
-        sync(pair.a.place, other.a.place, SyncOptions(discard=rid))
+        sync(pair.a.location, other.a.location, SyncOptions(discard=rid))
 
 
 def test_a_source_without_rid_or_with_half_a_copy_is_refused(pair: Pair, tmp_path: Path) -> None:
@@ -273,14 +275,14 @@ def test_a_source_without_rid_or_with_half_a_copy_is_refused(pair: Pair, tmp_pat
     half = Pair(tmp_path / "more")
     half.start()
     with pytest.raises(RidStateError, match="the source has no complete data"):
-        sync(half.b.place, Pair(tmp_path / "third", of=half.a).b.place)
+        sync(half.b.location, Pair(tmp_path / "third", of=half.a).b.location)
 
 
 def test_a_target_that_is_written_is_refused(pair: Pair) -> None:
-    with WriterLock(pair.b.place, "another"), pytest.raises(LockError, match="written by another"):
+    with WriterLock(pair.b.location, "another"), pytest.raises(LockError, match="written by another"):
         pair.sync()
-    with pytest.raises(SyncError, match="the same place"):
-        sync(pair.a.place, pair.a.place)
+    with pytest.raises(SyncError, match="the same location"):
+        sync(pair.a.location, pair.a.location)
 
 
 def test_a_half_copy_is_not_promoted_unless_the_rest_is_given_up(pair: Pair) -> None:
@@ -288,9 +290,9 @@ def test_a_half_copy_is_not_promoted_unless_the_rest_is_given_up(pair: Pair) -> 
     pair.batch_a("never comes")
     pair.start()
     with pytest.raises(RidStateError, match="has not ended"):
-        switch.promote(pair.b.place)
+        switch.promote(pair.b.location)
     head = node(pair, "b").rid.head
-    switch.promote(pair.b.place, abandon_sync=True)
+    switch.promote(pair.b.location, abandon_sync=True)
     found = node(pair, "b").rid
     assert (found.primary, found.incoming, found.head) == (True, EMPTY, head)
 
@@ -300,5 +302,5 @@ def test_the_result_says_what_was_done(pair: Pair) -> None:
     done = pair.sync(planned=planned.append)
     assert isinstance(done, SyncResult)
     assert planned == [done.bytes]
-    assert done.tables.versions == newest_versions(pair.b.place).versions
+    assert done.tables.versions == newest_versions(pair.b.location).versions
     assert done.node.rid != Rid()

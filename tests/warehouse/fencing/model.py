@@ -184,7 +184,7 @@ def _as_history(version: int, commit: Commit) -> dict[str, Any]:
 
 
 class ModelPlace:
-    """The place of the tables, as much of `Place` as the writer's code uses."""
+    """The location of the tables, as much of `WarehouseLocation` as the writer's code uses."""
 
     root = "model://warehouse.db"
 

@@ -27,8 +27,8 @@ from warehouse.data_files import DataFile
 from warehouse.epochs import Epoch, roll_back
 from warehouse.fence import Fence
 from warehouse.lease import Lease
+from warehouse.location import WarehouseLocation
 from warehouse.newest_epoch import EPOCHS
-from warehouse.place import Place
 from warehouse.warehouse import Warehouse
 from warehouse.write import OURS
 
@@ -64,8 +64,8 @@ class Job:
         lease._id = name
         lease.take()
         model = ModelPlace(ask)
-        place = cast("Place", model)
-        tables = OpenTables(place, fencing.take_number(place, lease.check))
+        location = cast("WarehouseLocation", model)
+        tables = OpenTables(location, fencing.take_number(location, lease.check))
         warehouse = cast("Warehouse", SimpleNamespace(open_tables=tables, tables=model.tables))
         epoch = self._last(tables)
         roll_back(warehouse, epoch)
@@ -119,7 +119,7 @@ def checked(program: Program) -> Callable[[World], None]:
 @pytest.fixture(autouse=True)
 def model_creates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have `_epochs` created in the model."""
-    monkeypatch.setattr(fencing, "create", lambda place, table, _schema: place.make(table))
+    monkeypatch.setattr(fencing, "create", lambda model, table, _schema: model.make(table))
 
 
 def explored(trouble: Trouble, batches: int = 1) -> Explorer:

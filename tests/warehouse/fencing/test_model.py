@@ -18,7 +18,7 @@ from pyarrow.fs import LocalFileSystem
 from tests.warehouse.fencing.model import Commit, ModelLease, ModelPlace, ModelTable, Request, World, done
 from warehouse.fence import APP, marked
 from warehouse.lease_store import ObjectLease
-from warehouse.place import Place
+from warehouse.location import WarehouseLocation
 
 HANDLES = 3
 STEPS = st.lists(
@@ -65,14 +65,14 @@ def test_a_model_table_is_a_delta_table(steps: list[tuple[str, int]]) -> None:
     store = Store(World((("t", (Commit(),)),)))
     with tempfile.TemporaryDirectory() as folder:
         DeltaTable.create(f"{folder}/t", pa.schema([("a", pa.int64())]))
-        place, model = Place(folder, LocalFileSystem(), folder), ModelPlace(store.ask)
-        opened: list[tuple[Any, Any]] = [(place.open("t"), model.open("t")) for _ in range(HANDLES)]
+        location, model = WarehouseLocation(folder, LocalFileSystem(), folder), ModelPlace(store.ask)
+        opened: list[tuple[Any, Any]] = [(location.open("t"), model.open("t")) for _ in range(HANDLES)]
         for number, (step, handle) in enumerate(steps, 1):
             if step == "open":
-                opened[handle] = (place.open("t"), model.open("t"))
+                opened[handle] = (location.open("t"), model.open("t"))
             real, modelled = opened[handle]
             assert outcome(real, step, number) == outcome(modelled, step, number), (number, step, handle)
-        found, modelled = place.open("t"), model.open("t")
+        found, modelled = location.open("t"), model.open("t")
         assert isinstance(modelled, ModelTable)
         assert found is not None
         actions = pa.table(found.get_add_actions(flatten=True))

@@ -9,10 +9,10 @@ from udfs.before_replace.policy import Formats, PolicyKind, PolicyOptions, Versi
 
 
 def rank(versions: Versions, options: PolicyOptions, formats: Formats) -> NDArray[np.int64]:  # noqa: ARG001
-    """Return the place of each version's replicaset in the list, counted from the end; 0 if it is not listed."""
+    """Return the rank of each version's replicaset in the list, counted from the end; 0 if it is not listed."""
     count = len(options.priority)
-    places = {uuid: count - i for i, uuid in reversed(list(enumerate(options.priority)))}
-    by_id = np.array([places.get(uuid, 0) for uuid in versions.uuids], np.int64)
+    ranks = {uuid: count - i for i, uuid in reversed(list(enumerate(options.priority)))}
+    by_id = np.array([ranks.get(uuid, 0) for uuid in versions.uuids], np.int64)
     return by_id[versions.replicasets]
 
 

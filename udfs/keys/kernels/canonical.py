@@ -136,10 +136,10 @@ def _put_packed_decimal(target: Int, high: U64, low: U64, exponent: Int, negativ
 
 
 @inner
-def _digit(high: U64, low: U64, place: Int) -> Int:
-    if place >= 38:
+def _digit(high: U64, low: U64, number: Int) -> Int:
+    if number >= 38:
         return 0
-    part = high // POWERS[place - 19] if place >= 19 else low // POWERS[place]
+    part = high // POWERS[number - 19] if number >= 19 else low // POWERS[number]
     return np.int64(part % TEN)
 
 

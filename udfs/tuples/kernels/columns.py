@@ -52,17 +52,17 @@ MISFITS = ~(1 << FITS | 1 << INEXACT | 1 << UNDECIDED | 1 << NO_ROOM)
 @inlined
 def clear_bit(bits: Int, row: Int) -> Int:
     """Clear a row's bit; return 1 if it was set, else 0."""
-    place = bits + (row >> 3)
-    byte, bit = load8(place), 1 << (row & 7)
-    store8(place, byte & ~bit)
+    position = bits + (row >> 3)
+    byte, bit = load8(position), 1 << (row & 7)
+    store8(position, byte & ~bit)
     return byte >> (row & 7) & 1
 
 
 @inlined
 def set_bit(bits: Int, row: Int) -> None:
     """Set a row's bit."""
-    place = bits + (row >> 3)
-    store8(place, load8(place) | 1 << (row & 7))
+    position = bits + (row >> 3)
+    store8(position, load8(position) | 1 << (row & 7))
 
 
 @inlined

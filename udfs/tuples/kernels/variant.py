@@ -64,16 +64,16 @@ def _swap(entries: Int, one: Int, other: Int) -> None:
 
 
 @inner
-def _sink(entries: Int, first: Int, place: Int, count: Int, keys: Int) -> None:
+def _sink(entries: Int, first: Int, index: Int, count: Int, keys: Int) -> None:
     """Sift a field down in a heap of `count` fields, until no child is greater."""
-    while 2 * place + 1 < count:
-        child = 2 * place + 1
+    while 2 * index + 1 < count:
+        child = 2 * index + 1
         if child + 1 < count and _is_before(entries, first + child, first + child + 1, keys):
             child += 1
-        if not _is_before(entries, first + place, first + child, keys):
+        if not _is_before(entries, first + index, first + child, keys):
             return
-        _swap(entries, first + place, first + child)
-        place = child
+        _swap(entries, first + index, first + child)
+        index = child
 
 
 @inner
@@ -82,11 +82,11 @@ def _sort_few(entries: Int, first: Int, last: Int, keys: Int) -> None:
         one, offset = word(entries, 2 * k), word(entries, 2 * k + 1)
         j = k
         while j > first:
-            other, place = word(entries, 2 * j - 2), word(entries, 2 * j - 1)
-            if (offset > place) if one == other else key_before(other, one, keys):
+            other, index = word(entries, 2 * j - 2), word(entries, 2 * j - 1)
+            if (offset > index) if one == other else key_before(other, one, keys):
                 break
             set_word(entries, 2 * j, other)
-            set_word(entries, 2 * j + 1, place)
+            set_word(entries, 2 * j + 1, index)
             j -= 1
         set_word(entries, 2 * j, one)
         set_word(entries, 2 * j + 1, offset)
@@ -99,10 +99,10 @@ def _sort_fields(entries: Int, first: Int, last: Int, keys: Int) -> None:
     if count <= _INSERTION_MAX:
         _sort_few(entries, first, last, keys)
         return
-    place = first + 1
-    while place < last and _is_before(entries, place - 1, place, keys):
-        place += 1
-    if place == last:  # already in order, as in most objects
+    position = first + 1
+    while position < last and _is_before(entries, position - 1, position, keys):
+        position += 1
+    if position == last:  # already in order, as in most objects
         return
     for k in range(count // 2 - 1, -1, -1):
         _sink(entries, first, k, count, keys)
@@ -141,12 +141,12 @@ def _put_header(target: Int, is_map: bool, start: Int, entries: Int, first: Int,
     move(body, start, size)
     store8(start, header)
     store(start + 1, count, wide)
-    place = start + 1 + wide
-    offsets = place + count * id_width
+    position = start + 1 + wide
+    offsets = position + count * id_width
     for k in range(first, last):
-        store(place, word(entries, 2 * k), id_width)
+        store(position, word(entries, 2 * k), id_width)
         store(offsets, word(entries, 2 * k + 1), width)
-        place += id_width
+        position += id_width
         offsets += width
     store(offsets, size, width)
     return body + size
@@ -181,10 +181,10 @@ def _read_key(pos: Int, end: Int, entry: Int, dictionary: Int) -> tuple[Int, boo
     The second result is whether the text is exact.
     """
     kind, argument, pos = head(pos, end)
-    place, size, exact = key_text(kind, argument, pos, dictionary)
+    position, size, exact = key_text(kind, argument, pos, dictionary)
     if size == NO_KEY:
         return NO_KEY, True
-    set_word(entry, 0, key_id(place, size, dictionary))
+    set_word(entry, 0, key_id(position, size, dictionary))
     return pos + (argument if kind >= STRING else 0), exact
 
 

@@ -135,13 +135,13 @@ def put_metadata(target: Int, dictionary: Int) -> Int:
     store8(target, 1 | (width - 1) << 6)
     store(target + 1, count, width)
     offset = np.int64(0)
-    place = target + 1 + width
-    text = place + (count + 1) * width
+    position = target + 1 + width
+    text = position + (count + 1) * width
     for k in range(count):
         size = word(keys, 2 * k + 1)
-        store(place, offset, width)
+        store(position, offset, width)
         copy_over(text + offset, word(keys, 2 * k), size)
         offset += size
-        place += width
-    store(place, offset, width)
+        position += width
+    store(position, offset, width)
     return text + offset

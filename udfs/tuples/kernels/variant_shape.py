@@ -165,10 +165,10 @@ def replay(pos: Int, end: Int, target: Int, shape: Int, frames: Int) -> tuple[In
 @inner
 def _next_slot(frame: Int) -> Int:
     """Return the slot of the next child in the order of the MessagePack, in which offsets ascend."""
-    places, width = word(frame, _OFFSETS), word(frame, _OFFSET_WIDTH)
+    offsets, width = word(frame, _OFFSETS), word(frame, _OFFSET_WIDTH)
     before, best, slot = word(frame, _LAST), 1 << 40, 0
     for k in range(word(frame, _CHILDREN)):
-        offset = _offset(places + k * width, width)
+        offset = _offset(offsets + k * width, width)
         if before < offset < best:
             best, slot = offset, k
     set_word(frame, _LAST, best)
@@ -176,13 +176,16 @@ def _next_slot(frame: Int) -> Int:
 
 
 @inner
-def _offset(place: Int, width: Int) -> Int:
-    return load64(place) & ((1 << 8 * width) - 1)
+def _offset(position: Int, width: Int) -> Int:
+    return load64(position) & ((1 << 8 * width) - 1)
 
 
 @inner
 def _open(token: Int, frame: Int, pos: Int, value: Int) -> bool:
-    """Record a container at `pos` whose variant is at `value`; return whether its shape can be cached."""
+    """Begin a map or array that was read at `pos`, and whose variant is written at the address `value`.
+
+    Its token and positions are stored in the stack frame at `frame`. Return whether later rows can reuse its shape.
+    """
     byte, header = load8(pos), load8(value)
     count = byte & 0x0F
     is_map = byte < 0x90
@@ -210,7 +213,7 @@ def _open(token: Int, frame: Int, pos: Int, value: Int) -> bool:
 def record_shape(pos: Int, end: Int, value: Int, meta: Int, meta_size: Int, shape: Int, frames: Int) -> None:
     """Cache the shape of the value at `pos`, whose variant was written exactly at `value`, if it can be cached."""
     set_word(shape, TOKENS, 0)
-    number, depth, place = 0, 0, value
+    number, depth, position = 0, 0, value
     token, frame = shape + 8 * FIRST, frames
     if meta_size > META_MAX:
         return
@@ -233,12 +236,12 @@ def record_shape(pos: Int, end: Int, value: Int, meta: Int, meta_size: Int, shap
                     pos = after + argument
                 set_word(token, _SLOT, _next_slot(frame))
                 set_word(frame, _LEFT, word(frame, _LEFT) - 1)
-                place = word(frame, _DATA) + word(frame, _LAST)
+                position = word(frame, _DATA) + word(frame, _LAST)
             kind, argument, after = head(pos, end)
             if kind in (ARRAY, MAP):
                 frame = frames + 8 * FRAME * depth
                 depth += 1
-                if depth > DEPTH_MAX or not _open(token, frame, pos, place):
+                if depth > DEPTH_MAX or not _open(token, frame, pos, position):
                     return
                 pos = after
             elif kind in (ERROR, BAD):

@@ -179,9 +179,9 @@ def decimal_texts(data: Any, spans: Any, out: Any, offsets: Any) -> None:
     base, start = address(data), address(out)
     target, limit, total = start, start + len(out), np.int64(len(data))
     for row in range(len(spans)):
-        place, size = spans[row] >> 32, spans[row] & 0xFFFFFFFF
-        if place >= 0 and place + size <= total and target + DECIMAL_TEXT_MAX <= limit:
-            number = read_decimal(base + place, size)
+        position, size = spans[row] >> 32, spans[row] & 0xFFFFFFFF
+        if position >= 0 and position + size <= total and target + DECIMAL_TEXT_MAX <= limit:
+            number = read_decimal(base + position, size)
             if number[4]:
                 target = write_decimal(target, number)
         offsets[row + 1] = target - start

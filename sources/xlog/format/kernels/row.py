@@ -1,4 +1,4 @@
-"""Walks one xrow: numba kernels that find its numbers and the places of its fields in the MessagePack.
+"""Walks one xrow: numba kernels that find its numbers and the positions of its fields in the MessagePack.
 
 A row is a header map, then a body map (none for NOP):
 
@@ -42,7 +42,7 @@ BINARY = ("key", "tuple", "operations", "body")
 
 FILLED, FULL = 0, 1
 COUNT, BLOCK, AT, NUMBER, ROOM = range(5)
-"""Places in the state of `walk_rows`: rows filled; block, position and row in it; bytes that did not fit."""
+"""Indices in the state of `walk_rows`: rows filled; block, position and row in it; bytes that did not fit."""
 
 _UINTS = 1 << TYPE | 1 << REPLICA_ID | 1 << LSN | 1 << GROUP_ID | 1 << TSN | 1 << FLAGS
 _INT32S = 1 << TYPE | 1 << REPLICA_ID | 1 << GROUP_ID
@@ -141,7 +141,7 @@ def _finish_header(numbers: Ints, seen: Int) -> Int:
 
 @kernel
 def _walk_body(data: Int, begin: Int, end: Int, kind: Int, numbers: Int, spans: Int) -> tuple[Int, Int]:
-    """Store the body's numbers and the places of its fields; return (position after it or status, marks)."""
+    """Store the body's numbers and the positions of its fields; return (position after it or status, marks)."""
     pairs, p = load_map(data, begin, end)
     marks, update, by_fields = 0, kind == _UPDATE, (_BY_FIELDS >> kind) & 1 == 1
     if p < 0:
@@ -152,21 +152,21 @@ def _walk_body(data: Int, begin: Int, end: Int, kind: Int, numbers: Int, spans: 
         if p < 0:
             return _BAD_BODY, 0
         if by_fields and key in (_K_TUPLE, _K_KEY, _K_OPERATIONS):
-            place = KEY if key == _K_KEY else (TUPLE if key == _K_TUPLE and not update else OPERATIONS)
+            index = KEY if key == _K_KEY else (TUPLE if key == _K_TUPLE and not update else OPERATIONS)
             begin = p
             p = skip(data, p, end) if is_array(data, p, end) else -1
             # An UPDATE's operations are its tuple, as in `memtx_space_execute_update`: no server writes both.
             if not (key == _K_OPERATIONS and update and (marks >> OPERATIONS) & 1):
-                put_word(spans, 16 * (place - KEY), begin)
-                put_word(spans, 16 * (place - KEY) + 8, p)
-            marks |= 1 << place
+                put_word(spans, 16 * (index - KEY), begin)
+                put_word(spans, 16 * (index - KEY) + 8, p)
+            marks |= 1 << index
         elif key in (_K_SPACE, _K_BASE):
-            place = SPACE_ID if key == _K_SPACE else INDEX_BASE
+            index = SPACE_ID if key == _K_SPACE else INDEX_BASE
             value, p = load_uint(data, p, end)
             if not 0 <= value <= _INT32_MAX:
                 return (_BAD_RANGE if p >= 0 else _BAD_BODY), 0
-            put_word(numbers, 8 * place, value)
-            marks |= 1 << place
+            put_word(numbers, 8 * index, value)
+            marks |= 1 << index
         else:
             if key == _K_NEW and (update or kind == _UPSERT):
                 marks |= 1 << _HAS_NEW

@@ -118,7 +118,7 @@ def test_a_lenient_mode_leaves_an_unsound_block_out(
     lsns = found["lsn"].to_pylist()
     assert lsns == ([6, 7, None, 20, 21, 22] if mode is Mode.PERMISSIVE else [6, 7, 20, 21, 22])
     size = len(block) - (FIXED_HEADER_SIZE if kind is XlogRowError else 0)
-    assert (skipped.places, skipped.bytes, dict(skipped.reasons)) == (1, size, {kind.__name__: 1})
+    assert (skipped.damaged_parts, skipped.bytes, dict(skipped.reasons)) == (1, size, {kind.__name__: 1})
     if mode is Mode.PERMISSIVE:
         row = found.to_pylist()[2]
         assert row["position"] == len(samples.HEADER) + len(parts[0])
@@ -159,13 +159,13 @@ BAD_ROWS = {
 @pytest.mark.parametrize("name", BAD_ROWS)
 @pytest.mark.parametrize("mode", [Mode.DROPMALFORMED, Mode.PERMISSIVE])
 @pytest.mark.parametrize("compress", [False, True])
-@pytest.mark.parametrize("place", [0, 2, 389])
+@pytest.mark.parametrize("bad_index", [0, 2, 389])
 def test_a_bad_row_costs_itself_and_no_other_row_of_its_block(
-    tmp_path: Path, name: str, mode: Mode, compress: bool, place: int
+    tmp_path: Path, name: str, mode: Mode, compress: bool, bad_index: int
 ) -> None:
     bad, reason = BAD_ROWS[name]
     rows = [samples.insert(lsn, "x") for lsn in range(6, 395)]
-    rows.insert(place, bad)
+    rows.insert(bad_index, bad)
     first = block_of(range(3, 6))
     path = samples.put(
         tmp_path, samples.log(first, encode_block(b"".join(rows), compress), block_of(range(400, 402)))
@@ -175,13 +175,16 @@ def test_a_bad_row_costs_itself_and_no_other_row_of_its_block(
     read = [row for row in found if row["lsn"] is not None]
     assert [row["lsn"] for row in read] == [*range(3, 395), 400, 401]
     numbers = [row["row"] for row in read if row["position"] == len(samples.HEADER) + len(first)]
-    assert numbers == [number for number in range(390) if number != place], "each keeps its number"
-    assert (skipped.places, skipped.bytes, skipped.errors[0].fields["row"]) == (1, len(bad), place)
+    assert numbers == [number for number in range(390) if number != bad_index], "each keeps its number"
+    assert (skipped.damaged_parts, skipped.bytes, skipped.errors[0].fields["row"]) == (1, len(bad), bad_index)
     assert reason in str(skipped.errors[0])
     if mode is Mode.PERMISSIVE:
         (index,) = (i for i, row in enumerate(found) if row["_corrupt_record"] is not None)
-        assert index == 3 + place, "it stands where the row would stand"
-        assert (found[index]["position"], found[index]["row"]) == (len(samples.HEADER) + len(first), place)
+        assert index == 3 + bad_index, "it stands where the row would stand"
+        assert (found[index]["position"], found[index]["row"]) == (
+            len(samples.HEADER) + len(first),
+            bad_index,
+        )
     with pytest.raises(XlogRowError, match=reason):
         samples.table(path)
 
@@ -209,7 +212,7 @@ def test_rows_behind_a_bad_one_without_an_end_are_lost_and_named(tmp_path: Path,
     )
     lsns = [lsn for batch in found for lsn in batch["lsn"].to_pylist()]
     assert lsns == [*range(6, 60), 80, 81]
-    assert (skipped.places, skipped.bytes) == (1, len(tail) + len(samples.insert(71)))
+    assert (skipped.damaged_parts, skipped.bytes) == (1, len(tail) + len(samples.insert(71)))
     assert "the rows after it in the block cannot be read" in str(skipped.errors[0])
 
 

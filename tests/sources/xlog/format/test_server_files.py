@@ -64,15 +64,15 @@ def left(request: pytest.FixtureRequest, tmp_path: Path) -> list[Path]:
 
 def test_each_file_each_glob_and_the_list_of_all_are_their_rows(left: list[Path]) -> None:
     for path in left:
-        assert files.places(files.batch(str(path))) == files.expected([path]), path
+        assert files.positions(files.batch(str(path))) == files.expected([path]), path
     everything = [str(path) for path in left]
-    assert files.places(files.batch(everything, mode="PERMISSIVE")) == files.expected(left)
+    assert files.positions(files.batch(everything, mode="PERMISSIVE")) == files.expected(left)
     root = left[0].parent
     pattern = f"{root}/{{*,*/*/*}}"
     own = [path for path in left if path.parent == root or path.suffix in (".run", ".index")]
     assert own == left
     found = files.stream(pattern, {"replicasets": {}, "version": 1}, maxBytesPerTrigger="20k")[0]
-    assert files.places(found) == files.expected(left)
+    assert files.positions(found) == files.expected(left)
 
 
 def test_the_rows_of_each_type_are_named(left: list[Path]) -> None:

@@ -48,7 +48,7 @@ def test_every_single_file_of_a_server_is_a_table_of_its_rows(read: Read, mode: 
     paths = [paths[-1] for suffix in ("snap", "xlog", "vylog", "run", "index") if (paths := recorded(suffix))]
     assert len(paths) == 5
     for path in paths:
-        assert files.places(read(path, mode=mode)) == files.expected([path]), path
+        assert files.positions(read(path, mode=mode)) == files.expected([path]), path
 
 
 def test_rows_of_vinyl_have_the_names_of_tarantool(read: Read) -> None:
@@ -61,7 +61,7 @@ def test_rows_of_vinyl_have_the_names_of_tarantool(read: Read) -> None:
 def test_what_bounds_logs_does_not_bound_files_without_time_and_origin() -> None:
     for path in recorded("snap", "vylog", "run", "index"):
         bounded = files.batch(str(path), toTimestamp="1", fromVclock='{"1": 1000000}', toVclock="{}")
-        assert files.places(bounded) == files.expected([path]), path
+        assert files.positions(bounded) == files.expected([path]), path
 
 
 @pytest.mark.parametrize("kind", files.HEADERS)
@@ -72,7 +72,7 @@ def test_a_header_of_any_version_is_read(read: Read, tmp_path: Path, kind: str) 
         path = tmp_path / name
         path.write_bytes(data)
         rows = read(path)
-        assert files.places(rows) == files.expected([path])
+        assert files.positions(rows) == files.expected([path])
         assert [row["lsn"] for row in sorted(rows, key=lambda row: row["lsn"])] == files.TWELVE
 
 
@@ -95,13 +95,17 @@ def test_a_file_without_rows_has_none(read: Read, tmp_path: Path, kind: str, mod
 def test_a_glob_and_a_list_read_each_file(read: Read) -> None:
     folder = own().directory("a1")
     logs, snapshots = recorded("xlog"), recorded("snap")
-    assert files.places(read(f"{folder}/*.xlog")) == files.expected(logs)
-    assert files.places(read(f"{folder}/*.snap")) == files.expected(snapshots)
-    assert files.places(read(f"{folder}/0000000000000000[01]*.{{snap,vylog}}")) == files.expected(
+    assert files.positions(read(f"{folder}/*.xlog")) == files.expected(logs)
+    assert files.positions(read(f"{folder}/*.snap")) == files.expected(snapshots)
+    assert files.positions(read(f"{folder}/0000000000000000[01]*.{{snap,vylog}}")) == files.expected(
         recorded("snap", "vylog")
     )
-    assert files.places(read([str(path) for path in (*logs, *snapshots)])) == files.expected(logs + snapshots)
-    assert files.places(read([str(folder / "*.snap"), str(logs[0])])) == files.expected([*snapshots, logs[0]])
+    assert files.positions(read([str(path) for path in (*logs, *snapshots)])) == files.expected(
+        logs + snapshots
+    )
+    assert files.positions(read([str(folder / "*.snap"), str(logs[0])])) == files.expected(
+        [*snapshots, logs[0]]
+    )
 
 
 def test_a_glob_matches_directories_and_their_files(read: Read, tmp_path: Path) -> None:
@@ -114,8 +118,8 @@ def test_a_glob_matches_directories_and_their_files(read: Read, tmp_path: Path) 
     (tmp_path / "data" / "tarantool.log").write_text("I> ready to accept requests\n")
     logs = sorted((tmp_path / "data").rglob("*.xlog"))
     for pattern in ("*", "[ab]1", "?1/*.xlog", "*/*", "{a1,b1}"):
-        assert files.places(read(f"{tmp_path}/data/{pattern}")) == files.expected(logs), pattern
-    assert files.places(read(f"{tmp_path}/data/a*")) == (
+        assert files.positions(read(f"{tmp_path}/data/{pattern}")) == files.expected(logs), pattern
+    assert files.positions(read(f"{tmp_path}/data/a*")) == (
         files.expected(log for log in logs if log.parent.name == "a1")
     )
 
@@ -181,10 +185,10 @@ def test_a_directory_with_only_snapshots_is_the_newest_complete_one(
         shutil.copy(path, folder)
     names = sorted(path.name for path in folder.iterdir())
     assert len(names) > 1
-    assert files.places(read(folder, mode=mode)) == files.expected([folder / names[-1]])
+    assert files.positions(read(folder, mode=mode)) == files.expected([folder / names[-1]])
     data = (folder / names[-1]).read_bytes()
     (folder / names[-1]).write_bytes(data[:-4])  # its copy is under way
-    assert files.places(read(folder, mode=mode)) == files.expected([folder / names[-2]])
+    assert files.positions(read(folder, mode=mode)) == files.expected([folder / names[-2]])
 
 
 def test_a_snapshot_is_read_to_its_end_though_a_newer_one_appears(tmp_path: Path) -> None:
@@ -196,7 +200,7 @@ def test_a_snapshot_is_read_to_its_end_though_a_newer_one_appears(tmp_path: Path
     server.vclock = {1: 2}
     server.snapshot(rows=1)
     rows, _ = files.stream(str(server.path), at)
-    assert files.places(rows) == files.expected([first])
+    assert files.positions(rows) == files.expected([first])
 
 
 DAMAGED = {
@@ -317,9 +321,9 @@ def test_spark_loads_them(spark: SparkSession, tmp_path: Path) -> None:
     }
     for name, (path, read_from) in loads.items():
         expected = files.expected(read_from)
-        assert files.places(files.spark_batch(spark, path)) == expected, name
+        assert files.positions(files.spark_batch(spark, path)) == expected, name
         if name in ("snapshot", "no rows", "list"):
-            assert files.places(files.spark_stream(spark, tmp_path / name, path)) == expected, name
+            assert files.positions(files.spark_stream(spark, tmp_path / name, path)) == expected, name
     for rows in (
         files.spark_batch(spark, str(broken), mode="PERMISSIVE"),
         files.spark_stream(spark, tmp_path / "broken", str(broken), mode="PERMISSIVE"),

@@ -77,11 +77,11 @@ def test_a_torn_tail_is_not_there_yet() -> None:
     assert read(whole + bytes(64)) == lsns
 
 
-@pytest.mark.parametrize(("place", "kind"), [(-1, XlogChecksumError), (0, XlogMagicError)])
-def test_damage_is_named_with_its_place(place: int, kind: type[XlogError]) -> None:
+@pytest.mark.parametrize(("index", "kind"), [(-1, XlogChecksumError), (0, XlogMagicError)])
+def test_damage_is_named_with_its_position(index: int, kind: type[XlogError]) -> None:
     parts = samples.blocks(2)
     whole = bytearray(samples.log(*parts, marker=False))
     begin = len(whole) - len(parts[1])
-    whole[begin if place == 0 else len(whole) - 1] ^= 1
+    whole[begin if index == 0 else len(whole) - 1] ^= 1
     with pytest.raises(kind, match=f"offset {begin}"):
         read(bytes(whole))

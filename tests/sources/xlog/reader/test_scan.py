@@ -181,13 +181,13 @@ def test_lenient_modes_report_damage_once_however_the_file_is_split(
     for position in range(0, len(data), 3):
         skipped = Skipped()
         assert cut(path, position, mode=Mode.DROPMALFORMED, skipped=skipped) == left, position
-        assert (skipped.places, dict(skipped.reasons)) == (1, {KINDS[kind].__name__: 1})
+        assert (skipped.damaged_parts, dict(skipped.reasons)) == (1, {KINDS[kind].__name__: 1})
         assert skipped.bytes == (
             7 if kind == "garbage" else STARTS[number + 1] - STARTS[number] - (kind == "lost byte")
         )
     rows = samples.table(path, mode=Mode.PERMISSIVE).to_pylist()
     assert [row["lsn"] for row in rows if row["_corrupt_record"] is None] == left
-    at = [place for place, row in enumerate(rows) if row["_corrupt_record"] is not None]
+    at = [index for index, row in enumerate(rows) if row["_corrupt_record"] is not None]
     assert at == [2 * number + (2 if kind == "garbage" else 0)]
     assert rows[at[0]]["position"] == STARTS[number + (kind == "garbage")]
 
@@ -205,13 +205,13 @@ def test_two_damages_are_both_reported(tmp_path: Path) -> None:
         assert [type(error) for error in skipped.errors] == [XlogChecksumError, XlogMagicError]
 
 
-def test_neighbours_that_are_both_damaged_are_one_place(tmp_path: Path) -> None:
+def test_neighbours_that_are_both_damaged_are_one_part(tmp_path: Path) -> None:
     parts = [*PARTS]
     parts[1], parts[2] = parts[1][:-1] + b"\x00", b"XXXX" + parts[2][4:]
     path = samples.put(tmp_path, samples.log(*parts))
     skipped = Skipped()
     assert samples.lsns(path, mode=Mode.DROPMALFORMED, skipped=skipped) == [6, 7, *range(12, 20)]
-    assert (skipped.places, skipped.bytes) == (1, len(parts[1]) + len(parts[2]))
+    assert (skipped.damaged_parts, skipped.bytes) == (1, len(parts[1]) + len(parts[2]))
 
 
 @pytest.mark.parametrize("after", [b"\x00", b"garbage", PARTS[0], EOF_MARKER])
@@ -229,23 +229,23 @@ def test_a_lenient_mode_reads_on_after_the_end_marker(tmp_path: Path) -> None:
     for position in range(0, len(WHOLE) + 40, 3):
         skipped = Skipped()
         assert cut(path, position, mode=Mode.DROPMALFORMED, skipped=skipped) == [*LSNS, 30, 31, 32, 33]
-        assert skipped.places == 1
+        assert skipped.damaged_parts == 1
 
 
 def test_garbage_to_the_end_is_counted(tmp_path: Path) -> None:
     path = samples.put(tmp_path, samples.log(*PARTS[:2], marker=False) + b"garbage" * 10)
     skipped = Skipped()
     assert samples.lsns(path, mode=Mode.DROPMALFORMED, skipped=skipped) == LSNS[:4]
-    assert (skipped.places, skipped.bytes) == (1, 70)
+    assert (skipped.damaged_parts, skipped.bytes) == (1, 70)
 
 
 def test_an_incomplete_tail_of_a_closed_file_is_counted(tmp_path: Path) -> None:
     path = samples.put(tmp_path, samples.log(*PARTS[:2], PARTS[2][:-5], marker=False))
     skipped = Skipped()
     assert samples.lsns(path, mode=Mode.DROPMALFORMED, skipped=skipped) == LSNS[:4]
-    assert skipped.places == 0
+    assert skipped.damaged_parts == 0
     assert samples.lsns(path, mode=Mode.DROPMALFORMED, closed=True, skipped=skipped) == LSNS[:4]
-    assert (skipped.places, skipped.bytes) == (1, len(PARTS[2]) - 5)
+    assert (skipped.damaged_parts, skipped.bytes) == (1, len(PARTS[2]) - 5)
 
 
 def test_a_block_longer_than_the_limit_is_refused(tmp_path: Path) -> None:

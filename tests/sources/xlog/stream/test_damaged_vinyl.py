@@ -51,8 +51,8 @@ def cut(data: bytes) -> bytes:
 
 def flipped(data: bytes) -> bytes:
     """Change a byte in the middle of the blocks."""
-    place = (data.index(b"\n\n") + len(data)) // 2
-    return data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :]
+    position = (data.index(b"\n\n") + len(data)) // 2
+    return data[:position] + bytes([data[position] ^ 0xFF]) + data[position + 1 :]
 
 
 DAMAGES = [cut, flipped, lambda _: b"", lambda _: b"\x00" * 300, lambda data: data[:-4]]
@@ -94,7 +94,7 @@ def test_a_damaged_file_of_a_run_refuses_its_space_alone(
     assert file.name in caplog.text
 
 
-def test_a_damaged_block_of_a_run_is_an_error_with_its_place(folder: Path) -> None:
+def test_a_damaged_block_of_a_run_is_an_error_with_its_position(folder: Path) -> None:
     file = files_of(folder, "run")[0]
     file.write_bytes(flipped(file.read_bytes()))
     deployment = Deployment(folder.parent, {"a1": folder}, start="snapshot")
@@ -105,12 +105,12 @@ def test_a_damaged_block_of_a_run_is_an_error_with_its_place(folder: Path) -> No
 
 
 @pytest.mark.parametrize("part", [RUN_PART, 1])
-@pytest.mark.parametrize("place", [0, 4, -1])
+@pytest.mark.parametrize("index", [0, 4, -1])
 @pytest.mark.parametrize("mode", list(Mode))
 def test_a_damaged_block_of_a_run_costs_that_block_and_is_named(
     folder: Path,
     mode: Mode,
-    place: int,
+    index: int,
     part: int,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
@@ -121,7 +121,7 @@ def test_a_damaged_block_of_a_run_costs_that_block_and_is_named(
     file = max(files_of(folder, "run"), key=lambda path: path.stat().st_size)
     begin, end = sorted({row["position"] for row in whole if row["file"] == file.name})[1:3]
     data = bytearray(file.read_bytes())
-    data[range(begin, end)[place]] ^= 0x0F
+    data[range(begin, end)[index]] ^= 0x0F
     file.write_bytes(data)
     if mode is Mode.FAILFAST:
         with pytest.raises(XlogError) as caught:
@@ -133,7 +133,7 @@ def test_a_damaged_block_of_a_run_costs_that_block_and_is_named(
     rows = [{name: row[name] for name in whole[0]} for row in rows if row not in damaged]
     assert rows == [row for row in whole if (row["file"], row["position"]) != (file.name, begin)]
     assert len(rows) < len(whole)
-    assert re.search(rf"{file.name}: 1 damaged places, {end - begin} bytes", caplog.text)
+    assert re.search(rf"{file.name}: 1 damaged parts, {end - begin} bytes", caplog.text)
     if mode is Mode.PERMISSIVE:
         (record,) = damaged
         assert (record["file"], record["position"]) == (file.name, begin)
@@ -160,8 +160,8 @@ def test_no_damage_makes_a_foreign_error_or_a_wrong_table(folder: Path, seed: in
     draw = random.Random(seed)
     file = draw.choice(files_of(folder, ("vylog", "index", "run")[seed % 3]))
     data = bytearray(file.read_bytes())
-    place = draw.randrange(len(data))
-    data[place : place + draw.choice((1, 20))] = draw.randbytes(draw.choice((0, 1, 20)))
+    position = draw.randrange(len(data))
+    data[position : position + draw.choice((1, 20))] = draw.randbytes(draw.choice((0, 1, 20)))
     file.write_bytes(data)
     deployment = Deployment(folder.parent, {"a1": folder}, start="snapshot")
     stopped: AggregatorError | None = None

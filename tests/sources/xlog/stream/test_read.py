@@ -205,7 +205,7 @@ def damaged(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_wrong_checksum_is_an_error_with_its_place(tmp_path: Path) -> None:
+def test_a_wrong_checksum_is_an_error_with_its_position(tmp_path: Path) -> None:
     with pytest.raises(XlogChecksumError) as caught:
         table(damaged(tmp_path))
     assert caught.value.fields["file"] == "00000000000000000000.xlog"
@@ -216,7 +216,7 @@ def test_lenient_modes_leave_out_one_block_and_say_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert read_lsns(damaged(tmp_path), mode="DROPMALFORMED") == [1, 2, 4, 5]
-    assert "1 damaged places" in caplog.text
+    assert "1 damaged parts" in caplog.text
     rows = table(tmp_path, mode="PERMISSIVE")
     assert rows.schema.names[-1] == CORRUPT_COLUMN
     corrupt = [row for row in rows.to_pylist() if row[CORRUPT_COLUMN] is not None]

@@ -46,10 +46,10 @@ def walked(data: bytes) -> dict[str, Any] | Status:
     }
     columns |= {name: bool((marks >> bit) & 1) for name, bit in FLAGS.items()}
     columns["tsn"] = int(numbers[kernels.TSN]) if (marks >> kernels.LSN) & 1 else None
-    for place, (name, bit) in enumerate(BINARY.items()):
+    for index, (name, bit) in enumerate(BINARY.items()):
         there = (marks >> bit) & 1
-        assert not there or 0 <= spans[2 * place] <= spans[2 * place + 1] <= len(data)
-        columns[name] = data[spans[2 * place] : spans[2 * place + 1]] if there else None
+        assert not there or 0 <= spans[2 * index] <= spans[2 * index + 1] <= len(data)
+        columns[name] = data[spans[2 * index] : spans[2 * index + 1]] if there else None
     return columns
 
 

@@ -1,6 +1,6 @@
-"""The place of a warehouse, and access to it without Spark: to files by `pyarrow.fs`, to tables by delta-rs.
+"""The location of a warehouse, and access to it without Spark: to files by `pyarrow.fs`, to tables by delta-rs.
 
-A place is the folder of one database, `<warehouse>/<database>.db`. The two libraries find credentials by themselves
+A location is the folder of one database, `<warehouse>/<database>.db`. The two libraries find credentials by themselves
 (for S3: in the environment, or from the machine's role). Not here: what is in the tables.
 """
 
@@ -24,13 +24,13 @@ SCHEMES = frozenset({"", "file", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"
 """Schemes of URIs that both libraries open."""
 
 
-def known(location: str) -> bool:
-    """Whether a location can be a place: both libraries know its scheme."""
-    return urlparse(location).scheme in SCHEMES
+def known(path: str) -> bool:
+    """Whether a path or URI can be a location: both libraries know its scheme."""
+    return urlparse(path).scheme in SCHEMES
 
 
 @dataclass(frozen=True)
-class Place:
+class WarehouseLocation:
     """The folder of a warehouse, and the file system to reach it.
 
     Parameters
@@ -52,7 +52,7 @@ class Place:
         return f"{self.root}/{table}"
 
     def at(self, *names: str) -> str:
-        """Return the path of a file or folder in this place, for `fs`: `at("_epochs", "_delta_log")`."""
+        """Return the path of a file or folder in this location, for `fs`: `at("_epochs", "_delta_log")`."""
         return "/".join((self.path, *names))
 
     def is_there(self) -> bool:
@@ -87,33 +87,33 @@ class Place:
             return True
 
     def has(self, table: str) -> bool:
-        """Whether this place has a Delta table of this name."""
+        """Whether this location has a Delta table of this name."""
         return bool(DeltaTable.is_deltatable(self.uri(table)))
 
     def tables(self) -> list[str]:
-        """Return the names of this place's Delta tables, sorted; an empty list if the folder does not exist."""
+        """Return the names of this location's Delta tables, sorted; an empty list if the folder does not exist."""
         found = self.fs.get_file_info(pafs.FileSelector(self.path, allow_not_found=True))
         folders = [info.base_name for info in found if info.type == pafs.FileType.Directory]
         logs = self.fs.get_file_info([self.at(name, "_delta_log") for name in folders])
         return sorted(n for n, log in zip(folders, logs, strict=True) if log.type == pafs.FileType.Directory)
 
 
-def place_of(location: str, database: str = DATABASE) -> Place:
-    """Return the place of a warehouse.
+def location_of(address: str, database: str = DATABASE) -> WarehouseLocation:
+    """Return the location of a warehouse.
 
     Parameters
     ----------
-    location : str
+    address : str
         The configuration's `warehouse`, or the folder of the database itself (`….db`); a path or a URI.
     database : str
 
     Raises
     ------
     WarehouseError
-        If the libraries cannot open the location.
+        If the libraries cannot open the address.
 
     """
-    root = location.rstrip("/")
+    root = address.rstrip("/")
     if not root.endswith(".db"):
         root = f"{root}/{database}.db"
     scheme = urlparse(root).scheme
@@ -125,11 +125,11 @@ def place_of(location: str, database: str = DATABASE) -> Place:
         )
     if scheme in ("", "file"):
         path = str(Path(urlparse(root).path if scheme else root).resolve())
-        return Place(path, pafs.LocalFileSystem(), path)
+        return WarehouseLocation(path, pafs.LocalFileSystem(), path)
     try:
         fs, path = pafs.FileSystem.from_uri(root.replace("s3a://", "s3://", 1))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise WarehouseError(
             f"the warehouse cannot be opened: {error}", warehouse=root, advice="check its address"
         ) from error
-    return Place(root, fs, path)
+    return WarehouseLocation(root, fs, path)
