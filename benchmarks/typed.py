@@ -33,7 +33,7 @@ import pyarrow as pa
 from schemas.layout import table_layout
 from schemas.space import Field, KeyPart, Space
 from udfs.keys.keys import canonical_keys_by, key_plan
-from udfs.tuples.tuples import decode, plan_of
+from udfs.tuples.tuples import decode, decoding_plan
 
 Shape = tuple[tuple[str, ...], Callable[[random.Random, int], list[Any]]]
 """The fields' types, and a function that makes tuple number N of them."""
@@ -164,7 +164,7 @@ def measure(name: str, rows: int, repeat: int) -> Iterator[str]:
     raw = [msgpack.packb(make(draw, number)) for number in range(rows)]
     fields = tuple(Field(f"f{index}", kind, is_nullable=True) for index, kind in enumerate(types))
     space = Space(512, 1, "bench", "memtx", fields, (KeyPart(0, "unsigned"),))
-    plan, keys, tuples = plan_of(table_layout([space])), key_plan([space]), pa.array(raw, pa.binary())
+    plan, keys, tuples = decoding_plan(table_layout([space])), key_plan([space]), pa.array(raw, pa.binary())
     decoded = decode(tuples, plan)
     decoded.validate(full=True)
     if decoded.field("_error").null_count != rows:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pipeline.reduce.reduce_plan import ReducePlan
 from udfs.buffers import flatten
 from udfs.kernels.values import OVERREAD
-from udfs.keys.kernels.range_search import range_rows
+from udfs.keys.kernels.range_search import find_ranges
 
 Int32s = NDArray[np.int32]
 UNDIVIDED_SHARE = 0.25
@@ -52,7 +52,7 @@ class KeyRanges:
         """Return the partition number of each row, from the row's table number and key."""
         flat, bounds = flatten(keys, OVERREAD), flatten(self.bounds, OVERREAD)
         numbers = np.empty(len(keys), np.int32)
-        range_rows(
+        find_ranges(
             *(self.groups[tables], flat.data, flat.offsets, flat.nulls),
             *(self.firsts, self.starts, bounds.data, bounds.offsets, numbers),
         )

@@ -110,7 +110,7 @@ def flatten(array: pa.Array, overread: int) -> BinaryBuffers:
 
 
 def bitmap(present: NDArray[np.bool_]) -> tuple[pa.Buffer | None, int]:
-    """Return the validity buffer of an array (None if no row is null), and how many rows are null."""
+    """Return Arrow's validity buffer (None if all rows are present), and the number of null rows."""
     missing = len(present) - int(np.count_nonzero(present))
     return (pa.py_buffer(np.packbits(present, bitorder="little")) if missing else None), missing
 
@@ -118,7 +118,7 @@ def bitmap(present: NDArray[np.bool_]) -> tuple[pa.Buffer | None, int]:
 def variable_array(
     kind: pa.DataType, offsets: NDArray[np.int32], data: NDArray[np.uint8], present: NDArray[np.bool_]
 ) -> pa.Array:
-    """Return an array of strings or bytes over offsets and content in memory."""
+    """Return an Arrow array of type `kind`, strings or bytes, over memory; rows that are not `present` are null."""
     validity, missing = bitmap(present)
     buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.Array.from_buffers(kind, len(present), buffers, missing)
@@ -178,6 +178,7 @@ def texts_of_rows(
     rows : int64 array
         The rows of the faults, ascending.
     total : int
+        Number of rows of the result.
     text : callable
         Returns the text for the numbers of a fault.
 

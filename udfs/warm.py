@@ -19,8 +19,8 @@ _TYPES = (
     *("unsigned", "integer", "number", "decimal", "string", "varbinary", "boolean", "uuid", "datetime"),
     *("interval", "any"),
 )
-_CHOICES = (TypeOptions(), TypeOptions(unsigned="long", decimal_scale="string", integer="decimal"))
-_EVERY_TYPE = bytes.fromhex(
+_COLUMN_OPTIONS = (TypeOptions(), TypeOptions(unsigned="long", decimal_scale="string", integer="decimal"))
+_TUPLE_OF_EVERY_TYPE = bytes.fromhex(
     "9c"  # an array of 12: the eleven types and a field past the format
     "01"
     "ff"
@@ -38,11 +38,11 @@ _EVERY_TYPE = bytes.fromhex(
 
 
 def compile_all() -> None:
-    """Call every kernel once."""
+    """Compile every kernel, by calling each of them."""
     fields = tuple(Field(kind, kind) for kind in _TYPES)
     space = Space(0, 0, "warm", "memtx", fields, (KeyPart(0, "unsigned"),))
-    tuples = pa.array([_EVERY_TYPE], pa.binary())
-    for options in _CHOICES:
+    tuples = pa.array([_TUPLE_OF_EVERY_TYPE], pa.binary())
+    for options in _COLUMN_OPTIONS:
         decode_tuples(tuples, table_layout([space], options=options))
     canonical_keys(tuples, [space])
 

@@ -155,7 +155,7 @@ def _with_range_bounds(
     if not is_range.any():
         return tuples, operations, None
     mask = pa.array(is_range)
-    ranges = row_body.ranges_of(pc.if_else(mask, rows.column("body"), _NOTHING))
+    ranges = row_body.delete_ranges(pc.if_else(mask, rows.column("body"), _NOTHING))
     begin, end = (
         canonical_prefixes(ranges.field(name), keys, pa.array(versions)) for name in ("begin", "end")
     )

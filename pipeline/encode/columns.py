@@ -29,7 +29,7 @@ from schemas.layout import (
     TableLayout,
 )
 from udfs.buffers import as_array
-from udfs.tuples.tuples import Plan, decode, plan_of
+from udfs.tuples.tuples import DecodingPlan, decode, decoding_plan
 
 VARIANT_FILE = pa.struct(
     [pa.field("metadata", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)]
@@ -75,9 +75,9 @@ class TableEncoding:
     has_added_fields: bool = False
 
     @cached_property
-    def plan(self) -> Plan:
+    def plan(self) -> DecodingPlan:
         """The plan for decoding tuples."""
-        return plan_of(self.layout)
+        return decoding_plan(self.layout)
 
     def format_of(self, replicasets: NDArray[np.int32]) -> pa.Array:
         """Return the index of each tuple's format, by its replicaset id (negative for a tuple that a policy made)."""

@@ -43,7 +43,7 @@ from schemas.space import PARTS_MAX, KeyPart, Space
 from schemas.states import HELD_PREFIX
 from sources.xlog.format.rows import ABSENT, NO_TIME, Headers
 from udfs.keys.keys import canonical_prefixes, key_plan
-from udfs.tuples.row_body import ranges_of
+from udfs.tuples.row_body import delete_ranges
 
 LOCAL_ID = 0
 """The vclock component of an instance's local changes."""
@@ -444,7 +444,7 @@ def _first_of_each_space(
 
 def _range_errors(bodies: pa.Array) -> pa.Array:
     """Return the error of each DELETE_RANGE body, null for a valid one."""
-    ranges = ranges_of(bodies)
+    ranges = delete_ranges(bodies)
     error = ranges.field("error")
     for name in ("begin", "end"):
         keys = canonical_prefixes(ranges.field(name), _ANY_KEY)

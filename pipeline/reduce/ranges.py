@@ -21,7 +21,7 @@ from pipeline.changelog.keyed_rows import DELETED_RANGE
 from pipeline.reduce.reduce_plan import ReducePlan
 from udfs.buffers import as_array, flatten
 from udfs.kernels.values import OVERREAD
-from udfs.keys.kernels.range_search import build_range_tree, find_hits, range_rows
+from udfs.keys.kernels.range_search import build_range_tree, find_hits, find_ranges
 from udfs.keys.key_order import Directions, KeyOrder, directions_of, key_order, ordered_keys
 
 Int8s = NDArray[np.int8]
@@ -77,7 +77,7 @@ class RangeSet:
     def _intervals_of_ordered(self, which: Int32s, keys: pa.Array) -> Int64s:
         flat, bounds = flatten(keys, OVERREAD), flatten(self.bounds, OVERREAD)
         found = np.empty(len(keys), np.int32)
-        range_rows(
+        find_ranges(
             *(which, flat.data, flat.offsets, flat.nulls),
             *(self.firsts, self.starts, bounds.data, bounds.offsets, found),
         )

@@ -37,7 +37,7 @@ from udfs.keys.keys import canonical_keys_by, canonical_prefixes, key_plan
 from udfs.keys.sequence import sequence_bytes
 from udfs.operations.operations import apply_update, apply_upsert
 from udfs.operations.tuple_format import format_of
-from udfs.tuples.row_body import ranges_of
+from udfs.tuples.row_body import delete_ranges
 from udfs.tuples.tuples import decode_tuples
 
 
@@ -322,7 +322,7 @@ def bodies(draw: Draw) -> None:
     body: Any = {0x10: 512, 0x37: [1], 0x38: [draw.number(), draw.text()], 0x11: draw.choice((0, 1))}
     body = made.mixed_up(draw, body) if draw.chance(2) else body
     data = [made.packed(body), None, made.mutated(draw, made.packed(body))]
-    found = ranges_of(pa.array(data, pa.binary()))
+    found = delete_ranges(pa.array(data, pa.binary()))
     space = made.space(draw)
     for name in ("begin", "end"):
         prefixes = canonical_prefixes(found.field(name), key_plan([space])).field("key")

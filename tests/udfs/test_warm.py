@@ -13,7 +13,7 @@ from schemas.layout import table_layout
 from schemas.space import Field, KeyPart, Space
 from tests.udfs.messages import binaries, pack
 from udfs.keys.keys import canonical_keys, canonical_keys_by, key_plan
-from udfs.tuples.tuples import decode, decode_tuples, plan_of
+from udfs.tuples.tuples import decode, decode_tuples, decoding_plan
 from udfs.warm import compile_all
 
 OURS = (
@@ -62,7 +62,7 @@ def test_no_kind_of_input_compiles_a_kernel_again() -> None:
             decode_tuples(tuples, layout, which)
             canonical_keys(tuples, [space, space], which)
             canonical_keys(tuples, [space, space], which, pa.array([True] * len(tuples)))
-        decode(tuples, pickle.loads(pickle.dumps(plan_of(layout))))
+        decode(tuples, pickle.loads(pickle.dumps(decoding_plan(layout))))
         canonical_keys_by(tuples, pickle.loads(pickle.dumps(key_plan([space]))))
     assert {name: list(kernel.signatures) for name, kernel in entries().items()} == before
 

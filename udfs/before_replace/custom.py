@@ -18,8 +18,9 @@ from udfs.before_replace.policy import Candidate, Outcome
 from udfs.before_replace.row import Row, have_same_positions, in_format
 
 Function = Callable[[Row | None, Row | None, "Change"], object]
+"""A custom function of the arguments (old, new, change)."""
 
-TRACE = 4
+TRACE_FRAMES = 4
 """Number of traceback frames that an error text shows."""
 
 
@@ -32,8 +33,9 @@ class Origin:
     replicaset, instance : str
         Uuids; the instance is "" for a snapshot's row.
     global_id, lsn : int
+        The instance's global id, and the change's lsn.
     timestamp, created : int or None
-        Microseconds since 1970; None if not known.
+        When the change was made, and when the tuple was inserted: microseconds since 1970, or None if not known.
 
     """
 
@@ -110,11 +112,13 @@ def fold_custom(
     Parameters
     ----------
     function : callable
+        The custom function.
     candidates : sequence of Candidate
         The versions of the key, in the order of `Candidate`.
     names : sequence of sequence of str
         The names of the fields of each format; `Candidate.layout` is an index in this sequence.
     space : str
+        Name of the space.
     twice : bool
         Whether to make each call twice and compare the answers.
 
@@ -131,11 +135,11 @@ def fold_custom(
         new, new_origin = rows[number], _origin(candidates[number])
         change = Change(space, "DELETE" if new is None else "REPLACE", origin, new_origin)
         try:
-            made = _call(function, row, new, change)
-            again = _call(function, row, new, change) if twice else made
+            made = _call_function(function, row, new, change)
+            again = _call_function(function, row, new, change) if twice else made
         except Exception as error:
-            return Outcome(fault="".join(traceback.format_exception(error, limit=-TRACE)))
-        if not _is_same(made, again):
+            return Outcome(fault="".join(traceback.format_exception(error, limit=-TRACE_FRAMES)))
+        if not _is_same_tuple(made, again):
             raise PolicyError(
                 "the policy's function is not pure: two calls with the same arguments returned different answers",
                 space=space,
@@ -143,9 +147,9 @@ def fold_custom(
                 second=str(again),
                 advice="let it depend on its arguments alone: no clock, no random number, no state of its own",
             )
-        if _is_same(made, row):
+        if _is_same_tuple(made, row):
             continue
-        winner = number if _is_same(made, new) else None
+        winner = number if _is_same_tuple(made, new) else None
         row, origin = (new if winner is not None else made), new_origin
     if winner is not None and candidates[winner].tuple is not None:
         return Outcome(winner)
@@ -153,7 +157,8 @@ def fold_custom(
     return Outcome(None, None if row is None else in_format(row, names[layout]), layout)
 
 
-def _call(function: Function, old: Row | None, new: Row | None, change: Change) -> Row | None:
+def _call_function(function: Function, old: Row | None, new: Row | None, change: Change) -> Row | None:
+    """Return the answer of a custom function as a row; None if it deletes the key."""
     answer = function(old, new, change)
     if answer is None or isinstance(answer, Row):
         return answer
@@ -166,12 +171,13 @@ def _call(function: Function, old: Row | None, new: Row | None, change: Change) 
 
 
 def _row(candidate: Candidate, names: Sequence[Sequence[str]]) -> Row | None:
+    """Return the tuple of a version; None if the version is deleted."""
     if candidate.tuple is None:
         return None
     return Row(candidate.tuple, tuple(names[candidate.layout]), candidate.layout)
 
 
-def _is_same(one: Row | None, other: Row | None) -> bool:
+def _is_same_tuple(one: Row | None, other: Row | None) -> bool:
     if one is None or other is None:
         return one is other
     return one.data == other.data and have_same_positions(one.names, other.names)

@@ -49,7 +49,7 @@ def with_fields(last: Candidate, formats: Formats, values: Mapping[str, bytes | 
 def merge_fields(
     candidates: Sequence[Candidate],
     formats: Formats,
-    groups: Mapping[str, Sequence[str]],
+    sequence_fields: Mapping[str, Sequence[str]],
     sequences: Mapping[str, Sequence[bytes | None]],
 ) -> bytes:
     """Return the last writer's tuple, with each named field from the version whose sequence of the field is greatest.
@@ -59,7 +59,7 @@ def merge_fields(
     candidates : sequence of Candidate
         The versions of the key without deleted ones, in the order of `Candidate`.
     formats : Formats
-    groups : mapping of str to sequence of str
+    sequence_fields : mapping of str to sequence of str
         For each merged field, its sequence: the fields that say how new its value is. They are copied with it.
     sequences : mapping of str to sequence of bytes
         For each merged field, the value of its sequence in each candidate, as bytes that compare like the values
@@ -67,9 +67,9 @@ def merge_fields(
 
     """
     values: dict[str, bytes | None] = {}
-    for name, members in groups.items():
-        ages = sequences[name]
-        newest = max(range(len(candidates)), key=lambda i: (ages[i] or b"", i))
+    for name, members in sequence_fields.items():
+        sequence_values = sequences[name]
+        newest = max(range(len(candidates)), key=lambda i: (sequence_values[i] or b"", i))
         for member in (name, *members):
             values[member] = field_bytes(candidates[newest], formats, member)
     return with_fields(candidates[-1], formats, values)

@@ -37,7 +37,7 @@ class Candidate(NamedTuple):
     timestamp : int or None
         Microseconds since 1970; None for a snapshot's row.
     created : int or None
-        When the tuple was inserted; same unit.
+        When the tuple was inserted, in microseconds since 1970; None if not known.
     global_id : int
         Global id of `instance`; 0 if not known.
     layout : int
@@ -142,7 +142,7 @@ class Formats:
 
     @property
     def names(self) -> list[list[str]]:
-        """The names of each format's fields."""
+        """The names of the fields of each format."""
         return [[one.name for one in space.fields] for space in self.spaces]
 
     @cached_property
@@ -158,7 +158,7 @@ class Formats:
         return [[numbers.get(name, -1) for name in names] for numbers in self._numbers]
 
     def is_double(self, layout: int, name: str) -> bool:
-        """Return whether a field has the type double in a format: then its sum is MP_DOUBLE, never MP_FLOAT."""
+        """Return whether a format gives a field the type double; a sum in this field is MP_DOUBLE, never MP_FLOAT."""
         number = self.field_number(layout, name)
         return number >= 0 and self.spaces[layout].fields[number].type == "double"
 
@@ -198,7 +198,7 @@ Make = Callable[[Sequence[Sequence[Candidate]], PolicyOptions, Formats], list[Ou
 
 @dataclass(frozen=True)
 class PolicyKind:
-    """The functions by which one policy decides.
+    """The functions of one policy.
 
     Parameters
     ----------

@@ -20,12 +20,14 @@ U64: TypeAlias = Any
 """A 64-bit unsigned integer."""
 
 Decimal: TypeAlias = tuple[U64, U64, Int, bool, bool]
-"""(high, low, exponent, is negative, is valid): the value is coefficient * 10^exponent."""
+"""(high, low, exponent, is negative, is valid): the absolute value is (high * 10^19 + low) * 10^exponent."""
 
 TEN = np.uint64(10)
 TEN18 = np.uint64(10**18)
 TEN19 = np.uint64(10**19)
 POWERS = np.array([10**k for k in range(20)], dtype=np.uint64)
+"""The powers of ten that are uint64."""
+
 _MASK = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 _ZERO = np.uint64(0)
@@ -65,7 +67,7 @@ def read_decimal(pos: Int, size: Int) -> Decimal:
 
 @inner
 def integer_parts(kind: Int, argument: Int) -> Decimal:
-    """Return an integer of the class UNSIGNED, UNSIGNED_BIG or INTEGER as a `Decimal`."""
+    """Return an integer, given by its class and argument (`udfs.kernels.values`), as a `Decimal`."""
     negative = kind == INTEGER and argument < 0
     low = np.uint64(-argument) if negative else np.uint64(argument)
     high = _ZERO
@@ -126,7 +128,10 @@ def to_binary(high: U64, low: U64, power: Int, negative: bool) -> tuple[U64, U64
 
 @inner
 def rescale(number: Any, scale: Int) -> tuple[U64, U64, bool]:
-    """Return a number as an unscaled decimal(38, scale) (upper, lower, fits); nothing is rounded."""
+    """Return a `Decimal` as the unscaled 128 bits of a decimal(38, scale): (upper, lower, whether it fits).
+
+    A number that would have to be rounded does not fit.
+    """
     high, low, exponent, negative, valid = number
     power = exponent + scale
     if power < 0:

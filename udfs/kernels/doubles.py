@@ -17,12 +17,15 @@ from udfs.kernels.decimals import U64, count_digits, multiply, strip
 from udfs.kernels.values import UNSIGNED_BIG, Int
 
 Words: TypeAlias = tuple[U64, U64, U64]
+"""A number of 192 bits: its high, middle and low word."""
 
 TENS = np.array([10.0**k for k in range(53)])
 EXACT_POWER = 22
 """The largest k for which 10^k is exactly a double: up to it, m * 10^k and m / 10^k are rounded once for m < 2^53."""
 
 DOUBLE_DIGITS = 15
+"""Digits of the decimal to which Tarantool converts a double (`DBL_DIG`)."""
+
 _WORD = (1 << 64) - 1
 _FIVES = np.array([[5**k >> 64, 5**k & _WORD] for k in range(53)], dtype=np.uint64)
 _ZERO = np.uint64(0)
@@ -32,7 +35,10 @@ _TWO = np.uint64(2)
 
 @inner
 def integer_to_double(kind: Int, argument: Int) -> tuple[float, bool]:
-    """Return the double nearest to an integer (`udfs.kernels.values`), and whether they are equal."""
+    """Return the double nearest to an integer, and whether the two are equal.
+
+    The integer is given by its class and argument (`udfs.kernels.values`).
+    """
     if kind == UNSIGNED_BIG:
         value = np.float64(np.uint64(argument))
         return value, bool(value < 18446744073709551616.0 and np.uint64(value) == np.uint64(argument))
@@ -59,7 +65,7 @@ def decimal_to_double(number: Any) -> tuple[float, bool, bool]:
 
 
 @inner
-def _times_five(factor: U64, power: Int) -> Words:
+def _times_power_of_five(factor: U64, power: Int) -> Words:
     """Return factor * 5^power, of at most 192 bits."""
     upper, low = multiply(_ZERO, _FIVES[power, 1], factor)
     high, middle = multiply(_ZERO, _FIVES[power, 0], factor)
@@ -81,10 +87,10 @@ def _shifted(words: Words, count: Int) -> Words:
 
 
 @inner
-def _order(number: U64, power: Int, mantissa: U64, exponent: Int) -> Int:
+def _compare_products(number: U64, power: Int, mantissa: U64, exponent: Int) -> Int:
     """Return the sign of number * 10^power - mantissa * 2^exponent, for two products that are nearly equal."""
-    left = _times_five(number, max(power, 0))
-    right = _times_five(mantissa, max(-power, 0))
+    left = _times_power_of_five(number, max(power, 0))
+    right = _times_power_of_five(mantissa, max(-power, 0))
     if power > exponent:
         left = _shifted(left, power - exponent)
     else:
@@ -107,11 +113,11 @@ def rounds_to(number: U64, power: Int, magnitude: float) -> bool:
     exponent = (bits >> 52) - 1075
     mantissa = np.uint64((bits & ((1 << 52) - 1)) | (1 << 52))
     odd = mantissa & _ONE == _ONE
-    above = _order(number, power, mantissa * _TWO + _ONE, exponent - 1)
+    above = _compare_products(number, power, mantissa * _TWO + _ONE, exponent - 1)
     if above > 0 or (above == 0 and odd):
         return False
     if mantissa == np.uint64(1 << 52):
-        below = _order(number, power, mantissa * _TWO * _TWO - _ONE, exponent - 2)
+        below = _compare_products(number, power, mantissa * _TWO * _TWO - _ONE, exponent - 2)
     else:
-        below = _order(number, power, mantissa * _TWO - _ONE, exponent - 1)
+        below = _compare_products(number, power, mantissa * _TWO - _ONE, exponent - 1)
     return below > 0 or (below == 0 and not odd)

@@ -22,6 +22,7 @@ Int: TypeAlias = Any
 """A 64-bit integer: `int` for the type checker, `np.int64` in compiled code."""
 
 Head: TypeAlias = tuple[Int, Int, Int]
+"""(class, argument, next) of a value, as above."""
 
 ABSENT = 0
 NIL = 1
@@ -42,6 +43,7 @@ DATETIME = 15
 INTERVAL = 16
 EXTENSION = 17
 BAD = 18
+"""The classes: ABSENT means no value, UNSIGNED_BIG an unsigned above 2^63 - 1, BAD bytes that are no MessagePack."""
 
 CLASS_NAMES = (
     "nothing",
@@ -71,7 +73,7 @@ OVERREAD = 64
 
 
 def _head_table() -> NDArray[np.int64]:
-    """Return for each first byte: class, width of the argument (<< 8), extension (<< 16), argument (<< 32)."""
+    """Return for each first byte: class, bytes of the argument (<< 8), 1 for an extension (<< 16), argument (<< 32)."""
     table = [(BAD, 0, 0, 0)] * 256
     for byte in range(256):
         if byte < 0x80:
@@ -157,7 +159,7 @@ def read_datetime(pos: Int, size: Int) -> tuple[Int, Int, bool]:
     """Read the content of an MP_DATETIME; return seconds, nanoseconds, and whether it is valid.
 
     Format (`src/lib/core/mp_datetime.c`): seconds since 1970 UTC as int64, then, unless all are 0, nanoseconds
-    as int32, offset in minutes and index of the time zone as int16; all little-endian. An instant has no zone.
+    as int32, offset in minutes and index of the time zone as int16; all little-endian. The zone is ignored.
     """
     if size not in (8, 16):
         return 0, 0, False

@@ -27,6 +27,7 @@ NO_GROUP = -1
 
 @inner
 def _equal(one: Int, other: Int, size: Int) -> Any:
+    """Return whether `size` bytes at two addresses are equal."""
     at = np.int64(0)
     while at + 8 <= size:
         if load64(one + at) != load64(other + at):
@@ -56,6 +57,7 @@ def group_rows(
     Parameters
     ----------
     partitions : int32[n]
+        Partition of each row.
     data, offsets, nulls
         The keys, as in `udfs.buffers.BinaryBuffers`. A null key is in no group.
     table : int32[size]
@@ -116,7 +118,7 @@ def find_rows(
     Parameters
     ----------
     partitions, data, offsets, nulls
-        The rows to look up.
+        Partitions and keys of the rows to look up.
     known_partitions, known_data, known_offsets, table, marks, firsts
         As passed to `group_rows`.
     ids : int32[n]
@@ -154,7 +156,7 @@ Int32s = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Groups:
-    """The groups of some rows.
+    """The groups of some rows; the private fields are arguments of `find_rows`.
 
     Parameters
     ----------
@@ -193,6 +195,7 @@ def group(partitions: Int32s, keys: pa.Array) -> Groups:
     Parameters
     ----------
     partitions : int32[rows]
+        Partition of each row.
     keys : pyarrow.BinaryArray
         A row with a null key is in no group.
 

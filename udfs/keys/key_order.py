@@ -2,8 +2,8 @@
 
 The bytes serve only for comparing. The declared type of a part does not matter: the values of every part are ordered
 like those of a `scalar` part. `udfs.keys.kernels.sort_key` writes each part; the bytes of a descending part are
-complemented. No part's bytes are a prefix of another's; so a key begins with the bytes of its first parts and sorts at
-or after them, like Tarantool's lower bound.
+complemented. The bytes of one part are never a prefix of the bytes of another. So the bytes of a key begin with those
+of its first parts and sort at or after them, as in an index.
 
 `ordered_keys` converts Arrow arrays. Two Arrow UDFs do so in queries of Spark: `sort_key_column` for the keys of one
 space, `range_bounds_udf` for the bounds of DELETE_RANGE rows.
@@ -29,25 +29,25 @@ from udfs.kernels.memory import address, load8, store8
 from udfs.kernels.values import ARRAY, BAD, BINARY, OVERREAD, STRING, head, skip
 from udfs.keys.kernels.sort_key import FIXED_MAX, put_sort_key
 from udfs.keys.keys import canonical_prefixes, key_plan
-from udfs.tuples.row_body import ranges_of
+from udfs.tuples.row_body import delete_ranges
 
 
 @entry
 def write_ordered_keys(
     data: Any, offsets: Any, nulls: Any, which: Any, starts: Any, descending: Any, out: Any, ends: Any
 ) -> bool:
-    """Write the bytes of each key; a null key has none.
+    """Write each key as bytes that compare as its index compares keys; a null key has no bytes.
 
-    Returns whether all keys match their definitions and had room.
+    Returns whether all keys match their definitions and had room in `out`.
 
     Parameters
     ----------
     data, offsets, nulls : arrays
         Canonical keys (`udfs.buffers.BinaryBuffers`).
     which : int32 array, (rows,)
-        Number of each key's definition; a key with a negative one is left out.
+        Index of each key's definition; a key with a negative index is left out.
     starts : int32 array, (definitions + 1,)
-        First part of each definition.
+        Index of each definition's first part in `descending`; at the end the number of parts.
     descending : uint8 array, (parts,)
         Whether a part's order is descending.
     out : uint8 array
@@ -96,28 +96,28 @@ def directions_of(space: Space) -> Directions:
 
 @dataclass(frozen=True)
 class KeyOrder:
-    """The directions of several primary keys in flat arrays; made by `key_order`."""
+    """The directions of several primary keys, as arguments of `write_ordered_keys`; made by `key_order`."""
 
     starts: Int32s
     descending: NDArray[np.uint8]
 
 
 def key_order(definitions: Sequence[Directions]) -> KeyOrder:
-    """Return the order of several primary keys; `ordered_keys` takes their indexes as `which`."""
+    """Return the order of several primary keys; `which` in `ordered_keys` is an index in `definitions`."""
     starts = np.cumsum([0, *map(len, definitions)]).astype(np.int32)
     return KeyOrder(starts, np.array([*(one for own in definitions for one in own), 0], np.uint8))
 
 
-def ordered_keys(keys: pa.Array, order_: KeyOrder, which: Int32s) -> pa.Array:
+def ordered_keys(keys: pa.Array, order: KeyOrder, which: Int32s) -> pa.Array:
     """Return keys as bytes that compare as their index compares them.
 
     Parameters
     ----------
     keys : pyarrow.BinaryArray
         Canonical keys, or the first parts of such keys (`udfs.keys.keys`).
-    order_ : KeyOrder
+    order : KeyOrder
     which : int32[n]
-        Number of each key's definition; -1 for a key to leave out.
+        Index of each key's definition; -1 for a key to leave out.
 
     Returns
     -------
@@ -134,13 +134,13 @@ def ordered_keys(keys: pa.Array, order_: KeyOrder, which: Int32s) -> pa.Array:
 
     """
     flat, rows = flatten(keys, OVERREAD), len(keys)
-    widths = np.append(np.diff(order_.starts), 0)[which]
+    widths = np.append(np.diff(order.starts), 0)[which]
     # A string takes at most twice its size and two bytes, any other value the room reserved for each part.
     room = 2 * int(flat.offsets[-1] - flat.offsets[0]) + int(widths.sum()) * (FIXED_MAX + 2)
     out, ends = np.empty(room, np.uint8), np.zeros(rows + 1, np.int64)
     which = np.ascontiguousarray(which, np.int32)
     if not write_ordered_keys(
-        flat.data, flat.offsets, flat.nulls, which, order_.starts, order_.descending, out, ends
+        flat.data, flat.offsets, flat.nulls, which, order.starts, order.descending, out, ends
     ):
         raise TupleError(
             "a key does not match its index", advice="check that the aggregator wrote these tables"
@@ -150,6 +150,7 @@ def ordered_keys(keys: pa.Array, order_: KeyOrder, which: Int32s) -> pa.Array:
 
 
 BOUNDS = StructType([StructField("begin", BinaryType()), StructField("end", BinaryType())])
+"""The result of `range_bounds_udf`."""
 
 
 def range_bounds_udf(spaces: Sequence[Space]) -> Callable[[Column, Column], Column]:
@@ -161,7 +162,7 @@ def range_bounds_udf(spaces: Sequence[Space]) -> Callable[[Column, Column], Colu
     plan, order = key_plan(spaces), key_order([directions_of(space) for space in spaces])
 
     def bounds(body: pa.Array, which: pa.Array) -> pa.Array:
-        ranges = ranges_of(body)
+        ranges = delete_ranges(body)
         index = which.fill_null(-1).cast(pa.int32())
         numbers = index.to_numpy(zero_copy_only=False)
         ends = [

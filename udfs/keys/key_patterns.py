@@ -17,13 +17,13 @@ from schemas.space import KeyPart
 _ARRAY = "^(?:9.|dc....|dd.{8})"
 _DECIMAL = "(?:c7..01|d[4-8]01)"
 _DATETIME = "(?:d704|d804|c7..04)"
-_WITH_DECIMALS = ("decimal", "number", "scalar")
+_TYPES_WITH_DECIMALS = ("decimal", "number", "scalar")
 
 Value = str | bytes | int | float | bool | None
 
 
 def key_pattern(values: Sequence[Value], parts: Sequence[KeyPart]) -> str | None:
-    """Return a pattern for a key, or a tuple that begins with it; None if the key has no part.
+    """Return a pattern that finds a key, and the tuples that begin with it; None if there are no values.
 
     Parameters
     ----------
@@ -48,23 +48,30 @@ def begins_with_key(parts: Sequence[KeyPart]) -> bool:
 
 
 def _encodings(value: Value, kind: str) -> Iterator[str]:
-    """Yield, in hexadecimal, how a value may begin in MessagePack in a key part of type `kind`.
+    """Yield patterns of hexadecimal digits, one for each MessagePack encoding that a value may have.
 
-    A number has several encodings, for example as an integer and as a double.
+    A number may be an integer or a double, for example. Of a decimal and a datetime, only the first bytes are known.
+
+    Parameters
+    ----------
+    value : Value
+    kind : str
+        Type of the key part.
+
     """
     if value is None or isinstance(value, bool):
         yield {None: "c0", False: "c2", True: "c3"}[value]
     elif isinstance(value, int | float):
-        yield from _number(value)
-        if kind in _WITH_DECIMALS:
+        yield from _number_encodings(value)
+        if kind in _TYPES_WITH_DECIMALS:
             yield _DECIMAL
     else:
-        yield from _text(value, kind)
+        yield from _text_encodings(value, kind)
 
 
-def _number(value: int | float) -> Iterator[str]:
+def _number_encodings(value: int | float) -> Iterator[str]:
     if value == int(value):
-        yield from _integer(int(value))
+        yield from _integer_encodings(int(value))
     for head, shape in (("ca", ">f"), ("cb", ">d")):
         try:
             data = struct.pack(shape, value)
@@ -74,7 +81,7 @@ def _number(value: int | float) -> Iterator[str]:
             yield head + data.hex()
 
 
-def _integer(value: int) -> Iterator[str]:
+def _integer_encodings(value: int) -> Iterator[str]:
     if -32 <= value < 128:
         yield f"{value & 0xFF:02x}"
     for power, size in enumerate((1, 2, 4, 8)):
@@ -84,7 +91,7 @@ def _integer(value: int) -> Iterator[str]:
             yield f"{0xD0 + power:02x}{value.to_bytes(size, 'big', signed=True).hex()}"
 
 
-def _text(value: str | bytes, kind: str) -> Iterator[str]:
+def _text_encodings(value: str | bytes, kind: str) -> Iterator[str]:
     data = value if isinstance(value, bytes) else value.encode("utf-8", "surrogateescape")
     if len(data) < 32:
         yield f"{0xA0 | len(data):02x}{data.hex()}"
@@ -98,7 +105,7 @@ def _text(value: str | bytes, kind: str) -> Iterator[str]:
     if kind in ("uuid", "scalar"):
         with contextlib.suppress(ValueError):
             yield f"d802{UUID(value).hex}"
-    if kind in _WITH_DECIMALS:
+    if kind in _TYPES_WITH_DECIMALS:
         yield _DECIMAL
     if kind in ("datetime", "scalar"):
         yield _DATETIME

@@ -87,22 +87,23 @@ KEY_SPARK = StructType([StructField(KEY_FIELD, BinaryType()), StructField(ERROR_
 FIELD_MAX = 2**31 - 1
 """The highest 1-based number of a field in an index (`BOX_INDEX_FIELD_MAX`)."""
 
-_COMPARES = {"unsigned": canonical.BY_ENCODING, "double": canonical.AS_DOUBLE}
+_COMPARISONS = {"unsigned": canonical.BY_ENCODING, "double": canonical.AS_DOUBLE}
 
 
 @dataclass(frozen=True)
 class KeyPlan:
     """The primary keys of several spaces, as arguments of `udfs.keys.kernels.keys.write_keys`.
 
-    `longest` is the greatest number of parts of a key.
+    `most_parts` is the greatest number of parts that one of the keys has.
     """
 
     spaces: tuple[Space, ...]
     parts: Parts
-    longest: int
+    most_parts: int
 
 
 def _check_part(space: Space, part: KeyPart) -> None:
+    """Raise `UnsupportedError` for a part that has no canonical form."""
     if not 0 <= part.field < FIELD_MAX:
         raise UnsupportedError(f"a primary key part names the field {part.field + 1}", space=space.name)
     if part.type in ("string", "scalar") and part.collation not in BYTE_COLLATIONS:
@@ -134,7 +135,7 @@ def _checked_paths(space: Space) -> Iterator[tuple[int | bytes, ...]]:
 
 
 def key_plan(spaces: Sequence[Space]) -> KeyPlan:
-    """Return the plan for the primary keys of spaces; callers name a space by its index as `which`.
+    """Return the plan for the primary keys of spaces; `which` in other functions is an index in `spaces`.
 
     Raises
     ------
@@ -159,7 +160,7 @@ def key_plan(spaces: Sequence[Space]) -> KeyPlan:
         fields=np.array([part.field for part in parts], np.int32),
         accepts=np.array([accepted(part.type, is_nullable=False) for part in parts], np.int64),
         compares=np.array(
-            [_COMPARES.get(type_family(part.type), canonical.BY_VALUE) for part in parts], np.int64
+            [_COMPARISONS.get(type_family(part.type), canonical.BY_VALUE) for part in parts], np.int64
         ),
         step_starts=np.array(step_starts, np.int32),
         steps=np.array(steps, np.int64).reshape(-1, 2),
@@ -168,8 +169,9 @@ def key_plan(spaces: Sequence[Space]) -> KeyPlan:
     return KeyPlan(tuple(spaces), flat, max([len(space.primary_key) for space in spaces], default=0))
 
 
-def _fault_text(plan: KeyPlan, key: bytes) -> str:
-    code, part, kind, index = np.frombuffer(key, np.int32).tolist()
+def _fault_text(plan: KeyPlan, numbers: bytes) -> str:
+    """Return why a row has no key; `numbers` are int32: code, part and class of `write_keys`, index of the space."""
+    code, part, kind, index = np.frombuffer(numbers, np.int32).tolist()
     if code == NO_DEFINITION:
         return f"there is no primary key with index {index}"
     space = plan.spaces[index]
@@ -195,27 +197,28 @@ def _flags(flag: pa.Array | bool, rows: int) -> NDArray[np.uint8]:
 def canonical_keys_by(
     data: pa.Array, plan: KeyPlan, which: pa.Array | int = 0, from_tuple: pa.Array | bool = True
 ) -> pa.StructArray:
-    """Return canonical keys as `canonical_keys` does, by a plan from `key_plan`."""
-    return _canonical(data, plan, which, _flags(from_tuple, len(data)))
+    """Return canonical keys like `canonical_keys`, for callers that keep the plan of `key_plan`."""
+    return _keys_of_rows(data, plan, which, _flags(from_tuple, len(data)))
 
 
 def canonical_prefixes(data: pa.Array, plan: KeyPlan, which: pa.Array | int = 0) -> pa.StructArray:
-    """Return prefixes (arrays of the first parts of keys) in canonical form, as `canonical_keys_by` does keys."""
-    return _canonical(data, plan, which, np.full(len(data), PREFIX, np.uint8))
+    """Return the canonical form of prefixes (arrays of the first parts of keys), otherwise like `canonical_keys_by`."""
+    return _keys_of_rows(data, plan, which, np.full(len(data), PREFIX, np.uint8))
 
 
-def _canonical(
-    data: pa.Array, plan: KeyPlan, which: pa.Array | int, sources: NDArray[np.uint8]
+def _keys_of_rows(
+    data: pa.Array, plan: KeyPlan, which: pa.Array | int, row_kinds: NDArray[np.uint8]
 ) -> pa.StructArray:
+    """Return the canonical keys of rows; `row_kinds` says what each row is: KEY, TUPLE or PREFIX."""
     flat = flatten(data, OVERREAD)
     rows = len(data)
     index = indexes(which, rows)
     room = int(flat.offsets[-1] - flat.offsets[0]) + rows * (
-        canonical.HEADER_MAX + canonical.GROWTH * plan.longest
+        canonical.HEADER_MAX + canonical.GROWTH * plan.most_parts
     )
     out, ends = np.empty(room, np.uint8), np.zeros(rows + 1, np.int64)
     errors = np.zeros((3, rows), np.int32)
-    write_keys(flat.data, flat.offsets, flat.nulls, sources, index, plan.parts, out, ends, errors)
+    write_keys(flat.data, flat.offsets, flat.nulls, row_kinds, index, plan.parts, out, ends, errors)
     if (errors[0] == NO_ROOM).any():
         raise TupleError(
             "a key takes more bytes than its tuple has", advice="check for a field that is in the key twice"
@@ -227,7 +230,7 @@ def _canonical(
     return pa.StructArray.from_arrays(
         [
             variable_array(pa.binary(), offsets, out[: ends[-1]], present),
-            texts_of_rows(faults, bad, rows, lambda key: _fault_text(plan, key)),
+            texts_of_rows(faults, bad, rows, lambda numbers: _fault_text(plan, numbers)),
         ],
         fields=list(KEY_ARROW),
     )

@@ -25,6 +25,7 @@ from udfs.kernels.values import OVERREAD, Int
 
 SEED = 42
 
+# The primes of XXH64.
 _P1 = np.int64(-7046029288634856825)
 _P2 = np.int64(-4417276706812531889)
 _P3 = np.int64(1609587929392839161)
@@ -33,32 +34,33 @@ _P5 = np.int64(2870177450012600261)
 
 
 @inlined
-def _rotated(value: Int, bits: Int) -> Int:
+def _rotated_left(value: Int, bits: Int) -> Int:
     return (value << bits) | ((value >> (64 - bits)) & ((np.int64(1) << bits) - 1))
 
 
 @inlined
-def _logical(value: Int, bits: Int) -> Int:
+def _shifted_right(value: Int, bits: Int) -> Int:
+    """Shift as an unsigned number."""
     return (value >> bits) & ((np.int64(1) << (64 - bits)) - 1)
 
 
 @inlined
 def _mixed(value: Int) -> Int:
-    value = (value ^ _logical(value, 33)) * _P2
-    value = (value ^ _logical(value, 29)) * _P3
-    return value ^ _logical(value, 32)
+    value = (value ^ _shifted_right(value, 33)) * _P2
+    value = (value ^ _shifted_right(value, 29)) * _P3
+    return value ^ _shifted_right(value, 32)
 
 
 @inlined
 def _round(value: Int, word: Int) -> Int:
-    return _rotated(value + word * _P2, 31) * _P1
+    return _rotated_left(value + word * _P2, 31) * _P1
 
 
 @inlined
 def hash_int(value: Int, seed: Int) -> Int:
     """Return the hash of a 32-bit integer."""
     result = (seed + _P5 + 4) ^ ((value & 0xFFFFFFFF) * _P1)
-    return _mixed(_rotated(result, 23) * _P2 + _P3)
+    return _mixed(_rotated_left(result, 23) * _P2 + _P3)
 
 
 @inner
@@ -71,20 +73,20 @@ def hash_bytes(begin: Int, end: Int, seed: Int) -> Int:
             v1, v2 = _round(v1, load64(at)), _round(v2, load64(at + 8))
             v3, v4 = _round(v3, load64(at + 16)), _round(v4, load64(at + 24))
             at += 32
-        result = _rotated(v1, 1) + _rotated(v2, 7) + _rotated(v3, 12) + _rotated(v4, 18)
+        result = _rotated_left(v1, 1) + _rotated_left(v2, 7) + _rotated_left(v3, 12) + _rotated_left(v4, 18)
         for one in (v1, v2, v3, v4):
-            result = (result ^ (_rotated(one * _P2, 31) * _P1)) * _P1 + _P4
+            result = (result ^ (_rotated_left(one * _P2, 31) * _P1)) * _P1 + _P4
     else:
         result = seed + _P5
     result += end - begin
     while at <= end - 8:
-        result = _rotated(result ^ _round(np.int64(0), load64(at)), 27) * _P1 + _P4
+        result = _rotated_left(result ^ _round(np.int64(0), load64(at)), 27) * _P1 + _P4
         at += 8
     if at <= end - 4:
-        result = _rotated(result ^ (load32(at) * _P1), 23) * _P2 + _P3
+        result = _rotated_left(result ^ (load32(at) * _P1), 23) * _P2 + _P3
         at += 4
     while at < end:
-        result = _rotated(result ^ (load8(at) * _P5), 11) * _P1
+        result = _rotated_left(result ^ (load8(at) * _P5), 11) * _P1
         at += 1
     return _mixed(result)
 
@@ -109,7 +111,7 @@ def hash_int_column(values: Any, nulls: Any, hashes: Any) -> None:
 
 @entry
 def hash_bytes_column(data: Any, offsets: Any, nulls: Any, hashes: Any) -> None:
-    """Update the hash of each row with a column of bytes (`udfs.buffers.BinaryBuffers`); `hashes` as above."""
+    """Update `hashes` like `hash_int_column`, with a column of bytes (`udfs.buffers.BinaryBuffers`)."""
     base = address(data)
     for i in range(hashes.size):
         if nulls[i] == 0:
@@ -117,6 +119,7 @@ def hash_bytes_column(data: Any, offsets: Any, nulls: Any, hashes: Any) -> None:
 
 
 COLUMNS = ("type", "space_id", "index_base", "key", "tuple", "operations", "body")
+"""The columns that are hashed, in this order."""
 
 
 def row_hashes(rows: pa.RecordBatch) -> pa.Array:
@@ -134,7 +137,7 @@ def row_hashes(rows: pa.RecordBatch) -> pa.Array:
     """
     hashes: NDArray[np.int64] = np.full(rows.num_rows, SEED, np.int64)
     for name in COLUMNS:
-        column = rows.column(name) if name != "body" else _bodies(rows)
+        column = rows.column(name) if name != "body" else _hashed_bodies(rows)
         if column.null_count == len(column):
             continue
         if pa.types.is_integer(column.type):
@@ -146,7 +149,8 @@ def row_hashes(rows: pa.RecordBatch) -> pa.Array:
     return pa.array(hashes)
 
 
-def _bodies(rows: pa.RecordBatch) -> pa.Array:
+def _hashed_bodies(rows: pa.RecordBatch) -> pa.Array:
+    """Return the bodies without those of rows with operations."""
     bodies, operations = rows.column("body"), rows.column("operations")
     if len(bodies) in (bodies.null_count, operations.null_count):
         return bodies

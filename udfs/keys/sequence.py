@@ -25,8 +25,8 @@ from udfs.keys.kernels.sort_key import FIXED_MAX, put_sort_key
 
 
 @inner
-def _locate_row(pos: Int, end: Int, base: Int, fields: Any, classes: Any, arguments: Any) -> Int:
-    """Find the fields of one tuple; return the greatest number of bytes that they may take."""
+def _locate_fields(pos: Int, end: Int, base: Int, fields: Any, classes: Any, arguments: Any) -> Int:
+    """Find the fields of one tuple's sequence; return the greatest number of bytes that the sequence may take."""
     room = np.int64(FIXED_MAX * len(fields))
     if pos >= end:
         return room
@@ -57,16 +57,16 @@ def _locate_row(pos: Int, end: Int, base: Int, fields: Any, classes: Any, argume
 def locate_sequence_fields(
     data: Any, offsets: Any, nulls: Any, which: Any, formats: Any, classes: Any, arguments: Any
 ) -> Int:
-    """Find the fields of all tuples; return the greatest number of bytes that `write_sequences` may need.
+    """Find the fields of the sequences of all tuples; return the number of bytes that `write_sequences` may need.
 
     Parameters
     ----------
     data, offsets, nulls : arrays
         The tuples (`udfs.buffers.BinaryBuffers`).
     which : int32 array, (rows,)
-        Row of `formats`; if there is no such row, all fields are absent.
+        Index of each tuple's format in `formats`; with an index outside of it, all fields are absent.
     formats : int32 array, (formats, parts)
-        0-based field numbers; a negative one is absent.
+        0-based numbers of the fields; a field with a negative number is absent.
     classes, arguments : int8 and int64 arrays, (rows, parts), zeroed
         The result: class and argument of each field (`udfs.kernels.values`).
 
@@ -81,18 +81,22 @@ def locate_sequence_fields(
             room += FIXED_MAX * formats.shape[1]
             continue
         pos, end = base + offsets[row], base + offsets[row + 1]
-        room += _locate_row(pos, end, base, formats[index], classes[row], arguments[row])
+        room += _locate_fields(pos, end, base, formats[index], classes[row], arguments[row])
     return room
 
 
 @entry
 def write_sequences(data: Any, nulls: Any, classes: Any, arguments: Any, out: Any, ends: Any) -> bool:
-    """Write the fields that `locate_sequence_fields` has found, one row after another; a null row is empty.
+    """Write the sequences, one row after another; a null row has no bytes.
 
-    Returns whether all had room in `out`.
+    Returns whether all sequences had room in `out`.
 
     Parameters
     ----------
+    data, nulls : arrays
+        The tuples.
+    classes, arguments : arrays
+        The result of `locate_sequence_fields`.
     out : uint8 array
         As large as `locate_sequence_fields` returned.
     ends : int64 array, (rows + 1,), zeroed
@@ -171,7 +175,7 @@ def sequence_bytes(
 
 
 def ranks_of(values: pa.Array) -> NDArray[np.int64]:
-    """Return the dense rank of each sequence; 0 for null."""
+    """Return the dense rank of each sequence, the lowest one having 1; 0 for null."""
     found = np.zeros(len(values), np.int64)
     known = pc.is_valid(values).to_numpy(zero_copy_only=False)
     if known.any():

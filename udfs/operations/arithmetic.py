@@ -34,14 +34,15 @@ UPDATE_ARG_TYPE = 26
 """`ER_UPDATE_ARG_TYPE`."""
 
 AS_DECIMAL, AS_DOUBLE, AS_FLOAT, AS_INTEGER = range(4)
-"""Types of a number. The type of a sum is the first type in this list that one of its operands has."""
+"""Types of a number. The type of a sum is the first of these types that one of the operands has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
     """A number with its type in MessagePack, read or to be written.
 
-    `is_signed`: the integer is non-negative, but has the encoding of a signed one; `&`, `|` and `^` refuse it.
+    `type` is one of the four above. `is_signed`: the integer has a signed encoding, which `&`, `|` and `^` refuse even
+    if it is not negative.
     """
 
     type: int
@@ -67,7 +68,7 @@ class OperationArguments:
     Parameters
     ----------
     code, field : str
-        The operation and the field, for errors.
+        The operation's code, and the field as errors name it.
     data : bytes
         The bytes of all operations; the arguments begin at `pos`.
     pos : int
@@ -175,6 +176,7 @@ def encode(value: Scalar, as_double: bool) -> bytes:
 
 
 def _encode_sum(value: int) -> bytes:
+    """Return the encoding of an integer sum, as the server writes it even after an overflow."""
     if fits_integer(value):
         return encode_integer(value)
     # The server calls `mp_encode_int`, which expects a negative number and keeps five bits of any other.

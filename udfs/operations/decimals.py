@@ -12,13 +12,13 @@ import struct
 from decimal import ROUND_HALF_UP, Context, Decimal, DivisionByZero, InvalidOperation, Overflow
 from math import isfinite
 
-from udfs.operations.msgpack_walk import INT, KIND, UINT, broken, encode_integer, integer, string
+from udfs.operations.msgpack_walk import INT, KIND, UINT, encode_integer, integer, raise_broken, string
 
 EXTENSION = 1
 """`MP_DECIMAL`."""
 
 NARROW, WIDE = (38, 37, -1), (76, 999_999, -999_999)
-"""Of a result before 3.5 and since: (digits, greatest exponent, least normal exponent) (`decimal_context`)."""
+"""Limits of decimals before 3.5, and since 3.5: digits, greatest and least normal exponent (`decimal_context`)."""
 
 _PLUS, _MINUS = "acef", "bd"
 _FIX_EXT = {1: 0xD4, 2: 0xD5, 4: 0xD6, 8: 0xD7, 16: 0xD8}
@@ -48,13 +48,13 @@ def read(data: bytes, pos: int) -> Decimal:
     start, end = string(data, pos)
     body = data[start:end]
     if not body or KIND[body[0]] not in (UINT, INT):
-        broken("a decimal does not begin with its scale")
+        raise_broken("a decimal does not begin with its scale")
     scale, digits_at = integer(body, 0)
     nibbles = body[digits_at:].hex()
     digits, sign = nibbles[:-1], nibbles[-1:]
     is_packed = digits.isdecimal() and sign in _PLUS + _MINUS
     if not is_packed or len(digits.lstrip("0")) > WIDE[0] or abs(scale) > WIDE[1] + WIDE[0]:
-        broken("a decimal is not packed digits and a sign")
+        raise_broken("a decimal is not packed digits and a sign")
     return Decimal(f"{'-' if sign in _MINUS else ''}{digits}E{-scale}")
 
 

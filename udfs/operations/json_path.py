@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from schemas.errors import TupleError, UnsupportedError
 
 NUMBER, STRING, ANY, END = range(4)
+"""Kinds of tokens."""
 
 UPDATE_FIELD = 29
 """`ER_UPDATE_FIELD`."""
@@ -47,7 +48,7 @@ def invalid_path(path: bytes, position: int) -> TupleError:
 
 
 class Lexer:
-    """Reads a path; `offset` is the byte where the next token starts.
+    """Reads a path; `offset` is the byte where the next token starts, and `symbols` the characters read so far.
 
     Parameters
     ----------
@@ -56,7 +57,7 @@ class Lexer:
     offset : int
         Where to start.
     base : int
-        Number of an array's first element in `[n]`: 1 in operations.
+        The n of an array's first element in `[n]`: 1 in operations.
 
     """
 

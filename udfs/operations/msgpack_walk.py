@@ -61,8 +61,8 @@ _INTEGERS = (
 )
 
 
-def broken(reason: str = "the MessagePack ends inside a value") -> NoReturn:
-    """Raise `TupleError`: bytes in a log are not MessagePack."""
+def raise_broken(reason: str = "the MessagePack ends inside a value") -> NoReturn:
+    """Raise a `TupleError` for bytes that are not MessagePack."""
     raise TupleError(reason, code=INVALID_MSGPACK)
 
 
@@ -85,7 +85,7 @@ def skip(data: bytes, pos: int) -> int:
     left, end = 1, len(data)
     while left:
         if pos >= end:
-            broken()
+            raise_broken()
         code = data[pos]
         size = SIZE[code]
         left -= 1
@@ -98,7 +98,7 @@ def skip(data: bytes, pos: int) -> int:
             count, pos = header(data, pos)
             left += count if KIND[code] == ARRAY else 2 * count
     if pos > end:
-        broken()
+        raise_broken()
     return pos
 
 
@@ -109,7 +109,7 @@ def header(data: bytes, pos: int) -> tuple[int, int]:
         return code & 0x0F, pos + 1
     width = {0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}.get(code)
     if width is None or pos + 1 + width > len(data):
-        broken("the MessagePack has another value in place of a container")
+        raise_broken("the MessagePack has another value in place of a container")
     return int.from_bytes(data[pos + 1 : pos + 1 + width], "big"), pos + 1 + width
 
 
@@ -139,7 +139,7 @@ def integer(data: bytes, pos: int) -> tuple[int, int]:
 def split(data: bytes) -> list[bytes]:
     """Return the encoded fields of a tuple; the whole of `data` is one MessagePack array."""
     if not data or KIND[data[0]] != ARRAY:
-        broken("a tuple must be a MessagePack array")
+        raise_broken("a tuple must be a MessagePack array")
     count, pos = header(data, 0)
     fields = []
     try:
@@ -149,9 +149,9 @@ def split(data: bytes) -> list[bytes]:
             fields.append(data[pos:end])
             pos = end
     except IndexError:
-        broken()
+        raise_broken()
     if pos != len(data):
-        broken("a tuple does not end where its array ends")
+        raise_broken("a tuple does not end where its array ends")
     return fields
 
 
@@ -161,7 +161,7 @@ def join(fields: list[bytes]) -> bytes:
 
 
 MANY_BYTES, MANY_ELEMENTS = 1024, 64
-"""Sizes from which compiled loops are used: calling one costs as much as a loop over about ten elements."""
+"""Sizes of containers that compiled loops search: calling a loop costs as much as about ten elements in Python."""
 
 
 def skip_many(data: bytes, pos: int, count: int) -> int:
@@ -180,7 +180,7 @@ def skip_many(data: bytes, pos: int, count: int) -> int:
 
 
 def find_text(data: bytes, pos: int, end: int, count: int, key: bytes) -> tuple[int, int] | None:
-    """Return where the key and the value of the pair with a string key begin; None if there is no such pair.
+    """Return where a string key of a map and its value begin; None if the map has no such key.
 
     Parameters
     ----------
@@ -188,6 +188,7 @@ def find_text(data: bytes, pos: int, end: int, count: int, key: bytes) -> tuple[
     pos, end, count : int
         Start of the first pair; the search ends at `end` or after `count` pairs.
     key : bytes
+        The content of the string.
 
     Raises
     ------

@@ -17,9 +17,9 @@ from udfs.operations.msgpack_walk import (
     KIND,
     STR,
     UINT,
-    broken,
     header,
     integer,
+    raise_broken,
     skip,
     string,
 )
@@ -48,7 +48,24 @@ class Operation:
     index : int
         Field number, 0-based, or negative from the end.
     data : bytes
-        The bytes of all operations; `value` is a slice of them.
+        The bytes of all operations; `value` is the slice `data[start:end]`.
+
+    Attributes
+    ----------
+    token : Token
+        The current token of the path.
+    is_consumed : bool
+        Whether the current token has been followed, so that `advance` returns the next one.
+    is_from_end : bool
+        Whether the field is counted from the end of the tuple.
+    is_root : bool
+        Whether the operation changes a whole field.
+    start, end : int
+        Where the argument of `=` and `!` is in `data`.
+    count : int
+        The argument of `#`: how many fields to remove.
+    argument : object
+        The argument of a scalar operation, as its `read` returns it.
 
     """
 
@@ -103,14 +120,15 @@ class Operation:
 
 
 def operation_groups(data: bytes) -> list[bytes]:
-    """Return one array of operations per request; only an UPSERT of a vinyl run has several requests in one row.
+    """Return the array of operations of each request of a row.
 
-    The operations of this UPSERT are an array of arrays of operations (since 2.7, `src/box/vy_upsert.c`).
+    Only an UPSERT of a vinyl run has several requests in one row. Its operations are an array of groups, and each group
+    is the array of operations of one request (since 2.7, `src/box/vy_upsert.c`).
 
     Parameters
     ----------
     data : bytes
-        MessagePack array of operations, or of groups of them.
+        MessagePack array of operations, or of groups.
 
     """
     if not data or KIND[data[0]] != ARRAY:
@@ -153,12 +171,12 @@ def decode_operations(data: bytes, index_base: int, fmt: TupleFormat) -> list[Op
 
     """
     if not data or KIND[data[0]] != ARRAY:
-        broken("operations must be a MessagePack array")
+        raise_broken("operations must be a MessagePack array")
     count, pos = header(data, 0)
     if count > OPERATIONS_MAX:
         raise TupleError("too many operations for update", code=ILLEGAL_PARAMS)
     if skip(data, 0) != len(data):
-        broken("bytes follow the operations")
+        raise_broken("bytes follow the operations")
     operations = []
     for ordinal in range(1, count + 1):
         operations.append(_decode(data, pos, ordinal, index_base, fmt))
@@ -166,41 +184,42 @@ def decode_operations(data: bytes, index_base: int, fmt: TupleFormat) -> list[Op
     return operations
 
 
-def _unknown(ordinal: int, what: str) -> TupleError:
+def _unknown_operation(ordinal: int, what: str) -> TupleError:
     return TupleError(f"Unknown UPDATE operation #{ordinal}: {what}", code=UNKNOWN_UPDATE_OP)
 
 
-def _illegal(reason: str) -> TupleError:
+def _illegal_parameters(reason: str) -> TupleError:
     return TupleError(f"Illegal parameters, {reason}", code=ILLEGAL_PARAMS)
 
 
 def _decode(data: bytes, pos: int, ordinal: int, index_base: int, fmt: TupleFormat) -> Operation:
     if KIND[data[pos]] != ARRAY:
-        raise _illegal("update operation must be an array {op,..}")
+        raise _illegal_parameters("update operation must be an array {op,..}")
     count, pos = header(data, pos)
     if count < 1:
-        raise _illegal("update operation must be an array {op,..}, got empty array")
+        raise _illegal_parameters("update operation must be an array {op,..}, got empty array")
     if KIND[data[pos]] != STR:
-        raise _illegal("update operation name must be a string")
+        raise _illegal_parameters("update operation name must be a string")
     start, end = string(data, pos)
     code = data[start:end].decode("latin-1")
     if code not in _ITEMS:
-        raise _unknown(ordinal, f'"{path_text(data[start:end])}"')
+        raise _unknown_operation(ordinal, f'"{path_text(data[start:end])}"')
     if count != _ITEMS[code]:
-        raise _unknown(ordinal, f"wrong number of arguments, expected {_ITEMS[code]}, got {count}")
-    op = _locate(code, data, end, index_base, fmt)
+        raise _unknown_operation(ordinal, f"wrong number of arguments, expected {_ITEMS[code]}, got {count}")
+    op = _decode_field(code, data, end, index_base, fmt)
     pos = skip(data, end)
     if code in SCALAR_OPERATIONS:
         given = OperationArguments(code, op.field, data, pos, index_base, fmt.rules)
         op.argument = SCALAR_OPERATIONS[code].read(given)
     elif code == "#":
-        _read_count(op, pos)
+        _decode_count(op, pos)
     else:
         op.start, op.end = pos, skip(data, pos)
     return op
 
 
-def _locate(code: str, data: bytes, pos: int, index_base: int, fmt: TupleFormat) -> Operation:
+def _decode_field(code: str, data: bytes, pos: int, index_base: int, fmt: TupleFormat) -> Operation:
+    """Return an operation with its field, which is at `pos`, and without its argument."""
     kind = KIND[data[pos]]
     if kind in (UINT, INT):
         number = read_int32(data, pos, fmt.rules)
@@ -210,7 +229,7 @@ def _locate(code: str, data: bytes, pos: int, index_base: int, fmt: TupleFormat)
             raise TupleError(f"Field {number} was not found in the tuple", code=NO_SUCH_FIELD_NO)
         return Operation(code, None, number - index_base if number >= 0 else number, data)
     if kind != STR:
-        raise _illegal("field id must be a number or a string")
+        raise _illegal_parameters("field id must be a number or a string")
     start, end = string(data, pos)
     path = data[start:end]
     if (number := fmt.names.get(path)) is not None:
@@ -225,7 +244,8 @@ def _locate(code: str, data: bytes, pos: int, index_base: int, fmt: TupleFormat)
     return Operation(code, lexer, index, data)
 
 
-def _read_count(op: Operation, pos: int) -> None:
+def _decode_count(op: Operation, pos: int) -> None:
+    """Set the argument of `#`."""
     if KIND[op.data[pos]] != UINT:
         raise argument_type_error(op.code, op.field, "a positive integer")
     op.count = integer(op.data, pos)[0] & 0xFFFFFFFF

@@ -103,7 +103,7 @@ def apply_upsert(
 
     An operation that does not fit the tuple is skipped (the server logs it); an operation that fits no tuple is an
     error, even if the tuple is inserted. If the result has another primary key, the tuple does not change. A row of
-    a vinyl run can have several requests, each a group of operations.
+    a vinyl run can have several requests (`operation_groups`).
 
     Parameters
     ----------
@@ -141,12 +141,14 @@ def upserted_fields(fields: list[bytes], operations: bytes, index_base: int, fmt
 def _upsert_groups(
     fields: list[bytes], groups: Iterable[bytes], index_base: int, fmt: TupleFormat
 ) -> list[bytes]:
+    """Return the fields after several UPSERTs, given by their groups (`operation_groups`)."""
     for group in groups:
         fields = _upsert_group(fields, group, index_base, fmt)
     return fields
 
 
 def _upsert_group(old: list[bytes], operations: bytes, index_base: int, fmt: TupleFormat) -> list[bytes]:
+    """Return the fields after one UPSERT."""
     decoded = decode_operations(operations, index_base, fmt)
     tree, skipped = TupleFields(old), 0
     for op in decoded:
@@ -160,7 +162,7 @@ def _upsert_group(old: list[bytes], operations: bytes, index_base: int, fmt: Tup
     if is_same_key(old, result, fmt.key):
         return result
     if skipped and any(op.is_from_end for op in decoded):
-        # The server checks the key by field numbers that count skipped operations as done.
+        # The server computes field numbers for this check as if it had not skipped any operation.
         raise UnsupportedError(
             "an UPSERT that skips operations, counts fields from the end, and changes the key"
         )
@@ -186,7 +188,10 @@ _EXTENSIONS = {"number": EXTENSION, "decimal": EXTENSION, "uuid": 2, "datetime":
 
 
 def fits_format(values: Sequence[bytes], fields: Sequence[Field], rules: Rules) -> bool:
-    """Return whether encoded fields have the types of a format, and missing ones are nullable; an unknown type fits."""
+    """Return whether encoded fields have the types of a format, and all missing fields are nullable.
+
+    A field whose type is not known here fits.
+    """
     have_types = all(_has_type(value, one, rules) for value, one in zip(values, fields, strict=False))
     return have_types and all(one.is_nullable for one in fields[len(values) :])
 
@@ -218,6 +223,7 @@ def is_same_key(old: Sequence[bytes], new: Sequence[bytes], parts: Iterable[KeyP
 
 
 def _part_value(fields: Sequence[bytes], part: KeyPart) -> bytes | None:
+    """Return the encoded value of a key part; None if the tuple lacks it."""
     if part.field >= len(fields):
         return None
     data = fields[part.field]

@@ -79,7 +79,7 @@ class Bar:
     op : Operation
         The operation.
     path : bytes
-        The part of its path inside the field.
+        The part of the operation's path inside the field.
 
     Attributes
     ----------
@@ -89,8 +89,10 @@ class Bar:
         Start and end of the replaced or removed bytes; equal for an insertion.
     code : str
         `!` adds, `#` removes, `=` replaces; any other code computes.
+    key : bytes or None
+        The key that `!` adds to a map.
     value : number or bytes
-        The result, for a scalar operation.
+        The result of a scalar operation.
 
     """
 
@@ -106,20 +108,20 @@ class Bar:
         """Return the field after the operation."""
         data = field.data
         if self.code == "!":
-            head, first = self._resized(data, 1)
+            head, first = self._resized_header(data, 1)
             if self.key is not None:
                 new = encode_string(self.key) + self.op.value
                 return data[field.start : self.parent] + head + new + data[first : field.end]
             new = data[first : self.point] + self.op.value
             return data[field.start : self.parent] + head + new + data[self.point : field.end]
         if self.code == "#":
-            head, first = self._resized(data, -self.op.count)
+            head, first = self._resized_header(data, -self.op.count)
             kept = data[first : self.point] + data[self.point_end : field.end]
             return data[field.start : self.parent] + head + kept
         new = self.op.value if self.value is None else encode_at(self.value, node_at(node, self.path))
         return data[field.start : self.point] + new + data[self.point_end : field.end]
 
-    def _resized(self, data: bytes, by: int) -> tuple[bytes, int]:
+    def _resized_header(self, data: bytes, by: int) -> tuple[bytes, int]:
         """Return the header of the container with `by` more elements, and where its first element starts."""
         count, first = header(data, self.parent)
         is_array = KIND[data[self.parent]] == ARRAY
@@ -150,7 +152,7 @@ def apply_bar(op: Operation, field: UpdatedField, rules: Rules) -> None:
     if lexer is None:
         raise op.no_such_field()
     bar = Bar(op, lexer.path[lexer.offset :])
-    token = _walk(bar, field, lexer)
+    token = _follow_path(bar, field, lexer)
     data = field.data
     if op.code in "=!":
         if token is not None:
@@ -167,8 +169,8 @@ def apply_bar(op: Operation, field: UpdatedField, rules: Rules) -> None:
     field.update = bar
 
 
-def _walk(bar: Bar, field: UpdatedField, lexer: Lexer) -> Token | None:
-    """Follow the path to its end; return the last token if only that one was not found."""
+def _follow_path(bar: Bar, field: UpdatedField, lexer: Lexer) -> Token | None:
+    """Set the point of a bar by following its path; return the last token if the tuple lacks only its element."""
     pos: int | None = field.start
     last: Token | None = None
     while (token := lexer.next()).kind != END:
@@ -188,6 +190,7 @@ def _walk(bar: Bar, field: UpdatedField, lexer: Lexer) -> Token | None:
 
 
 def _find_insertion(bar: Bar, field: UpdatedField, token: Token) -> None:
+    """Set where a bar inserts a new element."""
     kind = KIND[field.data[bar.parent]]
     if token.kind == STRING:
         if kind != MAP:
@@ -202,6 +205,7 @@ def _find_insertion(bar: Bar, field: UpdatedField, token: Token) -> None:
 
 
 def _find_deletion(bar: Bar, field: UpdatedField) -> None:
+    """Set which bytes a bar removes."""
     data, op = field.data, bar.op
     count, pos = header(data, bar.parent)
     if KIND[data[bar.parent]] == ARRAY:
@@ -216,11 +220,11 @@ def _find_deletion(bar: Bar, field: UpdatedField) -> None:
         raise op.update_error("can delete only 1 field from a map in a row")
     while (value := skip(data, pos)) != bar.point:
         pos = skip(data, value)
-    _check_key(op, data[pos : bar.point])
+    _require_plain_key(op, data[pos : bar.point])
     bar.point = pos
 
 
-def _check_key(op: Operation, key: bytes) -> None:
+def _require_plain_key(op: Operation, key: bytes) -> None:
     # Servers before gh-13027 use the size of the path's key: a key in another encoding gives a broken tuple.
     if KIND[key[0]] != STR:
         is_plain = len(key) == 1 and key[0] == 1
@@ -235,7 +239,7 @@ def _check_key(op: Operation, key: bytes) -> None:
 
 
 class Route:
-    """The common path of all operations inside a field, and the container where they diverge."""
+    """The common path of all operations inside a field, and the container where the paths diverge, `hop`."""
 
     __slots__ = ("hop", "path")
 
@@ -299,7 +303,7 @@ def _divergence(
     ----------
     op : Operation
     lexer, old : Lexer
-        The rest of its path, and the path of the earlier operation.
+        The rest of the operation's path, and the path of the earlier operation.
     field : UpdatedField
     rules : Rules
 
@@ -347,7 +351,7 @@ def _same_path_error(op: Operation, mine: Token, rules: Rules) -> TupleError | U
 
 
 def _update_below(update: Bar | Route, offset: int, field: UpdatedField, rules: Rules) -> UpdatedField:
-    """Return the field with its update as the child of a container: the path is cut at `offset`."""
+    """Return a field for a container inside `field`: its update has only the path from `offset` on."""
     rest = update.path[offset:]
     if isinstance(update, Route):
         if rest:
@@ -363,6 +367,7 @@ def _update_below(update: Bar | Route, offset: int, field: UpdatedField, rules: 
 
 
 def _new_container(op: Operation, data: bytes, pos: int, mine: Token) -> Array | Map:
+    """Return the container at `pos` for updates; raise if it has no elements of the kind of the token."""
     kind = KIND[data[pos]]
     if kind == ARRAY:
         if mine.kind != NUMBER:

@@ -156,7 +156,7 @@ class Array:
         return len(self.items)
 
     def element(self, number: int) -> UpdatedField:
-        """Return an element, which the caller may change in place."""
+        """Return an element; the caller may change it in place."""
         return self.items[number]
 
     def insert(self, number: int, elements: list[UpdatedField]) -> None:
@@ -179,7 +179,7 @@ class Array:
             return None
         if op.is_terminal and op.code == "#" and token.index >= size and rules.lenient_delete:
             return None
-        number = self._number(op, size)
+        number = self._element_number(op, size)
         if not op.is_terminal:
             op.is_consumed = True
             return self.element(number)
@@ -191,7 +191,8 @@ class Array:
             change_scalar(op, self.element(number), rules)
         return None
 
-    def _number(self, op: Operation, count: int) -> int:
+    def _element_number(self, op: Operation, count: int) -> int:
+        """Return the number of the operation's element, counted from the start, among `count` elements."""
         number = op.token.index
         if number < 0:
             number += count
@@ -206,7 +207,7 @@ class Array:
             if gap > GAP_MAX:
                 raise TupleError(f"{gap} nulls do not fit into a tuple", code=2)
             self.insert(len(self), [UpdatedField(NULL, 0, 1)] * gap)
-        self.insert(self._number(op, len(self) + 1), [UpdatedField(op.data, op.start, op.end)])
+        self.insert(self._element_number(op, len(self) + 1), [UpdatedField(op.data, op.start, op.end)])
 
 
 class TupleFields(Array):
@@ -243,7 +244,7 @@ class TupleFields(Array):
         del self.encoded[number : number + count]
 
     def _renumber(self, begin: int, end: int, by: int) -> None:
-        """Forget the changes of the fields `begin <= number < end`, and renumber the touched fields after them."""
+        """Forget the changes of the fields `begin <= number < end`; add `by` to the numbers of later touched fields."""
         found = ((number, field) for number, field in self.touched.items() if not begin <= number < end)
         self.touched = {number + by * (number >= end): field for number, field in found}
 
@@ -266,7 +267,7 @@ class _Item:
 class Map:
     """An updated map: its touched keys, the last touched one first.
 
-    Each keeps the untouched pairs that followed it in the old encoding.
+    Each item also has the untouched pairs that followed its key in the old encoding.
     """
 
     __slots__ = ("count", "data", "items")

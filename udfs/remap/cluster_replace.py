@@ -24,9 +24,10 @@ from typing import Literal
 Allocation = Literal["counter", "preserve"]
 
 AGGREGATOR = "aggregator"
-"""The `replicaset_uuid` of the aggregator's own row; its `replicaset_id` is 0."""
+"""The `replicaset_uuid` of the aggregator's own row."""
 
 OWN_REPLICASET = 0
+"""The `replicaset_id` of the aggregator's own row."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,7 @@ def decide_row(cluster: Cluster, new: Incoming) -> Decision:
     cluster : Cluster
         `_cluster` before the row.
     new : Incoming
+        The row.
 
     Returns
     -------
@@ -178,6 +180,7 @@ def decide_row(cluster: Cluster, new: Incoming) -> Decision:
 
 
 def _inserted(cluster: Cluster, new: Incoming) -> Member | None:
+    """Return the row to insert for a uuid that is not in the table; None if nothing is to insert."""
     if new.expelled or (new.uuid is None and new.replicaset_uuid in cluster.replicaset_ids):
         return None
     global_id = None if new.uuid is None else free_id(cluster, new.local_id)
@@ -186,6 +189,7 @@ def _inserted(cluster: Cluster, new: Incoming) -> Member | None:
 
 
 def _updated(old: Member, new: Incoming) -> Member:
+    """Return the row of a known uuid after an incoming row."""
     # The row keeps its replicaset: a replicaset without rows would lose its number.
     if old.replicaset_uuid != new.replicaset_uuid:
         return old
@@ -210,6 +214,7 @@ def _placeholder_key(cluster: Cluster, new: Incoming) -> str | None:
 
 
 def _map_entry(new: Incoming, member: Member | None) -> tuple[int, int] | None:
+    """Return `Decision.entry`; None if the row assigns no replica id."""
     if member is None or member.global_id is None or new.local_id is None or new.expelled:
         return None
     return new.local_id, member.global_id

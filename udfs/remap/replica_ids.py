@@ -20,7 +20,7 @@ from schemas.iproto import VCLOCK_MAX
 from udfs.buffers import arrow_column_function
 
 UNKNOWN = -1
-"""The global id of a row whose replica id is in no map."""
+"""In place of a global id: the applier map has no entry for the row."""
 
 
 class IdEntry(NamedTuple):
@@ -34,7 +34,7 @@ class IdEntry(NamedTuple):
 def remap_rows(
     replica_ids: NDArray[np.int32], lsns: NDArray[np.int64], entries: Iterable[IdEntry]
 ) -> NDArray[np.int64]:
-    """Return the global id of each row's origin.
+    """Return the global id of the instance that wrote each row.
 
     Parameters
     ----------
@@ -86,10 +86,10 @@ def global_id_udf(entries: Sequence[IdEntry]) -> Callable[[Column, Column], Colu
 
 
 def as_bijection(ids: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """Return the applier map after all its entries, with only the newest replica id of each global id.
+    """Return the replica ids that are in use now → their global ids.
 
-    The old vclock component of an instance that was registered again never moves again.
-    Component 0 counts one instance's local changes and is in no map.
+    An instance that was registered again has only its newest replica id here, because the vclock component of its old
+    id never changes again. Replica id 0 is left out, because it counts one instance's local changes.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def as_bijection(ids: Iterable[tuple[int, int]]) -> dict[int, int]:
     return known
 
 
-def remap(vclock: Mapping[int, int], ids: Iterable[tuple[int, int]]) -> dict[int, int]:
+def remap_vclock(vclock: Mapping[int, int], ids: Iterable[tuple[int, int]]) -> dict[int, int]:
     """Return a vclock with global ids.
 
     Parameters
@@ -120,8 +120,8 @@ def remap(vclock: Mapping[int, int], ids: Iterable[tuple[int, int]]) -> dict[int
     return {known[replica_id]: lsn for replica_id, lsn in vclock.items() if replica_id in known}
 
 
-def unmap(vclock: Mapping[int, int], ids: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """Return a vclock of global ids with the replica ids of a source: the inverse of `remap`."""
+def unmap_vclock(vclock: Mapping[int, int], ids: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """Return a vclock of global ids with the replica ids of a source: the inverse of `remap_vclock`."""
     known = {global_id: replica_id for replica_id, global_id in as_bijection(ids).items()}
     return {known[global_id]: lsn for global_id, lsn in vclock.items() if global_id in known}
 

@@ -104,25 +104,25 @@ def compare(a: Rid, b: Rid) -> Comparison:
     )
 
 
-def with_epochs(found: Comparison, a: Rid, b: Rid, ends: tuple[int, int]) -> Comparison:
+def with_epochs(found: Comparison, a: Rid, b: Rid, last_epochs: tuple[int, int]) -> Comparison:
     """Return a comparison that also considers how many epochs of the common generation each node has.
 
     Only one node at a time writes under one head, so the node with fewer epochs of a generation has only epochs that
     the other node has, too. If the node that is behind by its RID has more epochs of the common generation, a sync
-    would discard those that the other node lacks: this is a split brain.
+    would discard the epochs that only this node has: this is a split brain.
 
     Parameters
     ----------
     found : Comparison
         Of the two RIDs.
     a, b : Rid
-    ends : (int, int)
+    last_epochs : (int, int)
         The last epoch of the common generation in a and in b.
 
     """
-    if found.common is None or ends[0] == ends[1]:
+    if found.common is None or last_epochs[0] == last_epochs[1]:
         return found
-    longer: NodeName = "a" if ends[0] > ends[1] else "b"
+    longer: NodeName = "a" if last_epochs[0] > last_epochs[1] else "b"
     if found.verdict is Verdict.SAME:
         return replace(found, verdict=Verdict.SYNC, source=longer, target="b" if longer == "a" else "a")
     if found.verdict is Verdict.SYNC and found.target == longer:
@@ -132,17 +132,19 @@ def with_epochs(found: Comparison, a: Rid, b: Rid, ends: tuple[int, int]) -> Com
 
 
 def _newest_common(a: Rid, b: Rid) -> tuple[int, int] | None:
+    """Return the indexes in a and in b of the newest generation that both have; None if there is none."""
     pairs = [
         (i, j)
         for i, one in enumerate(a.generations)
         for j, other in enumerate(b.generations)
         if one == other != EMPTY
     ]
-    # Nodes of one lineage have their generations in the same order, so any symmetric measure of age works.
+    # Nodes with a common history have its generations in the same order, so any symmetric measure of age works.
     return min(pairs, key=lambda pair: (sum(pair), -int(a.generations[pair[0]])), default=None)
 
 
 def _compare_disjoint(a: Rid, b: Rid) -> Comparison:
+    """Compare two nodes without a common generation."""
     if a.head == b.head == EMPTY:
         return Comparison(Verdict.SAME)
     if a.head == EMPTY:
@@ -153,6 +155,7 @@ def _compare_disjoint(a: Rid, b: Rid) -> Comparison:
 
 
 def _node_with_newer_head(a: Rid, b: Rid) -> NodeName | None:
+    """Return the node whose head began later; None if both began in the same millisecond."""
     if a.head.milliseconds == b.head.milliseconds:
         return None
     return "a" if a.head.milliseconds > b.head.milliseconds else "b"

@@ -19,7 +19,7 @@ LOCK_STATES = (FileLock.ALLOW_READ, FileLock.LOCKED)
 
 @dataclass(frozen=True)
 class Node:
-    """The RID and the mark of one copy of the data.
+    """The RID and the mark of one node.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def promote(node: Node, fresh: ULID, *, unconnected: bool) -> Node:
     if begins:
         rid = replace(rid, head=fresh, base=fresh if rid.base == EMPTY else rid.base)
     rid = replace(rid, primary=True, consistency=True, outdated=False)
-    return _marked(replace(node, rid=rid), fresh) if unconnected else replace(node, rid=rid)
+    return _with_mark(replace(node, rid=rid), fresh) if unconnected else replace(node, rid=rid)
 
 
 def demote(node: Node) -> Node:
@@ -77,11 +77,11 @@ def lose_connection(node: Node, fresh: ULID, *, was_primary: bool) -> Node:
     fresh : ULID
         The new mark, if the node is a primary.
     was_primary : bool
-        Whether the lost copy was the primary; if so, a secondary becomes outdated.
+        Whether the other node was the primary; if so, a secondary becomes outdated.
 
     """
     if node.rid.primary:
-        return _marked(node, fresh)
+        return _with_mark(node, fresh)
     if was_primary:
         return replace(node, rid=replace(node.rid, outdated=True))
     return node
@@ -93,7 +93,7 @@ def mark_unconnected_copy(node: Node, fresh: ULID) -> Node:
     Before the copy is made, call this function for the source and for each node that is connected to the source; after
     the copy, call it for the target. Otherwise two nodes could write different data under the same head.
     """
-    return node if node.next is not None else _marked(node, fresh)
+    return node if node.next is not None else _with_mark(node, fresh)
 
 
 def clear_mark(node: Node) -> Node:
@@ -103,7 +103,7 @@ def clear_mark(node: Node) -> Node:
 
 def renew_mark(node: Node, fresh: ULID) -> Node:
     """Replace the mark, if one is set, by `fresh`, a ULID of the current time."""
-    return node if node.next is None else _marked(node, fresh)
+    return node if node.next is None else _with_mark(node, fresh)
 
 
 def record_write(node: Node) -> Node:
@@ -126,7 +126,7 @@ def begin_generation(node: Node) -> Node:
     """Return the node with the generation that the mark names as its head; without a mark, the node is unchanged."""
     if node.next is None:
         return node
-    return Node(_rotated(node.rid, node.next))
+    return Node(_with_new_head(node.rid, node.next))
 
 
 def start_sync(target: Node, source: Node) -> Node:
@@ -169,7 +169,7 @@ def complete_sync(target: Node) -> Node:
     if rid.incoming == EMPTY:
         raise RidStateError("no sync into this node was started", rid=rid, advice="start one")
     if rid.incoming != rid.head:
-        rid = _rotated(rid, rid.incoming)
+        rid = _with_new_head(rid, rid.incoming)
     whole = replace(rid, incoming=EMPTY, consistency=True, outdated=False, crashed_primary=False)
     return Node(whole)
 
@@ -191,13 +191,14 @@ def abandon_sync(node: Node, fresh: ULID, *, changed: bool) -> Node:
     Parameters
     ----------
     fresh : ULID
+        The new generation, if `changed`.
     changed : bool
-        Whether its data already differ from those of its head; if so, they become a new generation.
+        Whether the sync has already changed the data of the node; if so, they become a new generation.
 
     """
     rid = replace(node.rid, incoming=EMPTY, consistency=True)
     if changed:
-        rid = _rotated(rid, later_than(max(node.rid.head, node.rid.incoming), fresh))
+        rid = _with_new_head(rid, later_than(max(node.rid.head, node.rid.incoming), fresh))
     return replace(node, rid=rid)
 
 
@@ -221,13 +222,15 @@ def unlock(node: Node) -> Node:
 
 
 def settle_crash(node: Node) -> Node:
-    """Clear the crash flag on the source of a sync: another node has the same data now."""
+    """Clear `crashed_primary` of the source of a sync, because another node now has the same data."""
     return replace(node, rid=replace(node.rid, crashed_primary=False))
 
 
-def _marked(node: Node, fresh: ULID) -> Node:
+def _with_mark(node: Node, fresh: ULID) -> Node:
+    """Return the node with a new mark."""
     return replace(node, next=later_than(node.rid.head, fresh))
 
 
-def _rotated(rid: Rid, head: ULID) -> Rid:
+def _with_new_head(rid: Rid, head: ULID) -> Rid:
+    """Return the RID with a new head, and the old head as `old1`."""
     return replace(rid, head=head, old1=rid.head, old2=rid.old1)

@@ -147,7 +147,7 @@ def _file_lock(text: str, rid: str) -> FileLock:
 
 
 def later_than(previous: ULID, fresh: ULID) -> ULID:
-    """Return `fresh`, or the ULID after `previous` if the clock went back: a node's generations ascend."""
+    """Return `fresh` or, if the clock went back, the ULID after `previous`: the ULIDs of a node ascend."""
     return fresh if fresh > previous else ULID.from_int(int(previous) + 1)
 
 

@@ -62,13 +62,14 @@ def _aligned(size: int) -> int:
 
 @dataclass
 class Columns:
-    """The columns of one batch; the last one is for the fields past the format. Made by `prepare`.
+    """The columns of one batch; the last one is for the fields past the format. Made by `empty_columns`.
 
     Parameters
     ----------
     storages : tuple of ColumnStorage
         How each column is stored.
     rows : int
+        Number of rows of the batch.
     largest : int
         Size of the largest tuple in bytes.
     table : int64 array, (columns, WORDS)
@@ -159,12 +160,12 @@ class Columns:
             ):
                 used = int(line[end] - line[start])
                 if line[end] + wanted > line[limit]:
-                    self._enlarge(column, self._grown(used, wanted, row), is_metadata)
+                    self._enlarge(column, self._grown_size(used, wanted, row), is_metadata)
 
-    def _grown(self, used: int, wanted: int, row: int) -> int:
-        """Return the new size of a variant's content, estimated for all rows from those before `row`.
+    def _grown_size(self, used: int, wanted: int, row: int) -> int:
+        """Return a new size for the content of a variant, estimated for all rows from the rows before `row`.
 
-        For a huge row it is at least what that row needs.
+        If a row is huge, the size is at least what this row needs.
         """
         expected = used * self.rows // row * 5 // 4 if row else 0
         if wanted > _HUGE_ROW_BYTES:
@@ -193,7 +194,7 @@ class Columns:
         line[words.NULLS] = self.rows - int(np.count_nonzero(bits[: self.rows]))
 
     def arrays(self, kinds: list[pa.DataType]) -> list[pa.Array]:
-        """Return the columns as Arrow arrays of these types, after the walk."""
+        """Return the filled columns as Arrow arrays of these types."""
         block = pa.py_buffer(self.block)
         return [
             self._variant(column, block)
@@ -239,7 +240,7 @@ class Columns:
         return pa.Array.from_buffers(VARIANT_ARROW, self.rows, [validity], nulls, children=parts)
 
 
-def prepare(
+def empty_columns(
     storages: tuple[ColumnStorage, ...], scale: int, data: NDArray[np.uint8], offsets: NDArray[np.int32]
 ) -> Columns:
     """Return empty columns for the tuples of a batch.

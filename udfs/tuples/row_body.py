@@ -23,6 +23,7 @@ from udfs.kernels.memory import address
 from udfs.kernels.values import BAD, MAP, OVERREAD, UNSIGNED, head, skip
 
 FOUND, DAMAGED = 0, 1
+"""Codes of bodies."""
 
 
 @entry
@@ -36,8 +37,9 @@ def find_body_values(
     data, offsets, nulls : arrays
         The bodies (`udfs.buffers.BinaryBuffers`).
     keys : int64 array, (k,)
+        Keys of the body map (`schemas.iproto.BodyKey`).
     begins, ends : int64 array, (k, rows)
-        Receive the position of each value in `data`; -1 if a body lacks the key.
+        Receive where each value begins and ends in `data`; -1 if a body lacks the key.
     codes : int8 array, (rows,)
         Receive `FOUND`, or `DAMAGED` for a body that is not a map with numbers as keys.
 
@@ -67,18 +69,21 @@ def find_body_values(
 
 
 RANGE = pa.struct([("begin", pa.binary()), ("end", pa.binary()), ("error", pa.string())])
+"""The result of `delete_ranges`."""
 
 _PRIMARY = b"\x00"
+"""The id of the primary index, in MessagePack."""
 
 
-def values_of(bodies: pa.Array, keys: Sequence[int]) -> tuple[list[pa.Array], pa.Array]:
-    """Return the values of some keys as MessagePack, null if a body lacks the key; and which bodies are damaged.
+def body_values(bodies: pa.Array, keys: Sequence[int]) -> tuple[list[pa.Array], pa.Array]:
+    """Return an array of MessagePack values for each key, null where a body lacks it, and whether each body is damaged.
 
     Parameters
     ----------
     bodies : pyarrow.BinaryArray
         Body maps of rows; a null has no keys.
     keys : sequence of int
+        Keys of the body map (`schemas.iproto.BodyKey`).
 
     """
     flat, rows = flatten(bodies, OVERREAD), len(bodies)
@@ -96,12 +101,12 @@ def values_of(bodies: pa.Array, keys: Sequence[int]) -> tuple[list[pa.Array], pa
 
 def new_tuples(bodies: pa.Array) -> pa.Array:
     """Return the new tuple that the server logged with each row (`wal_ext`); null if it did not."""
-    (found,), _ = values_of(bodies, [BodyKey.NEW_TUPLE])
+    (found,), _ = body_values(bodies, [BodyKey.NEW_TUPLE])
     return found
 
 
-def ranges_of(bodies: pa.Array) -> pa.StructArray:
-    """Return the range of each DELETE_RANGE, by the bodies of the rows.
+def delete_ranges(bodies: pa.Array) -> pa.StructArray:
+    """Return the range of each DELETE_RANGE row, read from the row's body.
 
     Returns
     -------
@@ -109,7 +114,7 @@ def ranges_of(bodies: pa.Array) -> pa.StructArray:
         `RANGE`: `begin` and `end` as arrays of the first parts of a key, and why a range cannot be read, or null.
 
     """
-    (begin, end, index), damaged = values_of(bodies, [BodyKey.BEGIN_KEY, BodyKey.END_KEY, BodyKey.INDEX_ID])
+    (begin, end, index), damaged = body_values(bodies, [BodyKey.BEGIN_KEY, BodyKey.END_KEY, BodyKey.INDEX_ID])
     lacks = pc.or_(pc.is_null(begin), pc.is_null(end))
     secondary = pc.fill_null(pc.not_equal(index, pa.scalar(_PRIMARY, pa.binary())), False)
     error = pc.if_else(damaged, pa.scalar("its body is not a map"), pa.scalar(None, pa.string()))

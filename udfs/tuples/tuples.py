@@ -25,7 +25,7 @@ from schemas.layout import EXTRA_COLUMN, MISFITS_ARROW, TableLayout, check_forma
 from udfs.buffers import BinaryBuffers, arrow_column_function, flatten, indexes, texts_of_rows
 from udfs.kernels.memory import OVERWRITE
 from udfs.kernels.values import ABSENT, CLASS_NAMES, NIL, OVERREAD
-from udfs.tuples.columns import Columns, prepare
+from udfs.tuples.columns import Columns, empty_columns
 from udfs.tuples.kernels.columns import (
     COLUMN_BYTES,
     FITS,
@@ -52,6 +52,7 @@ from udfs.tuples.kernels.walk import (
 from udfs.tuples.kernels.writers import DECIMAL_TEXT_MAX, decimal_texts
 
 Statuses = NDArray[np.uint8]
+"""The statuses of fields (`udfs.tuples.kernels.columns`), (columns, rows)."""
 
 
 def accepted(field_type: str, is_nullable: bool) -> int:
@@ -61,8 +62,8 @@ def accepted(field_type: str, is_nullable: bool) -> int:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The arguments of `udfs.tuples.kernels.walk.walk` for a layout.
+class DecodingPlan:
+    """The arguments of `udfs.tuples.kernels.walk.walk` for the tuples of one table.
 
     Parameters
     ----------
@@ -83,8 +84,11 @@ class Plan:
     arrow_fields: tuple[pa.Field, ...]
 
 
-def plan_of(layout: TableLayout) -> Plan:
-    """Return the plan of a layout; raises like `schemas.layout.union_fields` and `schemas.layout.column_storage`."""
+def decoding_plan(layout: TableLayout) -> DecodingPlan:
+    """Return the plan for the tuples of a table.
+
+    It raises like `schemas.layout.union_fields` and `schemas.layout.column_storage`.
+    """
     for form in layout.formats:
         check_format(layout.space, (field.name for field in form))
     columns = {field.name: index for index, field in enumerate(layout.fields)}
@@ -103,7 +107,7 @@ def plan_of(layout: TableLayout) -> Plan:
         lacking = sorted(set(columns) - {field.name for field in form})
         words += [columns[name] * COLUMN_BYTES << COLUMN_SHIFT for name in lacking]
         starts.append(len(words))
-    return Plan(
+    return DecodingPlan(
         layout=layout,
         storages=storages,
         starts=np.array(starts, np.int32),
@@ -130,7 +134,7 @@ def decode_tuples(tuples: pa.Array, layout: TableLayout, which: pa.Array | int =
         Of `layout.decoded_schema()`; the struct itself is never null.
 
     """
-    return decode(tuples, plan_of(layout), which)
+    return decode(tuples, decoding_plan(layout), which)
 
 
 def tuple_columns(layout: TableLayout) -> Callable[[Column, Column], Column]:
@@ -138,7 +142,7 @@ def tuple_columns(layout: TableLayout) -> Callable[[Column, Column], Column]:
 
     One call decodes all columns of a table; a batch may have tuples of several formats.
     """
-    plan = plan_of(layout)
+    plan = decoding_plan(layout)
 
     def decode_batch(tuples: pa.Array, which: pa.Array) -> pa.Array:
         return decode(tuples, plan, which)
@@ -146,8 +150,8 @@ def tuple_columns(layout: TableLayout) -> Callable[[Column, Column], Column]:
     return arrow_column_function(decode_batch, layout.decoded_schema())
 
 
-def decode(tuples: pa.Array, plan: Plan, which: pa.Array | int = 0) -> pa.StructArray:
-    """Decode tuples as `decode_tuples` does, with a ready plan."""
+def decode(tuples: pa.Array, plan: DecodingPlan, which: pa.Array | int = 0) -> pa.StructArray:
+    """Decode tuples like `decode_tuples`, for callers that keep the plan of `decoding_plan`."""
     flat = flatten(tuples, OVERREAD)
     rows, formats = len(tuples), indexes(which, len(tuples))
     columns, errors, counters = _walk_batch(flat, formats, plan)
@@ -169,25 +173,25 @@ def decode(tuples: pa.Array, plan: Plan, which: pa.Array | int = 0) -> pa.Struct
 
 
 def _walk_batch(
-    flat: BinaryBuffers, formats: NDArray[np.int32], plan: Plan
+    flat: BinaryBuffers, formats: NDArray[np.int32], plan: DecodingPlan
 ) -> tuple[Columns, NDArray[np.int32], NDArray[np.int64]]:
     """Walk over all tuples of a batch; return the filled columns, the errors of the walk and its counters."""
     scale, rows = plan.layout.options.decimal_scale, len(flat.nulls)
-    columns = prepare(
+    columns = empty_columns(
         (*plan.storages, ColumnStorage.VARIANT),
         scale if isinstance(scale, int) else 0,
         flat.data,
         flat.offsets,
     )
     errors, counters = np.zeros((3, rows), np.int32), np.zeros(COUNTERS, np.int64)
-    row, before, again = 0, -1, 0
+    row, before, repeats = 0, -1, 0
     while row < rows:
         row = walk(
             *(flat.data, flat.offsets, flat.nulls, formats, plan.starts, plan.fields),
             *(columns.table, errors, counters, row),
         )
-        again = again + 1 if row == before else 0
-        if again > len(columns.storages):
+        repeats = repeats + 1 if row == before else 0
+        if repeats > len(columns.storages):
             # Each field alone had room, so several fields of the tuple must share a column.
             raise TupleError("a tuple takes more room than its columns have", space=plan.layout.space)
         if row < rows:
@@ -197,7 +201,10 @@ def _walk_batch(
 
 
 def _round_undecided(columns: Columns, flat: BinaryBuffers, walked: NDArray[np.bool_]) -> None:
-    """Write the nearest double of each decimal that kernels leave undecided; Python rounds correctly."""
+    """Write the nearest double of each decimal that the kernels left undecided; Python rounds correctly.
+
+    `walked` says which tuples could be split into fields.
+    """
     statuses = columns.statuses
     undecided = (statuses == UNDECIDED) & walked
     for column in np.flatnonzero(undecided.any(axis=1)):
@@ -216,8 +223,10 @@ def _round_undecided(columns: Columns, flat: BinaryBuffers, walked: NDArray[np.b
         columns.set_null(int(column), rows[statuses[column, rows] == OUT_OF_RANGE])
 
 
-def _errors(plan: Plan, which: NDArray[np.int32], errors: NDArray[np.int32], faults: Statuses) -> pa.Array:
-    """Return `_error`: the error of the walk, else those of all columns that do not fit."""
+def _errors(
+    plan: DecodingPlan, which: NDArray[np.int32], errors: NDArray[np.int32], faults: Statuses
+) -> pa.Array:
+    """Return `_error`: why the tuple cannot be split into fields, or why each column in `faults` does not fit."""
     bad = (errors[0] != 0) | faults.any(axis=0)
     rows = np.flatnonzero(bad)
     numbers = np.stack([*errors[:, rows], which[rows]], axis=1).astype(np.int32)
@@ -233,7 +242,7 @@ def _errors(plan: Plan, which: NDArray[np.int32], errors: NDArray[np.int32], fau
     return texts_of_rows(keys, rows, len(bad), text)
 
 
-def _misfits(plan: Plan, faults: Statuses) -> pa.Array:
+def _misfits(plan: DecodingPlan, faults: Statuses) -> pa.Array:
     """Return `_misfits`: the names of the columns that do not fit, in order; null if all fit."""
     misfit = faults.T != 0
     counts = misfit.sum(axis=1)
@@ -247,9 +256,12 @@ def _misfits(plan: Plan, faults: Statuses) -> pa.Array:
     )
 
 
-def _inexact(plan: Plan, statuses: Statuses, good: NDArray[np.bool_]) -> pa.Array:
-    """Return the column `_inexact`: for each row, the columns whose value is less exact than the tuple's field."""
-    loses = (statuses == INEXACT) & good
+def _inexact(plan: DecodingPlan, statuses: Statuses, walked: NDArray[np.bool_]) -> pa.Array:
+    """Return the column `_inexact`: for each row, the columns whose value is less exact than the tuple's field.
+
+    `walked` says which tuples could be split into fields.
+    """
+    loses = (statuses == INEXACT) & walked
     rows = np.flatnonzero(loses.any(axis=0))
     keys = np.packbits(loses[:, rows], axis=0).T
     names = (*plan.layout.names, EXTRA_COLUMN)
@@ -258,7 +270,7 @@ def _inexact(plan: Plan, statuses: Statuses, good: NDArray[np.bool_]) -> pa.Arra
         flags = np.unpackbits(np.frombuffer(key, np.uint8))
         return ",".join(name for name, lost in zip(names, flags, strict=False) if lost)
 
-    return texts_of_rows(keys, rows, len(good), text)
+    return texts_of_rows(keys, rows, len(walked), text)
 
 
 def _walk_fault(code: int, position: int, kind: int, format_index: int) -> str:

@@ -45,7 +45,7 @@ class RowChange(NamedTuple):
     timestamp : int or None
         Microseconds since 1970; None for a row without a usable time.
     layout : int
-        Index of the format that was valid at the row.
+        Index in `Fold`'s `formats` of the format that was valid at the row.
 
     """
 
@@ -71,14 +71,14 @@ class Version(NamedTuple):
     tuple : bytes or None
         None if it was deleted.
     global_id, lsn : int
-        The last change that had an effect.
+        Instance and lsn of the last change that had an effect.
     timestamp : int or None
         Time of that change in microseconds. It never goes back within a life, which begins with the insertion of a
         missing tuple and ends with its deletion.
     created : int or None
         Time of the life's insertion; None if deleted or unknown.
     layout : int
-        Format of the tuple.
+        Index of the tuple's format in `Fold`'s `formats`.
 
     """
 
@@ -124,9 +124,9 @@ class Fold:
     is_unfit : bool
         Whether the version is unfit: its tuple is unknown, because an earlier row could not be applied.
     is_changed : bool
-        Whether a row had an effect.
+        Whether a row has had an effect since this attribute was last cleared; `start` clears it.
     faults : list of Fault
-        Rows that could not be applied.
+        Rows of the key that could not be applied.
 
     """
 
@@ -143,7 +143,7 @@ class Fold:
         self.start(None)
 
     def start(self, base: Version | None, is_unfit: bool = False) -> None:
-        """Begin a key with its previous version, `base`; None if the replicaset has never had the key."""
+        """Begin with another key, whose version is `base`; None if the replicaset has never had the key."""
         known = base or Version(None, 0, 0, None, None)
         self._tuple, self.global_id, self.lsn, self.timestamp, self.created, self.layout = known
         self._forget_fields()
@@ -153,7 +153,10 @@ class Fold:
 
     @property
     def version(self) -> Version:
-        """The version; its tuple is None if the key has none, and the last known one if the tuple is unknown."""
+        """The version after the rows so far.
+
+        Its tuple is None if the key has no tuple. If the tuple is unknown, it is the last known one.
+        """
         if self._fields is not None and self._tuple is None:
             self._tuple = join(self._fields)
         return Version(self._tuple, self.global_id, self.lsn, self.timestamp, self.created, self.layout)
@@ -175,7 +178,7 @@ class Fold:
         """
         self._apply(row)
         if new is not None:
-            self._compare(row, new)
+            self._use_logged_tuple(row, new)
 
     def _apply(self, row: RowValues) -> None:
         kind, data, operations, index_base, global_id, lsn, timestamp, layout = row
@@ -187,7 +190,7 @@ class Fold:
                 self._forget_fields()
                 self.is_present = self.is_unfit = False
             elif kind in ("UPDATE", "UPSERT"):
-                if not self._operate(kind, data, operations, index_base or 0, layout):
+                if not self._apply_operations(kind, data, operations, index_base or 0, layout):
                     return
             elif kind in ("INSERT", "REPLACE"):
                 self._tuple, self.is_unfit = _required(kind, data), False
@@ -210,7 +213,7 @@ class Fold:
             self.is_present, self.created = True, timestamp
         self.global_id, self.lsn, self.layout, self.is_changed = global_id, lsn, layout, True
 
-    def _compare(
+    def _use_logged_tuple(
         self,
         row: RowValues,
         new: bytes,
@@ -230,11 +233,12 @@ class Fold:
         self._forget_fields()
 
     def _fail(self, global_id: int, lsn: int, error: AggregatorError) -> None:
+        """Record a row that cannot be applied: the version is unfit."""
         self._tuple = self.version.tuple
         self.faults.append(Fault(global_id, lsn, error.fields.get("code"), error.reason))
         self.is_unfit = self.is_present = True
 
-    def _operate(
+    def _apply_operations(
         self, kind: str, data: bytes | None, operations: bytes | None, index_base: int, layout: int
     ) -> bool:
         """Apply operations to the tuple; return whether the row has an effect."""
@@ -271,6 +275,7 @@ class Fold:
         return True
 
     def _forget_fields(self) -> None:
+        """Forget the list of fields, because `_tuple` has another tuple now."""
         self._fields, self._size_bound = None, self._limit
 
     def _check_size(self, fields: list[bytes], more: int = 0) -> None:
@@ -286,7 +291,7 @@ class Fold:
 
 
 def _difference(own: bytes | None, new: bytes) -> str:
-    """Describe how a tuple differs from the server's."""
+    """Return how the tuple `own` differs from the tuple `new` that the server logged."""
     if own is None:
         return "there is no tuple here"
     try:

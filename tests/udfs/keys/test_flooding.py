@@ -17,7 +17,7 @@ import pytest
 from schemas.layout import table_layout
 from schemas.space import Field, Space
 from udfs.keys.grouping import group
-from udfs.tuples.tuples import decode, plan_of
+from udfs.tuples.tuples import decode, decoding_plan
 
 RATIO = 8
 """An attack took more than fifty times as long as what it is compared with."""
@@ -60,7 +60,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def variant_time(names: Sequence[str]) -> float:
-    plan = plan_of(table_layout([Space(512, 1, "s", "memtx", (Field("v", "any"),))]))
+    plan = decoding_plan(table_layout([Space(512, 1, "s", "memtx", (Field("v", "any"),))]))
     tuples = pa.array([msgpack.packb([dict.fromkeys(names, 1)])])
     decode(tuples, plan)
     return seconds(lambda: decode(tuples, plan))
@@ -91,7 +91,7 @@ def test_fields_of_an_object_are_in_order(names: list[int]) -> None:
     data = bytearray(b"\x91\xde" + len(names).to_bytes(2, "big"))
     for index, name in enumerate(names):
         data += msgpack.packb(f"k{name:05d}") + msgpack.packb(index)
-    plan = plan_of(table_layout([Space(512, 1, "s", "memtx", (Field("v", "any"),))]))
+    plan = decoding_plan(table_layout([Space(512, 1, "s", "memtx", (Field("v", "any"),))]))
     (row,) = decode(pa.array([bytes(data)]), plan).to_pylist()
     last = {f"k{name:05d}": index for index, name in enumerate(names)}
     assert _object(row["v"]["value"], row["v"]["metadata"]) == sorted(last.items())

@@ -21,7 +21,7 @@ from udfs.remap.cluster_replace import (
     decide_row,
     replace_all,
 )
-from udfs.remap.replica_ids import as_bijection, remap, unmap
+from udfs.remap.replica_ids import as_bijection, remap_vclock, unmap_vclock
 
 A, B = "aaaaaaaa-0000-4000-8000-000000000000", "bbbbbbbb-0000-4000-8000-000000000000"
 OWN = "00000000-0000-4000-8000-0000000000ff"
@@ -262,10 +262,10 @@ def test_64_replicasets_of_31_instances(allocation: Allocation, random: Random) 
         members = [m for m in cluster.members.values() if m.replicaset_uuid == replicaset]
         ids = [(m.local_id or 0, m.global_id or 0) for m in members]
         vclock = {local_id: 1000 + local_id for local_id, _ in ids}
-        there = remap(vclock, ids)
+        there = remap_vclock(vclock, ids)
         assert len(there) == 31
         assert seen.isdisjoint(there), "two replicasets share a component"
-        assert unmap(there, ids) == vclock
+        assert unmap_vclock(there, ids) == vclock
         seen |= set(there)
 
 

@@ -15,7 +15,7 @@ import pytest
 from schemas.layout import TableLayout, TypeOptions, table_layout
 from schemas.space import Field, Space
 from tests.udfs.messages import binaries, datetime_ext, decimal_ext, interval_ext, pack, uuid_ext
-from udfs.tuples.tuples import decode, decode_tuples, plan_of
+from udfs.tuples.tuples import decode, decode_tuples, decoding_plan
 
 UUID = "64d22e4d-ac92-4a23-899a-e59f34af5479"
 RAW = {"_extra": None, "_inexact": None, "_misfits": None, "_error": None}
@@ -441,7 +441,7 @@ def test_a_tuple_that_lacks_a_field(raw: bytes, row: tuple[Any, ...], reason: st
 
 
 def test_a_plan_travels_to_workers() -> None:
-    plan = plan_of(layout_of(Field("id", "unsigned")))
+    plan = decoding_plan(layout_of(Field("id", "unsigned")))
     again = pickle.loads(pickle.dumps(plan))
     assert decode(binaries([pack([5])]), again).to_pylist() == [{"id": 5, **RAW}]
 

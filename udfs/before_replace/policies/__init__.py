@@ -17,4 +17,4 @@ def _kind_of(entry: PolicyEntry) -> PolicyKind:
 
 
 POLICIES: Mapping[str, PolicyKind] = {name: _kind_of(entry) for name, entry in ENTRIES.items()}
-"""By the name in the configuration."""
+"""Each policy, by its name in the configuration."""

@@ -18,17 +18,17 @@ def make(keys: Sequence[Sequence[Candidate]], options: PolicyOptions, formats: F
     flat = [candidate for one in keys for candidate in one]
     tuples = pa.array([candidate.tuple for candidate in flat], pa.binary())
     which = np.array([candidate.layout for candidate in flat], np.int32)
-    ages = {
+    sequences = {
         name: sequence_bytes(tuples, which, formats.field_numbers(members)).to_pylist()
         for name, members in options.fields.items()
     }
     names, found, start = formats.names, [], 0
     for one in keys:
         end = start + len(one)
-        own = {name: column[start:end] for name, column in ages.items()}
+        own_sequences = {name: column[start:end] for name, column in sequences.items()}
         start = end
         try:
-            found.append(outcome_of(one, merge_fields(one, formats, options.fields, own), names))
+            found.append(outcome_of(one, merge_fields(one, formats, options.fields, own_sequences), names))
         except TupleError as error:
             found.append(Outcome(fault=str(error)))
     return found

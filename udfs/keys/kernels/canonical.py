@@ -15,6 +15,8 @@ Tarantool compares a double with a decimal by 15 digits (`decimal_from_double`).
 digit, or only below 10^-38, all equal one decimal, but not each other; in 2.6 an infinity equals every decimal. Here
 a decimal of up to 15 digits equals only its nearest double, and a longer one that is no integer equals no double.
 Second, NaN equals every number of a `double` key; here it equals only NaN.
+
+A function `put_` writes to the address `target` and returns where the written bytes end.
 """
 
 from __future__ import annotations
@@ -96,6 +98,7 @@ def put_negative(target: Int, value: Int) -> Int:
 
 @inner
 def _put_eight(target: Int, byte: Int, value: Int) -> Int:
+    """Write a first byte, and eight bytes of an integer."""
     store8(target, byte)
     return store_big(target + 1, value, 8)
 
@@ -116,7 +119,7 @@ def _put_extension_head(target: Int, code: Int, size: Int) -> Int:
 
 
 @inner
-def _put_packed(target: Int, high: U64, low: U64, exponent: Int, negative: bool) -> Int:
+def _put_packed_decimal(target: Int, high: U64, low: U64, exponent: Int, negative: bool) -> Int:
     """Write a decimal as Tarantool packs it (`decimal_pack`)."""
     digits = count_digits(high, low)
     scale = -exponent
@@ -160,12 +163,12 @@ def put_decimal(target: Int, number: Any) -> Int:
                 return put_negative(target, -value)
             return put_unsigned(target, value) if value >= 0 else _put_eight(target, 0xCF, value)
         high, low, exponent = strip(high, low, exponent)
-    return _put_packed(target, high, low, exponent, negative)
+    return _put_packed_decimal(target, high, low, exponent, negative)
 
 
 @inner
 def _short_decimal(magnitude: float) -> tuple[U64, Int, bool]:
-    """Return the up to 15 digits and the power of ten whose nearest double is `magnitude`, and whether they exist."""
+    """Return the decimal of up to 15 digits whose nearest double is `magnitude`: (digits, power of ten, exists)."""
     power = DOUBLE_DIGITS - 1 - np.int64(np.floor(np.log10(magnitude)))
     for step in (power, power - 1, power + 1):
         scaled = np.rint(magnitude * TENS[step] if step >= 0 else magnitude / TENS[-step])
@@ -198,6 +201,7 @@ def put_double(target: Int, value: float) -> Int:
 
 @inner
 def _put_datetime(target: Int, pos: Int, size: Int) -> Int:
+    """Write a datetime; return -1 if its content is not valid."""
     seconds, nanoseconds, valid = read_datetime(pos, size)
     if not valid:
         return -1
@@ -211,7 +215,7 @@ def _put_datetime(target: Int, pos: Int, size: Int) -> Int:
 
 @inner
 def _put_extension(target: Int, kind: Int, start: Int, pos: Int, size: Int) -> Int:
-    """Write a decimal, a datetime or a uuid. The index compares 16 bytes of a uuid, which follow two header bytes."""
+    """Write a decimal, a datetime or a uuid; return -1 if its content is not valid."""
     if kind == DECIMAL:
         number = read_decimal(pos, size)
         return put_decimal(target, number) if number[4] else -1
@@ -220,6 +224,7 @@ def _put_extension(target: Int, kind: Int, start: Int, pos: Int, size: Int) -> I
     if size != 16:
         return -1
     target = _put_extension_head(target, 2, 16)
+    # The index compares the 16 bytes after two header bytes, whatever the header is.
     copy(target, start + 2, 16)
     return target + 16
 

@@ -24,6 +24,7 @@ MISSING = 5
 WRONG_TYPE = 6
 INVALID = 7
 NO_ROOM = 8
+"""Codes of rows: why a row has no key. `udfs.keys.keys` has the texts."""
 
 KEY, TUPLE, PREFIX = 0, 1, 2
 """Kind of a row: an array of all parts of a key in order, a tuple, or an array of the first parts of a key."""
@@ -35,7 +36,7 @@ class Parts(NamedTuple):
     Parameters
     ----------
     starts : int32 array
-        Start of each definition's parts, and the end of the last one's.
+        Index of each definition's first part; at the end the number of parts.
     fields : int32 array
         0-based field number of each part.
     accepts : int64 array
@@ -43,11 +44,11 @@ class Parts(NamedTuple):
     compares : int64 array
         How the index compares each part (`udfs.keys.kernels.canonical`).
     step_starts : int32 array
-        Start of the steps of each part's path, and the end of the last one's.
+        Index in `steps` of the first step of each part's path; at the end the number of steps.
     steps : int64 array, (steps, 2)
         Each row is (0-based index into an array, -1) or (position, size) of a map's key in `names`.
     names : uint8 array
-        The keys of all steps.
+        The map keys of all steps, one after another.
 
     """
 
@@ -61,7 +62,7 @@ class Parts(NamedTuple):
 
 
 @inner
-def _into_map(pos: Int, end: Int, count: Int, name: Int, size: Int) -> Int:
+def _find_in_map(pos: Int, end: Int, count: Int, name: Int, size: Int) -> Int:
     """Return where the value of a map's string key is; -1 if the map is broken, -2 if it lacks the key."""
     for _ in range(count):
         if pos >= end:
@@ -81,14 +82,14 @@ def _into_map(pos: Int, end: Int, count: Int, name: Int, size: Int) -> Int:
 
 
 @inner
-def _follow(pos: Int, end: Int, steps: Any, first: Int, last: Int, names: Int) -> Int:
-    """Return where the value at the end of a path is; -1 if the tuple is broken, -2 if it lacks the value."""
+def _follow_path(pos: Int, end: Int, steps: Any, first: Int, last: Int, names: Int) -> Int:
+    """Return where the value is to which the steps first..last lead; -1: broken tuple, -2: it lacks the value."""
     for k in range(first, last):
         if pos >= end:
             return -1
         kind, count, pos = head(pos, end)
         if steps[k, 1] >= 0:
-            pos = _into_map(pos, end, count if kind == MAP else 0, names + steps[k, 0], steps[k, 1])
+            pos = _find_in_map(pos, end, count if kind == MAP else 0, names + steps[k, 0], steps[k, 1])
         elif kind != ARRAY or steps[k, 0] >= count:
             return -2
         else:
@@ -102,18 +103,41 @@ def _follow(pos: Int, end: Int, steps: Any, first: Int, last: Int, names: Int) -
 
 
 @inner
-def _one_key(
-    pos: Int, end: Int, source: Int, first: Int, last: Int, parts: Any, target: Int, limit: Int
+def _write_key(
+    pos: Int, end: Int, row_kind: Int, first: Int, last: Int, parts: Any, target: Int, limit: Int
 ) -> Any:
-    """Write the canonical key of one tuple or key to `target`; nothing is written from the address `limit` on.
+    """Write the canonical key of one row.
 
-    Return (address after the key, error code or 0, number of the part that has no key, class of this part's value).
+    Parameters
+    ----------
+    pos, end : int
+        Addresses of the row's bytes.
+    row_kind : int
+        KEY, TUPLE or PREFIX.
+    first, last : int
+        Indexes of the first part of the key's definition, and after the last one.
+    parts : Parts
+        All key definitions.
+    target, limit : int
+        Address of the key, and the first address after it that must not be written.
+
+    Returns
+    -------
+    target : int
+        Where the key ends.
+    code : int
+        OK, or why the row has no key; then the next two say more.
+    part : int
+        Index of the part that is wrong; for WRONG_COUNT, the number of parts that the row has.
+    kind : int
+        Class of the value that is wrong.
+
     """
-    whole = source == TUPLE
+    whole = row_kind == TUPLE
     kind, count, pos = head(pos, end) if pos < end else (BAD, np.int64(0), pos)
     if kind != ARRAY:
         return target, (NOT_MSGPACK if kind == BAD else NOT_ARRAY), 0, kind
-    if not whole and (count > last - first or (source == KEY and count != last - first)):
+    if not whole and (count > last - first or (row_kind == KEY and count != last - first)):
         return target, WRONG_COUNT, count, ABSENT
     if not whole:
         last = first + count
@@ -135,7 +159,7 @@ def _one_key(
         start = pos
         if whole and parts.step_starts[part] < parts.step_starts[part + 1]:
             names = address(parts.names)
-            start = _follow(
+            start = _follow_path(
                 pos, end, parts.steps, parts.step_starts[part], parts.step_starts[part + 1], names
             )
             if start < 0:
@@ -158,20 +182,20 @@ def write_keys(
     data: Any,
     offsets: Any,
     nulls: Any,
-    sources: Any,
+    row_kinds: Any,
     which: Any,
     parts: Parts,
     out: Any,
     ends: Any,
     errors: Any,
 ) -> None:
-    """Write the canonical key of each row; a row without one is empty and has (code, part, class) in `errors`.
+    """Write the canonical key of each row.
 
     Parameters
     ----------
     data, offsets, nulls : arrays
         The rows (`udfs.buffers.BinaryBuffers`).
-    sources : uint8 array, (rows,)
+    row_kinds : uint8 array, (rows,)
         Kind of each row: `KEY`, `TUPLE` or `PREFIX`.
     which : int32 array, (rows,)
         Index of each row's key definition.
@@ -180,7 +204,9 @@ def write_keys(
     out : uint8 array
         Receives the keys; a row whose key does not fit has the code `NO_ROOM`.
     ends : int64 array, (rows + 1,), zeroed
+        Receives where each key ends in `out`, after a leading 0; a row without a key takes no bytes.
     errors : int32 array, (3, rows), zeroed
+        Receives code, part and class (`_write_key`) of each row without a key.
 
     """
     base, begin = address(data), address(out)
@@ -195,8 +221,8 @@ def write_keys(
             errors[1, row] = index
             continue
         pos, end = base + offsets[row], base + offsets[row + 1]
-        after, code, part, kind = _one_key(
-            pos, end, sources[row], parts.starts[index], parts.starts[index + 1], parts, target, limit
+        after, code, part, kind = _write_key(
+            pos, end, row_kinds[row], parts.starts[index], parts.starts[index + 1], parts, target, limit
         )
         if code == OK:
             target = after

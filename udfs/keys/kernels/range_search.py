@@ -1,8 +1,7 @@
 """Finds the ranges of keys that contain a key, among ranges that do not overlap and among those of DELETE_RANGE rows.
 
-`range_rows` finds the one range of a group that contains a key, by a binary search among the bounds of the group. The
-ranges of a group do not overlap. `pipeline.key_ranges` divides the keys of a table in this way for the tasks of a
-batch.
+`find_ranges` finds the range that contains a key, by a binary search among the bounds of ranges that do not overlap.
+Each group of tables has its own ranges (`pipeline.key_ranges`), and the bounds of all groups are in one array.
 
 `find_hits` finds the next DELETE_RANGE that contains a key. This type of row deletes all keys of a range
 (`index:delete_range`, Tarantool 3.9). Such ranges may overlap, so they are in a segment tree, which `build_range_tree`
@@ -23,7 +22,7 @@ from udfs.kernels.memory import address, load8
 from udfs.kernels.values import Int
 
 NO_ROW = -1
-"""In place of the row of a range."""
+"""Where no range is found, in place of its row."""
 
 
 @entry
@@ -38,7 +37,7 @@ def build_range_tree(lows: Any, highs: Any, rows: Any, size: Int, starts: Any, i
     lows, highs : int64 array, (ranges,)
         First and last interval of each range; a range whose last interval is before its first covers none.
     rows : int64 array, (ranges,)
-        The row of each range, ascending.
+        The row of each range in the log, ascending.
     size : int
         A power of two, at least the number of intervals.
     starts : int64 array, (2 size + 1,)
@@ -79,8 +78,8 @@ def build_range_tree(lows: Any, highs: Any, rows: Any, size: Int, starts: Any, i
 
 
 @inner
-def _next(interval: Int, size: Int, after: Int, starts: Any, items: Any) -> Int:
-    """Return the first row after the row `after` whose range covers an interval; `NO_ROW` if there is none."""
+def _next_range_row(interval: Int, size: Int, after: Int, starts: Any, items: Any) -> Int:
+    """Return the first row after the row `after` that has a range covering an interval; `NO_ROW` if there is none."""
     found: Int = NO_ROW
     node = interval + size
     while node > 0:
@@ -123,9 +122,9 @@ def find_hits(
     exists_before : uint8 array, (keys,)
         Whether a key has a version before the first row of `keys`.
     size, starts, items
-        As in `build_range_tree`.
+        The tree, as filled by `build_range_tree`.
     last : int64 array, (keys,)
-        Working memory.
+        Working memory: the last range found for each key.
     hit_rows, hit_keys : int64 and int32 array, (rows + keys,)
         Receive the rows of ranges, and the numbers of the keys that they contain.
 
@@ -139,7 +138,7 @@ def find_hits(
     for key in range(intervals.size):
         last[key] = NO_ROW
         if intervals[key] >= 0 and exists_before[key] != 0:
-            hit = _next(intervals[key], size, NO_ROW, starts, items)
+            hit = _next_range_row(intervals[key], size, NO_ROW, starts, items)
             if hit >= 0:
                 hit_rows[count], hit_keys[count], last[key] = hit, key, hit
                 count += 1
@@ -147,7 +146,7 @@ def find_hits(
         key = keys[row]
         if key < 0 or intervals[key] < 0:
             continue
-        hit = _next(intervals[key], size, row, starts, items)
+        hit = _next_range_row(intervals[key], size, row, starts, items)
         if hit >= 0 and hit != last[key]:
             hit_rows[count], hit_keys[count], last[key] = hit, key, hit
             count += 1
@@ -155,11 +154,12 @@ def find_hits(
 
 
 NO_RANGE = -1
-"""In place of the number of a range."""
+"""Where no range is found, in place of its number."""
 
 
 @inner
 def _is_less(one: Int, one_size: Int, other: Int, other_size: Int) -> Any:
+    """Return whether the bytes at one address are less than those at another."""
     for at in range(min(one_size, other_size)):
         left, right = load8(one + at), load8(other + at)
         if left != right:
@@ -168,7 +168,7 @@ def _is_less(one: Int, one_size: Int, other: Int, other_size: Int) -> Any:
 
 
 @entry
-def range_rows(
+def find_ranges(
     groups: Any,
     data: Any,
     offsets: Any,
@@ -179,12 +179,12 @@ def range_rows(
     bound_offsets: Any,
     numbers: Any,
 ) -> None:
-    """Write the number of each row's range to `numbers`.
+    """Find the range that contains the key of each row.
 
     Parameters
     ----------
     groups : int32[n]
-        Group of each row; -1 for a row in no range.
+        Group of each row's table; -1 for a row in no range.
     data, offsets, nulls
         The keys, as in `udfs.buffers.BinaryBuffers`. A row without a key is in no range.
     firsts : int32[groups]

@@ -55,6 +55,8 @@ _ABOVE, _BELOW = 309, -323
 """A number with its first digit at 10^309 or higher is above all doubles; one under 10^-324 is below all."""
 
 _LIMBS = 40
+"""Number of 32-bit limbs of an exact number, the least significant first."""
+
 _WORD = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 _ZERO = np.uint64(0)
@@ -80,7 +82,7 @@ def truncate_integer(value: U64) -> tuple[Int, bool]:
 
 
 @inner
-def _rest(left: float, right: float, product: float) -> float:
+def _product_error(left: float, right: float, product: float) -> float:
     """Return the exact left * right - product; `product` is left * right rounded."""
     upper = left * _SPLIT
     upper = upper - (upper - left)
@@ -102,16 +104,16 @@ def _truncate_short(low: U64, power: int) -> tuple[Int, bool]:
     if power < 0:
         size = whole / ten
         product = size * ten
-        beyond = (product - whole) + _rest(size, ten, product)
+        beyond = (product - whole) + _product_error(size, ten, product)
     else:
         size = whole * ten
-        beyond = -_rest(whole, ten, size)
+        beyond = -_product_error(whole, ten, size)
     bits = np.float64(size).view(np.int64)
     return (bits - 1 if beyond > 0 else bits), bool(beyond == 0)
 
 
 @inner
-def _multiply(limbs: Any, factor: U64) -> None:
+def _multiply_limbs(limbs: Any, factor: U64) -> None:
     """Multiply a number in 32-bit limbs by a factor below 2^32."""
     carry = _ZERO
     for k in range(_LIMBS):
@@ -121,19 +123,19 @@ def _multiply(limbs: Any, factor: U64) -> None:
 
 
 @inner
-def _scale(limbs: Any, tens: int, twos: int) -> None:
-    """Multiply by 10^tens * 2^twos."""
+def _scale_limbs(limbs: Any, tens: int, twos: int) -> None:
+    """Multiply a number in limbs by 10^tens * 2^twos."""
     while tens > 0:
-        _multiply(limbs, POWERS[min(tens, 9)])
+        _multiply_limbs(limbs, POWERS[min(tens, 9)])
         tens -= 9
     while twos > 0:
-        _multiply(limbs, _ONE << np.uint64(min(twos, 31)))
+        _multiply_limbs(limbs, _ONE << np.uint64(min(twos, 31)))
         twos -= 31
 
 
 @inner
 def _compare_to_double(high: U64, low: U64, power: int, bits: int) -> int:
-    """Return the sign of the decimal (high * 2^64 + low) * 10^power minus the double with the given bits.
+    """Return the sign of the decimal (high * 10^19 + low) * 10^power minus the double with the given bits.
 
     Both sides fit in the limbs' 1280 bits: the largest is a mantissa times 10^361, 1253 bits.
     """
@@ -144,8 +146,8 @@ def _compare_to_double(high: U64, low: U64, power: int, bits: int) -> int:
     mantissa = np.uint64(bits & _FRACTION | (1 << 52 if exponent > 0 else 0))
     right[0], right[1] = mantissa & _WORD, mantissa >> _HALF
     exponent = max(exponent, 1) - 1075
-    _scale(left, max(power, 0), max(-exponent, 0))
-    _scale(right, max(-power, 0), max(exponent, 0))
+    _scale_limbs(left, max(power, 0), max(-exponent, 0))
+    _scale_limbs(right, max(-power, 0), max(exponent, 0))
     for k in range(_LIMBS - 1, -1, -1):
         if left[k] != right[k]:
             return 1 if left[k] > right[k] else -1
@@ -191,11 +193,11 @@ def truncate_decimal(high: U64, low: U64, power: int) -> tuple[Int, bool]:
 
 
 FIXED_MAX = 30
-"""Greatest number of bytes of a value; a string or varbinary takes up to twice its size and 2."""
+"""Greatest number of bytes written for a value; for a string or varbinary it is twice the size, and 2 more."""
 
 _LOWEST, _BOOLEANS, _NUMBERS, _STRINGS, _BINARIES, _UUIDS, _DATETIMES = range(7)
 _SIGN = -(1 << 63)
-_SIZE = (1 << 63) - 1
+_MAGNITUDE = (1 << 63) - 1
 _POWER_BIAS = 1 << 31
 _UUID_BYTES = 16
 
@@ -219,6 +221,7 @@ def _put_digits(target: Int, number: Any, flip: Int) -> Int:
 
 @inner
 def _put_number(target: Int, bits: Int, exact: bool, negative: bool, number: Any) -> Int:
+    """Write a number: the bits of its truncated double and, if this is not exact, the digits of `number`."""
     flip = -1 if negative else 0
     target = store_big(target, bits ^ _SIGN ^ flip, 8)
     store8(target, flip if exact else 1 ^ flip)
@@ -243,7 +246,7 @@ def _put_double(target: Int, bits: Int) -> Int:
         store64(target, 0)
         store8(target + 8, 0)
         return target + 9
-    size = bits & _SIZE
+    size = bits & _MAGNITUDE
     number = (np.uint64(0), np.uint64(0), np.int64(0), False, True)
     return _put_number(target, size, True, bool(value < 0), number)
 

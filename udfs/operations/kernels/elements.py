@@ -28,8 +28,8 @@ _IS_CONTAINER = np.array([0x80 <= code < 0xA0 or 0xDC <= code <= 0xDF for code i
 
 
 @inner
-def _length(data: Any, pos: Any) -> Any:
-    """Read the length that follows a value's type byte; return it, or -1 if the data end in it, and its end."""
+def _read_length(data: Any, pos: Any) -> Any:
+    """Return the length in the head of the value at `pos` (-1 if the data end inside the head), and the head's end."""
     code = np.int64(data[pos])
     width = _WIDTHS[code]
     if pos + 1 + width > data.size:
@@ -41,7 +41,7 @@ def _length(data: Any, pos: Any) -> Any:
 
 
 @inner
-def _skip(data: Any, pos: Any) -> Any:
+def _skip_value(data: Any, pos: Any) -> Any:
     """Return where the value at `pos` ends, or -1."""
     left = np.int64(1)
     while left > 0:
@@ -52,7 +52,7 @@ def _skip(data: Any, pos: Any) -> Any:
         if _SIZES[code]:
             pos += _SIZES[code]
             continue
-        size, pos = _length(data, pos)
+        size, pos = _read_length(data, pos)
         if size < 0:
             return np.int64(-1)
         if _IS_CONTAINER[code]:
@@ -66,7 +66,7 @@ def _skip(data: Any, pos: Any) -> Any:
 def skip_elements(data: NDArray[np.uint8], pos: int, count: int) -> int:
     """Return where `count` values from `pos` on end, or -1."""
     for _ in range(count):
-        pos = _skip(data, pos)
+        pos = _skip_value(data, pos)
         if pos < 0:
             return -1
     return pos
@@ -76,7 +76,7 @@ def skip_elements(data: NDArray[np.uint8], pos: int, count: int) -> int:
 def find_text_key(
     data: NDArray[np.uint8], pos: int, end: int, count: int, key: NDArray[np.uint8]
 ) -> tuple[int, int]:
-    """Return where the pair with a string key begins in a map.
+    """Return where a string key of a map and its value begin.
 
     Parameters
     ----------
@@ -84,6 +84,7 @@ def find_text_key(
     pos, end, count : int
         Start of the first pair; the search ends at `end` or after `count` pairs.
     key : uint8[]
+        The content of the string.
 
     Returns
     -------
@@ -92,7 +93,7 @@ def find_text_key(
 
     """
     while count > 0 and pos < end:
-        value = _skip(data, pos)
+        value = _skip_value(data, pos)
         if value < 0:
             return -1, -1
         if _IS_TEXT[data[pos]] and value - key.size > pos:
@@ -100,7 +101,7 @@ def find_text_key(
             code = np.int64(data[pos])
             if begin == pos + 1 + _WIDTHS[code] and np.all(data[begin:value] == key):
                 return pos, value
-        pos = _skip(data, value)
+        pos = _skip_value(data, value)
         if pos < 0:
             return -1, -1
         count -= 1

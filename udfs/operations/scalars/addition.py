@@ -3,9 +3,9 @@
 With a double or a float the sum is computed as a double, and written as MP_FLOAT if that is exact (see
 `udfs.operations.update_rules` for older servers); with a decimal everything becomes a decimal.
 
-An overflow is an error. From 3.0 on the server has by then stored the sum, if an earlier operation of the request has
-changed the field (`xrow_update_op_do_arith` computes in place). An UPSERT skips the failed operation and continues with
-that sum (`SumOverflowError.total`).
+An overflow is an error. Since 3.0 the server stores the sum before it finds the overflow, if an earlier operation of
+the request has changed the field (`xrow_update_op_do_arith` computes in place). An UPSERT skips the failed operation
+and continues with this sum (`SumOverflowError.total`).
 """
 
 from __future__ import annotations
@@ -79,22 +79,23 @@ def add(code: str, field: str, left: Scalar | None, right: Number, rules: Rules)
             raise error
         return Number(AS_INTEGER, total)
     x, y = (float(as_int64(n.value) if isinstance(n.value, int) else n.value) for n in (left, right))
-    return _narrow(x + y if code == "+" else x - y, decisive, rules)
+    return _typed_sum(x + y if code == "+" else x - y, decisive, rules)
 
 
-def _single(value: float) -> float:
+def _round_to_float(value: float) -> float:
     try:
         return float(struct.unpack(">f", struct.pack(">f", value))[0])
     except OverflowError:
         return float("inf") if value > 0 else float("-inf")
 
 
-def _narrow(total: float, decisive: int, rules: Rules) -> Number:
-    is_exact = -FLOAT_MAX <= total <= FLOAT_MAX and _single(total) == total
+def _typed_sum(total: float, decisive: int, rules: Rules) -> Number:
+    """Return a sum with the type in which the server stores it; `decisive` is the type of the operands (AS_)."""
+    is_exact = -FLOAT_MAX <= total <= FLOAT_MAX and _round_to_float(total) == total
     exact = Number(AS_FLOAT if is_exact else AS_DOUBLE, total)
     if rules.floats == "exact":
         return exact
-    typed = Number(decisive, _single(total) if decisive == AS_FLOAT else total)
+    typed = Number(decisive, _round_to_float(total) if decisive == AS_FLOAT else total)
     if rules.floats == "unclear" and encode(typed, as_double=False) != encode(exact, as_double=False):
         raise UnsupportedError(f"the sum {total!r}, which servers before 2.6 store in different ways")
     return typed

@@ -74,7 +74,7 @@ def close_text(column: Int, row: Int, end: Int) -> None:
 
 @inner
 def discard_row(column: Int, row: Int) -> None:
-    """Discard the content of the current row, so that it can be written again."""
+    """Discard the content of a row, the last one written, so that it can be written again."""
     kind = word(column, KIND)
     if kind == IS_TEXT:
         set_word(column, END, word(column, START) + load32(word(column, OFFSETS) + 4 * row))

@@ -152,6 +152,7 @@ def _put_double(kind: Int, argument: Int, pos: Int, column: Int, row: Int) -> In
 
 @inner
 def _put_fixed(storage: Int, kind: Int, argument: Int, pos: Int, column: Int, row: Int) -> Int:
+    """Put a value into a column of fixed width; return the status."""
     start = word(column, START)
     if storage == DOUBLES:
         return _put_double(kind, argument, pos, column, row)
@@ -193,6 +194,7 @@ def _text_room(storage: Int, size: Int) -> Int:
 
 @inner
 def _put_text(storage: Int, size: Int, pos: Int, column: Int, row: Int) -> Int:
+    """Put a value into a column of text or bytes; return the status."""
     target, status = word(column, END), FITS
     if target + _text_room(storage, size) > word(column, LIMIT):
         return NO_ROOM
@@ -225,7 +227,10 @@ def _put_text(storage: Int, size: Int, pos: Int, column: Int, row: Int) -> Int:
 
 @inner
 def put_variant(pos: Int, end: Int, extras: Int, column: Int, row: Int) -> tuple[Int, Int]:
-    """Put the value at `pos`, or `extras` values, unless it is 0, as an array; return (end, status), end -1: broken."""
+    """Put the value at `pos` into a variant column; if `extras` is not 0, put that many values as one array.
+
+    Return (where the values end, or -1 if they are not MessagePack; the status).
+    """
     target, meta, most = word(column, END), word(column, META_END), GROWTH * (end - pos) + 32 + SLACK
     if target + most > word(column, LIMIT) or meta + most > word(column, META_LIMIT):
         set_word(column, WANTED, most)
@@ -257,7 +262,7 @@ def put_variant(pos: Int, end: Int, extras: Int, column: Int, row: Int) -> tuple
 
 @inner
 def put_any(pos: Int, end: Int, field: Int, column: Int, row: Int) -> tuple[Int, Int]:
-    """Put a field of any form.
+    """Put a field in any class and encoding.
 
     Returns
     -------
@@ -401,7 +406,7 @@ def quick_timestamp(pos: Int, column: Int, row: Int) -> Int:
 
 @inlined
 def _packed_digits(digits: U64) -> U64:
-    """Return the number of up to 15 packed digits of four bits."""
+    """Return the number that up to 15 digits of four bits each make."""
     pairs = (digits & np.uint64(0x0F0F0F0F0F0F0F0F)) + (
         digits >> np.uint64(4) & np.uint64(0x0F0F0F0F0F0F0F0F)
     ) * np.uint64(10)

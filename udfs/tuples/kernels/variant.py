@@ -42,7 +42,7 @@ BROKEN = -1
 """Returned as the end of a value that is not MessagePack."""
 
 
-_FEW = 24
+_INSERTION_MAX = 24
 """Up to this many fields are sorted by insertion, which is faster then; more by a heap, in at most n log n steps."""
 
 
@@ -96,7 +96,7 @@ def _sort_few(entries: Int, first: Int, last: Int, keys: Int) -> None:
 def _sort_fields(entries: Int, first: Int, last: Int, keys: Int) -> None:
     """Sort the fields first..last of an object by key, then by position."""
     count = last - first
-    if count <= _FEW:
+    if count <= _INSERTION_MAX:
         _sort_few(entries, first, last, keys)
         return
     position = first + 1
@@ -153,7 +153,7 @@ def _put_header(target: Int, is_map: bool, start: Int, entries: Int, first: Int,
 
 
 @inner
-def _close(target: Int, frame: Int, entries: Int, last: Int, dictionary: Int) -> tuple[Int, Int]:
+def _close_frame(target: Int, frame: Int, entries: Int, last: Int, dictionary: Int) -> tuple[Int, Int]:
     """Finish the object or array of a frame; return where it ends, and whether keys were repeated."""
     first, status = word(frame, _FIRST), FITS
     is_map = word(frame, _KIND) == MAP
@@ -166,7 +166,7 @@ def _close(target: Int, frame: Int, entries: Int, last: Int, dictionary: Int) ->
 
 
 @inner
-def _open(frame: Int, kind: Int, count: Int, target: Int, entry: Int, source: Int) -> None:
+def _open_frame(frame: Int, kind: Int, count: Int, target: Int, entry: Int, source: Int) -> None:
     set_word(frame, _KIND, kind)
     set_word(frame, _LEFT, count)
     set_word(frame, _START, target)
@@ -175,8 +175,11 @@ def _open(frame: Int, kind: Int, count: Int, target: Int, entry: Int, source: In
 
 
 @inner
-def _take_key(pos: Int, end: Int, entry: Int, dictionary: Int) -> tuple[Int, bool]:
-    """Read the key at `pos` into an entry; return where its value starts (NO_KEY: no key), and whether it is exact."""
+def _read_key(pos: Int, end: Int, entry: Int, dictionary: Int) -> tuple[Int, bool]:
+    """Read the key at `pos` into an entry; return where its value starts, or NO_KEY if the key has no text form.
+
+    The second result is whether the text is exact.
+    """
     kind, argument, pos = head(pos, end)
     position, size, exact = key_text(kind, argument, pos, dictionary)
     if size == NO_KEY:
@@ -189,7 +192,10 @@ def _take_key(pos: Int, end: Int, entry: Int, dictionary: Int) -> tuple[Int, boo
 def _put_value(
     pos: Int, end: Int, target: Int, depth: Int, frame: Int, entry: Int
 ) -> tuple[Int, Int, Int, bool]:
-    """Write a value, or open a frame for it; return (pos, target, status, whether a frame was opened)."""
+    """Write a value, or open a frame for it.
+
+    Return (position of what to read next, end of what was written, status, whether a frame was opened).
+    """
     start = pos
     kind, argument, pos = head(pos, end)
     if kind == BAD:
@@ -199,7 +205,7 @@ def _put_value(
         kind, argument, pos = head(pos, end)
     if kind in (ARRAY, MAP):
         if depth < MAX_DEPTH:
-            _open(frame, kind, argument, target, entry, start)
+            _open_frame(frame, kind, argument, target, entry, start)
             return pos, target, FITS, True
         pos = skip(start, end)
         return pos, (put_binary(target, start, pos - start) if pos >= 0 else target), FITS, False
@@ -208,8 +214,11 @@ def _put_value(
 
 
 @inner
-def _give_up_map(frame: Int, end: Int) -> tuple[Int, Int]:
-    """Write a map with a key that has no text form as a binary, its MessagePack; return (pos, target)."""
+def _put_map_as_binary(frame: Int, end: Int) -> tuple[Int, Int]:
+    """Write the map of a frame, which has a key without a text form, as a binary: its MessagePack.
+
+    Return (end of the map, end of the binary).
+    """
     source, target = word(frame, _SOURCE), word(frame, _START)
     pos = skip(source, end)
     return pos, (put_binary(target, source, pos - source) if pos >= 0 else target)
@@ -239,12 +248,12 @@ def encode(pos: Int, end: Int, extras: Int, target: Int, dictionary: Int) -> tup
     frames, entries = word(dictionary, FRAMES), word(dictionary, ENTRIES)
     depth, count, status = 0, 0, FITS
     if extras > 0:
-        _open(frames, ARRAY, extras, target, 0, pos)
+        _open_frame(frames, ARRAY, extras, target, 0, pos)
         depth = 1
     while True:
         frame = frames + 8 * _FRAME * (depth - 1)
         if depth > 0 and word(frame, _LEFT) == 0:
-            target, loss = _close(target, frame, entries, count, dictionary)
+            target, loss = _close_frame(target, frame, entries, count, dictionary)
             status = max(status, loss)
             count = word(frame, _FIRST)
             depth -= 1
@@ -258,10 +267,10 @@ def encode(pos: Int, end: Int, extras: Int, target: Int, dictionary: Int) -> tup
                 count += 1
             exact = True
             if depth > 0 and word(frame, _KIND) == MAP:
-                pos, exact = _take_key(pos, end, entry, dictionary)
+                pos, exact = _read_key(pos, end, entry, dictionary)
                 status = status if exact else INEXACT
             if pos == NO_KEY:
-                pos, target = _give_up_map(frame, end)
+                pos, target = _put_map_as_binary(frame, end)
                 count = word(frame, _FIRST)
                 depth -= 1
             elif pos >= end:

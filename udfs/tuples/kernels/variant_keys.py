@@ -27,16 +27,17 @@ seeds."""
 
 
 @inner
-def _mask(size: Int) -> Int:
+def _low_bytes(size: Int) -> Int:
     """Return the bits of the first `size` bytes of a word."""
     return (np.int64(1) << 8 * size) - 1 if size < 8 else np.int64(-1)
 
 
 @inner
 def _same(one: Int, other: Int, size: Int) -> bool:
+    """Return whether `size` bytes at two addresses are equal."""
     differences = np.int64(0)
     for k in range(0, size, 8):
-        differences |= (load64(one + k) ^ load64(other + k)) & _mask(size - k)
+        differences |= (load64(one + k) ^ load64(other + k)) & _low_bytes(size - k)
     return bool(differences == 0)
 
 
@@ -70,7 +71,7 @@ def clear_dictionary(dictionary: Int) -> None:
 
 @inner
 def key_text(kind: Int, argument: Int, pos: Int, dictionary: Int) -> tuple[Int, Int, bool]:
-    """Return a map's key as text: its position, its size (NO_KEY if it has none), whether it is exact.
+    """Return a map's key as text: (position of the text, its size or NO_KEY if there is no text, whether it is exact).
 
     A string is its own text; if it is not UTF-8, each byte above 0x7f becomes a backslash, `x` and two digits.
     An integer becomes its digits.
@@ -101,12 +102,13 @@ def key_text(kind: Int, argument: Int, pos: Int, dictionary: Int) -> tuple[Int, 
 
 @inner
 def _unit(byte: Int) -> Int:
+    """Return a number that orders bytes of UTF-8 like the UTF-16 units of their characters."""
     return byte + 16 if byte in (0xEE, 0xEF) else byte
 
 
 @inner
 def key_before(one: Int, other: Int, keys: Int) -> bool:
-    """Return whether one key comes before another in an object."""
+    """Return whether the key with the id `one` comes before the key `other` in an object."""
     first, second = word(keys, 2 * one), word(keys, 2 * other)
     size, other_size = word(keys, 2 * one + 1), word(keys, 2 * other + 1)
     for k in range(min(size, other_size)):

@@ -46,6 +46,8 @@ V_TIMESTAMP = 12 << 2
 V_BINARY = 15 << 2
 V_LONG_STRING = 16 << 2
 V_SHORT_STRING = 1
+"""Header bytes of values; the header of a short string also has its size."""
+
 SHORT_STRING_MAX = 63
 _ZERO = np.uint64(0)
 
@@ -127,6 +129,7 @@ def put_decimal(target: Int, number: Any) -> Int:
 
 @inner
 def _put_datetime(target: Int, pos: Int, size: Int) -> tuple[Int, Int]:
+    """Write a datetime as a timestamp; return (-1, FITS) if a timestamp cannot have it."""
     seconds, nanoseconds, valid = read_datetime(pos, size)
     if not valid or seconds < MIN_SECONDS or seconds > MAX_SECONDS:
         return -1, FITS

@@ -64,7 +64,10 @@ PATIENCE, PAUSE = 8, 15
 
 @inlined
 def _put_leaf(pos: Int, end: Int, target: Int) -> tuple[Int, Int]:
-    """Write a value that is not a container; return (pos, target); pos is -1 for a container or an inexact value."""
+    """Write a value that is not a container; return (where it ends, where the written value ends).
+
+    The first result is -1 for a container, and for a value that would not be exact.
+    """
     byte = load8(pos)
     if byte < 0x80:
         store8(target, V_INT1)
@@ -88,6 +91,7 @@ def _put_leaf(pos: Int, end: Int, target: Int) -> tuple[Int, Int]:
 
 @inner
 def _put_rare_leaf(pos: Int, end: Int, target: Int) -> tuple[Int, Int]:
+    """Do what `_put_leaf` does, for values of all classes."""
     kind, argument, after = head(pos, end)
     if kind in (ARRAY, MAP, ERROR, BAD):
         return -1, target
@@ -108,7 +112,10 @@ def _same_bytes(one: Int, other: Int, size: Int) -> bool:
 
 @inner
 def replay(pos: Int, end: Int, target: Int, shape: Int, frames: Int) -> tuple[Int, Int]:
-    """Write the value at `pos` if it has this shape; return where it and the result end, or -1."""
+    """Write the value at `pos` if it has the shape; return (where it ends, where the written value ends).
+
+    The first result is -1 if the value has another shape.
+    """
     token, depth = shape + 8 * FIRST, 0
     last = token + 8 * TOKEN * word(shape, TOKENS)
     frame = frames
@@ -157,7 +164,7 @@ def replay(pos: Int, end: Int, target: Int, shape: Int, frames: Int) -> tuple[In
 
 @inner
 def _next_slot(frame: Int) -> Int:
-    """Return the slot of the next child; children are stored in the order of the MessagePack."""
+    """Return the slot of the next child in the order of the MessagePack, in which offsets ascend."""
     offsets, width = word(frame, _OFFSETS), word(frame, _OFFSET_WIDTH)
     before, best, slot = word(frame, _LAST), 1 << 40, 0
     for k in range(word(frame, _CHILDREN)):

@@ -32,16 +32,17 @@ NOT_MSGPACK = 1
 NOT_ARRAY = 2
 TRAILING = 3
 NO_LAYOUT = 4
+"""Codes of tuples: why a tuple cannot be split into fields."""
 
 BAD_ROWS, INEXACT_ROWS, UNDECIDED_ROWS, COUNTERS = 0, 1, 2, 3
 """Indexes of the walk's counters, and their number."""
 
 Stop: TypeAlias = tuple[Int, Int, Int, Int, Int]
-"""Where the walk of a tuple stopped: address, position of the field, code, class; and the bits of the statuses."""
+"""Where the walk of a tuple stopped: address, number of the field, code, class of the value; statuses as bits."""
 
 
 @inner
-def _note(column: Int, row: Int, status: Int) -> Int:
+def _record_status(column: Int, row: Int, status: Int) -> Int:
     """Store the status of a field, null the field if it does not fit, and return the status as a bit."""
     if status != NO_ROOM:
         store8(word(column, STATUSES) + row, status)
@@ -65,7 +66,7 @@ def _walk_fields(pos: Int, end: Int, field_count: Int, fields: Int, columns: Int
             if after < 0:
                 return pos, position, NOT_MSGPACK, BAD, statuses
             if status != FITS:
-                statuses |= _note(column, row, status)
+                statuses |= _record_status(column, row, status)
                 if status == NO_ROOM:
                     break
         pos = after
@@ -83,7 +84,7 @@ def _put_extras(stop: Stop, end: Int, count: Int, extra: Int, row: Int) -> Stop:
             position += 1
         return pos, position - 1, NOT_MSGPACK, BAD, statuses
     if status != FITS:
-        statuses |= _note(extra, row, status)
+        statuses |= _record_status(extra, row, status)
     return after, count, code, kind, statuses
 
 
@@ -97,7 +98,7 @@ def _put_absent(count: Int, number: Int, fields: Int, columns: Int, row: Int) ->
         if field & 1:
             put_null(column, row)
         else:
-            statuses |= _note(column, row, np.int64(WRONG_CLASS + ABSENT))
+            statuses |= _record_status(column, row, np.int64(WRONG_CLASS + ABSENT))
     return statuses
 
 

@@ -15,6 +15,8 @@ from udfs.kernels.memory import address, load8, store8, store64
 from udfs.kernels.values import INTEGER, UNSIGNED, Int, head
 
 UUID_TEXT = 36
+"""Length of a uuid."""
+
 DECIMAL_TEXT_MAX = 56
 """Greatest length: a sign, 38 digits, a point, leading zeros or `E+` and an exponent."""
 
@@ -28,6 +30,7 @@ _UNIT_SIZES = np.array([6, 7, 6, 5, 6, 8, 8, 12])
 _HEX = np.array([int.from_bytes(b"%02x" % byte, "little") for byte in range(256)])
 _SECONDS = 6
 _ADJUST = 8
+"""Index of the adjustment among the amounts of an interval (`read_interval`)."""
 
 
 @inner

@@ -20,17 +20,21 @@ PUT, DELETE, OPERATION = 0, 1, 2
 """Actions of a row: write the whole tuple, delete it, change it."""
 
 NO_TIME = -(2**63)
+"""In place of an unknown time."""
+
 NO_ROW = -1
+"""In place of the number of a row."""
 
 
 @inlined
-def _later(time: Int, row: Int) -> Int:
-    return row if time == NO_TIME or row > time else time
+def _later(time: Int, row_time: Int) -> Int:
+    """Return the time of a version after a row of this time."""
+    return row_time if time == NO_TIME or row_time > time else time
 
 
 @entry
 def reduce_rows(
-    groups: Any,
+    keys: Any,
     actions: Any,
     times: Any,
     truncations: Any,
@@ -45,11 +49,11 @@ def reduce_rows(
     events: Any,
     seen: Any,
 ) -> None:
-    """Reduce rows, in the order of the log.
+    """Reduce the rows of each key to one version; rows are in the order of the log.
 
     Parameters
     ----------
-    groups : int32[n]
+    keys : int32[n]
         Number of each row's key, -1 for a row to ignore.
     actions : int8[n]
         `PUT` or `DELETE`.
@@ -58,7 +62,7 @@ def reduce_rows(
     truncations : int32[n]
         Number of truncations of the row's space before the row.
     is_snapshot, is_same : uint8[n]
-        Whether the row is from a snapshot; whether its tuple equals the key's current one.
+        Whether the row is from a snapshot; whether the row's tuple equals the tuple before the rows.
     all_truncations : int32[keys]
         Number of all truncations of the key's space.
     is_renewed : uint8[keys]
@@ -78,8 +82,8 @@ def reduce_rows(
     """
     sources[:] = NO_ROW
     events[:] = NO_ROW
-    for row in range(groups.size):
-        key = groups[row]
+    for row in range(keys.size):
+        key = keys[row]
         if key < 0:
             continue
         action = actions[row]
