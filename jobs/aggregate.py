@@ -171,7 +171,7 @@ def aggregate(config: Config, *, once: bool = False) -> State:
                 finally:
                     query.stop()
         service.serve()
-        if catalog.lasts(warehouse):
+        if catalog.has_metastore(warehouse):
             catalog.register_tables(warehouse)
     return writer.state
 

@@ -133,18 +133,18 @@ def request_and_wait(
     while True:
         try:
             with PrimaryLock(warehouse, "jobs/backfill.py", standbys_of(config, waits=True)) as lock:
-                request = None if request is None else requests.state_of(warehouse, request)
+                request = None if request is None else requests.with_newest_state(warehouse, request)
                 if request is None or request.state == RequestState.ASKED:
                     spark = session()
                     request = request or requests.ask(warehouse, kind, arguments)
                     _serve_requests(spark, config, warehouse.with_session(spark), lock)
-                return requests.state_of(warehouse, request)
+                return requests.with_newest_state(warehouse, request)
         except LockError as error:
             if request is None:
                 request = requests.ask(warehouse, kind, arguments)
                 print(f"asked the writer, request {request.id}: {error.reason}", file=sys.stderr)
         time.sleep(POLL_SECONDS)
-        answered = requests.state_of(warehouse, request)
+        answered = requests.with_newest_state(warehouse, request)
         if answered.state in (RequestState.DONE, RequestState.FAILED):
             return answered
 

@@ -29,9 +29,9 @@ from udfs.rid.comparison import Comparison, Verdict, draw
 from udfs.rid.operations import Node
 from udfs.rid.value import Rid, describe, parse_rid
 from warehouse import switch
-from warehouse.copy.sync import SyncOptions, lost_after, sync
+from warehouse.copy.sync import SyncOptions, lost_epochs_after, sync
 from warehouse.generations import ComparedRid, common_epoch, compare_warehouses, side_of
-from warehouse.location import DATABASE, WarehouseLocation, known, location_of
+from warehouse.location import DATABASE, WarehouseLocation, has_known_scheme, location_of
 from warehouse.newest_epoch import BEFORE_THE_FIRST
 
 
@@ -84,7 +84,7 @@ def read_side(text: str, database: str) -> ComparedRid:
     """Return one side of a comparison: the RID that an argument spells, or that of the warehouse that it names."""
     if _LIKE_A_RID.fullmatch(text):
         return ComparedRid(text, Node(parse_rid(text)))
-    location = location_of(text, database) if known(text) else None
+    location = location_of(text, database) if has_known_scheme(text) else None
     if location is None or not location.is_there():
         raise ConfigurationError(
             f"{text!r} is neither a RID nor a warehouse", advice="give a RID in full, a folder or a URI"
@@ -232,7 +232,7 @@ def print_losses(source: WarehouseLocation, target: WarehouseLocation) -> None:
     if found.verdict is Verdict.SPLIT_BRAIN:
         print(sentence(found).replace(" is a", " is the source").replace(" is b", " is the target"))
         known = common_epoch(ours, theirs, found.common)
-        print(lost_after(target, BEFORE_THE_FIRST if known is None else known))
+        print(lost_epochs_after(target, BEFORE_THE_FIRST if known is None else known))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

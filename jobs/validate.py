@@ -36,7 +36,7 @@ from pipeline.state import State
 from schemas.states import RequestKind
 from sources.xlog.datasource import register
 from warehouse import validations
-from warehouse.location import known, location_of
+from warehouse.location import has_known_scheme, location_of
 from warehouse.warehouse import Warehouse
 
 
@@ -51,7 +51,7 @@ def request_conflict_rows(
 
 def store_results(warehouse: Warehouse, moment: datetime, epoch: int, results: Sequence[CheckResult]) -> None:
     """Add the results to `_validations`; say so instead if the warehouse may not be written."""
-    location = location_of(warehouse.root) if known(warehouse.root) else None
+    location = location_of(warehouse.root) if has_known_scheme(warehouse.root) else None
     if location is None or not validations.may_write(location):
         print("the results are not stored: no primary that delta-rs opens")
         return

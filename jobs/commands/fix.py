@@ -113,7 +113,7 @@ def rebuild(config: str, space: str, policy: str | None, dry_run: bool) -> int:
 @config_option
 @spark_options
 def repair_gaps(config: str) -> int:
-    """Close gaps of the logs: read their sources again, then other sources of the replicaset.
+    """Close gaps in the logs: read the sources with gaps again, then other members.
 
     A gap is a range of lsns whose rows are missing; the table `_gaps` has the open ones. Exit code 1 if a gap stays
     open.

@@ -42,7 +42,7 @@ def test_the_stream_and_the_command_and_a_grown_include(tmp_path: Path, spark: S
     request = requests.ask(deployment.opened(spark), "snapshot", {"spaces": ["s"], "source": None})
     node.put(S, 2, "since", 1, 1).put(S + 1, 2, "since", 1, 1).close()
     deployment.run()
-    answered = requests.state_of(deployment.opened(spark), request)
+    answered = requests.with_newest_state(deployment.opened(spark), request)
     assert answered.state == RequestState.DONE
     assert "s read from" in str(answered.message)
     assert names(deployment, "s") == ["right", "since"]
