@@ -1,7 +1,7 @@
 """Aggregates the rows of each hour that no stream has aggregated, then validates the tables.
 
-Intervals may run in any order and several times (`airflow backfill create`): rows that are settled are dropped by their
-vclock. While a stream runs, the job sends it a request and waits. Validation is a task of its own, so its failure
+Intervals may run in any order and several times (`airflow backfill create`): rows that are in the tables already are
+skipped. While a stream runs, the job sends it a request and waits. Validation is a task of its own, so its failure
 neither repeats the backfill nor marks it as failed.
 """
 

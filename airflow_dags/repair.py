@@ -1,4 +1,4 @@
-"""Repairs gaps every hour: reads the missing rows that `_gaps` names again, from their source or another member.
+"""Closes gaps every hour: reads the rows whose lsns `_gaps` names, from their source or another member.
 
 A gap that no member can fill fails the run, whose log names the gap.
 """

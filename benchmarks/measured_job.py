@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from config.deployment import Config
-from jobs.aggregate import start_stream, writer_on
+from jobs.aggregate import open_batch_writer, start_stream
 from jobs.runtime.session import spark_session
 from pipeline.batch import BatchResult
 from pipeline.stream import StreamWriter
@@ -78,9 +78,9 @@ class MeasuredJob:
         """
         results: list[BatchResult] = []
         with WriterLock(self.warehouse, "benchmark") as lock:
-            writer = writer_on(self.spark, self.config, self.warehouse, lock)
+            writer = open_batch_writer(self.spark, self.config, self.warehouse, lock)
             batches = StreamWriter(self.warehouse, self.config, writer, results.append)
-            query = start_stream(self.spark, self.config, writer, batches, once=True)
+            query = start_stream(self.spark, self.config, writer.state, batches, once=True)
             query.awaitTermination()
         with_rows = {result.batch_id for result in results if result.rows}
         self.steps = _step_seconds(results[-1]) if results else {}

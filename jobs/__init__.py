@@ -3,6 +3,7 @@
 Start with `aggregate`. `commands` defines the command line, `runtime` has the common parts.
 
 An *epoch* is the commit of one batch: a row of `_epochs`, which names the version of every table. A *spool* is a folder
-with the rows that `subscribe` got from live masters; `aggregate` reads it as a source. The *leader* of a replicaset is
-the source that is read now. `warehouse` explains the terms of copies: RID, generation, mark, standby.
+with the rows that `subscribe` got from live masters; `aggregate` reads it as a source. A replicaset may have several
+sources, and one of them at a time is read: its *leader*. `warehouse` explains the terms of copies: RID, generation,
+mark, standby.
 """

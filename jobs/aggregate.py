@@ -43,17 +43,17 @@ from warehouse.warehouse import Warehouse
 log = logging.getLogger(__name__)
 
 
-BATCHES_KEPT = "spark.sql.streaming.minBatchesToRetain"
-"""Number of batches that Spark keeps in a checkpoint; it removes older ones as it runs."""
+BATCHES_TO_RETAIN = "spark.sql.streaming.minBatchesToRetain"
+"""Spark's setting for the number of batches that it keeps in a checkpoint; it removes older ones as it runs."""
 
 
 def check_functions(config: Config) -> None:
-    """Refuse custom functions that cannot be imported here, before anything starts.
+    """Check that the custom functions of all policies can be imported here, before anything starts.
 
     Raises
     ------
     ConfigurationError
-        Names the function.
+        One of them cannot be imported.
 
     """
     policies = config.policies
@@ -62,13 +62,15 @@ def check_functions(config: Config) -> None:
             load_function(policy.function)
 
 
-def writer_on(spark: SparkSession, config: Config, warehouse: Warehouse, lock: WriterLock) -> BatchWriter:
-    """Return the writer of a deployment, whose large batches run in Spark's tasks.
+def open_batch_writer(
+    spark: SparkSession, config: Config, warehouse: Warehouse, lock: WriterLock
+) -> BatchWriter:
+    """Open the writer of a deployment's batches; large batches run in the tasks of `spark`.
 
     Parameters
     ----------
     lock : WriterLock
-        The held lock.
+        Which this process has.
 
     """
     tasks = spark.sparkContext.defaultParallelism
@@ -76,12 +78,12 @@ def writer_on(spark: SparkSession, config: Config, warehouse: Warehouse, lock: W
 
 
 def standbys_of(config: Config, *, waits: bool) -> Standbys | None:
-    """Return the copies that a writer of a deployment keeps connected; None without any.
+    """Return the standbys that the configuration names; None if it names none.
 
     Parameters
     ----------
     waits : bool
-        Whether the job ends only after copies in progress.
+        Whether the job, before it ends, waits for standbys that are being copied.
 
     """
     if not config.standby.peers:
@@ -92,7 +94,7 @@ def standbys_of(config: Config, *, waits: bool) -> Standbys | None:
 
 
 def keep_connected(writer: BatchWriter, standbys: Standbys | None, *, has_epoch: bool) -> None:
-    """Copy an epoch that was committed between two batches, and try lost standbys again.
+    """Copy an epoch that was committed between two batches to the standbys, and try to connect lost ones again.
 
     Parameters
     ----------
@@ -108,25 +110,25 @@ def keep_connected(writer: BatchWriter, standbys: Standbys | None, *, has_epoch:
 
 
 def start_stream(
-    spark: SparkSession, config: Config, writer: BatchWriter, batches: StreamWriter, *, once: bool
+    spark: SparkSession, config: Config, state: State, write_batch: StreamWriter, *, once: bool
 ) -> StreamingQuery:
     """Start the streaming query of a deployment.
 
     Parameters
     ----------
-    writer : BatchWriter
-        Writes batches; from `writer_on`.
-    batches : StreamWriter
-        Spark calls it for each micro-batch; it calls `writer`.
+    state : State
+        The state after the last epoch, from which the stream continues.
+    write_batch : StreamWriter
+        Called by Spark with each micro-batch.
     once : bool
         Whether to stop at the current end of the logs.
 
     """
-    options = stream_options(config, writer.state, spark.sparkContext.defaultParallelism)
-    spark.conf.set(BATCHES_KEPT, str(config.retention.batches))
+    options = stream_options(config, state, spark.sparkContext.defaultParallelism)
+    spark.conf.set(BATCHES_TO_RETAIN, str(config.retention.batches))
     rows = spark.readStream.format("xlog").options(**options).load()
     stream = rows.writeStream.queryName("aggregate").option("checkpointLocation", config.checkpoint)
-    stream = stream.foreachBatch(batches)
+    stream = stream.foreachBatch(write_batch)
     stream = stream.trigger(availableNow=True) if once else stream.trigger(processingTime=config.trigger)
     return stream.start()
 
@@ -149,7 +151,7 @@ def aggregate(config: Config, *, once: bool = False) -> State:
         if standbys is not None:
             watches.append(lambda _done: standbys.follow())
         log_step(f"reading {len(warehouse.tables())} tables, and the ends of {len(config.sources)} sources")
-        writer = writer_on(spark, config, warehouse, lock)
+        writer = open_batch_writer(spark, config, warehouse, lock)
         service = Service(spark, warehouse, config, writer)
         service.read_newly_included_spaces()
         with lineage_events(config, spark.version, lambda: writer.state.versions) as around:
@@ -158,7 +160,7 @@ def aggregate(config: Config, *, once: bool = False) -> State:
                 progress.log_first_batch(around),
             )
             log_step("starting the stream")
-            query = start_stream(spark, config, writer, batches, once=once)
+            query = start_stream(spark, config, writer.state, batches, once=once)
             try:
                 progress.follow(
                     query, lambda: keep_connected(writer, standbys, has_epoch=service.serve_if_due() > 0)
@@ -169,7 +171,7 @@ def aggregate(config: Config, *, once: bool = False) -> State:
                 finally:
                     query.stop()
         service.serve()
-        if catalog.lasts(warehouse):
+        if catalog.has_metastore(warehouse):
             catalog.register_tables(warehouse)
     return writer.state
 

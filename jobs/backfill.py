@@ -28,7 +28,7 @@ from tqdm import tqdm
 
 from config.deployment import Config
 from config.policies import Policies, Policy
-from jobs.aggregate import check_functions, standbys_of, writer_on
+from jobs.aggregate import check_functions, open_batch_writer, standbys_of
 from jobs.commands.main import main
 from jobs.runtime.progress import log_step
 from jobs.runtime.session import log_reading_session
@@ -47,7 +47,7 @@ POLL_SECONDS = 1.0
 
 
 def policy_of(config: Config, space: str, text: str | None) -> Policy:
-    """Return the policy: the configured one, the one with the given name, or the one of the given YAML keys.
+    """Return the policy that `text` names or describes by YAML keys; if it is None, the space's configured policy.
 
     Raises
     ------
@@ -71,14 +71,14 @@ def policy_of(config: Config, space: str, text: str | None) -> Policy:
 
 
 def show_rebuild(warehouse: Warehouse, config: Config, space: str, policy: Policy) -> None:
-    """Print the changes that a policy would make."""
+    """Print how many keys of a space a rebuild with a policy would change, and examples of them."""
     rebuild = plan_rebuild(warehouse.open_tables, load_state(warehouse), config, space, policy)
     print(f"{rebuild.changed_keys} keys of {space} would change under {policy.policy}")
     for key, before, after in rebuild.examples:
-        print(f"  key {key.hex()}: {_shown(before)} -> {_shown(after)}")
+        print(f"  key {key.hex()}: {_tuple_or_no_row(before)} -> {_tuple_or_no_row(after)}")
 
 
-def _shown(data: bytes | None) -> str:
+def _tuple_or_no_row(data: bytes | None) -> str:
     return "no row" if data is None else tuple_text(data)
 
 
@@ -90,12 +90,12 @@ class ProgressBar:
             unit="B", unit_scale=True, dynamic_ncols=True, disable=not sys.stderr.isatty(), desc="backfill"
         )
 
-    def __call__(self, done: int, whole: int, rows: int) -> None:
-        """Show a step."""
-        self._bar.total = whole
-        self._bar.update(done - self._bar.n)
+    def __call__(self, done_bytes: int, total_bytes: int, rows: int) -> None:
+        """Show how much of the log has been read so far."""
+        self._bar.total = total_bytes
+        self._bar.update(done_bytes - self._bar.n)
         if not sys.stderr.isatty():
-            print(f"backfill: {done} of {whole} bytes, {rows} rows", file=sys.stderr)
+            print(f"backfill: {done_bytes} of {total_bytes} bytes, {rows} rows", file=sys.stderr)
 
     def close(self) -> None:
         """Close the bar and leave it visible."""
@@ -115,39 +115,46 @@ def request_and_wait(
     ----------
     config : Config
     warehouse : Warehouse
-        Needs no Spark session.
-    kind, arguments
-        Of the request.
+        May be without a Spark session.
+    kind : str
+        A `RequestKind`.
+    arguments : mapping of str to Any
+        The arguments of this kind (`pipeline.requests.arguments`).
     session : callable
-        Starts Spark, or returns the session that runs; called only where this process must do the work.
+        Starts Spark, or returns the session that runs; called only if this process must do the work.
+
+    Returns
+    -------
+    Request
+        The request with its answer.
 
     """
     request = None
     while True:
         try:
             with PrimaryLock(warehouse, "jobs/backfill.py", standbys_of(config, waits=True)) as lock:
-                request = None if request is None else requests.state_of(warehouse, request)
+                request = None if request is None else requests.with_newest_state(warehouse, request)
                 if request is None or request.state == RequestState.ASKED:
                     spark = session()
                     request = request or requests.ask(warehouse, kind, arguments)
-                    _serve(spark, config, warehouse.with_session(spark), lock)
-                return requests.state_of(warehouse, request)
+                    _serve_requests(spark, config, warehouse.with_session(spark), lock)
+                return requests.with_newest_state(warehouse, request)
         except LockError as error:
             if request is None:
                 request = requests.ask(warehouse, kind, arguments)
                 print(f"asked the writer, request {request.id}: {error.reason}", file=sys.stderr)
         time.sleep(POLL_SECONDS)
-        answered = requests.state_of(warehouse, request)
+        answered = requests.with_newest_state(warehouse, request)
         if answered.state in (RequestState.DONE, RequestState.FAILED):
             return answered
 
 
-def _serve(spark: SparkSession, config: Config, warehouse: Warehouse, lock: PrimaryLock) -> None:
-    """Do what was asked, in this process."""
+def _serve_requests(spark: SparkSession, config: Config, warehouse: Warehouse, lock: PrimaryLock) -> None:
+    """Do the work of all open requests in this process, which has the lock."""
     bar = ProgressBar()
     try:
         log_step(f"reading {len(warehouse.tables())} tables")
-        writer = writer_on(spark, config, warehouse, lock)
+        writer = open_batch_writer(spark, config, warehouse, lock)
         for request in requests.open_requests(warehouse):
             log_step(f"doing what was asked: {request.kind}")
         Service(spark, warehouse, config, writer, bar, log_step).serve()
@@ -188,8 +195,8 @@ class BackfillOptions:
     dry_run: bool = False
 
 
-def asked(config: Config, options: BackfillOptions) -> tuple[str, Mapping[str, Any]]:
-    """Return the kind of the request and its arguments.
+def requested_work(config: Config, options: BackfillOptions) -> tuple[str, Mapping[str, Any]]:
+    """Return the request that options describe: its kind (`RequestKind`) and its arguments.
 
     Raises
     ------
@@ -228,9 +235,9 @@ def asked(config: Config, options: BackfillOptions) -> tuple[str, Mapping[str, A
 
 
 def backfill(config: Config, options: BackfillOptions) -> int:
-    """Carry out the request, and return the exit code."""
+    """Have the requested work done, and return the exit code: 0 if it is done, 1 if it failed."""
     check_functions(config)
-    kind, arguments = asked(config, options)
+    kind, arguments = requested_work(config, options)
     warehouse = Warehouse(None, config.warehouse, config.database)
     if options.rebuild is not None and options.dry_run:
         warehouse.require_tables()

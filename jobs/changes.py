@@ -50,7 +50,7 @@ def show(
     follow : bool
         Whether to wait for new epochs.
     wait : callable
-        Waits for that many seconds.
+        Called with the seconds to wait before the next look.
 
     Raises
     ------
@@ -80,7 +80,11 @@ def show(
 
 
 def lines(one: EpochChanges) -> Iterator[str]:
-    """Yield the changes of an epoch: `epoch`, `op` (insert, update or delete), `before`, `after`, and the writer."""
+    """Yield the changes of one epoch as JSON objects in text.
+
+    The keys are `epoch`, `op` (insert, update or delete), `before` and `after` (rows, or null), and `source` (who wrote
+    the row; null for a deletion).
+    """
     before: Mapping[str, Any] | None = None
     for row in _rows(one.rows):
         kind = row["_change_type"]

@@ -1,11 +1,11 @@
-"""Show the owners of replica ids, the vclock up to which a source was read, and checksums of replicasets.
+"""Show the owners of replica ids, the vclock after which a source is read next, and checksums of replicasets.
 
     python -m jobs.cluster show --config FILE
     python -m jobs.cluster vclock SOURCE --config FILE
     python -m jobs.cluster checksum REPLICASET --config FILE
 
-Reads the tables only, without Spark, also while a stream runs. `vclock` prints the vclock from which a source would be
-read on, in the source's own replica ids: they are found by the inverse of the applier map (`warehouse.applier_map`).
+Reads the tables only, without Spark, also while a stream runs. `vclock` prints the vclock after which a source is
+read next, in the source's own replica ids: they are found by the inverse of the applier map (`warehouse.applier_map`).
 `checksum` prints the crc32 of a replicaset's instances (docs/formats.md). SOURCE is a source's name; REPLICASET is a
 uuid, or the name of a source: then the replica ids are those of the source.
 """
@@ -28,7 +28,7 @@ def show(config: Config, *, as_json: bool = False) -> None:
 
 
 def show_vclock(config: Config, source: str, *, as_json: bool = False) -> None:
-    """Print the vclock from which a source would be read on, in the source's own replica ids."""
+    """Print the vclock after which a source is read next, in the source's own replica ids."""
     tables = tables_of(config)
     lsns = position(tables, tables.replicaset_of(config, source), source)
     if as_json:

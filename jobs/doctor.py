@@ -21,7 +21,7 @@ COLOURS = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
 
 def deployment_of(file: str) -> Deployment:
-    """Return the deployment that a file describes, or the sections of the daemons if it has only those."""
+    """Return the deployment that a file describes; its configuration is None if the file has only daemons."""
     data = read_document(Path(file)).data
     if isinstance(data, dict) and "sources" not in data and ("subscribe" in data or "relay" in data):
         live = load_live(file)

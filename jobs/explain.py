@@ -45,7 +45,7 @@ def lines(found: BatchExplanation) -> Iterator[str]:
     if epoch["instant"] is not None:
         yield f"at the instant {epoch['instant']}"
     yield f"read: {epoch['rows']} rows, {found.copies} of them copies of rows that were read before"
-    yield from (f"  {_range(one)}" for one in found.read)
+    yield from (f"  {_read_range_text(one)}" for one in found.read)
     yield from _part(
         "logged (_changelog)",
         (
@@ -87,7 +87,7 @@ def lines(found: BatchExplanation) -> Iterator[str]:
             for row in found.set_aside
         ),
     )
-    yield from _part("written", map(_write, found.written))
+    yield from _part("written", map(_written_text, found.written))
     if not found.has_before:
         yield "maintenance has removed the epoch before: what was written, and what waited, is not known"
 
@@ -99,13 +99,13 @@ def _part(title: str, texts: Iterator[str]) -> Iterator[str]:
         yield from (f"  {text}" for text in found)
 
 
-def _range(one: ReadRange) -> str:
+def _read_range_text(one: ReadRange) -> str:
     first = "the beginning" if not one.first[0] else f"{one.first[0]} byte {one.first[1]}"
     text = f"{replicaset_label(one.replicaset, one.source)}  from {first} to {one.last[0]} byte {one.last[1]}"
     return text if one.instant is None else f"{text}, the instant {one.instant}"
 
 
-def _write(one: WrittenFiles) -> str:
+def _written_text(one: WrittenFiles) -> str:
     versions = f"{'new' if one.before is None else one.before} → {one.version}"
     if one.rows is None:
         return f"{one.table}  version {versions}  (its files are removed by maintenance)"

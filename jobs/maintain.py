@@ -40,7 +40,7 @@ def maintain(config: Config, keep_days: int = KEEP_DAYS, *, dry_run: bool = Fals
     warehouse = Warehouse(None, config.warehouse, config.database)
     warehouse.require_tables()
     if dry_run:
-        show(warehouse, config, keep_days)
+        show_removable_rows(warehouse, config, keep_days)
         return 0
     wanted = {
         "keep_days": keep_days,
@@ -53,7 +53,7 @@ def maintain(config: Config, keep_days: int = KEEP_DAYS, *, dry_run: bool = Fals
     return 0 if request.state == RequestState.DONE else 1
 
 
-def show(warehouse: Warehouse, config: Config, keep_days: int) -> None:
+def show_removable_rows(warehouse: Warehouse, config: Config, keep_days: int) -> None:
     """Print the rows that would be removed, and those that would stay although they are old enough."""
     log_step(f"reading {len(warehouse.tables())} tables, and the newest snapshots of the sources")
     state = load_state(warehouse)

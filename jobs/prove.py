@@ -57,7 +57,7 @@ def prove(
     location, moment = location_of(config.warehouse, config.database), datetime.now(UTC)
     epoch = newest_tables(location).epoch
     state = load_state(Warehouse(None, config.warehouse, config.database))
-    _check_spaces(state, spaces)
+    _require_known_spaces(state, spaces)
     found, failures = asyncio.run(_proofs(location, state, peers, limits, spaces, as_json=as_json))
     if found and validations.may_write(location):
         validations.append(location, uuids.uuid4().hex, moment, epoch, [one.row() for one in found])
@@ -75,6 +75,8 @@ async def _proofs(
     *,
     as_json: bool,
 ) -> tuple[list[SpaceProof], list[str]]:
+    """Compare and print each space; return the results, and the errors of replicasets that could not be read."""
+
     def tables() -> EpochTables:
         return newest_tables(location)
 
@@ -83,7 +85,7 @@ async def _proofs(
         try:
             async for one in prove_spaces(members, state, tables, limits, spaces):
                 found.append(one)
-                print(json.dumps(_plain(one)) if as_json else one, flush=True)
+                print(json.dumps(_proof_as_json(one)) if as_json else one, flush=True)
         except IprotoError as error:
             failures.append(str(error))
     return found, failures
@@ -92,7 +94,7 @@ async def _proofs(
 def peers_of(
     config: Config, addresses: Sequence[str] = (), password_env: str | None = None
 ) -> list[list[Peer]]:
-    """Return the servers to read from, by replicaset.
+    """Return the servers to read from: for each replicaset, its members.
 
     Parameters
     ----------
@@ -125,7 +127,8 @@ def _peer(text: str, password_env: str | None) -> Peer:
     return Peer(str(address), address, user, PasswordSource(password_env if user else None))
 
 
-def _check_spaces(state: State, spaces: Collection[str]) -> None:
+def _require_known_spaces(state: State, spaces: Collection[str]) -> None:
+    """Raise ConfigurationError if a name is neither a table nor a space that has one."""
     known = set(state.versions)
     for one in state.replicasets.values():
         known |= {rows.decoded().name for space_id, rows in one.spaces.items() if space_id in one.tables}
@@ -134,7 +137,7 @@ def _check_spaces(state: State, spaces: Collection[str]) -> None:
         raise ConfigurationError(f"there is no table of {', '.join(missing)}", path="SPACE")
 
 
-def _plain(proof: SpaceProof) -> dict[str, object]:
+def _proof_as_json(proof: SpaceProof) -> dict[str, object]:
     """Return a result as a JSON object; keys and tuples as text."""
     differences = [
         {"key": value_text(one.key), "server": value_text(one.server), "tables": value_text(one.tables)}

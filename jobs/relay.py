@@ -24,7 +24,7 @@ from config.relay import RelayConfig
 from config.subscribe import seconds
 from config.values import listen_address
 from jobs.commands.main import main
-from jobs.runtime.command_line import Stopped, keep_private, log_to_stderr, until_stopped
+from jobs.runtime.command_line import Stopped, log_to_stderr, make_new_files_private, until_stopped
 from observe.status_page import status_page
 from pipeline.replication_out.service import ReplicationMetrics, ReplicationOptions, ReplicationService
 from pipeline.replication_out.service import status_of as replication_status
@@ -38,10 +38,10 @@ def relay(config: DaemonConfig, file: str, *, aggregated: bool = False, verbose:
     section = config.relay
     if section is None:
         raise ConfigurationError("the file has no section relay", file=file)
-    keep_private()
+    make_new_files_private()
     log_to_stderr(verbose=verbose)
-    which = section.aggregated_options if aggregated else section.options
-    served = which(config.max_block_bytes)
+    options_of = section.aggregated_options if aggregated else section.options
+    served = options_of(config.max_block_bytes)
     if not served:
         missing = "aggregated" if aggregated else "spools"
         raise ConfigurationError(f"the section relay has no {missing}", file=file)
@@ -71,7 +71,7 @@ def relay(config: DaemonConfig, file: str, *, aggregated: bool = False, verbose:
 
 
 class _JoinedMetrics:
-    """The metrics of several collectors."""
+    """A collector that yields the metrics of several collectors."""
 
     def __init__(self, collectors: Sequence[Collector]) -> None:
         self._collectors = collectors

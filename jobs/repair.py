@@ -39,7 +39,7 @@ ReadSourceAgain = Callable[[str], str | None]
 
 
 @dataclass(frozen=True)
-class Repair:
+class RepairResult:
     """The result of a repair.
 
     Parameters
@@ -47,7 +47,7 @@ class Repair:
     closed, left : tuple of Gap
         Gaps that are closed now, and gaps that are still open.
     read : tuple of str
-        Names of the sources that were read, in order.
+        Names of the sources that were read again, in order.
 
     """
 
@@ -75,31 +75,32 @@ def candidates(gaps: Iterable[Gap], sources: Mapping[str, int | None]) -> Iterat
 
 
 def repair(
-    look: Callable[[], Sequence[Gap]], sources: Mapping[str, int | None], read: ReadSourceAgain
-) -> Repair:
-    """ReadSourceAgain sources until no gap is open, or no source is left.
+    find_gaps: Callable[[], Sequence[Gap]], sources: Mapping[str, int | None], read_again: ReadSourceAgain
+) -> RepairResult:
+    """Read the sources of replicasets with gaps again, until no gap is open or no source is left.
 
     Parameters
     ----------
-    look : callable
-        Returns the currently open gaps.
+    find_gaps : callable
+        Returns the gaps that are open now.
     sources : mapping of str to int or None
-        See `candidates`.
-    read : callable
+        Each configured source's replicaset id; None if unknown.
+    read_again : callable
+        Reads one source again.
 
     """
-    before = left = tuple(look())
+    before = left = tuple(find_gaps())
     done: list[str] = []
     for replicaset in dict.fromkeys(gap.replicaset_id for gap in before):
         for name in candidates([gap for gap in before if gap.replicaset_id == replicaset], sources):
             if all(gap.replicaset_id != replicaset for gap in left):
                 break
-            failed = read(name)
+            failed = read_again(name)
             done.append(name)
             print(f"read {name} again" if failed is None else f"{name} could not be read again: {failed}")
-            left = tuple(look())
+            left = tuple(find_gaps())
     keys = {gap.key for gap in left}
-    return Repair(tuple(gap for gap in before if gap.key not in keys), left, tuple(done))
+    return RepairResult(tuple(gap for gap in before if gap.key not in keys), left, tuple(done))
 
 
 def replicasets_of(log_stream: LogStream, known: Mapping[str, int]) -> dict[str, int | None]:
@@ -125,27 +126,29 @@ def replicasets_of(log_stream: LogStream, known: Mapping[str, int]) -> dict[str,
 
 
 def repair_warehouse(config: Config) -> int:
-    """Repair what can be repaired, print what cannot, and return the exit code."""
+    """Close the gaps that can be closed, print the others, and return 1 if a gap is still open, else 0."""
     check_functions(config)
     warehouse = Warehouse(None, config.warehouse, config.database)
     warehouse.require_tables()
     require_primary(warehouse)
 
-    def every() -> tuple[Gap, ...]:
+    def all_open_gaps() -> tuple[Gap, ...]:
         return open_gaps(rows_of(warehouse.opened(TABLE)))
 
-    def read(name: str) -> str | None:
+    def read_again(name: str) -> str | None:
         arguments = {"source": name, "from": None, "to": None}
         session = partial(log_reading_session, config, "repair")
-        return _failure(request_and_wait(config, warehouse, RequestKind.BACKFILL, arguments, session))
+        return _failure_reason(request_and_wait(config, warehouse, RequestKind.BACKFILL, arguments, session))
 
-    for gap in every():
+    for gap in all_open_gaps():
         if gap.kind == GapKind.DIVERGENCE:
             print(f"{gap} (no reading heals it: aggregator heal SOURCE, docs/operation.md)")
     state = load_state(warehouse)
     options = parse_options(stream_options(config, state, 1))
     sources = replicasets_of(LogStream(options), {uuid: one.id for uuid, one in state.replicasets.items()})
-    done = repair(lambda: [gap for gap in every() if gap.kind == GapKind.MISSING], sources, read)
+    done = repair(
+        lambda: [gap for gap in all_open_gaps() if gap.kind == GapKind.MISSING], sources, read_again
+    )
     for gap in done.closed:
         print(f"closed: {gap}")
     for gap in done.left:
@@ -154,7 +157,7 @@ def repair_warehouse(config: Config) -> int:
     return 1 if done.left else 0
 
 
-def _failure(request: Request) -> str | None:
+def _failure_reason(request: Request) -> str | None:
     return None if request.state == RequestState.DONE else request.message
 
 

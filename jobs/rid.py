@@ -29,9 +29,9 @@ from udfs.rid.comparison import Comparison, Verdict, draw
 from udfs.rid.operations import Node
 from udfs.rid.value import Rid, describe, parse_rid
 from warehouse import switch
-from warehouse.copy.sync import SyncOptions, lost_after, sync
+from warehouse.copy.sync import SyncOptions, lost_epochs_after, sync
 from warehouse.generations import ComparedRid, common_epoch, compare_warehouses, side_of
-from warehouse.location import DATABASE, WarehouseLocation, known, location_of
+from warehouse.location import DATABASE, WarehouseLocation, has_known_scheme, location_of
 from warehouse.newest_epoch import BEFORE_THE_FIRST
 
 
@@ -40,7 +40,7 @@ class SyncProgress:
 
     def __init__(self) -> None:
         self._began = time.monotonic()
-        self._copied = 0
+        self._copied_bytes = 0
         self._bar: tqdm[NoReturn] = tqdm(
             unit="B",
             unit_scale=True,
@@ -59,32 +59,32 @@ class SyncProgress:
         self._bar.close()
         if error is None:
             seconds = time.monotonic() - self._began
-            print(f"{self._copied} bytes copied in {seconds:.1f} s", file=sys.stderr)
+            print(f"{self._copied_bytes} bytes copied in {seconds:.1f} s", file=sys.stderr)
 
     def options(self, discard: Rid | None, *, check_all: bool) -> SyncOptions:
-        """Return the options of the sync to show."""
-        return SyncOptions(discard, check_all=check_all, planned=self._planned, copied=self._moved)
+        """Return the options of a sync that reports its progress here."""
+        return SyncOptions(discard, check_all=check_all, planned=self._show_total, copied=self._show_copied)
 
-    def _planned(self, total: int) -> None:
-        self._bar.reset(total)
+    def _show_total(self, total_bytes: int) -> None:
+        self._bar.reset(total_bytes)
         if not sys.stderr.isatty():
-            print(f"{total} bytes to copy", file=sys.stderr)
+            print(f"{total_bytes} bytes to copy", file=sys.stderr)
 
-    def _moved(self, count: int) -> None:
-        self._copied += count
-        self._bar.update(count)
+    def _show_copied(self, file_bytes: int) -> None:
+        self._copied_bytes += file_bytes
+        self._bar.update(file_bytes)
 
 
-EXIT = {Verdict.SAME: 0, Verdict.SYNC: 3, Verdict.SPLIT_BRAIN: 4, Verdict.UNRELATED: 5}
+EXIT_CODES = {Verdict.SAME: 0, Verdict.SYNC: 3, Verdict.SPLIT_BRAIN: 4, Verdict.UNRELATED: 5}
 
 _LIKE_A_RID = re.compile(r"[^/\\]*(?::[^/\\:]*){5,}\Z")
 
 
 def read_side(text: str, database: str) -> ComparedRid:
-    """Return the RID that an argument spells, or the RID of the warehouse that it names."""
+    """Return one side of a comparison: the RID that an argument spells, or that of the warehouse that it names."""
     if _LIKE_A_RID.fullmatch(text):
         return ComparedRid(text, Node(parse_rid(text)))
-    location = location_of(text, database) if known(text) else None
+    location = location_of(text, database) if has_known_scheme(text) else None
     if location is None or not location.is_there():
         raise ConfigurationError(
             f"{text!r} is neither a RID nor a warehouse", advice="give a RID in full, a folder or a URI"
@@ -105,10 +105,12 @@ def location_from(warehouse: str | None, file: str | None, database: str = DATAB
         raise ConfigurationError(
             "no warehouse is named, or two are", advice="give WAREHOUSE or --config FILE"
         )
-    return _existing(location_of(warehouse, database) if warehouse is not None else deployed(str(file)))
+    return _require_existing(
+        location_of(warehouse, database) if warehouse is not None else configured_location(str(file))
+    )
 
 
-def _existing(location: WarehouseLocation) -> WarehouseLocation:
+def _require_existing(location: WarehouseLocation) -> WarehouseLocation:
     if not location.is_there():
         raise ConfigurationError(
             f"there is no {location.root}, nor the folder for it", advice="check the address"
@@ -116,7 +118,7 @@ def _existing(location: WarehouseLocation) -> WarehouseLocation:
     return location
 
 
-def deployed(file: str) -> WarehouseLocation:
+def configured_location(file: str) -> WarehouseLocation:
     """Return the warehouse of a configuration."""
     from config.deployment import load  # imports readers of logs, which a RID does not need
 
@@ -142,7 +144,7 @@ def demote(location: WarehouseLocation, *, as_json: bool = False) -> None:
 
 
 def record_disconnected(location: WarehouseLocation, *, as_json: bool = False) -> None:
-    """Record that copies of a warehouse are not connected any more."""
+    """Record that copies of a warehouse exist, or will exist, that no job keeps up to date."""
     switch.record_disconnected(location)
     print_side(side_of(location), as_json=as_json)
 
@@ -155,7 +157,7 @@ def record_connected(locations: Sequence[WarehouseLocation], *, as_json: bool = 
 
 
 def print_side(side: ComparedRid, *, as_json: bool) -> None:
-    """Print one warehouse's RID."""
+    """Print a warehouse's RID, its meaning and its generations; as JSON the RID, its mark and the newest epoch."""
     rid, mark = side.node.rid, side.node.next
     if as_json:
         found: dict[str, Any] = {"rid": str(rid), "simplified": rid.simplified, "epoch": side.epoch}
@@ -170,18 +172,18 @@ def print_side(side: ComparedRid, *, as_json: bool) -> None:
 
 
 def compare_two(first: str, second: str, database: str = DATABASE, *, as_json: bool = False) -> int:
-    """Compare two warehouses or RIDs."""
+    """Compare two warehouses or RIDs, print the result, and return the exit code."""
     a, b = (read_side(text, database) for text in (first, second))
     found = compare_warehouses(a, b)
     if as_json:
         print(json.dumps(found.as_json()))
-        return EXIT[found.verdict]
+        return EXIT_CODES[found.verdict]
     for name, one in (("a", a), ("b", b)):
         print(f"{name}: {one.name}" if one.held else f"{name}: {one.node.rid.simplified}")
         print(f"   {describe(one.node.rid)}")
     print(draw({"a": a.generations(), "b": b.generations()}))
     print(sentence(found))
-    return EXIT[found.verdict]
+    return EXIT_CODES[found.verdict]
 
 
 def sentence(found: Comparison) -> str:
@@ -214,7 +216,7 @@ def copy(
         The source does not exist.
 
     """
-    source, target = _existing(location_of(source_root, database)), location_of(target_root, database)
+    source, target = _require_existing(location_of(source_root, database)), location_of(target_root, database)
     discard = None if discard_target is None else parse_rid(discard_target)
     print_losses(source, target)
     with SyncProgress() as progress:
@@ -224,17 +226,17 @@ def copy(
 
 
 def print_losses(source: WarehouseLocation, target: WarehouseLocation) -> None:
-    """Print what a sync would remove from the target if both sides were written since they were equal."""
+    """If both sides were written since they were equal, print the epochs that a sync would remove from the target."""
     ours, theirs = side_of(source), side_of(target)
     found = compare_warehouses(ours, theirs)
     if found.verdict is Verdict.SPLIT_BRAIN:
         print(sentence(found).replace(" is a", " is the source").replace(" is b", " is the target"))
         known = common_epoch(ours, theirs, found.common)
-        print(lost_after(target, BEFORE_THE_FIRST if known is None else known))
+        print(lost_epochs_after(target, BEFORE_THE_FIRST if known is None else known))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command."""
+    """Run `aggregator rid`, and return the exit code."""
     return call_by_name("rid", argv)
 
 

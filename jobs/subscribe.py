@@ -23,7 +23,7 @@ from config.deployment import DaemonConfig
 from config.subscribe import Subscribe
 from config.values import listen_address
 from jobs.commands.main import main
-from jobs.runtime.command_line import Stopped, keep_private, log_to_stderr, until_stopped
+from jobs.runtime.command_line import Stopped, log_to_stderr, make_new_files_private, until_stopped
 from observe.instance_ids import IdTables, position
 from observe.status_page import status_page
 from schemas.errors import ConfigurationError
@@ -50,7 +50,7 @@ def is_empty(spool: Path) -> bool:
     return not spool.is_dir() or read_state(spool).vclock is None
 
 
-def start_of(tables: IdTables, source: str) -> SpoolStart | None:
+def spool_start_of(tables: IdTables, source: str) -> SpoolStart | None:
     """Return where an empty spool begins: at the vclock up to which the tables have the source's replicaset.
 
     None if the tables have no rows of the source.
@@ -60,7 +60,7 @@ def start_of(tables: IdTables, source: str) -> SpoolStart | None:
     return None
 
 
-def starts(section: Subscribe) -> list[SpoolStart | None]:
+def spool_starts(section: Subscribe) -> list[SpoolStart | None]:
     """Return where each replicaset's spool begins: None if it continues, or begins with a snapshot.
 
     Raises
@@ -77,7 +77,9 @@ def starts(section: Subscribe) -> list[SpoolStart | None]:
     for replicaset in section.replicasets:
         empty = tables is not None and is_empty(Path(replicaset.spool))
         start = (
-            start_of(tables, replicaset.source or replicaset.name) if tables is not None and empty else None
+            spool_start_of(tables, replicaset.source or replicaset.name)
+            if tables is not None and empty
+            else None
         )
         if start is not None:
             log.info(
@@ -92,10 +94,10 @@ def subscribe(config: DaemonConfig, file: str, *, accept_rewind: bool = False, v
     section = config.subscribe
     if section is None:
         raise ConfigurationError("the file has no section subscribe", file=file)
-    keep_private()
+    make_new_files_private()
     log_to_stderr(verbose=verbose)
     options = section.options(accept_rewind=accept_rewind, max_block_bytes=config.max_block_bytes)
-    replicasets = [ReplicasetSubscription(*each) for each in zip(options, starts(section), strict=True)]
+    replicasets = [ReplicasetSubscription(*each) for each in zip(options, spool_starts(section), strict=True)]
     for replicaset in replicasets:
         for link in replicaset.links:
             link.peer.password.read()  # a missing secret is reported at the start, not at the first reconnect

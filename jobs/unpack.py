@@ -24,11 +24,11 @@ def unpack_all(location: str, into: Path, replicasets: Collection[str] = (), *, 
     location : str
         The storage: a path or a URI.
     into : Path
-        A local folder; its subfolders `<replicaset uuid>/<instance uuid>` are sources.
+        A local folder; its subfolders `<replicaset uuid>/<instance uuid>` become the directories of sources.
     replicasets : collection of str
         Uuids of the wanted replicasets; empty: all.
     as_json : bool
-        Print each archive and each missing link as a JSON line.
+        Print each archive, and each one that is missing, as a JSON line.
 
     """
     storage = BackupStorage(location)
@@ -36,7 +36,7 @@ def unpack_all(location: str, into: Path, replicasets: Collection[str] = (), *, 
     is_whole = True
     for chain in backup_chains(manifests):
         if not replicasets or chain.replicaset in replicasets:
-            is_whole = _unpacked(storage, chain, into, as_json=as_json) and is_whole
+            is_whole = _unpack_chain(storage, chain, into, as_json=as_json) and is_whole
     for manifest in manifests:
         for uuid, reason in manifest.failures.items():
             if not replicasets or uuid in replicasets:
@@ -44,11 +44,11 @@ def unpack_all(location: str, into: Path, replicasets: Collection[str] = (), *, 
     return 0 if is_whole else 1
 
 
-def _unpacked(storage: BackupStorage, chain: BackupChain, into: Path, *, as_json: bool) -> bool:
-    """Unpack one replicaset's archives; return false if one is missing or damaged."""
+def _unpack_chain(storage: BackupStorage, chain: BackupChain, into: Path, *, as_json: bool) -> bool:
+    """Unpack one replicaset's archives that were not unpacked yet; return False if one is missing or damaged."""
     is_whole = not chain.missing
     for link in chain.missing:
-        _say(
+        _print_event(
             {"missing": str(link), "backup": link.backup, "replicaset": link.replicaset},
             as_json,
             f"gap: {link}",
@@ -63,7 +63,7 @@ def _unpacked(storage: BackupStorage, chain: BackupChain, into: Path, *, as_json
             print(f"not unpacked: {error}", file=sys.stderr)
             continue
         directory = str(archive_directory(into, archive))
-        _say(
+        _print_event(
             {
                 "backup": archive.backup,
                 "replicaset": chain.replicaset,
@@ -76,7 +76,7 @@ def _unpacked(storage: BackupStorage, chain: BackupChain, into: Path, *, as_json
     return is_whole
 
 
-def _say(found: dict[str, object], as_json: bool, text: str) -> None:
+def _print_event(found: dict[str, object], as_json: bool, text: str) -> None:
     print(json.dumps(found) if as_json else text)
 
 

@@ -36,22 +36,22 @@ from pipeline.state import State
 from schemas.states import RequestKind
 from sources.xlog.datasource import register
 from warehouse import validations
-from warehouse.location import known, location_of
+from warehouse.location import has_known_scheme, location_of
 from warehouse.warehouse import Warehouse
 
 
 def request_conflict_rows(
     spark: SparkSession, config: Config, warehouse: Warehouse, found: IndexConflicts
 ) -> None:
-    """Request that the found conflicts are added to `_conflicts`."""
+    """Have the holder of the writer lock add the found conflicts to `_conflicts`."""
     if found.rows:
         rows = [conflict_to_json(row) for row in found.rows]
         request_and_wait(config, warehouse, RequestKind.CONFLICTS, {"rows": rows}, lambda: spark)
 
 
 def store_results(warehouse: Warehouse, moment: datetime, epoch: int, results: Sequence[CheckResult]) -> None:
-    """Add the results to `_validations`."""
-    location = location_of(warehouse.root) if known(warehouse.root) else None
+    """Add the results to `_validations`; say so instead if the warehouse may not be written."""
+    location = location_of(warehouse.root) if has_known_scheme(warehouse.root) else None
     if location is None or not validations.may_write(location):
         print("the results are not stored: no primary that delta-rs opens")
         return
@@ -76,7 +76,7 @@ def _to_stderr(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def opened(spark: SparkSession, config: Config) -> tuple[Warehouse, State]:
+def open_warehouse(spark: SparkSession, config: Config) -> tuple[Warehouse, State]:
     """Return the warehouse, and its state as of the last epoch.
 
     Raises
@@ -110,14 +110,14 @@ def validate(
     docs : str, optional
         Folder of Data Docs; default: the configured one.
     as_json : bool
-        Whether each result is printed as a JSON line, instead of the failed ones as text.
+        Whether every result is printed as a JSON line on stdout, and the failed ones as text on stderr.
 
     """
     user_suites, moment = user_expectations(config, file), datetime.now(UTC)
     spark = spark_session(config, "validate")
     register(spark)
     log_step("reading what the last epoch holds")
-    warehouse, state = opened(spark, config)
+    warehouse, state = open_warehouse(spark, config)
     if state.epoch < 0:
         print("no batch is done yet: there is nothing to validate")
         return 0

@@ -22,43 +22,43 @@ from udfs.keys.key_patterns import Value
 from warehouse.location import WarehouseLocation
 
 
-def described(story: KeyHistory) -> dict[str, Any]:
-    """Return a story as a JSON object."""
-    newest = story.space.versions[-1][3]
-    winner = story.winner
+def described(history: KeyHistory) -> dict[str, Any]:
+    """Return the history of a key as a JSON object."""
+    newest = history.space.versions[-1][3]
+    winner = history.winner
     return {
-        "changes": [_change(step, story) for step in story.changes],
-        "decisions": [_decision(row, story, newest) for row in story.decisions],
+        "changes": [_change_as_json(change, history) for change in history.changes],
+        "decisions": [_decision_as_json(row, history, newest) for row in history.decisions],
         "versions": [
             {
-                "replicaset": story.replicasets.get(row["replicaset_id"]),
+                "replicaset": history.replicasets.get(row["replicaset_id"]),
                 "state": row["state"],
                 "lsn": row["lsn"],
                 "tuple": _readable_tuple(row["tuple"], newest),
             }
-            for row in story.versions
+            for row in history.versions
         ],
         "current": None
         if winner is None
         else {
             "tuple": _readable_tuple(winner["_tuple"], newest),
-            "replicaset": story.replicasets.get(abs(winner["_replicaset_id"])),
-            "origin": story.instances.get(winner["_global_id"]),
+            "replicaset": history.replicasets.get(abs(winner["_replicaset_id"])),
+            "origin": history.instances.get(winner["_global_id"]),
             "lsn": winner["_lsn"],
             "timestamp": _iso_time(winner["_timestamp"]),
         },
-        "incomplete": sorted(story.replicasets.get(one, str(one)) for one in story.cleaned),
+        "incomplete": sorted(history.replicasets.get(one, str(one)) for one in history.cleaned),
     }
 
 
-def _change(step: KeyChange, story: KeyHistory) -> dict[str, Any]:
-    row = step.row
-    definition = story.space.definition_at(row["epoch"], row["replicaset_id"], row["space_id"])
+def _change_as_json(change: KeyChange, history: KeyHistory) -> dict[str, Any]:
+    row = change.row
+    definition = history.space.definition_at(row["epoch"], row["replicaset_id"], row["space_id"])
     is_snapshot = row["file"].endswith(".snap")
     found = {
         **{"timestamp": None if is_snapshot else _iso_time(row["timestamp"]), "type": row["type"]},
-        **{"replicaset": story.replicasets.get(row["replicaset_id"]), "source": row["source"]},
-        **{"origin": story.instances.get(row["global_id"]), "lsn": row["lsn"], "state": row["state"]},
+        **{"replicaset": history.replicasets.get(row["replicaset_id"]), "source": row["source"]},
+        **{"origin": history.instances.get(row["global_id"]), "lsn": row["lsn"], "state": row["state"]},
         **{"epoch": row["epoch"], "file": row["file"], "position": row["position"], "row": row["row"]},
         "operations": None if row["operations"] is None else to_json_value(decode(row["operations"])),
         "transaction": [
@@ -69,20 +69,20 @@ def _change(step: KeyChange, story: KeyHistory) -> dict[str, Any]:
                 "key": None if one["key"] is None else to_json_value(decode(one["key"])),
                 "tuple": None if one["tuple"] is None else to_json_value(decode(one["tuple"])),
             }
-            for one in step.transaction_rows
+            for one in change.transaction_rows
         ],
     }
-    if step.is_known:
-        found["after"] = _readable_tuple(step.after, definition)
+    if change.is_known:
+        found["after"] = _readable_tuple(change.after, definition)
     return found
 
 
-def _decision(row: Mapping[str, Any], story: KeyHistory, definition: LoggedSpace) -> dict[str, Any]:
+def _decision_as_json(row: Mapping[str, Any], history: KeyHistory, definition: LoggedSpace) -> dict[str, Any]:
     def side(name: str) -> dict[str, Any]:
         replicaset = row[f"{name}_replicaset_id"]
         return {
-            "replicaset": None if replicaset is None else story.replicasets.get(abs(replicaset)),
-            "origin": story.instances.get(row[f"{name}_global_id"]),
+            "replicaset": None if replicaset is None else history.replicasets.get(abs(replicaset)),
+            "origin": history.instances.get(row[f"{name}_global_id"]),
             "lsn": row[f"{name}_lsn"],
             "timestamp": _iso_time(row[f"{name}_timestamp"]),
             "tuple": _readable_tuple(row[f"{name}_tuple"], definition),
@@ -102,7 +102,7 @@ def _decision(row: Mapping[str, Any], story: KeyHistory, definition: LoggedSpace
 
 
 def why(decision: Mapping[str, Any]) -> str:
-    """Return in words why the winner won."""
+    """Return in words why the winner of a decision won: the policy, the compared values, the note."""
     winner, loser, sequence = decision["winner"], decision["loser"], decision["sequence"]
     text = f"{decision['policy']} by {sequence}" if sequence else str(decision["policy"])
     if sequence == "timestamp":
@@ -131,7 +131,7 @@ def _iso_time(moment: datetime | None) -> str | None:
 
 
 def lines(found: Mapping[str, Any]) -> list[str]:
-    """Return the story of a key as lines of text."""
+    """Return the history of a key, from `described`, as lines of text."""
     sources: dict[str, list[str]] = {}
     for change in found["changes"]:
         sources.setdefault(change["replicaset"], []).append(change["source"])
@@ -187,18 +187,20 @@ def who(location: WarehouseLocation, space: str, values: Sequence[Value], *, as_
     as_json : bool
 
     """
-    story = KeyChangesReader(location).history(space, values)
-    found = described(story)
+    history = KeyChangesReader(location).history(space, values)
+    found = described(history)
     if as_json:
         print(json.dumps({"space": space, "key": to_json_value(list(values)), **found}, ensure_ascii=False))
     else:
         print("\n".join(lines(found)))
-    if not story.changes and story.winner is None:
+    if not history.changes and history.winner is None:
         finished(
             f"no row of {space} has the key {json.dumps(to_json_value(list(values)))}",
             f"aggregator cat --space {space}",
         )
         return 1
-    replicasets = len({step.row["replicaset_id"] for step in story.changes})
-    finished(f"{len(story.changes)} changes in {replicasets} replicasets, {len(story.decisions)} decisions")
+    replicasets = len({change.row["replicaset_id"] for change in history.changes})
+    finished(
+        f"{len(history.changes)} changes in {replicasets} replicasets, {len(history.decisions)} decisions"
+    )
     return 0

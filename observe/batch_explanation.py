@@ -20,7 +20,7 @@ from schemas.names import replicaset_label
 from sources.xlog.directory.offset import OffsetEntry, from_text
 from warehouse.location import WarehouseLocation
 from warehouse.newest_epoch import EPOCHS
-from warehouse.read import answer
+from warehouse.read import query_rows
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -164,7 +164,7 @@ def _query(
     location: WarehouseLocation, table: str, query: str, version: int | None = None
 ) -> list[dict[str, Any]]:
     opened = location.open(table, version)
-    return [] if opened is None else answer(opened, query)
+    return [] if opened is None else query_rows(opened, query)
 
 
 def _definitions(location: WarehouseLocation, epoch: int, offset: str | None) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ from warehouse.gaps import open_gaps
 from warehouse.generations import ComparedRid, compare_warehouses, side_of
 from warehouse.location import WarehouseLocation, location_of
 from warehouse.newest_epoch import newest_epoch_row
-from warehouse.read import answer, newest_of_each, rows_of
+from warehouse.read import newest_of_each, query_rows, rows_of
 from warehouse.standbys import FAILURES
 
 _OPEN_REQUESTS = f"""
@@ -181,7 +181,7 @@ def overview_of(location: WarehouseLocation, now: datetime) -> Overview:
     def count(table: str, where: str) -> int:
         opened = location.open(table)
         query = f"SELECT count(*) AS n FROM opened WHERE {where}"
-        return 0 if opened is None else int(answer(opened, query)[0]["n"])
+        return 0 if opened is None else int(query_rows(opened, query)[0]["n"])
 
     gaps, requests = location.open("_gaps"), location.open("_requests")
     leaders = (json.loads(last["end_offset"] or "null") or {}).get("replicasets", {})
@@ -189,7 +189,7 @@ def overview_of(location: WarehouseLocation, now: datetime) -> Overview:
         uuid: {**leaders.get(uuid, {}), "vclock": vclock}
         for uuid, vclock in json.loads(last["vclock"] or "{}").items()
     }
-    asked = [] if requests is None else answer(requests, _OPEN_REQUESTS)
+    asked = [] if requests is None else query_rows(requests, _OPEN_REQUESTS)
     return Overview(
         warehouse=location.root,
         epoch=int(last["epoch"]),

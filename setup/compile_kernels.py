@@ -1,10 +1,10 @@
 """Compiles the kernels that batches call, and stores their machine code: `python setup/compile_kernels.py`.
 
 Numba compiles a kernel at its first call and stores the machine code next to the sources (`schemas.compiled`). All
-kernels take a minute of one core, which otherwise the first batch in a clone would take, and each parallel process of
-the tests again. This script aggregates the recordings of `conf/demo.yaml` into a temporary folder, without Spark, which
-calls the kernels of reading, reducing and writing. Kernels that no batch calls (of relay and daemon) are compiled at
-their first call, like all kernels of an installed wheel.
+kernels take a minute of one core; without this script, the first batch in a clone takes it, and so does each parallel
+process of the tests. This script aggregates the recordings of `conf/demo.yaml` into a temporary folder, without Spark,
+which calls the kernels of reading, reducing and writing. Kernels that no batch calls (of relay and daemon) are compiled
+at their first call, like all kernels of an installed wheel.
 """
 
 from __future__ import annotations

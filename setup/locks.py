@@ -27,7 +27,7 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
     "s3": ("moto[s3]==5.2.5", "flask-cors==6.0.5"),
     "pipelines": ("grpcio==1.85.1", "grpcio-status==1.85.1"),
 }
-"""Packages outside of requirements.lock: for Airflow, for the S3 server of the tests, and for `spark-pipelines`."""
+"""Groups of packages outside of requirements.lock: Airflow, the S3 server of the tests, and `spark-pipelines`."""
 
 _LINE = re.compile(r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+)(?: --hash=\S+)*(?P<rest>.*)")
 _SPACES = re.compile(r"\s+#")
@@ -40,7 +40,7 @@ def normalized(name: str) -> str:
 
 
 def archives(*arguments: str) -> dict[str, tuple[str, str]]:
-    """Return (version, SHA-256 of the archive) by package, for all packages that pip would install."""
+    """Return (version, SHA-256 of the archive) by package, for all packages that `pip install` would install."""
     with tempfile.NamedTemporaryFile(suffix=".json") as report:
         command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
         command += ["--dry-run", "--ignore-installed", "--report", report.name, *arguments]
@@ -111,7 +111,7 @@ def lock_project() -> None:
 
 
 def lock_other(name: str) -> None:
-    """Write the lock file of some of `OTHERS`."""
+    """Write the lock file of one group of `OTHERS`, by its name."""
     head = f"# The environment of {name}, for Python 3.11. Made by `python setup/locks.py {name}`."
     rows = [
         f"{one}=={version} --hash=sha256:{digest}"

@@ -23,7 +23,7 @@ _LINK = re.compile(r"(?<=\]\()(?P<path>[^)\s:#]+)(?P<anchor>#[^)\s]*)?(?=\))")
 
 
 def site_links(text: str) -> str:
-    """Return the text of a page of the repository's root with links for the site, whose root is `docs/`."""
+    """Return the text of a page in the repository's root with its links changed for the site, whose root is `docs/`."""
 
     def site_link(link: re.Match[str]) -> str:
         path = dict(PAGES).get(link["path"], link["path"].removeprefix("docs/"))

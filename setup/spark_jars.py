@@ -66,7 +66,7 @@ class Group:
 
 
 def group_of(name: str) -> Group:
-    """Return the group of a name, with the coordinates for this Spark."""
+    """Return the group with a name, with the Maven coordinates that fit this Spark."""
     if name == "delta":
         return Group(name, (delta_coordinates(),))
     (client,) = JARS.glob("hadoop-client-api-*.jar")
@@ -104,7 +104,7 @@ def classes(jar: Path) -> set[str]:
 
 
 def copy(jars: list[Path], group: Group) -> list[str]:
-    """Copy the jars that share no class with Spark's own, each atomically, and return their names."""
+    """Copy those jars that share no class with Spark's own, each atomically; return the names of the copied ones."""
     earlier = set(group.copied_list.read_text().split()) if group.copied_list.exists() else set()
     own = [jar for jar in JARS.glob("*.jar") if jar.name not in earlier]
     known = set[str]().union(*(classes(jar) for jar in own))

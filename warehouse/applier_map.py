@@ -4,8 +4,8 @@ Rows are appended and never changed: Tarantool's vclock never loses an id, and a
 from the old one's last lsn (`replica_clear_id`), so (replica id, lsn) names one instance for ever.
 
 `_cluster` has one row for each instance, and records an expulsion only by the replicaset that named the instance first.
-If another replicaset expels it, or registers it again, the entry is appended once more with a new `expelled`; of equal
-entries the one of the highest epoch counts.
+If another replicaset expels it, or registers it again, its row here is appended again with a new
+`expelled`; of rows that are otherwise equal, the one of the highest epoch is valid.
 
 If `_cluster` differs between two members of a replicaset, the replicaset's ids are those of the member that was read
 first; rows with a source apply only to the logs of that source. An instance without an id in the
@@ -43,7 +43,7 @@ COLUMNS = ("replicaset_id", "local_id", "global_id", "since_lsn", "source", "exp
 
 
 def by_replicaset(rows: Iterable[Mapping[str, Any]], table: Cluster) -> dict[int, tuple[MapRow, ...]]:
-    """Return each replicaset's rows in order of (replica id, since_lsn), without duplicates.
+    """Return, by replicaset id, its rows in order of (replica id, since_lsn), without duplicates.
 
     If an instance wrote no row, the next owner of its replica id has the same `since_lsn`. Of rows with one `since_lsn`
     the last one is the current owner's or, if the id has no owner, that of the instance that lost it last.
@@ -59,14 +59,16 @@ def by_replicaset(rows: Iterable[Mapping[str, Any]], table: Cluster) -> dict[int
         found.setdefault(entry.replicaset_id, []).append(entry)
     return {
         key: tuple(
-            sorted(entries, key=lambda e: (e.local_id, e.since_lsn, *_rank(e, members.get(e.global_id))))
+            sorted(
+                map_rows, key=lambda e: (e.local_id, e.since_lsn, *_owner_order(e, members.get(e.global_id)))
+            )
         )
-        for key, entries in found.items()
+        for key, map_rows in found.items()
     }
 
 
-def _rank(entry: MapRow, member: Member | None) -> tuple[bool, bool, int]:
-    """Return a sort key: an instance that has an id is after those that had it before."""
+def _owner_order(entry: MapRow, member: Member | None) -> tuple[bool, bool, int]:
+    """Return a sort key for the owners of one replica id: the current owner comes after those that had it before."""
     if member is None:
         return False, False, 0
     if member.replicaset_id != entry.replicaset_id:
@@ -75,16 +77,16 @@ def _rank(entry: MapRow, member: Member | None) -> tuple[bool, bool, int]:
     return names_id and not member.expelled, names_id, member.lsn
 
 
-def ids_of(entries: Iterable[MapRow]) -> dict[str, dict[int, int]]:
-    """Return, by source, a mapping of the source's replica ids to the replicaset's; equal ids are left out.
+def ids_of(map_rows: Iterable[MapRow]) -> dict[str, dict[int, int]]:
+    """Return, by the name of a source, its replica id → the replicaset's; ids that are equal are left out.
 
     Parameters
     ----------
-    entries : iterable of MapRow
+    map_rows : iterable of MapRow
         Rows of one replicaset.
 
     """
-    found = list(entries)
+    found = list(map_rows)
     meant = {(e.global_id, e.since_lsn): e.local_id for e in found if e.source is None}
     ids: dict[str, dict[int, int]] = {}
     for e in found:
@@ -94,21 +96,21 @@ def ids_of(entries: Iterable[MapRow]) -> dict[str, dict[int, int]]:
     return ids
 
 
-def instances_of(entries: Iterable[MapRow], table: Cluster, replicaset_uuid: str) -> dict[int, str]:
+def instances_of(map_rows: Iterable[MapRow], table: Cluster, replicaset_uuid: str) -> dict[int, str]:
     """Return the instance uuid of each current replica id of a replicaset, as in Tarantool's `_cluster`.
 
     Ids that were deleted are left out, and ids whose instance has another id now.
 
     Parameters
     ----------
-    entries : iterable of MapRow
+    map_rows : iterable of MapRow
         Rows of the replicaset; those of one replica id are in order of `since_lsn`.
     table : Cluster
     replicaset_uuid : str
 
     """
     members = {m.global_id: m for m in table.members.values() if m.uuid is not None}
-    last = {e.local_id: e for e in entries if e.source is None}
+    last = {e.local_id: e for e in map_rows if e.source is None}
     holders = {replica_id: members[e.global_id] for replica_id, e in last.items()}
     found = {}
     for replica_id, member in holders.items():
@@ -123,5 +125,5 @@ def instances_of(entries: Iterable[MapRow], table: Cluster, replicaset_uuid: str
 
 
 def load(warehouse: Warehouse, table: Cluster) -> Mapping[int, tuple[MapRow, ...]]:
-    """Return each replicaset's rows in order of (replica id, since_lsn)."""
+    """Return, by replicaset id, its rows in order of (replica id, since_lsn)."""
     return by_replicaset(rows_of(warehouse.opened(TABLE)), table)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from warehouse.warehouse import Warehouse
 
 
-def lasts(warehouse: Warehouse) -> bool:
+def has_metastore(warehouse: Warehouse) -> bool:
     """Whether the session's catalog is a metastore, so that tables stay registered after the session."""
     return warehouse.session.conf.get("spark.sql.catalogImplementation") != "in-memory"
 

@@ -26,7 +26,7 @@ from schemas.errors import WarehouseError
 from udfs.remap.cluster_replace import Allocation, Cluster, ClusterChange, Incoming, Member, replace_all
 from warehouse.read import rows_of
 from warehouse.warehouse import Warehouse
-from warehouse.write import MARK
+from warehouse.write import USER_METADATA
 
 TABLE = "_cluster"
 ALLOCATION = "aggregator.allocation"
@@ -37,8 +37,9 @@ PAUSE_SECONDS = 1.0
 """The longest random wait before a refused commit is repeated, so that two writers do not collide again."""
 
 COLUMNS = ("global_id", "uuid", "local_id", "replicaset_id", "replicaset_uuid", "lsn")
+"""The columns that are fields of `Member`; `local_id` is the replica id."""
 
-_ROW = pa.schema(
+_SCHEMA = pa.schema(
     [
         ("global_id", pa.int64()),
         ("uuid", pa.string()),
@@ -51,22 +52,23 @@ _ROW = pa.schema(
     ]
 )
 
-_NO_RETRIES = CommitProperties(custom_metadata={"userMetadata": MARK}, max_commit_retries=0)
+_NO_RETRIES = CommitProperties(custom_metadata={"userMetadata": USER_METADATA}, max_commit_retries=0)
 """The commit fails if another one came first, and is not repeated on top of it."""
 
 
 def load(warehouse: Warehouse) -> Cluster:
     """Return the current mapping."""
-    return _cluster(warehouse.opened(TABLE))
+    return _cluster_in(warehouse.opened(TABLE))
 
 
-def _cluster(table: DeltaTable, rows: Iterable[dict[str, Any]] | None = None) -> Cluster:
+def _cluster_in(table: DeltaTable, rows: Iterable[dict[str, Any]] | None = None) -> Cluster:
+    """Return the mapping in an open table; `rows` are its rows if the caller has read them."""
     rows = rows_of(table) if rows is None else rows
     members = ({n: row[n] for n in COLUMNS} | {"expelled": row["expelled_at"] is not None} for row in rows)
-    return cluster_of(members, _recorded_in(table) or "counter")
+    return cluster_of(members, _allocation_in(table) or "counter")
 
 
-def _recorded_in(table: DeltaTable) -> Allocation | None:
+def _allocation_in(table: DeltaTable) -> Allocation | None:
     return allocation_of(table.metadata().configuration.get(ALLOCATION))
 
 
@@ -77,12 +79,12 @@ def cluster_of(rows: Iterable[dict[str, Any]], allocation: Allocation) -> Cluste
 
 
 def recorded_allocation(warehouse: Warehouse) -> Allocation | None:
-    """Return the rule of assigning global ids that the table property `ALLOCATION` has; None before the first start."""
-    return _recorded_in(warehouse.opened(TABLE))
+    """Return the rule of assigning global ids that the property `ALLOCATION` records; None before the first start."""
+    return _allocation_in(warehouse.opened(TABLE))
 
 
 def allocation_of(value: str | None) -> Allocation | None:
-    """Return the value of the table's property; raise WarehouseError if it is not an allocation."""
+    """Return a value of the property `ALLOCATION`, None if it is not set; raise WarehouseError if it is invalid."""
     if value is not None and value not in get_args(Allocation):
         raise WarehouseError(
             f"the property {ALLOCATION} is {value!r}",
@@ -114,7 +116,7 @@ def record_allocation(warehouse: Warehouse, allocation: Allocation, now: datetim
     """
     for attempt in range(ATTEMPTS):
         table = warehouse.opened(TABLE)
-        found = _recorded_in(table)
+        found = _allocation_in(table)
         # Early releases had no such property, and only the counter.
         if found is None and rows_of(table, ["global_id"]):
             found = "counter"
@@ -124,8 +126,8 @@ def record_allocation(warehouse: Warehouse, allocation: Allocation, now: datetim
                 table=TABLE,
                 advice=f"set cluster.allocation to {found}, or start a new warehouse: assigned ids never change",
             )
-        if _recorded_in(table) == allocation:
-            return allocate(warehouse, (), now) if allocation == "counter" else _cluster(table)
+        if _allocation_in(table) == allocation:
+            return allocate(warehouse, (), now) if allocation == "counter" else _cluster_in(table)
         try:
             table.alter.set_table_properties(
                 {ALLOCATION: allocation}, raise_if_not_exists=False, commit_properties=_NO_RETRIES
@@ -155,7 +157,7 @@ def allocate(warehouse: Warehouse, rows: Sequence[Incoming], now: datetime) -> C
     for attempt in range(ATTEMPTS):
         table = warehouse.opened(TABLE)
         stored = rows_of(table)
-        before = _cluster(table, stored)
+        before = _cluster_in(table, stored)
         after, changes = replace_all(before, rows, own_uuid)
         if not changes:
             return before
@@ -181,7 +183,7 @@ def _commit_changes(
         row = {**values, "first_seen": known["first_seen"], "expelled_at": expelled_at}
         rows[row["uuid"] or row["replicaset_uuid"]] = row
     try:
-        whole = pa.Table.from_pylist(list(rows.values()), schema=_ROW)
+        whole = pa.Table.from_pylist(list(rows.values()), schema=_SCHEMA)
         write_deltalake(table, whole, mode="overwrite", commit_properties=_NO_RETRIES)
     except CommitFailedError:
         return False

@@ -24,7 +24,7 @@ from warehouse.data_files import DataFile, now_millis
 from warehouse.fence import SHARED, Fence, mark_of, marked
 from warehouse.location import WarehouseLocation
 from warehouse.read import size_of
-from warehouse.write import OURS, OWN_FEATURES
+from warehouse.write import OWN_COMMIT, OWN_FEATURES
 
 LEGACY_MAPPING = 2
 """The `minReaderVersion` of column mapping in a table without named features."""
@@ -50,7 +50,7 @@ class OpenTables:
     ----------
     location : WarehouseLocation
     fence : Fence, optional
-        The writer's; None for reading (and for tests, which commit without marks).
+        The writer's fence; None for reading (and for tests, which commit without marks).
     before_epoch : callable
         Called before each commit of an epoch.
 
@@ -60,8 +60,8 @@ class OpenTables:
     fence: Fence | None = None
     before_epoch: Callable[[], None] = lambda: None
     _tables: dict[str, DeltaTable] = field(default_factory=dict)
-    _checked: set[str] = field(default_factory=set)
-    _renewed: set[str] | None = None
+    _checked_tables: set[str] = field(default_factory=set)
+    _renewed_tables: set[str] | None = None
 
     def read(self, table: str) -> DeltaTable | None:
         """Open a table at its newest version, for reading; return None if there is no table.
@@ -87,29 +87,29 @@ class OpenTables:
             Another writer has committed to it.
 
         """
-        return self._open(table, is_renewed=self._renewed is None or table not in self._renewed)
+        return self._open(table, is_renewed=self._renewed_tables is None or table not in self._renewed_tables)
 
     @contextmanager
     def renewed_once(self) -> Iterator[None]:
-        """Inside, look for other commits to a table only at its first use and before each commit.
+        """Inside, look for other processes' commits to a table only at its first use and before each commit.
 
-        Each look lists a folder of the store. `SHARED` tables are still renewed at each use.
+        Each look lists a folder of the store. For `SHARED` tables, each use still looks.
         """
-        before, self._renewed = self._renewed, set()
+        before, self._renewed_tables = self._renewed_tables, set()
         try:
             yield
         finally:
-            self._renewed = before
+            self._renewed_tables = before
 
     def _open(self, table: str, *, is_renewed: bool) -> DeltaTable:
-        if self._renewed is not None and table not in SHARED:
-            self._renewed.add(table)
+        if self._renewed_tables is not None and table not in SHARED:
+            self._renewed_tables.add(table)
         found = self._read(table, is_renewed=is_renewed)
         if found is None:
             raise WarehouseError("the table is not there", table=table, warehouse=self.location.root)
-        if table not in self._checked:
+        if table not in self._checked_tables:
             _check_features(found, table)
-            self._checked.add(table)
+            self._checked_tables.add(table)
         return found
 
     def _read(self, table: str, *, is_renewed: bool) -> DeltaTable | None:
@@ -144,7 +144,7 @@ class OpenTables:
         """
         opened, fence = self._open(table, is_renewed=True), self.fence
         if fence is None or table in SHARED:
-            mark, properties = None, OURS
+            mark, properties = None, OWN_COMMIT
         else:
             fence.check_lock()
             mark = fence.next_mark()
@@ -157,8 +157,8 @@ class OpenTables:
                 version = int(opened.version())
             else:  # nobody else has committed; the new version is read at its first use
                 version = base + 1
-                if self._renewed is not None:
-                    self._renewed.discard(table)
+                if self._renewed_tables is not None:
+                    self._renewed_tables.discard(table)
         except (DeltaError, OSError) as error:
             self.forget(table)
             opened = self._open_if_committed(table, mark, error)
@@ -186,17 +186,17 @@ class OpenTables:
         return found
 
     def keep(self, table: str, opened: DeltaTable) -> None:
-        """Keep a table open that the caller has opened at its newest version."""
+        """Take over a table that the caller has opened at its newest version, and keep it open."""
         self._tables[table] = opened
 
     def forget(self, table: str | None = None) -> None:
         """Close a table, by default all tables: the next use reads the log again."""
         if table is None:
             self._tables.clear()
-            self._checked.clear()
+            self._checked_tables.clear()
         else:
             self._tables.pop(table, None)
-            self._checked.discard(table)
+            self._checked_tables.discard(table)
 
     def version(self, table: str) -> int:
         """Return the newest version of a table."""
@@ -216,7 +216,7 @@ class OpenTables:
         return _files(actions)
 
     def bounds(self, table: str, column: str) -> list[tuple[TableFile, int | None, int | None]]:
-        """Return (file, least value, greatest value) of a column for each file; values are None if unknown."""
+        """Return (file, least value, greatest value) of a column for each file; a value may be None (unknown)."""
         actions = pa.table(self.open(table).get_add_actions(flatten=True))
         unknown = [None] * actions.num_rows
         low, high = (
@@ -239,7 +239,7 @@ class OpenTables:
         table : str
         added : iterable of DataFile
         removed : iterable of (TableFile, bool)
-            Files to remove, and for each Delta's `dataChange`: False if all its rows are in added files.
+            Each file to remove, with Delta's `dataChange`: False if all its rows are in added files.
 
         Raises
         ------

@@ -26,13 +26,13 @@ from warehouse.location import WarehouseLocation
 ROW_GROUP_ROWS = 64 * 1024
 """Rows of a row group: a lookup of one key reads that many."""
 
-INDEXED = 32
+INDEXED_COLUMNS = 32
 """The number of columns, from the first on, that have statistics (`delta.dataSkippingNumIndexedCols`)."""
 
-TEXT_LONGEST = 32
+LONGEST_TEXT_CHARACTERS = 32
 """The longest text in statistics, in characters; longer ones are truncated, as Delta does."""
 
-FOOTER_LONGEST = 4096
+LONGEST_FOOTER_BYTES = 4096
 """The longest value, in bytes, that Arrow writes as a bound into a Parquet footer."""
 
 _LAST_CHARACTER = "\U0010ffff"
@@ -73,9 +73,9 @@ class FileKeys:
     Parameters
     ----------
     rows : tuple of int
-        Number of rows by row group.
+        The number of rows of each row group.
     least, greatest : tuple of bytes or None
-        Keys by row group; None if the footer lacks them.
+        The least and the greatest key of each row group; None if the footer lacks them.
 
     """
 
@@ -114,7 +114,7 @@ def write_file(
             row_group_size=ROW_GROUP_ROWS,
             compression="snappy",
             use_dictionary=list(dictionary),
-            write_statistics=_with_statistics(rows.schema, _without_nan(rows)),
+            write_statistics=_columns_with_statistics(rows.schema, _floating_columns_without_nan(rows)),
             metadata_collector=found,
         )
         size = stream.tell()
@@ -147,7 +147,7 @@ class FileWriter:
             schema,
             compression="snappy",
             use_dictionary=list(dictionary),
-            write_statistics=_with_statistics(schema, ()),
+            write_statistics=_columns_with_statistics(schema, ()),
             metadata_collector=self._found,
         )
         self.rows = 0
@@ -187,7 +187,7 @@ def statistics(metadata: pq.FileMetaData, long_texts: Mapping[str, tuple[str, st
     nulls: dict[str, int] = {}
     columns = [metadata.schema.column(number) for number in range(metadata.num_columns)]
     # As delta-rs counts: a variant, or another column with parts, is one column.
-    indexed = list(dict.fromkeys(one.path.removesuffix(f".{one.name}") for one in columns))[:INDEXED]
+    indexed = list(dict.fromkeys(one.path.removesuffix(f".{one.name}") for one in columns))[:INDEXED_COLUMNS]
     for number, column in enumerate(columns):
         name = column.path
         if column.name != name or name not in indexed:
@@ -221,15 +221,15 @@ def long_text_bounds(rows: pa.Table) -> dict[str, tuple[str, str]]:
         column = rows[name]
         if (
             pa.types.is_string(column.type)
-            and (pc.max(pc.binary_length(column)).as_py() or 0) > FOOTER_LONGEST
+            and (pc.max(pc.binary_length(column)).as_py() or 0) > LONGEST_FOOTER_BYTES
         ):
             bounds = pc.min_max(column)
             found[name] = (bounds["min"].as_py(), bounds["max"].as_py())
     return found
 
 
-def _with_statistics(schema: pa.Schema, floating: Collection[str]) -> list[str]:
-    """Return the columns that get statistics: all but float and double columns that are not in `floating`.
+def _columns_with_statistics(schema: pa.Schema, without_nan: Collection[str]) -> list[str]:
+    """Return the columns that get statistics: all but the float and double columns that are not in `without_nan`.
 
     Fields of structs are named by their path.
     """
@@ -237,13 +237,13 @@ def _with_statistics(schema: pa.Schema, floating: Collection[str]) -> list[str]:
     for field in schema:
         if pa.types.is_struct(field.type):
             found.extend(f"{field.name}.{part.name}" for part in field.type)
-        elif field.name in floating or not pa.types.is_floating(field.type):
+        elif field.name in without_nan or not pa.types.is_floating(field.type):
             found.append(field.name)
     return found
 
 
-def _without_nan(rows: pa.Table) -> set[str]:
-    """Return the floating columns without NaN.
+def _floating_columns_without_nan(rows: pa.Table) -> set[str]:
+    """Return the float and double columns without a NaN.
 
     Arrow leaves NaN out of the least and the greatest value; for Spark NaN is the greatest number, so by such
     statistics it would skip a row group with NaN that it needs.
@@ -273,7 +273,7 @@ def _text_bound(value: str, *, is_least: bool) -> str:
 
     To a cut upper bound the character that sorts last is appended, so that the bound is not less than the text.
     """
-    end = TEXT_LONGEST
+    end = LONGEST_TEXT_CHARACTERS
     while not is_least and value[end : end + 1] == _LAST_CHARACTER:
         end += 1
     return value if len(value) <= end else value[:end] + ("" if is_least else _LAST_CHARACTER)
@@ -299,13 +299,13 @@ class _PlainFile(pq.ParquetFile):  # type: ignore[misc]
     """A Parquet file that is read with Arrow's plain binary and string types; delta-rs declares view types."""
 
     def read(self, *arguments: Any, **named: Any) -> pa.Table:
-        return _plain(super().read(*arguments, **named))
+        return _with_plain_types(super().read(*arguments, **named))
 
     def read_row_groups(self, *arguments: Any, **named: Any) -> pa.Table:
-        return _plain(super().read_row_groups(*arguments, **named))
+        return _with_plain_types(super().read_row_groups(*arguments, **named))
 
 
-def _plain(rows: pa.Table) -> pa.Table:
+def _with_plain_types(rows: pa.Table) -> pa.Table:
     plain = pa.schema([field.with_type(_plain_type(field.type)) for field in rows.schema])
     return rows if plain.types == rows.schema.types else rows.cast(plain)
 
@@ -328,7 +328,7 @@ def opened(location: WarehouseLocation, table: str, path: str) -> pq.ParquetFile
 
 
 def keys_of(file: pq.ParquetFile, column: str) -> FileKeys:
-    """Return the ranges of a key column by row group, from a file's footer."""
+    """Return the range of keys of each row group, from a file's footer; `column` has the keys."""
     metadata = file.metadata
     index = metadata.schema.names.index(column)
     rows, least, greatest = [], [], []

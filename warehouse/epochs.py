@@ -23,14 +23,18 @@ from warehouse.newest_epoch import EPOCHS as TABLE
 from warehouse.newest_epoch import NEVER_ROLLED_BACK, RID
 from warehouse.read import newest, rows_of
 from warehouse.warehouse import Warehouse
-from warehouse.write import MARK
+from warehouse.write import USER_METADATA
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """One committed batch. The fields are the table's columns, with JSON decoded."""
+    """One committed batch. The fields are the table's columns, with JSON decoded.
+
+    `vclock` is by replicaset uuid and replica id, `versions` and `writers` are by table (`schemas.tables` explains
+    them).
+    """
 
     epoch: int
     query_id: str
@@ -61,7 +65,7 @@ def last(warehouse: Warehouse) -> Epoch | None:
 
 
 def end_offsets(warehouse: Warehouse, query_id: str) -> dict[int, str | None]:
-    """Return the end offset of each committed batch of a streaming query, by the batch's id."""
+    """Return, by batch id, the end offset of each committed batch of a streaming query; None if it has none."""
     rows = rows_of(warehouse.opened(TABLE), ("query_id", "batch_id", "end_offset"))
     return {row["batch_id"]: row["end_offset"] for row in rows if row["query_id"] == query_id}
 
@@ -80,7 +84,7 @@ def roll_back(warehouse: Warehouse, epoch: Epoch | None) -> list[str]:
     tables = warehouse.open_tables
     versions = {} if epoch is None else epoch.versions
     names = [name for name in warehouse.tables() if name not in NEVER_ROLLED_BACK | {RID}]
-    undone = [name for name in names if _roll_back(tables, name, versions.get(name, 0))]
+    undone = [name for name in names if _roll_back_table(tables, name, versions.get(name, 0))]
     for name in NEVER_ROLLED_BACK - {TABLE}:
         _open_for_fence(tables, name)
     if undone:
@@ -88,18 +92,18 @@ def roll_back(warehouse: Warehouse, epoch: Epoch | None) -> list[str]:
     return undone
 
 
-def _is_rolled_back(commit: Mapping[str, Any], known: int) -> bool:
-    """Whether a commit is an earlier start's restoration of version `known`."""
+def _is_restoration(commit: Mapping[str, Any], epoch_version: int) -> bool:
+    """Whether a commit is an earlier start's restoration of version `epoch_version`."""
     restored = commit.get("operationParameters", {}).get("version")
     return (
         commit.get("operation") == "RESTORE"
-        and commit.get("userMetadata") == MARK
-        and str(restored) == str(known)
+        and commit.get("userMetadata") == USER_METADATA
+        and str(restored) == str(epoch_version)
     )
 
 
 def _open_for_fence(tables: OpenTables, name: str) -> DeltaTable | None:
-    """Open a table, and have the writer's fence remember its mark."""
+    """Open a table, and have the writer's fence remember its mark; return None if there is no table."""
     opened = tables.location.open(name)
     if opened is not None:
         if tables.fence is not None:
@@ -109,10 +113,10 @@ def _open_for_fence(tables: OpenTables, name: str) -> DeltaTable | None:
     return opened
 
 
-def _roll_back(tables: OpenTables, table: str, known: int) -> bool:
-    """Restore a table to version `known` if an unfinished batch has changed it; return whether it had."""
+def _roll_back_table(tables: OpenTables, table: str, epoch_version: int) -> bool:
+    """Restore a table to version `epoch_version` if an unfinished batch has changed it; return whether it had."""
     opened = _open_for_fence(tables, table)
-    if opened is None or not _has_unfinished_batch(opened, table, known):
+    if opened is None or not _has_unfinished_batch(opened, table, epoch_version):
         return False
     seen = int(opened.version())
 
@@ -122,32 +126,38 @@ def _roll_back(tables: OpenTables, table: str, known: int) -> bool:
                 "somebody commits to it while it is rolled back", table=table, advice="start again"
             )
         # delta-rs refuses the restoration if another commit comes first.
-        current.restore(known, commit_properties=properties)
+        current.restore(epoch_version, commit_properties=properties)
 
     tables.forget(table)
     try:
         tables.change(table, restore)
     except WarehouseError as error:
-        raise WarehouseError(f"version {known} cannot be restored: {error.reason}", table=table) from error
+        raise WarehouseError(
+            f"version {epoch_version} cannot be restored: {error.reason}", table=table
+        ) from error
     tables.forget(table)
     return True
 
 
-def _has_unfinished_batch(opened: DeltaTable, table: str, known: int) -> bool:
-    """Whether the aggregator has committed after version `known`; raise WarehouseError if others have, too."""
+def _has_unfinished_batch(opened: DeltaTable, table: str, epoch_version: int) -> bool:
+    """Whether the aggregator has committed after version `epoch_version`; raise WarehouseError if others have, too."""
     now = int(opened.version())
-    if now <= known:
+    if now <= epoch_version:
         return False
-    history = opened.history(now - known)
-    if _is_rolled_back(history[0], known):
+    history = opened.history(now - epoch_version)
+    if _is_restoration(history[0], epoch_version):
         return False
-    foreign = sorted(c["version"] for c in history if c["version"] > known and c.get("userMetadata") != MARK)
-    if len(foreign) == now - known:
+    foreign = sorted(
+        c["version"]
+        for c in history
+        if c["version"] > epoch_version and c.get("userMetadata") != USER_METADATA
+    )
+    if len(foreign) == now - epoch_version:
         return False
     if foreign:
         raise WarehouseError(
             f"commit {foreign[0]} is not the aggregator's and follows an unfinished batch",
             table=table,
-            advice=f"restore the table to version {known}, or to a version you trust, and start again",
+            advice=f"restore the table to version {epoch_version}, or to a version you trust, and start again",
         )
     return True

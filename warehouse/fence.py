@@ -1,7 +1,7 @@
 """The fence: it stops a writer that has lost the lock, but does not know it yet, from committing an epoch.
 
 Each writer has a number, one more than the writer before it, and each of its commits has a *mark*: its number and a
-count of its commits, as a `txn` action of Delta under the application id `APP` (Delta protocol, "Transaction
+count of its commits, as a `txn` action of Delta under the application id `APP_ID` (Delta protocol, "Transaction
 Identifiers"). Two rules give one history of epochs, even if a writer sleeps at any step, and whatever clocks show:
 
 1. A commit with a mark succeeds only if the table's last mark is the one that the writer has seen: delta-rs refuses it
@@ -26,11 +26,11 @@ from schemas.errors import LockError
 from schemas.tables import SYSTEM_TABLES
 from warehouse.location import WarehouseLocation
 from warehouse.newest_epoch import EPOCHS, RID
-from warehouse.write import MARK, create
+from warehouse.write import USER_METADATA, create
 
 log = logging.getLogger(__name__)
 
-APP = "tarantool-aggregator-writer"
+APP_ID = "tarantool-aggregator-writer"
 
 SHARED = frozenset({"_cluster", "_requests", "_validations", RID})
 """Tables to which processes without the lock commit, too: their commits do not depend on an epoch."""
@@ -42,7 +42,7 @@ _COUNT_BITS = 32
 
 def mark_of(table: DeltaTable) -> int | None:
     """Return the newest mark in the log of an open table; None if no commit has one."""
-    found: int | None = table.transaction_version(APP)
+    found: int | None = table.transaction_version(APP_ID)
     return found
 
 
@@ -54,7 +54,7 @@ def writer_of(mark: int | None) -> int:
 def marked(mark: int) -> CommitProperties:
     """Return the properties of a commit that has a mark."""
     return CommitProperties(
-        custom_metadata={"userMetadata": MARK}, app_transactions=[Transaction(APP, mark, None)]
+        custom_metadata={"userMetadata": USER_METADATA}, app_transactions=[Transaction(APP_ID, mark, None)]
     )
 
 
@@ -65,7 +65,7 @@ class Fence:
     Parameters
     ----------
     writer : int
-        Its number.
+        The writer's number.
     check_lock : callable
         Raises if the writer has lost the lock.
 

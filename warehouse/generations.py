@@ -82,14 +82,27 @@ def generations_of(history: Sequence[RidChange], epoch: int) -> list[HeldGenerat
     return held[::-1]
 
 
-def epoch_of(held: Sequence[HeldGeneration], ulid: ULID) -> int | None:
-    """Return the last epoch of a generation, None if it is not one of the warehouse's."""
+def last_epoch_of(held: Sequence[HeldGeneration], ulid: ULID) -> int | None:
+    """Return the last epoch of a generation of a warehouse; None if it is not among the warehouse's, `held`."""
     return next((one.last for one in held if one.ulid == ulid), None)
 
 
 @dataclass(frozen=True)
 class ComparedRid:
-    """One side of a comparison: a RID and, if it is a warehouse's, its newest epoch and generations."""
+    """One side of a comparison: a warehouse, or only a RID.
+
+    Parameters
+    ----------
+    name : str
+        The warehouse's folder, or the RID as text.
+    node : Node
+        The RID and its mark.
+    epoch : int or None
+        The warehouse's newest epoch.
+    held : tuple of HeldGeneration
+        The warehouse's generations, the newest first.
+
+    """
 
     name: str
     node: Node
@@ -112,16 +125,16 @@ def side_of(location: WarehouseLocation) -> ComparedRid:
 
 
 def compare_warehouses(a: ComparedRid, b: ComparedRid) -> Comparison:
-    """Compare two RIDs, and if both are of warehouses, the last epochs of the common generation."""
+    """Compare two RIDs and, if both are of warehouses, the last epochs of the newest generation that both have."""
     found = compare(a.node.rid, b.node.rid)
-    ends = None if found.common is None else [epoch_of(one.held, found.common) for one in (a, b)]
+    ends = None if found.common is None else [last_epoch_of(one.held, found.common) for one in (a, b)]
     if ends is None or ends[0] is None or ends[1] is None:
         return found
     return with_epochs(found, a.node.rid, b.node.rid, (ends[0], ends[1]))
 
 
 def common_epoch(a: ComparedRid, b: ComparedRid, common: ULID | None) -> int | None:
-    """Return the last epoch that both have of a common generation; None if it is not known."""
-    ends = [] if common is None else [epoch_of(one.held, common) for one in (a, b)]
+    """Return the last epoch of the generation `common` that both sides have; None if neither side's is known."""
+    ends = [] if common is None else [last_epoch_of(one.held, common) for one in (a, b)]
     known = [end for end in ends if end is not None]
     return min(known, default=None)

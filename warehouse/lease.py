@@ -29,6 +29,7 @@ HELD_SECONDS = 45.0
 """For this long from the start of a renewal, the holder commits without a request; later it renews the lease first."""
 
 RENEW_SECONDS = 10.0
+"""The time between two renewals by the holder's thread."""
 
 ADVICE = "stop the other writer, or wait for it to end; nothing was written"
 
@@ -94,7 +95,8 @@ def holder_of(text: str) -> str:
         return "an unknown writer"
 
 
-def _field(text: str, name: str) -> object:
+def _json_field(text: str, name: str) -> object:
+    """Return a field of a JSON object in text; None if there is none."""
     try:
         return json.loads(text).get(name)
     except (ValueError, AttributeError):
@@ -110,7 +112,7 @@ class Lease:
     owner : mapping
         The writer: `purpose`, `pid` and `host` are shown to others.
     warehouse : str
-        For messages.
+        Its folder, for messages.
     clock : callable
         Returns seconds that never go back.
 
@@ -128,14 +130,14 @@ class Lease:
         self._id = str(uuids.uuid4())
         self._writes = 0
         self._tag: object = None
-        self._until = -1.0
+        self._held_until = -1.0
         self._is_over = False
-        self._turn = threading.Lock()
+        self._renewal_lock = threading.Lock()
 
     @property
     def is_held(self) -> bool:
         """Whether the lease is ours by this machine's clock; makes no request."""
-        return not self._is_over and self._clock() < self._until
+        return not self._is_over and self._clock() < self._held_until
 
     def take(self) -> None:
         """Take the lease.
@@ -165,7 +167,7 @@ class Lease:
             raise LockError(
                 f"the writer lock cannot be taken: {error}", warehouse=self._warehouse, advice="try again"
             ) from error
-        self._until = began + HELD_SECONDS
+        self._held_until = began + HELD_SECONDS
 
     def renew(self) -> None:
         """Write the lease again.
@@ -178,12 +180,12 @@ class Lease:
             The request failed: it is not known whether the lease is renewed.
 
         """
-        with self._turn:
+        with self._renewal_lock:
             began = self._clock()
             if self._is_over or not self._put(StoredLease("", self._tag, 0.0)):
-                self._is_over, self._until = True, -1.0
+                self._is_over, self._held_until = True, -1.0
                 raise LockError("the writer lock was lost: another writer took it over", advice="start again")
-            self._until = began + HELD_SECONDS
+            self._held_until = began + HELD_SECONDS
 
     def check(self) -> None:
         """Raise unless the lease is ours; renew it first if the last renewal is more than `HELD_SECONDS` ago.
@@ -194,7 +196,7 @@ class Lease:
             The lease is not ours any more, or the store does not answer.
 
         """
-        if self._clock() < self._until:
+        if self._clock() < self._held_until:
             return
         try:
             self.renew()
@@ -204,10 +206,10 @@ class Lease:
 
     def release(self) -> None:
         """Let others take the lease at once. If the request fails (OSError), they wait until it expires."""
-        with self._turn:
+        with self._renewal_lock:
             if self._is_over:
                 return
-            self._is_over, self._until = True, -1.0
+            self._is_over, self._held_until = True, -1.0
             self._store.replace(self._text(is_free=True), self._tag)
 
     def _put(self, found: StoredLease | None) -> bool:
@@ -220,7 +222,7 @@ class Lease:
                 return True
             # It may be our own: written by a request whose answer was lost.
             found = self._store.read()
-            if found is None or _field(found.text, "id") != self._id:
+            if found is None or _json_field(found.text, "id") != self._id:
                 return False
         return False
 
@@ -231,5 +233,6 @@ class Lease:
 
 
 def _is_free(found: StoredLease, now: float) -> bool:
+    """Whether a lease was released or has expired; `now` is the store's time."""
     # A stamp far ahead of the store's time means that its clock was set back: such a lease is free, too.
-    return _field(found.text, "free") is True or abs(now - found.modified) >= LEASE_SECONDS
+    return _json_field(found.text, "free") is True or abs(now - found.modified) >= LEASE_SECONDS

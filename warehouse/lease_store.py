@@ -22,7 +22,8 @@ from warehouse.lease import StoredLease
 CONDITIONAL_SCHEMES = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"})
 """Schemes of the stores with conditional writes."""
 
-_REFUSED = (AlreadyExistsError, PreconditionError, NotFoundError, FileNotFoundError)
+_REFUSALS = (AlreadyExistsError, PreconditionError, NotFoundError, FileNotFoundError)
+"""Errors by which a store refuses a conditional write."""
 
 
 class ObjectLease:
@@ -88,7 +89,7 @@ class ObjectLease:
         """Write an object, with `mode` "create" or the tag to replace; return its tag, None if the store refuses."""
         try:
             return _tag(obstore.put(self._store, name, text.encode(), mode=mode))
-        except _REFUSED:
+        except _REFUSALS:
             return None
 
     def _unsupported(self, condition: str) -> UnsupportedError:
@@ -99,8 +100,9 @@ class ObjectLease:
         )
 
 
-def _tag(names: Mapping[str, Any]) -> dict[str, str]:
-    return {name: names[name] for name in ("e_tag", "version") if names[name] is not None}
+def _tag(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Return what identifies the written content of an object, from the store's answer."""
+    return {name: metadata[name] for name in ("e_tag", "version") if metadata[name] is not None}
 
 
 def object_lease(root: str, name: str) -> ObjectLease:
@@ -135,6 +137,7 @@ def object_lease(root: str, name: str) -> ObjectLease:
 
 @contextmanager
 def _as_os_error() -> Iterator[None]:
+    """Inside, errors of `obstore` are raised as OSError."""
     try:
         yield
     except BaseError as error:

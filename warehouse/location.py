@@ -24,8 +24,8 @@ SCHEMES = frozenset({"", "file", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"
 """Schemes of URIs that both libraries open."""
 
 
-def known(path: str) -> bool:
-    """Whether a path or URI can be a location: both libraries know its scheme."""
+def has_known_scheme(path: str) -> bool:
+    """Whether both libraries know the scheme of a path or URI, so that it can be a location."""
     return urlparse(path).scheme in SCHEMES
 
 
@@ -38,6 +38,7 @@ class WarehouseLocation:
     root : str
         The folder of the database, a path or a URI.
     fs : pyarrow.fs.FileSystem
+        The file system that has it.
     path : str
         The same folder, as a path of `fs`.
 
@@ -56,7 +57,7 @@ class WarehouseLocation:
         return "/".join((self.path, *names))
 
     def is_there(self) -> bool:
-        """Whether the folder or its parent exists."""
+        """Whether the folder exists, or its parent, in which it can be created."""
         paths = [self.path, self.path.rpartition("/")[0]]
         return any(info.type == pafs.FileType.Directory for info in self.fs.get_file_info(paths))
 
@@ -117,7 +118,7 @@ def location_of(address: str, database: str = DATABASE) -> WarehouseLocation:
     if not root.endswith(".db"):
         root = f"{root}/{database}.db"
     scheme = urlparse(root).scheme
-    if not known(root):
+    if not has_known_scheme(root):
         raise WarehouseError(
             f"no warehouse can be opened at {scheme}:// without Spark",
             warehouse=root,

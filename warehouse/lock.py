@@ -34,6 +34,7 @@ LOCK_NAME = "_writer.lock"
 
 
 def _owner(purpose: str) -> dict[str, Any]:
+    """Return what the lock says of this process to others."""
     return {"host": socket.gethostname(), "pid": os.getpid(), "purpose": purpose}
 
 
@@ -129,11 +130,11 @@ class WriterLock:
             self._lease = None
             raise
         threading.Thread(
-            target=_renew, args=(self._lease, self._stop), name="writer-lock", daemon=True
+            target=_keep_renewing, args=(self._lease, self._stop), name="writer-lock", daemon=True
         ).start()
 
 
-def _renew(lease: Lease, stop: threading.Event) -> None:
+def _keep_renewing(lease: Lease, stop: threading.Event) -> None:
     while not stop.wait(RENEW_SECONDS):
         try:
             lease.renew()

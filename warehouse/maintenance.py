@@ -7,7 +7,7 @@ file by its age alone; log entries are removed after `delta.logRetentionDuration
 at least as long as epochs are kept.
 
 Maintenance with `--keep-days n` removes the files and log entries that no version of the last n days needs. So the
-epochs committed in these days stay readable, and also the one before them: it was the newest when they began. Rows that
+epochs committed in these days stay readable, and also the one that was the newest when these days began. Rows that
 were removed from `_changelog` are recorded in `_retention`.
 """
 
@@ -30,15 +30,18 @@ if TYPE_CHECKING:
 
 REQUESTS, RETENTION, CHANGELOG = "_requests", "_retention", "_changelog"
 NEVER = datetime(1970, 1, 1, tzinfo=UTC)
+"""The horizon of a warehouse without maintenance (`horizon_of`)."""
 
 FILES, LOG = "delta.deletedFileRetentionDuration", "delta.logRetentionDuration"
-DEFAULTS: Mapping[str, int] = {FILES: 7, LOG: 30}
-"""Delta's own retentions, in days."""
+"""The properties of a table by which Delta keeps removed files, and log entries."""
+
+DEFAULT_DAYS: Mapping[str, int] = {FILES: 7, LOG: 30}
+"""Delta's defaults of these properties, in days."""
 
 _DAYS = {"day": 1.0, "days": 1.0, "week": 7.0, "weeks": 7.0}
 
 _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
-_SPARKS_DEFAULT = "10000"
+_DEFAULT_LISTING_TASKS = "10000"
 
 
 def set_retention(warehouse: Warehouse, table: str, days: int) -> bool:
@@ -53,8 +56,8 @@ def set_retention(warehouse: Warehouse, table: str, days: int) -> bool:
         Whether the table was changed.
 
     """
-    current = {name: retention_days(name, warehouse.property(table, name)) for name in DEFAULTS}
-    wanted = {FILES: days, LOG: max(days, DEFAULTS[LOG])}
+    current = {name: retention_days(name, warehouse.property(table, name)) for name in DEFAULT_DAYS}
+    wanted = {FILES: days, LOG: max(days, DEFAULT_DAYS[LOG])}
     changed = [name for name, kept in current.items() if kept is not None and kept != wanted[name]]
     values = {name: f"interval {wanted[name]} days" for name in changed}
     if warehouse.property(table, CHECKPOINT_INTERVAL) is None:
@@ -77,7 +80,7 @@ def retention_days(name: str, text: str | None) -> float | None:
 
     """
     if text is None:
-        return DEFAULTS[name]
+        return DEFAULT_DAYS[name]
     words = text.lower().removeprefix("interval").split()
     if len(words) == 2 and words[1] in _DAYS and words[0].isdigit():
         return int(words[0]) * _DAYS[words[1]]
@@ -91,7 +94,7 @@ def vacuum(warehouse: Warehouse, table: str, hours: float) -> None:
     """
     settings = warehouse.session.conf
     before = settings.get(_LISTING_TASKS) or ""
-    if before == _SPARKS_DEFAULT:
+    if before == _DEFAULT_LISTING_TASKS:
         settings.set(_LISTING_TASKS, "32")
     try:
         warehouse.delta(table).vacuum(hours)
@@ -100,7 +103,7 @@ def vacuum(warehouse: Warehouse, table: str, hours: float) -> None:
 
 
 def horizon_of(requests: Iterable[Mapping[str, Any]]) -> datetime:
-    """Return the horizon: maintenance may have removed what was replaced before it, and nothing newer.
+    """Return the horizon: maintenance may have removed files that were replaced before this time, but no others.
 
     Parameters
     ----------
@@ -114,11 +117,11 @@ def horizon_of(requests: Iterable[Mapping[str, Any]]) -> datetime:
         for row in requests
         if row["kind"] == RequestKind.MAINTENANCE and row["state"] != RequestState.ASKED
     ]
-    return max(map(_horizon_of_one, done), default=NEVER)
+    return max(map(_horizon_of_request, done), default=NEVER)
 
 
-def _horizon_of_one(request: Mapping[str, Any]) -> datetime:
-    """Return the horizon of one maintenance; `NEVER` if its arguments are invalid, so that it was refused."""
+def _horizon_of_request(request: Mapping[str, Any]) -> datetime:
+    """Return the horizon that a request of maintenance has set; `NEVER` if it was refused for invalid arguments."""
     try:
         days = int(json.loads(request["arguments"])["keep_days"])
         return max(request["changed_at"] - timedelta(days=days), NEVER) if days > 0 else NEVER
@@ -126,8 +129,8 @@ def _horizon_of_one(request: Mapping[str, Any]) -> datetime:
         return NEVER
 
 
-def first_kept(epochs: Mapping[int, datetime], horizon: datetime) -> int:
-    """Return the first epoch that can be read: the one that was the newest at the horizon.
+def first_readable_epoch(epochs: Mapping[int, datetime], horizon: datetime) -> int:
+    """Return the first epoch that can still be read: the one that was the newest at the horizon (`horizon_of`).
 
     Parameters
     ----------
@@ -141,21 +144,21 @@ def first_kept(epochs: Mapping[int, datetime], horizon: datetime) -> int:
 
 
 def retention_horizon(location: WarehouseLocation) -> tuple[datetime, int]:
-    """Return the time from which on nothing was removed (`horizon_of`), and the first epoch that can be read."""
-    table, asked = location.open(EPOCHS), location.open(REQUESTS)
+    """Return the horizon of a warehouse (`horizon_of`), and its first epoch that can still be read."""
+    table, requests = location.open(EPOCHS), location.open(REQUESTS)
     rows = [] if table is None else rows_of(table, ["epoch", "committed_at"])
     horizon = horizon_of(
-        [] if asked is None else rows_of(asked, ["kind", "state", "changed_at", "arguments"])
+        [] if requests is None else rows_of(requests, ["kind", "state", "changed_at", "arguments"])
     )
-    return horizon, first_kept({int(row["epoch"]): row["committed_at"] for row in rows}, horizon)
+    return horizon, first_readable_epoch({int(row["epoch"]): row["committed_at"] for row in rows}, horizon)
 
 
 Origin = tuple[int, int, int | None]
 """(replicaset id, global id, replica id) of rows; the last is None in what an earlier release has recorded."""
 
 
-def last_removed(rows: Iterable[Mapping[str, Any]]) -> dict[Origin, int]:
-    """Return the lsn up to which rows were removed from `_changelog`, by their origin.
+def last_removed_lsns(rows: Iterable[Mapping[str, Any]]) -> dict[Origin, int]:
+    """Return, by the origin of rows, the lsn up to which they were removed from `_changelog`.
 
     Parameters
     ----------
@@ -178,7 +181,7 @@ def cleaned_replicasets(location: WarehouseLocation) -> set[int]:
     return {int(row["replicaset_id"]) for row in rows if row["table"] == CHANGELOG}
 
 
-def gone_lsns(location: WarehouseLocation) -> dict[Origin, int]:
-    """Return `last_removed` of a warehouse; empty for one of an earlier release, which has no `_retention`."""
+def read_last_removed_lsns(location: WarehouseLocation) -> dict[Origin, int]:
+    """Return `last_removed_lsns` of a warehouse; empty for one of an earlier release, which has no `_retention`."""
     table = location.open(RETENTION)
-    return {} if table is None else last_removed(rows_of(table))
+    return {} if table is None else last_removed_lsns(rows_of(table))

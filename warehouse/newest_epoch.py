@@ -23,7 +23,7 @@ NEVER_ROLLED_BACK = frozenset({"_epochs", "_cluster", "_applier_map", "_requests
 writes them."""
 
 BEFORE_THE_FIRST = -1
-"""The epoch of a warehouse that has none."""
+"""Stands for the newest epoch of a warehouse that has no epoch yet."""
 
 
 @dataclass(frozen=True)

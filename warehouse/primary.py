@@ -16,7 +16,7 @@ from schemas.errors import LockError, RidStateError
 from udfs.rid import operations
 from udfs.rid.operations import Node
 from warehouse.fence import take_number
-from warehouse.location import WarehouseLocation, known, location_of
+from warehouse.location import WarehouseLocation, has_known_scheme, location_of
 from warehouse.lock import WriterLock
 from warehouse.newest_epoch import last_epoch
 from warehouse.rid import RidChange, RidTable, new_ulid
@@ -55,8 +55,10 @@ class PrimaryLock(WriterLock):
         self._warehouse: Warehouse = warehouse
         self._standbys = standbys
         self._rid: RidTable | None = None
-        self._renewed: tuple[int, int] | None = None
-        if known(warehouse.root):
+        self._renewed_mark: tuple[int, int] | None = (
+            None  # (epoch, number of the RID's row) of the last renewal
+        )
+        if has_known_scheme(warehouse.root):
             self._rid = RidTable(location_of(warehouse.root))
         else:
             log.warning(
@@ -101,10 +103,10 @@ class PrimaryLock(WriterLock):
         if self._rid is None or self._rid.last().node.next is None:
             return
         epoch, last = last_epoch(self._rid.location), self._rid.last()
-        if (epoch, last.number) != self._renewed:
+        if (epoch, last.number) != self._renewed_mark:
             mark = new_ulid()
             change = self._rid.update("renew", epoch, lambda node: operations.renew_mark(node, mark))
-            self._renewed = (epoch, change.number)
+            self._renewed_mark = (epoch, change.number)
 
     def before_epoch(self) -> None:
         """Check the lock, and copy the newest epoch to the connected standbys. Called before each new epoch."""
@@ -130,6 +132,7 @@ class PrimaryLock(WriterLock):
         return True
 
     def _lock_as_primary(self) -> None:
+        """Record in the RID that a primary's writer runs, and connect the standbys."""
         if self._rid is None:
             return
         # Checked again after the number was taken: a demotion takes one, too, so it comes before or is refused.
@@ -147,7 +150,7 @@ class PrimaryLock(WriterLock):
 
 def require_primary(warehouse: Warehouse | WarehouseLocation) -> None:
     """Raise RidStateError if the warehouse has a RID and is not a primary."""
-    if not known(warehouse.root):
+    if not has_known_scheme(warehouse.root):
         return
     last = RidTable(location_of(warehouse.root)).last()
     if last.number and not last.node.rid.primary:
@@ -160,6 +163,7 @@ def require_primary(warehouse: Warehouse | WarehouseLocation) -> None:
 
 
 def _promote_and_lock(node: Node, before: RidChange) -> Node:
+    """Return the locked node; if there was no RID before, it becomes a primary's."""
     if not before.number:
         node = operations.promote(node, new_ulid(), unconnected=False)
     return operations.lock(node)

@@ -27,7 +27,7 @@ def rows_of(table: DeltaTable, columns: Sequence[str] = ()) -> list[dict[str, An
     Returns
     -------
     list of dict
-        Column to value; a map is a list of pairs.
+        By column; the value of a map column is a list of pairs.
 
     Raises
     ------
@@ -36,12 +36,12 @@ def rows_of(table: DeltaTable, columns: Sequence[str] = ()) -> list[dict[str, An
 
     """
     wanted = ", ".join(_quoted(name) for name in columns) or "*"
-    return answer(table, f"SELECT {wanted} FROM opened")
+    return query_rows(table, f"SELECT {wanted} FROM opened")
 
 
 def newest(table: DeltaTable, column: str) -> dict[str, Any] | None:
     """Return the row with the highest value in a column, None if the table is empty."""
-    found = answer(table, f"SELECT * FROM opened ORDER BY {_quoted(column)} DESC NULLS LAST LIMIT 1")
+    found = query_rows(table, f"SELECT * FROM opened ORDER BY {_quoted(column)} DESC NULLS LAST LIMIT 1")
     return found[0] if found else None
 
 
@@ -50,20 +50,20 @@ def newest_of_each(table: DeltaTable, keys: Sequence[str]) -> list[dict[str, Any
     within = f"PARTITION BY {', '.join(_quoted(name) for name in keys)} ORDER BY epoch DESC"
     columns = ", ".join(_quoted(field.name) for field in table.schema().fields)
     numbered = f"SELECT *, row_number() OVER ({within}) AS row_index FROM opened"
-    return answer(table, f"SELECT {columns} FROM ({numbered}) WHERE row_index = 1")
+    return query_rows(table, f"SELECT {columns} FROM ({numbered}) WHERE row_index = 1")
 
 
 def arrow_of(table: DeltaTable, schema: pa.Schema) -> pa.Table:
     """Return all rows of a table with the columns and types of a schema."""
     columns = ", ".join(_quoted(name) for name in schema.names)
-    read = _queried(table, f"SELECT {columns} FROM opened")
+    read = _query(table, f"SELECT {columns} FROM opened")
     # Spark does not take columns without any chunk.
     return read.cast(schema) if read.num_rows else schema.empty_table()
 
 
-def answer(table: DeltaTable, query: str) -> list[dict[str, Any]]:
+def query_rows(table: DeltaTable, query: str) -> list[dict[str, Any]]:
     """Return the result of an SQL query, in which the table is called `opened`."""
-    rows: list[dict[str, Any]] = _queried(table, query).to_pylist()
+    rows: list[dict[str, Any]] = _query(table, query).to_pylist()
     return rows
 
 
@@ -73,7 +73,7 @@ def size_of(table: DeltaTable) -> int:
     return int(pc.sum(sizes).as_py() or 0)
 
 
-def _queried(table: DeltaTable, query: str) -> pa.Table:
+def _query(table: DeltaTable, query: str) -> pa.Table:
     return pa.table(QueryBuilder().register("opened", table).execute(query).read_all())
 
 

@@ -75,13 +75,13 @@ def _append(warehouse: Warehouse, request: Request) -> None:
 
 
 def load(warehouse: Warehouse) -> tuple[Request, ...]:
-    """Return the newest state of each request, the oldest request first."""
+    """Return all requests in their newest states, the oldest request first."""
     newest: dict[str, dict[str, Any]] = {}
     for row in sorted(rows_of(warehouse.opened(TABLE)), key=lambda row: row["changed_at"]):
         newest[row["request"]] = row
     found = [
         Request(
-            *(r["request"], r["kind"], _arguments(r["arguments"])),
+            *(r["request"], r["kind"], _decode_arguments(r["arguments"])),
             *(r["state"], r["asked_at"], r["message"]),
         )
         for r in newest.values()
@@ -89,7 +89,7 @@ def load(warehouse: Warehouse) -> tuple[Request, ...]:
     return tuple(sorted(found, key=lambda one: (one.asked_at, one.id)))
 
 
-def _arguments(text: str | None) -> Mapping[str, Any]:
+def _decode_arguments(text: str | None) -> Mapping[str, Any]:
     """Decode arguments; return {} if they are not a JSON object, so that the writer refuses the request."""
     try:
         found = json.loads(text or "{}")
@@ -103,6 +103,6 @@ def open_requests(warehouse: Warehouse) -> tuple[Request, ...]:
     return tuple(one for one in load(warehouse) if one.state == RequestState.ASKED)
 
 
-def state_of(warehouse: Warehouse, request: Request) -> Request:
+def with_newest_state(warehouse: Warehouse, request: Request) -> Request:
     """Return a request in its newest state."""
     return next((one for one in load(warehouse) if one.id == request.id), request)

@@ -61,7 +61,7 @@ class RidChange:
     Parameters
     ----------
     number : int
-        Counts the changes, from 1; 0 represents a warehouse without a RID.
+        Counts the changes, from 1; 0 stands for a warehouse without a RID.
     event : str
         What happened: promote, demote, lock, unlock, generation, sync_start, sync_end, …
     node : Node
@@ -69,7 +69,7 @@ class RidChange:
     epoch : int
         The warehouse's newest epoch at the time of the change.
     peer : str or None
-        The other warehouse of a copy.
+        The other warehouse of a copy, or the standbys of a connection (`warehouse.standbys.SEPARATOR` is between them).
     changed_at : datetime or None
     writer : str or None
         The process that made the change: `host:pid`.
@@ -137,7 +137,7 @@ class RidTable:
         epoch : int
             The warehouse's newest epoch, read by the caller before this call.
         change : callable
-            Returns the new node for the node at that epoch. Called again if another process wrote first.
+            Called with the node at that epoch, and returns the new one. Called again if another process wrote first.
         peer : str, optional
         moves_epoch : bool
             Whether to record `epoch` even if it is lower than the recorded one, because a branch was discarded.

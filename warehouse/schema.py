@@ -17,7 +17,7 @@ from schemas.errors import TupleError
 from schemas.space import Field, KeyPart, KeyParts, Space, space_of
 from schemas.states import SpaceState, is_held, refusal_reason
 from schemas.system_tuples import fields_of
-from warehouse.read import answer, newest_of_each
+from warehouse.read import newest_of_each, query_rows
 from warehouse.warehouse import Warehouse
 
 TABLE = "_schema"
@@ -33,10 +33,16 @@ class SpaceVersion:
         The space's table; None if it has none.
     state : str
         present, dropped, or `refused: <reason>`: its rows are in `_changelog` only.
+    since_replica_id, since_lsn : int or None
+        The row of the log that made this version.
+    space_tuple : bytes
+        The tuple of `_space`.
+    index_tuples : mapping of int to bytes
+        Index id to the tuple of `_index`.
     keys : frozenset of KeyParts
         The primary keys that the space has had since it was created, or since it last had none.
     applied_definition : Space or None
-        Of a refused space, the definition of the rows that it has in its table.
+        Of a refused space: the definition by which the rows in its table were written.
 
     """
 
@@ -53,7 +59,7 @@ class SpaceVersion:
 
 
 def rows_of(versions: Iterable[SpaceVersion], epoch: int) -> list[dict[str, Any]]:
-    """Return versions as rows of the table, only the last one of each space."""
+    """Return rows of the table for the last version of each space."""
     return list({(v.replicaset_id, v.space.id): _row(v, epoch) for v in versions}.values())
 
 
@@ -74,15 +80,17 @@ def _row(version: SpaceVersion, epoch: int) -> dict[str, Any]:
         "space_tuple": version.space_tuple,
         "index_tuples": list(version.index_tuples.items()),
         "keys": json.dumps(sorted(version.keys, key=repr)),
-        "followed": None if refusal_reason(version.state) is None else _text(version.applied_definition),
+        "followed": None
+        if refusal_reason(version.state) is None
+        else _space_to_json(version.applied_definition),
     }
 
 
-def _text(space: Space | None) -> str:
+def _space_to_json(space: Space | None) -> str:
     return json.dumps(None if space is None else asdict(space))
 
 
-def _space(text: str) -> Space | None:
+def _space_from_json(text: str) -> Space | None:
     found = json.loads(text)
     if found is None:
         return None
@@ -109,13 +117,13 @@ class StoredSpace:
 def load_keys(warehouse: Warehouse, version: int | None = None) -> dict[tuple[int, int], frozenset[KeyParts]]:
     """Return the primary keys that each space has had since it was created, by (replicaset id, space id).
 
-    In rows of earlier releases, which have one key each, the keys of all rows of a space are taken together.
+    A row of an earlier release has only its own key, so the keys of all such rows of a space are combined.
     """
     opened = warehouse.opened(TABLE, version)
     keys = "keys" if any(field.name == "keys" for field in opened.schema().fields) else "NULL AS keys"
     query = f"SELECT replicaset_id, space_id, state, primary_key, {keys} FROM opened ORDER BY epoch"
     found: dict[tuple[int, int], frozenset[KeyParts]] = {}
-    for row in answer(opened, query):
+    for row in query_rows(opened, query):
         name = (row["replicaset_id"], row["space_id"])
         if row["state"] == SpaceState.DROPPED:
             found[name] = frozenset()
@@ -154,9 +162,12 @@ def _is_refused_with_table(row: Mapping[str, Any]) -> bool:
 def _applied_definition(
     row: Mapping[str, Any], earlier: Mapping[tuple[int, int], Mapping[str, Any]]
 ) -> Space | None:
-    """Return the definition of the rows of a refused space, also where an earlier release has not stored it."""
+    """Return the definition of the rows of a refused space, also if the row is of a release that did not store it.
+
+    `earlier` has each space's last row by which rows were applied, by (replicaset id, space id).
+    """
     if row.get("followed") is not None:
-        return _space(row["followed"])
+        return _space_from_json(row["followed"])
     one = earlier.get((row["replicaset_id"], row["space_id"]))
     if one is not None and one["table_name"] == row["table_name"]:
         return _decoded(one)
@@ -166,7 +177,7 @@ def _applied_definition(
 def _last_applied_rows(opened: DeltaTable) -> dict[tuple[int, int], dict[str, Any]]:
     """Return each space's last row since its drop by which rows were applied, by (replicaset id, space id)."""
     found: dict[tuple[int, int], dict[str, Any]] = {}
-    for row in answer(opened, "SELECT * FROM opened ORDER BY epoch"):
+    for row in query_rows(opened, "SELECT * FROM opened ORDER BY epoch"):
         name = (row["replicaset_id"], row["space_id"])
         if row["state"] == SpaceState.PRESENT:
             found[name] = row
@@ -176,6 +187,7 @@ def _last_applied_rows(opened: DeltaTable) -> dict[tuple[int, int], dict[str, An
 
 
 def _decoded(row: Mapping[str, Any]) -> Space | None:
+    """Return the definition in a row; None if its tuples cannot be decoded."""
     primary = dict(row["index_tuples"]).get(0)
     try:
         index = None if primary is None else fields_of(primary, "a row of _index")

@@ -27,7 +27,7 @@ from udfs.rid import operations
 from udfs.rid.comparison import Verdict
 from udfs.rid.operations import Node
 from udfs.rid.value import EMPTY, Rid
-from warehouse.copy.sync import SyncOptions, copy_ahead, extend, require_syncable, sync_locked
+from warehouse.copy.sync import SyncOptions, copy_ahead, copy_new_epochs, require_syncable, sync_locked
 from warehouse.generations import ComparedRid, compare_warehouses, side_of
 from warehouse.location import WarehouseLocation
 from warehouse.lock import WriterLock, local_folder
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 CONNECT, LOSE_PEER, DISCONNECT = "connect", "lose_peer", "disconnect"
 
-COPIED = (LOSE_PEER, DISCONNECT, "copy", SYNC_END)
+COPY_EVENTS = (LOSE_PEER, DISCONNECT, "copy", SYNC_END)
 """Events after which another location may have data of the head (the newest generation, see `warehouse.rid`)."""
 
 SEPARATOR = ", "
@@ -87,7 +87,7 @@ class ConnectedStandby:
     def __init__(self, source: WarehouseLocation, location: WarehouseLocation) -> None:
         self.source, self.location = source, location
         self.state = StandbyState(location.root, reason="not tried yet")
-        self.due = 0.0
+        self.retry_at = 0.0
         self._lock: WriterLock | None = None
         self._ahead: _CopyAhead | None = None
         self._copied_versions: Mapping[str, int] = {}
@@ -118,7 +118,7 @@ class ConnectedStandby:
         is_same_generation = rid.head == ours.node.rid.head and rid.incoming == EMPTY
         if not is_same_generation:
             if self._ahead is None:
-                self._ahead = _CopyAhead(self.source, self.location, self._check)
+                self._ahead = _CopyAhead(self.source, self.location, self.check_lock)
                 self._ahead.start()
             if not self._ahead.is_done(waits):
                 self.state = StandbyState(
@@ -128,29 +128,25 @@ class ConnectedStandby:
             self._ahead = None
             is_complete = rid.head != EMPTY and rid.incoming == EMPTY
             how = SyncOptions(check_all=False, known_versions={} if is_complete else None)
-            sync_locked(self.source, self.location, self._check, how)
+            sync_locked(self.source, self.location, self.check_lock, how)
         RidTable(self.location).update(
             CONNECT, last_epoch(self.location), _lock_and_connect, peer=self.source.root
         )
-        self.extend()
+        self.copy_new_epochs()
         return True
 
     def _was_connected(self) -> bool:
         history = RidTable(self.source).history()
         return any(c.event == CONNECT and self.location.root in _standby_names(c) for c in history)
 
-    def extend(self) -> None:
+    def copy_new_epochs(self) -> None:
         """Copy new epochs to the connected standby; raises one of `FAILURES` if it is lost."""
-        done = extend(self.source, self.location, self._check, self._copied_versions)
+        done = copy_new_epochs(self.source, self.location, self.check_lock, self._copied_versions)
         self._copied_versions = done.tables.versions
         self.state = StandbyState(self.location.root, True, done.tables.epoch)
 
-    def check(self) -> None:
-        """Raise LockError if the standby's lock is lost."""
-        self._check()
-
     def release(self, reason: str) -> None:
-        """Release the standby's lock, and note why the standby is not connected."""
+        """Stop copying to the standby, release its lock, and store why it is not connected."""
         self.state = StandbyState(self.location.root, epoch=self.state.epoch, reason=reason)
         self._copied_versions = {}
         lock, self._lock = self._lock, None
@@ -176,14 +172,15 @@ class ConnectedStandby:
         lock.__enter__()
         self._lock = lock
 
-    def _check(self) -> None:
+    def check_lock(self) -> None:
+        """Raise LockError if this writer does not have the standby's lock any more."""
         if self._lock is None:
             raise LockError("the standby's lock was released", warehouse=self.location.root)
         self._lock.check_held()
 
 
 class _CopyAhead(threading.Thread):
-    """Copies data files to a standby until little is left."""
+    """A thread that copies data files to a standby until little is left (`warehouse.copy.sync.copy_ahead`)."""
 
     def __init__(
         self, source: WarehouseLocation, target: WarehouseLocation, check_lock: Callable[[], None]
@@ -228,7 +225,7 @@ class Standbys:
         The primary.
     standbys : sequence of WarehouseLocation
     retry_seconds : float
-        How long after its loss a standby is tried again.
+        How long after it was lost a standby is tried again.
     waits : bool
         Whether `close` waits for a copy in progress.
     now : callable
@@ -248,7 +245,7 @@ class Standbys:
         self._source, self._rid = source, RidTable(source)
         self._standbys = [ConnectedStandby(source, location) for location in standbys]
         self._retry_seconds, self._waits, self._now = retry_seconds, waits, now
-        self._is_whole = False
+        self._is_mark_removed = False
 
     def states(self) -> list[StandbyState]:
         """Return the state of each standby; may be called from any thread."""
@@ -275,7 +272,7 @@ class Standbys:
     def open(self) -> None:
         """Set the mark, since no standby is connected yet, and connect the standbys that can be reached."""
         if self._standbys:
-            self._mark(self._roots(), is_needed=self._rid.last().node.next is None)
+            self._set_mark(self._roots(), is_needed=self._rid.last().node.next is None)
             self.follow()
 
     def before_epoch(self) -> None:
@@ -286,17 +283,17 @@ class Standbys:
         epoch = last_epoch(self._source)
         for standby in connected:
             try:
-                standby.check()
+                standby.check_lock()
                 if standby.state.epoch < epoch:
-                    standby.extend()
+                    standby.copy_new_epochs()
             except FAILURES as error:
                 self._lose(standby, error)
 
     def follow(self) -> None:
-        """Copy the newest epoch, and try lost standbys again. Called between two epochs."""
+        """Copy the newest epoch to the connected standbys, and try to connect the others. Called between two epochs."""
         self.before_epoch()
         for standby in self._standbys:
-            if standby.state.is_connected or (standby.due > self._now() and not standby.is_copying):
+            if standby.state.is_connected or (standby.retry_at > self._now() and not standby.is_copying):
                 continue
             try:
                 if standby.join():
@@ -305,12 +302,12 @@ class Standbys:
                     )
             except FAILURES as error:
                 self._lose(standby, error)
-        self._connect()
+        self._remove_mark_if_connected()
 
     def has_work(self) -> bool:
-        """Whether `follow` has something to do although no epoch was committed."""
+        """Whether `follow` would try a standby now, although no epoch was committed."""
         return any(
-            not standby.state.is_connected and standby.due <= self._now() for standby in self._standbys
+            not standby.state.is_connected and standby.retry_at <= self._now() for standby in self._standbys
         )
 
     def close(self) -> None:
@@ -319,8 +316,8 @@ class Standbys:
         while self._waits and any(standby.is_copying for standby in self._standbys):
             time.sleep(0.05)
             self.follow()
-        if self._is_whole:
-            self._mark(self._roots(), is_needed=True)
+        if self._is_mark_removed:
+            self._set_mark(self._roots(), is_needed=True)
         for standby in self._standbys:
             standby.release("its primary's job has ended")
 
@@ -330,31 +327,33 @@ class Standbys:
             standby.release("its primary's job has failed")
 
     def _lose(self, standby: ConnectedStandby, error: Exception) -> None:
+        """Disconnect a standby that failed, until it is tried again after `retry_seconds`."""
         if standby.state.is_connected:
-            self._mark([standby.location.root], is_needed=True)
+            self._set_mark([standby.location.root], is_needed=True)
         log.warning("standby %s is not connected: %s", standby.location.root, error)
         standby.release(str(error))
-        standby.due = self._now() + self._retry_seconds
+        standby.retry_at = self._now() + self._retry_seconds
 
     def _roots(self) -> list[str]:
         return [standby.location.root for standby in self._standbys]
 
-    def _mark(self, lost: Sequence[str], *, is_needed: bool) -> None:
-        self._is_whole = False
+    def _set_mark(self, lost: Sequence[str], *, is_needed: bool) -> None:
+        """Set the mark of the primary for lost standbys, unless it is not needed since it is set already."""
+        self._is_mark_removed = False
         if is_needed:
-            lose_standby(self._rid, lost)
+            record_lost_standbys(self._rid, lost)
 
-    def _connect(self) -> None:
+    def _remove_mark_if_connected(self) -> None:
         """Remove the mark once all standbys are connected, unless another copy of this generation exists."""
         if (
-            self._is_whole
+            self._is_mark_removed
             or not self._standbys
             or not all(standby.state.is_connected for standby in self._standbys)
         ):
             return
         try:
             for standby in self._standbys:
-                standby.check()
+                standby.check_lock()
         except LockError:
             return  # the next epoch finds it
         roots = self._roots()
@@ -363,7 +362,7 @@ class Standbys:
             log.debug("the next data begin a new generation: %s may have this one", ", ".join(others))
             return
         record_connection(self._rid, roots)
-        self._is_whole = True
+        self._is_mark_removed = True
 
 
 def _lock_and_connect(node: Node) -> Node:
@@ -375,6 +374,7 @@ def _unlock(node: Node) -> Node:
 
 
 def _refuse_newer(ours: ComparedRid, theirs: ComparedRid) -> None:
+    """Raise RidStateError if a standby (theirs) shows that the warehouse (ours) must not be written."""
     if theirs.node.rid == Rid():
         return
     found = compare_warehouses(ours, theirs)
@@ -402,7 +402,7 @@ def _refuse_newer(ours: ComparedRid, theirs: ComparedRid) -> None:
         raise RidStateError(f"{state}; nothing was written", **where, advice=advice)
 
 
-def lose_standby(table: RidTable, lost: Sequence[str]) -> RidChange:
+def record_lost_standbys(table: RidTable, lost: Sequence[str]) -> RidChange:
     """Set the mark of a primary that has lost standbys: its next data begin a new generation."""
     mark = new_ulid()
     return table.update(
@@ -427,11 +427,11 @@ def set_missing_mark(table: RidTable) -> None:
     """Set the mark if the last writer was killed while standbys were connected: a killed writer does not set it."""
     ends = [c for c in table.history() if c.event in (CONNECT, LOSE_PEER)]
     if ends and ends[-1].event == CONNECT and ends[-1].node.rid.primary:
-        lose_standby(table, _standby_names(ends[-1]))
+        record_lost_standbys(table, _standby_names(ends[-1]))
 
 
 def other_copies(history: Sequence[RidChange], standbys: Sequence[str]) -> list[str]:
-    """Return the copies of the current generation, since its last `connect`, that are not among the standbys."""
+    """Return the copies of the current generation made since its last `connect` that are not among the standbys."""
     head = history[-1].node.rid.head if history else EMPTY
     found: list[str] = []
     for change in history:
@@ -439,7 +439,7 @@ def other_copies(history: Sequence[RidChange], standbys: Sequence[str]) -> list[
             continue
         if change.event == CONNECT:
             found = []
-        elif change.event in COPIED:
+        elif change.event in COPY_EVENTS:
             found += [name for name in _standby_names(change) if name not in (*standbys, *found)]
     return found
 

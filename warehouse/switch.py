@@ -127,7 +127,7 @@ def record_connected(locations: Sequence[WarehouseLocation]) -> list[RidChange]:
             stack.enter_context(WriterLock(location, "jobs/rid.py connect"))
         sides = [side_of(location) for location in locations]
         for side in sides:
-            _check_same(sides[0], side)
+            _require_same(sides[0], side)
         primaries = [side.name for side in sides if side.node.rid.primary]
         if len(primaries) != 1:
             named = ", ".join(primaries) or "none"
@@ -141,7 +141,7 @@ def record_connected(locations: Sequence[WarehouseLocation]) -> list[RidChange]:
         ]
 
 
-def _check_same(first: ComparedRid, other: ComparedRid) -> None:
+def _require_same(first: ComparedRid, other: ComparedRid) -> None:
     found = compare_warehouses(first, other)
     if found.verdict is not Verdict.SAME or first.epoch != other.epoch or other.node.rid.incoming != EMPTY:
         raise RidStateError(

@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from schemas.tables import VALIDATIONS
 from warehouse.location import WarehouseLocation
 from warehouse.rid import RidTable
-from warehouse.write import OURS, create
+from warehouse.write import OWN_COMMIT, create
 
 TABLE = "_validations"
 
@@ -44,10 +44,10 @@ def append(
     epoch : int
         The epoch that was validated.
     rows : sequence of dict
-        Table, expectation, holds, rows, unexpected, examples (JSON), error, source.
+        With the keys table, expectation, holds, rows, unexpected, examples (JSON), error, source.
 
     """
     whole = [{"run": run, "validated_at": moment, "epoch": epoch, **row} for row in rows]
     found = pa.Table.from_pylist(whole, schema=to_arrow_schema(VALIDATIONS, timezone="UTC"))
     create(location, TABLE, VALIDATIONS)
-    write_deltalake(location.uri(TABLE), found, mode="append", commit_properties=OURS)
+    write_deltalake(location.uri(TABLE), found, mode="append", commit_properties=OWN_COMMIT)

@@ -26,10 +26,10 @@ class Component:
     ----------
     replicaset_id : int
     global_id : int or None
-        Null if the instance is not known: rows of a local space in a log that names no instance.
+        None if the instance is not known: rows of a local space in a log that names no instance.
     local_id : int or None
         The replica id of the component in the replicaset's vclocks. 0 counts the changes of local spaces on the
-        instance `global_id`; null is the aggregator's own component.
+        instance `global_id`; None is the aggregator's own component.
     lsn : int
     epoch : int
 
@@ -43,7 +43,7 @@ class Component:
 
 
 def newest(rows: Iterable[Mapping[str, Any]]) -> list[Component]:
-    """Return the newest row of each component."""
+    """Return the newest of given rows of each component."""
     found: dict[tuple[Any, ...], Component] = {}
     for row in sorted(rows, key=lambda row: int(row["epoch"])):
         component = Component(**row)
@@ -52,6 +52,6 @@ def newest(rows: Iterable[Mapping[str, Any]]) -> list[Component]:
 
 
 def load(warehouse: Warehouse) -> list[Component]:
-    """Return the current row of each component."""
+    """Return the newest row of each component of a warehouse."""
     rows = newest_of_each(warehouse.opened(TABLE), ("replicaset_id", "global_id", "local_id"))
     return [Component(**row) for row in rows]

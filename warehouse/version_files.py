@@ -52,16 +52,16 @@ def rows_by_key_range(
     columns: Sequence[str] | None = None,
     range_rows: int = RANGE_ROWS,
 ) -> Iterator[Iterator[tuple[pa.Table | None, pa.Table | None]]]:
-    """Yield (old rows, new rows) for each range of keys, from the files that only one of two versions has.
+    """Open the files that only one of two versions has; return (old rows, new rows) of one range of keys after another.
 
-    Old or new rows are None if no file may have keys of the range.
+    Old or new rows are None if no such file of that version may have keys of the range.
 
     Parameters
     ----------
     location : WarehouseLocation
     table : str
     before, after : frozenset of str
-        Files of the two versions.
+        Paths of all files of the old and the new version (`files_at`).
     columns : sequence of str, optional
         Columns to read, by default all; `_key` must be among them.
     range_rows : int
@@ -75,18 +75,21 @@ def rows_by_key_range(
     """
     with ExitStack() as stack:
         try:
-            old = [_File(stack, location, table, path) for path in sorted(before - after)]
-            new = [_File(stack, location, table, path) for path in sorted(after - before)]
+            old = [_OpenFile(stack, location, table, path) for path in sorted(before - after)]
+            new = [_OpenFile(stack, location, table, path) for path in sorted(after - before)]
             bounds = key_ranges([file.keys for file in (*old, *new)], range_rows)
-            yield ((_rows(old, low, high, columns), _rows(new, low, high, columns)) for low, high in bounds)
+            yield (
+                (_rows_in_range(old, low, high, columns), _rows_in_range(new, low, high, columns))
+                for low, high in bounds
+            )
         except (OSError, pa.ArrowException) as error:
             raise WarehouseError(
                 f"a file of an earlier version cannot be read: {error}", table=table
             ) from error
 
 
-def key_ranges(files: Sequence[FileKeys], rows: int) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """Yield ranges [first key, end key) with about `rows` rows each; None means unbounded."""
+def key_ranges(files: Sequence[FileKeys], range_rows: int) -> Iterator[tuple[bytes | None, bytes | None]]:
+    """Yield consecutive ranges [first key, end key) with about `range_rows` rows each; None means unbounded."""
     groups = sorted(
         (low, count)
         for file in files
@@ -95,24 +98,24 @@ def key_ranges(files: Sequence[FileKeys], rows: int) -> Iterator[tuple[bytes | N
     )
     begin: bytes | None = None
     split = groups[0][0] if groups else None
-    held = 0
+    rows_so_far = 0
     for low, count in groups:
-        if held + count > rows and low != split:
+        if rows_so_far + count > range_rows and low != split:
             yield begin, low
             begin = split = low
-            held = 0
-        held += count
+            rows_so_far = 0
+        rows_so_far += count
     yield begin, None
 
 
-class _File:
+class _OpenFile:
     """An open file of a table, with the key ranges of its row groups."""
 
     def __init__(self, stack: ExitStack, location: WarehouseLocation, table: str, path: str) -> None:
         self.parquet: pq.ParquetFile = stack.enter_context(opened(location, table, path))
         self.keys = keys_of(self.parquet, _KEY)
 
-    def groups(self, low: bytes | None, high: bytes | None) -> list[int]:
+    def row_groups(self, low: bytes | None, high: bytes | None) -> list[int]:
         """Return the numbers of the row groups that may have keys of a range."""
         found = []
         for number, (least, greatest) in enumerate(zip(self.keys.least, self.keys.greatest, strict=True)):
@@ -123,15 +126,15 @@ class _File:
         return found
 
 
-def _rows(
-    files: Sequence[_File], low: bytes | None, high: bytes | None, columns: Sequence[str] | None
+def _rows_in_range(
+    files: Sequence[_OpenFile], low: bytes | None, high: bytes | None, columns: Sequence[str] | None
 ) -> pa.Table | None:
     """Return the rows with keys in [low, high); None if no file may have one."""
     parts = []
     for file in files:
-        groups = file.groups(low, high)
-        if groups:
-            rows = read_groups(file.parquet, groups, columns)
+        row_groups = file.row_groups(low, high)
+        if row_groups:
+            rows = read_groups(file.parquet, row_groups, columns)
             if low is not None:
                 rows = rows.filter(pc.greater_equal(rows[_KEY], pa.scalar(low, pa.binary())))
             if high is not None:

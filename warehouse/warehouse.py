@@ -163,7 +163,7 @@ class Warehouse:
     def version(self, table: str) -> int:
         """Return the table's newest version.
 
-        It is listed again: cleaning may have removed the commits right after a version that is known.
+        The log is listed each time, since maintenance may have removed the commits after a version that is known.
         """
         return int(self.opened(table).version())
 

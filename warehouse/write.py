@@ -20,10 +20,11 @@ from schemas.errors import WarehouseError
 from schemas.tables import SYSTEM_TABLES
 from warehouse.location import WarehouseLocation
 
-MARK = "tarantool-aggregator"
+USER_METADATA = "tarantool-aggregator"
 """The `userMetadata` of every commit of the aggregator."""
 
-OURS = CommitProperties(custom_metadata={"userMetadata": MARK})
+OWN_COMMIT = CommitProperties(custom_metadata={"userMetadata": USER_METADATA})
+"""The properties of such a commit without a mark of the fence (`warehouse.fence`)."""
 
 OWN_FEATURES = frozenset({"appendOnly", "changeDataFeed", "invariants", "variantType"})
 """The features of Delta that files written by the aggregator support."""
@@ -63,7 +64,7 @@ def create(location: WarehouseLocation, table: str, schema: StructType, comment:
                 "delta.enableDeletionVectors": "false",
                 CHECKPOINT_INTERVAL: COMMITS_PER_CHECKPOINT,
             },
-            commit_properties=OURS,
+            commit_properties=OWN_COMMIT,
         )
 
 
@@ -86,7 +87,7 @@ def append(location: WarehouseLocation, table: str, rows: pa.Table) -> None:
     with _delta_errors(location, table, "the table cannot be written"):
         opened = DeltaTable(location.uri(table))
         wanted = _cast_to_table(opened, table, rows)
-        write_deltalake(opened, wanted, mode="append", commit_properties=OURS)
+        write_deltalake(opened, wanted, mode="append", commit_properties=OWN_COMMIT)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import click
 from jobs.runtime.command_line import command, config_option, deployment, finished, spark_options
 
 KEEP_DAYS = 7
+"""The default of `--keep-days`."""
 
 
 class Moment(click.ParamType[datetime]):
@@ -27,8 +28,8 @@ class Moment(click.ParamType[datetime]):
         return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
-def carry_out(config: str, **options: Any) -> int:
-    """Carry out one request, and return the exit code."""
+def request_work(config: str, **options: Any) -> int:
+    """Have the work of `BackfillOptions` done, whose fields are the options, and return the exit code."""
     from jobs.backfill import BackfillOptions, backfill
 
     code = backfill(deployment(config), BackfillOptions(**options))
@@ -64,7 +65,7 @@ def backfill(config: str, **options: Any) -> int:
 
     Rows that are in the tables already are skipped. The stream may run: it then does the work between two batches.
     """
-    return carry_out(config, **options)
+    return request_work(config, **options)
 
 
 @command("snapshot", "aggregator snapshot accounts orders --config deployment.yaml")
@@ -74,7 +75,7 @@ def backfill(config: str, **options: Any) -> int:
 @spark_options
 def snapshot(config: str, spaces: Sequence[str], source: str | None) -> int:
     """Read spaces again from the newest snapshot."""
-    return carry_out(config, snapshot=spaces, source=source)
+    return request_work(config, snapshot=spaces, source=source)
 
 
 @command("heal", "aggregator heal a1 --config deployment.yaml")
@@ -87,7 +88,7 @@ def heal(config: str, source: str) -> int:
     This ends a divergence: two members of a replicaset have different rows under the same lsn. You choose the correct
     member by the name of its source.
     """
-    return carry_out(config, heal=source)
+    return request_work(config, heal=source)
 
 
 @command(
@@ -105,16 +106,17 @@ def rebuild(config: str, space: str, policy: str | None, dry_run: bool) -> int:
 
     Run it after a change of the policy in the configuration. --dry-run shows what another policy would choose.
     """
-    return carry_out(config, rebuild=space, policy=policy, dry_run=dry_run)
+    return request_work(config, rebuild=space, policy=policy, dry_run=dry_run)
 
 
 @command("repair", "aggregator repair --config deployment.yaml")
 @config_option
 @spark_options
-def repair(config: str) -> int:
-    """Close gaps: read their sources again, then the replicaset's other sources.
+def repair_gaps(config: str) -> int:
+    """Close gaps in the logs: read the sources with gaps again, then other members.
 
-    The gaps are those of the table `_gaps`. Exit code 1 if a gap stays open.
+    A gap is a range of lsns whose rows are missing; the table `_gaps` has the open ones. Exit code 1 if a gap stays
+    open.
     """
     from jobs.repair import repair_warehouse
 
@@ -138,7 +140,7 @@ def repair(config: str) -> int:
     default=KEEP_DAYS,
     show_default=True,
     metavar="DAYS",
-    help="Older versions may be lost.",
+    help="Versions of tables that are older may become unreadable.",
 )
 @dry_run_option
 @spark_options

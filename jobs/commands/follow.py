@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     "aggregator run --config deployment.yaml --once --master 'local[4]' --conf spark.driver.memory=4g",
 )
 @config_option
-@click.option("--once", is_flag=True, help="Stop when everything that is there now is done.")
+@click.option("--once", is_flag=True, help="Stop when the logs are read to their current end.")
 @spark_options
 def run(config: str, once: bool) -> None:
     """Read the logs of all sources into the Delta tables.
@@ -75,7 +75,7 @@ def subscribe(config: str, accept_rewind: bool) -> None:
 @click.option(
     "--aggregated",
     is_flag=True,
-    help="Serve the decided tables of the warehouse, as one replicaset, in place of spools.",
+    help="Serve the decided tables of the warehouse, as one replicaset, instead of spools.",
 )
 def relay(config: str, aggregated: bool) -> None:
     """Serve spools over IPROTO.
@@ -98,14 +98,17 @@ def relay(config: str, aggregated: bool) -> None:
     "--into", required=True, metavar="FOLDER", type=click.Path(), help="Where directories of logs go."
 )
 @click.option(
-    *("--replicaset", "replicasets"), multiple=True, metavar="UUID", help="Only this one; may be repeated."
+    *("--replicaset", "replicasets"),
+    multiple=True,
+    metavar="UUID",
+    help="Only this replicaset; may be repeated.",
 )
 @json_option
 def unpack(storage: str, into: str, replicasets: Sequence[str], as_json: bool) -> int:
     """Unpack backups of `tt backup` into directories that `run` reads as sources.
 
     STORAGE is the folder or URI that `tt backup upload` was given, with its prefix. Run it after each backup: what was
-    unpacked before is passed over. Exit code 1 if an archive is missing, or a backup between two others.
+    unpacked before is skipped. Exit code 1 if an archive is missing, or a backup between two others.
     """
     from pathlib import Path
 

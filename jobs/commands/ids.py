@@ -37,7 +37,7 @@ def show_cluster(config: str, as_json: bool) -> None:
 @config_option
 @json_option
 def vclock(config: str, source: str, as_json: bool) -> None:
-    """Show the vclock from which a source would be read on, in the source's own replica ids."""
+    """Show the vclock after which a source is read next, in the source's own replica ids."""
     from jobs.cluster import show_vclock
 
     show_vclock(deployment(config), source, as_json=as_json)
@@ -174,8 +174,8 @@ def compare(a: str, b: str, database: str, as_json: bool) -> int:
 
 @rid.add_command
 @command("sync", "aggregator rid sync --from /data/warehouse --to s3://standby/warehouse")
-@click.option("--from", "source", required=True, metavar="WAREHOUSE", help="What is copied.")
-@click.option("--to", "target", required=True, metavar="WAREHOUSE", help="Where to.")
+@click.option("--from", "source", required=True, metavar="WAREHOUSE", help="The warehouse that is copied.")
+@click.option("--to", "target", required=True, metavar="WAREHOUSE", help="The copy: a new or an older one.")
 @click.option(
     "--discard-target",
     metavar="RID",

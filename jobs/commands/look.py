@@ -146,20 +146,34 @@ def key_values(_ctx: click.Context, _param: click.Parameter, text: str | None) -
 )
 @click.argument("path", type=click.Path(exists=True, path_type=Path), metavar="FILE|DIR")
 @click.option(
-    "--space", "spaces", multiple=True, metavar="S", help="Of this space, by name or id; may be repeated."
+    "--space",
+    "spaces",
+    multiple=True,
+    metavar="S",
+    help="Only rows of this space, by name or id; may be repeated.",
 )
-@click.option("--key", metavar="KEY", callback=key_values, help="Of this primary key: a JSON value or array.")
-@click.option("--type", "types", multiple=True, metavar="TYPE", help="Such as INSERT; may be repeated.")
+@click.option(
+    "--key", metavar="KEY", callback=key_values, help="Only rows of this primary key: a JSON value or array."
+)
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    metavar="TYPE",
+    help="Only rows of this type, such as INSERT; may be repeated.",
+)
 @click.option(
     "--origin",
     "origins",
     multiple=True,
     metavar="ID",
-    help="Of this instance: replica id or uuid; may be repeated.",
+    help="Only rows of this instance: replica id or uuid; may be repeated.",
 )
-@click.option("--lsn", "lsns", type=LsnRange(), default=(None, None), metavar="A..B", help="With these lsns.")
-@click.option("--since", type=Moment(), metavar="T", help="At that time or later.")
-@click.option("--until", type=Moment(), metavar="T", help="Before that time.")
+@click.option(
+    "--lsn", "lsns", type=LsnRange(), default=(None, None), metavar="A..B", help="Only rows with these lsns."
+)
+@click.option("--since", type=Moment(), metavar="T", help="Only rows written at that time or later.")
+@click.option("--until", type=Moment(), metavar="T", help="Only rows written before that time.")
 @click.option("--follow", "-f", is_flag=True, help="Wait for more at the end, until Ctrl-C.")
 @click.option(
     "--tuples",
@@ -336,7 +350,7 @@ def validate(config: str, spaces: Sequence[str], docs: str | None, as_json: bool
     *("--peer", "peers"),
     multiple=True,
     metavar="ADDRESS",
-    help="Ask this server, user@host:port, one of each replicaset; default: the peers of the section subscribe.",
+    help="Read this server, user@host:port; name one of each replicaset. Default: the peers of the section subscribe.",
 )
 @click.option("--password-env", metavar="NAME", help="Variable with the password of the users of --peer.")
 @click.option(
@@ -353,7 +367,7 @@ def validate(config: str, spaces: Sequence[str], docs: str | None, as_json: bool
     default=60,
     show_default=True,
     metavar="SECONDS",
-    help="How long the tables may take to come to a server's vclock.",
+    help="How long the tables may take to reach a server's vclock.",
 )
 @click.option(
     "--checksums",

@@ -14,7 +14,9 @@ from jobs.commands import fix, follow, ids, look
 from jobs.runtime.command_line import CONTEXT, call, command
 
 NAME = "aggregator"
-COMPLETE = "_AGGREGATOR_COMPLETE"
+COMPLETE_VARIABLE = "_AGGREGATOR_COMPLETE"
+"""The environment variable by which a shell asks click for completions."""
+
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -24,7 +26,7 @@ def completion(shell: str) -> None:
     """Print a script by which a shell completes commands."""
     kind = get_completion_class(shell)
     if kind is not None:
-        click.echo(kind(commands, {}, NAME, COMPLETE).source())
+        click.echo(kind(commands, {}, NAME, COMPLETE_VARIABLE).source())
 
 
 SECTIONS = {
@@ -44,7 +46,9 @@ SECTIONS = {
         ),
         *(look.validate, look.prove, look.demo),
     ),
-    "Correct and maintain": (*(fix.backfill, fix.snapshot, fix.heal, fix.rebuild, fix.repair, fix.maintain),),
+    "Correct and maintain": (
+        *(fix.backfill, fix.snapshot, fix.heal, fix.rebuild, fix.repair_gaps, fix.maintain),
+    ),
     "Ids and copies": (ids.cluster, ids.rid),
     "Set up": (completion,),
 }

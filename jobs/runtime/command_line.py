@@ -39,7 +39,7 @@ STEPS = "jobs.steps"
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
-_IN_WORKER = re.compile(r"schemas\.errors\.(\w+): (.+)")
+_ERROR_IN_WORKER = re.compile(r"schemas\.errors\.(\w+): (.+)")
 
 
 class Stopped(BaseException):
@@ -74,7 +74,7 @@ class JobCommand(click.Command):
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except (KeyboardInterrupt, Stopped) as stop:
-            return _stopped(stop)
+            return _report_stop(stop)
         except Exception as error:
             return report(error, verbose=is_verbose())
 
@@ -85,11 +85,11 @@ def command(name: str, *examples: str, **settings: Any) -> Callable[[Callable[..
     Parameters
     ----------
     name : str
-        On the command line.
+        The command's name on the command line.
     *examples : str
-        Command lines.
+        Command lines, shown at the end of the help.
     **settings
-        Passed to click.
+        Passed to `click.command`.
 
     """
 
@@ -147,14 +147,14 @@ def spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-def finished(what: str, then: str | None = None) -> None:
+def finished(result: str, next_step: str | None = None) -> None:
     """Print a command's last line: the result, and the next step.
 
     Goes to stderr, so that programs read only results from stdout.
     """
-    click.secho(what, err=True, bold=True, nl=then is None)
-    if then is not None:
-        click.echo(f" – next: {then}", err=True)
+    click.secho(result, err=True, bold=True, nl=next_step is None)
+    if next_step is not None:
+        click.echo(f" – next: {next_step}", err=True)
 
 
 def call(command_: click.Command, argv: Sequence[str] | None = None, prog: str | None = None) -> int:
@@ -176,10 +176,11 @@ def call(command_: click.Command, argv: Sequence[str] | None = None, prog: str |
         error.show()
         return error.exit_code
     except (click.Abort, Stopped) as stop:
-        return _stopped(stop)
+        return _report_stop(stop)
 
 
-def _stopped(stop: BaseException) -> int:
+def _report_stop(stop: BaseException) -> int:
+    """Say that the command was stopped, and return the exit code."""
     print("stopped", file=sys.stderr)
     return 143 if isinstance(stop, Stopped) else 130
 
@@ -190,28 +191,29 @@ def report(error: Exception, *, verbose: bool = False) -> int:
     A known error is one line, even if Spark has wrapped the text of an error from a worker or a batch. The traceback is
     printed with `verbose`, and always for an error of an unknown class.
     """
-    line = _line(error)
+    line = _known_error_text(error)
     if verbose or line is None:
         traceback.print_exception(error)
-    click.echo(f"{click.style('error:', fg='red')} {line or _unforeseen(error)}", err=True)
+    click.echo(f"{click.style('error:', fg='red')} {line or _unknown_error_text(error)}", err=True)
     return MISUSED if isinstance(error, ConfigurationError | RidError) else FAILED
 
 
-def _line(error: Exception) -> str | None:
+def _known_error_text(error: Exception) -> str | None:
+    """Return the line of an error of the aggregator, also if Spark has wrapped it; None for any other error."""
     if isinstance(error, AggregatorError):
         return str(error)
-    found = _IN_WORKER.findall(str(error))
+    found = _ERROR_IN_WORKER.findall(str(error))
     return f"{found[-1][1]} [{found[-1][0]}]" if found else None
 
 
-def _unforeseen(error: Exception) -> str:
+def _unknown_error_text(error: Exception) -> str:
     first = str(error).partition("\n")[0]
     return f"{type(error).__name__}: {first}"
 
 
 @contextmanager
 def _steps_shown() -> Iterator[None]:
-    """Show the lines of long steps on stderr; not under spark-submit, which writes Python's stderr to its stdout."""
+    """Inside, show the lines of long steps on stderr, but not under spark-submit, which writes stderr to its stdout."""
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         yield
         return
@@ -230,6 +232,8 @@ def _steps_shown() -> Iterator[None]:
 
 @contextmanager
 def _stopped_by_sigterm() -> Iterator[None]:
+    """Inside, SIGTERM raises `Stopped`."""
+
     def stop(_number: int, _frame: FrameType | None) -> NoReturn:
         raise Stopped
 
@@ -240,13 +244,13 @@ def _stopped_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def keep_private() -> None:
+def make_new_files_private() -> None:
     """Make new files and folders readable by this user only: they contain whole rows."""
     os.umask(0o077)
 
 
 def log_to_stderr(*, verbose: bool) -> None:
-    """Log messages with the time."""
+    """Write log messages with their times to stderr; debug messages only with `verbose`."""
     level = logging.DEBUG if verbose else logging.INFO
     logging.basicConfig(
         level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
@@ -254,7 +258,7 @@ def log_to_stderr(*, verbose: bool) -> None:
 
 
 async def until_stopped(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Wait until a signal comes or a task ends; end the others cleanly, and raise the error of a task."""
+    """Wait until SIGTERM, SIGINT or the end of a task; cancel the other tasks, and raise the error of an ended one."""
     import asyncio  # most commands do without
 
     stop = asyncio.Event()

@@ -67,7 +67,7 @@ class StreamProgress:
     def log_first_batch(
         self, around: Callable[[BatchName], AbstractContextManager[object]]
     ) -> Callable[[BatchName], AbstractContextManager[object]]:
-        """Return a function like `around` that also logs when the first batch begins."""
+        """Return `around`, which makes a context for a batch, extended by a message when the first batch begins."""
 
         @contextmanager
         def logged(name: BatchName) -> Iterator[None]:
@@ -80,7 +80,7 @@ class StreamProgress:
         return logged
 
     def batch_done(self, done: BatchResult) -> None:
-        """Count a batch; batches without rows print nothing."""
+        """Count a batch and show it; batches without rows print nothing."""
         self._rows += done.rows
         self._bar.update(done.rows)
         if not sys.stderr.isatty() and done.rows:
@@ -103,10 +103,11 @@ class StreamProgress:
         while not query.awaitTermination(1):
             if meanwhile is not None:
                 meanwhile()
-            self._bar.set_postfix_str(_lag(query), refresh=True)
+            self._bar.set_postfix_str(_lag_text(query), refresh=True)
 
 
-def _lag(query: StreamingQuery) -> str:
+def _lag_text(query: StreamingQuery) -> str:
+    """Return how far the stream is behind its sources; an empty text before its first progress."""
     last = query.lastProgress
     if last is None or not last.sources:
         return ""
@@ -116,12 +117,15 @@ def _lag(query: StreamingQuery) -> str:
 
 
 def lag_of(end: str | None, latest: str | None) -> dict[str, str]:
-    """Return how far each leader is behind the end of its log: bytes within a file, else files.
+    """Return, by the name of the leader, how far its replicaset was read behind the end of its log.
+
+    The text has the number of bytes if the end is in the same file, or else the name of the file with the end.
+    Replicasets that were read to the end are left out.
 
     Parameters
     ----------
     end, latest : str or None
-        Offsets from the stream's progress.
+        The offset up to which the stream has read, and that of the end of the logs: JSON from the stream's progress.
 
     """
     if not end or not latest:

@@ -82,7 +82,7 @@ def spark_session(config: Config, app: str) -> SparkSession:
         .config(OLD_VERSIONS, "false")
     )
     session = builder.getOrCreate()
-    _check(session)
+    _require_delta(session)
     return session
 
 
@@ -170,8 +170,8 @@ def may_use_class_archive(environment: Mapping[str, str], archive: Path) -> bool
     )
 
 
-def _check(session: SparkSession) -> None:
-    """Check for Delta's catalog now; without Delta's jars the first query would fail inside Spark."""
+def _require_delta(session: SparkSession) -> None:
+    """Raise ConfigurationError if Spark lacks Delta's jars, with which the first query would fail inside Spark."""
     jvm: Any = session.sparkContext._jvm
     try:
         # Only checks that the class exists: loading the catalog takes seconds, and many jobs never need

@@ -24,7 +24,7 @@ from udfs.versions.fold import Fold, RowChange
 from warehouse.location import WarehouseLocation
 from warehouse.maintenance import cleaned_replicasets
 from warehouse.newest_epoch import newest_epoch_row
-from warehouse.read import answer
+from warehouse.read import query_rows
 
 Row = Mapping[str, Any]
 
@@ -113,7 +113,7 @@ class KeyChangesReader:
     def ask(self, table: str, query: str) -> list[dict[str, Any]]:
         """Return the result of an SQL query on one table; in the query its name is `opened`."""
         opened = self._location.open(table, self._versions.get(table))
-        return [] if opened is None else answer(opened, query)
+        return [] if opened is None else query_rows(opened, query)
 
     def _columns(self) -> str:
         """Return the columns of `_changelog` to read; a table of an earlier release has no `server_version`."""

@@ -17,7 +17,7 @@ from schemas.states import REFUSED_PREFIX
 from warehouse.gaps import Gap, gap_of, open_gaps
 from warehouse.location import WarehouseLocation
 from warehouse.newest_epoch import EPOCHS, last_epoch
-from warehouse.read import answer
+from warehouse.read import query_rows
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class CommittedBatchReader:
             self._tables[name] = table
         else:
             table.update_incremental()
-        return answer(table, sql)
+        return query_rows(table, sql)
 
 
 _ORIGINS = """

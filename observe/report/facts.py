@@ -17,7 +17,7 @@ from deltalake.exceptions import DeltaError
 from schemas.states import GapState, RowState
 from warehouse import epochs
 from warehouse.generations import ComparedRid, side_of
-from warehouse.location import WarehouseLocation, known, location_of
+from warehouse.location import WarehouseLocation, has_known_scheme, location_of
 from warehouse.newest_epoch import NEVER_ROLLED_BACK
 from warehouse.warehouse import Warehouse
 
@@ -256,7 +256,9 @@ def collect_facts(warehouse: Warehouse) -> PageFacts:
     }
     validations = ("validations",) if runner.has("validations") else ()
     second = runner.run("pending", "spaces", "requests", *validations, **buckets)
-    location = location_of(warehouse.base_path, warehouse.database) if known(warehouse.root) else None
+    location = (
+        location_of(warehouse.base_path, warehouse.database) if has_known_scheme(warehouse.root) else None
+    )
     side = None if location is None else side_of(location)
     sizes = () if location is None else _sizes(location, runner.versions)
     epoch = None if runner.epoch is None else runner.epoch.epoch

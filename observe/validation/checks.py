@@ -22,7 +22,7 @@ from pipeline.state import State
 from schemas.errors import ConfigurationError
 from schemas.names import is_space_table, table_of_exact_tuples
 from schemas.tables import SYSTEM_TABLES
-from warehouse.location import known, location_of
+from warehouse.location import has_known_scheme, location_of
 from warehouse.newest_epoch import NEVER_ROLLED_BACK
 from warehouse.warehouse import Warehouse
 
@@ -111,7 +111,7 @@ def user_expectations(config: Config, file: str) -> dict[str, list[Any]]:
         if named:
             raise ConfigurationError(f"there is no folder {folder}", path="validation.expectations")
         return {}
-    if not known(config.warehouse):
+    if not has_known_scheme(config.warehouse):
         raise ConfigurationError("suites of your own need a warehouse that delta-rs opens", path="warehouse")
     tables = location_of(config.warehouse, config.database).tables()
     return read_user_suites(folder, list(filter(is_space_table, tables)))

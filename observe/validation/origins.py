@@ -21,7 +21,7 @@ from observe.validation.check import EXAMPLES, Check, CheckFacts, OpenTable, fra
 from pipeline.state import State
 from schemas.iproto import GROUP_LOCAL
 from schemas.states import GapKind, GapState
-from warehouse.maintenance import RETENTION, Origin, last_removed
+from warehouse.maintenance import RETENTION, Origin, last_removed_lsns
 
 TABLE = "_changelog"
 
@@ -152,7 +152,7 @@ def add_missing_counts(
 def origins_checks(open_table: OpenTable, state: State, facts: CheckFacts) -> Iterator[Check]:
     """Yield the check of `_changelog`; reads the whole table for its counts."""
     removed = (
-        last_removed(row.asDict() for row in open_table(RETENTION).collect())
+        last_removed_lsns(row.asDict() for row in open_table(RETENTION).collect())
         if RETENTION in state.versions
         else {}
     )

@@ -22,7 +22,7 @@ from sources.xlog.directory.offset import from_text
 from udfs.remap.cluster_replace import OWN_REPLICASET, Cluster
 from warehouse import applier_map, cluster, epochs, schema, vclock
 from warehouse.gaps import KEY
-from warehouse.read import answer, newest_of_each
+from warehouse.read import newest_of_each, query_rows
 from warehouse.warehouse import Warehouse
 
 
@@ -198,7 +198,7 @@ def _waiting_lsns(waiting: DeltaTable) -> dict[int, dict[tuple[str, int], int]]:
         WHERE lsn IS NOT NULL AND (replica_id IS NOT NULL OR group_id = 1)
         GROUP BY replicaset_id, source, replica_id"""
     found: dict[int, dict[tuple[str, int], int]] = {}
-    for row in answer(waiting, query):
+    for row in query_rows(waiting, query):
         own = found.setdefault(row["replicaset_id"], {})
         own[row["source"], row["replica_id"] or LOCAL_ID] = row["lsn"]
     return found

@@ -21,7 +21,7 @@ from schemas.states import SpaceState, is_held, refusal_reason
 from udfs.remap.cluster_replace import Cluster, Member
 from warehouse import cluster, schema, vclock
 from warehouse.newest_epoch import EPOCHS
-from warehouse.read import answer, newest_of_each
+from warehouse.read import newest_of_each, query_rows
 from warehouse.schema import StoredSpace
 from warehouse.version_files import files_at
 from warehouse.warehouse import Warehouse
@@ -229,7 +229,7 @@ def _lsns(warehouse: Warehouse, version: int | None, instances: Iterable[int], o
 
 def _epochs(warehouse: Warehouse, which: str) -> list[EpochRow]:
     opened = warehouse.opened(EPOCHS)
-    rows = answer(opened, f"SELECT epoch, committed_at, versions FROM opened {which}")
+    rows = query_rows(opened, f"SELECT epoch, committed_at, versions FROM opened {which}")
     return [_epoch_row(row) for row in rows]
 
 

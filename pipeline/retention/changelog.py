@@ -29,7 +29,7 @@ from pipeline.state import ReplicasetState, State
 from schemas.errors import UnsupportedError
 from schemas.iproto import GROUP_LOCAL
 from warehouse.commits import OpenTables
-from warehouse.maintenance import CHANGELOG, gone_lsns
+from warehouse.maintenance import CHANGELOG, read_last_removed_lsns
 
 _COLUMNS = (
     "epoch",
@@ -155,7 +155,7 @@ def check_rows_kept(
 
     """
     last_ids = {entry.global_id: entry.local_id for entry in one.applier_map}
-    for (number, global_id, replica_id), lsn in gone_lsns(tables.location).items():
+    for (number, global_id, replica_id), lsn in read_last_removed_lsns(tables.location).items():
         known = covered.get(last_ids.get(global_id, NO_ID) if replica_id is None else replica_id, 0)
         if number == one.id and lsn > known:
             raise UnsupportedError(

@@ -52,7 +52,7 @@ from udfs.keys.grouping import group
 from udfs.versions.kernels.lives import DELETED, NO_TIME, NONE, PRESENT, UNFIT
 from warehouse.commits import OpenTables, TableFile
 from warehouse.data_files import opened, read_groups
-from warehouse.maintenance import RETENTION, first_kept
+from warehouse.maintenance import RETENTION, first_readable_epoch
 from warehouse.newest_epoch import EPOCHS
 
 KEYS_AT_ONCE = 200_000
@@ -317,7 +317,7 @@ def _epochs_removal(tables: OpenTables, progress: ReadProgress, days: int) -> Re
     committed = {int(row["epoch"]): row["committed_at"] for row in progress.epochs}
     if not committed:
         return Removal(EPOCHS)
-    first = first_kept(committed, progress.now - timedelta(days=days))
+    first = first_readable_epoch(committed, progress.now - timedelta(days=days))
     lasts = {row["query_id"]: row["epoch"] for row in progress.epochs if row["has_offset"]}
     stays = pa.array(sorted(set(lasts.values())), pa.int64())
     files = []

@@ -134,7 +134,7 @@ def test_an_answer_of_a_writer_that_ended_is_found_without_spark(
 ) -> None:
     lock = WriterLock(location_of(config.warehouse, config.database), "the stream")
     warehouse = Warehouse(None, config.warehouse, config.database)
-    unanswered = requests.state_of
+    unanswered = requests.with_newest_state
 
     def answer_late(found: Warehouse, request: Request) -> Request:
         """Answer, and end, just after the command has looked."""
@@ -144,6 +144,6 @@ def test_an_answer_of_a_writer_that_ended_is_found_without_spark(
             lock.__exit__(None, None, None)
         return before
 
-    monkeypatch.setattr("jobs.backfill.requests.state_of", answer_late)
+    monkeypatch.setattr("jobs.backfill.requests.with_newest_state", answer_late)
     lock.__enter__()
     assert maintain(config) == 0

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from config.policies import Policy
-from jobs.aggregate import writer_on
-from jobs.backfill import asked, backfill, policy_of
+from jobs.aggregate import open_batch_writer
+from jobs.backfill import backfill, policy_of, requested_work
 from jobs.commands.fix import Moment
 from pipeline.requests.read_again import Span, _bounds, first_time, logs_in_span
 from pipeline.requests.service import Service, conflict_to_json
@@ -110,7 +110,7 @@ def deployed(folder: Path, policies: dict[str, Any] | None = None) -> Deployment
 )
 def test_wrong_use_is_refused(given: list[str], what: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=what):
-        asked(deployed(tmp_path).config(), options(*given))
+        requested_work(deployed(tmp_path).config(), options(*given))
 
 
 def test_a_policy_is_given_by_name_or_with_its_keys(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_a_request_that_cannot_be_done_is_answered_and_the_next_one_is_done(
     config = whole.config()
     warehouse = Warehouse(spark, config.warehouse, config.database)
     with WriterLock(warehouse, "tests") as lock:
-        writer = writer_on(spark, config, warehouse, lock)
+        writer = open_batch_writer(spark, config, warehouse, lock)
         service = Service(spark, warehouse, config, writer)
         lost = requests.ask(warehouse, "rebuild", {"space": "nothing", "policy": {}})
         found = {"space": "users", "key": b"\x01", "kind": "secondary", "winner_timestamp": MONDAY}

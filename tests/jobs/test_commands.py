@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from jobs.commands import fix, follow, ids, look
-from jobs.commands.main import COMPLETE, SECTIONS, commands, main
+from jobs.commands.main import COMPLETE_VARIABLE, SECTIONS, commands, main
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).parent / "help"
@@ -103,7 +103,12 @@ def test_python_m_aggregator_is_the_same_command() -> None:
     [("aggregator re", 1, "rebuild"), ("aggregator run --", 2, "--once"), ("aggregator rid c", 2, "compare")],
 )
 def test_a_shell_completes_commands_and_options(typed: str, cword: int, offered: str) -> None:
-    environment = {**os.environ, COMPLETE: "bash_complete", "COMP_WORDS": typed, "COMP_CWORD": str(cword)}
+    environment = {
+        **os.environ,
+        COMPLETE_VARIABLE: "bash_complete",
+        "COMP_WORDS": typed,
+        "COMP_CWORD": str(cword),
+    }
     done = subprocess.run(
         [sys.executable, "-m", "aggregator"],
         cwd=ROOT,
@@ -120,7 +125,7 @@ def test_completion_prints_the_shells_script(shell: str, capsys: pytest.CaptureF
     if shell == "bash" and subprocess.run(["bash", "-c", "true"], check=False).returncode:
         pytest.skip("no bash")
     assert main(None, ["completion", shell]) == 0
-    assert COMPLETE in capsys.readouterr().out
+    assert COMPLETE_VARIABLE in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def asked(deployment: Deployment, **arguments: Any) -> Request:
     with serving(deployment) as (warehouse, service):
         request = requests.ask(warehouse, "maintenance", {"keep_days": 7, **arguments})
         service.serve()
-        return requests.state_of(warehouse, request)
+        return requests.with_newest_state(warehouse, request)
 
 
 def test_each_long_step_is_said_when_it_begins(deployment: Deployment) -> None:
@@ -138,7 +138,7 @@ def test_wrong_arguments_are_refused_and_the_writer_continues(
     with serving(deployment) as (warehouse, service):
         request = requests.ask(warehouse, kind, arguments)
         assert service.serve() == 1
-        answer = requests.state_of(warehouse, request)
+        answer = requests.with_newest_state(warehouse, request)
     assert answer.state == RequestState.FAILED
     assert why in str(answer.message)
     assert counts(deployment) == before

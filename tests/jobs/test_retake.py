@@ -8,7 +8,7 @@ import msgpack
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.backfill import asked, backfill
+from jobs.backfill import backfill, requested_work
 from schemas.errors import ConfigurationError
 from schemas.states import RequestState
 from tests.jobs.asked import options
@@ -42,7 +42,7 @@ def test_the_stream_and_the_command_and_a_grown_include(tmp_path: Path, spark: S
     request = requests.ask(deployment.opened(spark), "snapshot", {"spaces": ["s"], "source": None})
     node.put(S, 2, "since", 1, 1).put(S + 1, 2, "since", 1, 1).close()
     deployment.run()
-    answered = requests.state_of(deployment.opened(spark), request)
+    answered = requests.with_newest_state(deployment.opened(spark), request)
     assert answered.state == RequestState.DONE
     assert "s read from" in str(answered.message)
     assert names(deployment, "s") == ["right", "since"]
@@ -59,13 +59,13 @@ def test_the_stream_and_the_command_and_a_grown_include(tmp_path: Path, spark: S
 def test_a_command_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
     node = Node(tmp_path, "a1")
     config = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1")).config()
-    assert asked(config, options("--snapshot", "s", "--source", "a1")) == (
+    assert requested_work(config, options("--snapshot", "s", "--source", "a1")) == (
         "snapshot",
         {"spaces": ["s"], "source": "a1"},
     )
     for other in (("--rebuild", "s"), ("--heal", "a1"), ("--from", "2026-11-20"), ("--dry-run",)):
         with pytest.raises(ConfigurationError):
-            asked(config, options("--snapshot", "s", *other))
+            requested_work(config, options("--snapshot", "s", *other))
 
 
 @pytest.mark.usefixtures("spark")

@@ -10,7 +10,7 @@ import msgpack
 import pytest
 
 from config.subscribe import Subscribe
-from jobs.subscribe import starts
+from jobs.subscribe import spool_starts
 from sources.spool.acks import read_acks
 from sources.spool.options import SpoolOptions, SpoolRetention
 from sources.subscribe.daemon import remove_unneeded_files
@@ -88,13 +88,13 @@ def test_files_go_when_the_tables_have_them(tmp_path: Path, tarantool: Tarantool
             ],
         }
     )
-    start, unknown = starts(section)
+    start, unknown = spool_starts(section)
     assert start is not None
     assert unknown is None
     assert dict(start.vclock) == {1: tarantool.eval("return box.info.lsn")}
     with following(options(spool, f"unix/:{tarantool.socket}", spool=ROTATE), start) as replicaset:
         write(tarantool, replicaset, 801)
         assert replicaset.progress.snapshots == 0
-        assert starts(section)[0] is None
+        assert spool_starts(section)[0] is None
         deployment.run()
     assert same(deployment, tarantool)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from config.subscribe import Subscribe
-from jobs.subscribe import is_empty, starts
+from jobs.subscribe import is_empty, spool_starts
 from schemas.errors import WarehouseError
 from sources.spool.spool import Spool
 
@@ -20,7 +20,7 @@ def section(folder: Path, warehouse: bool = True) -> Subscribe:
 
 @pytest.mark.parametrize("warehouse", [True, False])
 def test_without_tables_it_begins_with_a_snapshot(tmp_path: Path, warehouse: bool) -> None:
-    assert starts(section(tmp_path, warehouse)) == [None]
+    assert spool_starts(section(tmp_path, warehouse)) == [None]
 
 
 def test_tables_that_cannot_be_read_are_no_reason_for_a_snapshot(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_tables_that_cannot_be_read_are_no_reason_for_a_snapshot(tmp_path: Path)
     log.mkdir(parents=True)
     (log / "00000000000000000000.json").write_text("damaged")
     with pytest.raises(WarehouseError):
-        starts(section(tmp_path))
+        spool_starts(section(tmp_path))
 
 
 def test_a_spool_with_a_file_is_not_empty(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.pipeline.deployment import Deployment
 from tests.truth import OWN_ROOT
 from warehouse.location import WarehouseLocation, location_of
 from warehouse.newest_epoch import last_epoch
-from warehouse.read import answer, rows_of
+from warehouse.read import query_rows, rows_of
 
 USERS = 600
 IMAGE = ("_tuple", "_replicaset_id", "_global_id", "_lsn")
@@ -149,7 +149,7 @@ def test_the_command_prints_lines_and_follows(
     table = recorded.open("accounts")
     assert table is not None
     net = sum({"insert": 1, "update": 0, "delete": -1}[line["op"]] for line in lines)
-    assert net == answer(table, "SELECT count(*) AS n FROM opened")[0]["n"]
+    assert net == query_rows(table, "SELECT count(*) AS n FROM opened")[0]["n"]
     assert {(line["before"] is None, line["after"] is None) for line in lines if line["op"] == "update"} == {
         (False, False)
     }

@@ -131,7 +131,7 @@ def test_rows_that_an_earlier_release_refused(
 ) -> None:
     """It stored no definition of them; `_schema` has the last one by which the space was followed."""
     with monkeypatch.context() as patched:
-        patched.setattr(schema, "_text", lambda _: None)
+        patched.setattr(schema, "_space_to_json", lambda _: None)
         a, _, made = two(tmp_path, REFUSALS[refusal])
         made.run()
     assert [row["followed"] for row in made.rows("_schema")] == [None] * 3

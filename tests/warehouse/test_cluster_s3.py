@@ -52,7 +52,7 @@ def test_each_uuid_gets_one_id_of_its_own(tmp_path: Path, monkeypatch: pytest.Mo
         for name, value in store.environment.items():
             monkeypatch.setenv(name, value)
         location = location_of(WAREHOUSE)
-        DeltaTable.create(location.uri(cluster.TABLE), pa.schema(cluster._ROW))
+        DeltaTable.create(location.uri(cluster.TABLE), pa.schema(cluster._SCHEMA))
         processes = [stack.enter_context(announcing(store, number)) for number in range(PROCESSES)]
         for process in processes:
             stack.callback(process.kill)

@@ -15,7 +15,7 @@ from warehouse.maintenance import (
     FILES,
     LOG,
     NEVER,
-    first_kept,
+    first_readable_epoch,
     horizon_of,
     retention_days,
     set_retention,
@@ -56,10 +56,10 @@ def test_a_refused_maintenance_has_reached_nowhere(arguments: str | None) -> Non
 
 def test_the_epoch_that_was_the_newest_at_the_horizon_is_kept() -> None:
     epochs = {number: DAY + timedelta(days=number) for number in (3, 4, 5)}
-    assert first_kept(epochs, NEVER) == 3
-    assert first_kept(epochs, DAY + timedelta(days=4)) == 4
-    assert first_kept(epochs, DAY + timedelta(days=4, hours=23)) == 4
-    assert first_kept(epochs, DAY + timedelta(days=99)) == 5
+    assert first_readable_epoch(epochs, NEVER) == 3
+    assert first_readable_epoch(epochs, DAY + timedelta(days=4)) == 4
+    assert first_readable_epoch(epochs, DAY + timedelta(days=4, hours=23)) == 4
+    assert first_readable_epoch(epochs, DAY + timedelta(days=99)) == 5
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ def test_where_no_rid_can_be_kept_the_lock_alone_guards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = Made(tmp_path)
-    monkeypatch.setattr("warehouse.primary.known", lambda _root: False)
+    monkeypatch.setattr("warehouse.primary.has_known_scheme", lambda _root: False)
     with lock(made) as held:
         held.check()
     assert "a warehouse there has no RID" in caplog.text

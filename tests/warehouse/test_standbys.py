@@ -22,7 +22,7 @@ from udfs.rid.operations import Node
 from udfs.rid.value import EMPTY, FileLock
 from warehouse import switch
 from warehouse.copy import files
-from warehouse.copy.sync import SyncOptions, lost_after, sync
+from warehouse.copy.sync import SyncOptions, lost_epochs_after, sync
 from warehouse.generations import common_epoch, compare_warehouses, side_of
 from warehouse.lock import WriterLock
 from warehouse.newest_epoch import last_epoch
@@ -273,7 +273,7 @@ with standby.lock(standbys) as lock:
     standby.batch(lock, "in flight", "accounts")
     if step == "commit":
         os._exit(9)
-    files.reached = lambda now: os._exit(9) if now.startswith(step) else None
+    files.note_step = lambda now: os._exit(9) if now.startswith(step) else None
     standbys.follow()
     os._exit(1)
 """
@@ -326,7 +326,7 @@ def test_an_epoch_in_flight_is_never_lost_in_silence(standby: Standby, step: str
         sync(standby.b.location, standby.a.location)
     known = common_epoch(side_of(standby.b.location), side_of(standby.a.location), found.common)
     assert known is not None
-    assert lost_after(standby.a.location, known).epochs == 1
+    assert lost_epochs_after(standby.a.location, known).epochs == 1
     discarded = now(standby.a).rid
     sync(standby.b.location, standby.a.location, SyncOptions(discard=discarded))
     assert standby.compared().verdict is Verdict.SAME
@@ -424,10 +424,10 @@ def test_a_killed_copy_into_a_peer_is_completed(standby: Standby, monkeypatch: p
             if state is not None:
                 shutil.copytree(state, made.folder)
         passed.clear()
-        monkeypatch.setattr(files, "reached", reached)
+        monkeypatch.setattr(files, "note_step", reached)
         with contextlib.suppress(Killed):
             standby.session()
-        monkeypatch.setattr(files, "reached", lambda _step: None)
+        monkeypatch.setattr(files, "note_step", lambda _step: None)
         standby.session("third")
         standby.a.resume()
         assert standby.b.read_cut() == standby.a.read_cut(), limit

@@ -46,7 +46,7 @@ def test_rows_come_back_as_they_were(location: WarehouseLocation, table: str) ->
     found = rows_of(opened)
     assert sorted(found, key=lambda row: row == whole) == [dict.fromkeys(whole), whole]
     commits = opened.history()
-    assert [commit["userMetadata"] for commit in commits] == [write.MARK] * len(commits)
+    assert [commit["userMetadata"] for commit in commits] == [write.USER_METADATA] * len(commits)
     assert opened.version() == 2
 
 

@@ -44,7 +44,7 @@ class DeltaLogFile:
     version : int
         The last version that the file describes.
     rank : int
-        Order within a version: 0 the commit, then the files made from it.
+        Order within a version: 0 is the commit, 1 a checkpoint, then a compacted log and a checksum.
     name : str
 
     """
@@ -65,7 +65,7 @@ class DeltaLogFile:
 
 
 def log_file(name: str) -> DeltaLogFile | None:
-    """Return the kind and version of a file of `_delta_log`; None if its name has no version."""
+    """Return a file of `_delta_log` by its name; None if the name has no version."""
     for rank, pattern in enumerate((_COMMIT, _CHECKPOINT, _COMPACTED, _SUM)):
         match = pattern.fullmatch(name)
         if match:
@@ -78,8 +78,8 @@ def log_files(names: Iterable[str]) -> list[DeltaLogFile]:
     return sorted(found for found in map(log_file, names) if found is not None)
 
 
-Same = Callable[[str], bool]
-"""Whether the file with this name has the same bytes on both sides."""
+HasSameContent = Callable[[str], bool]
+"""Returns whether the log file with this name has the same bytes on both sides."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,12 @@ class LogPlan:
 
 
 def plan_log(
-    source: Mapping[str, int], target: Mapping[str, int], version: int, same: Same, *, check_all: bool
+    source: Mapping[str, int],
+    target: Mapping[str, int],
+    version: int,
+    has_same_content: HasSameContent,
+    *,
+    check_all: bool,
 ) -> LogPlan:
     """Plan the changes of one log.
 
@@ -114,37 +119,40 @@ def plan_log(
         Files of `_delta_log`: name to size in bytes.
     version : int
         The target's version after the changes.
-    same : callable
+    has_same_content : callable
+        Compares a file that both sides have.
     check_all : bool
-        Whether to compare the content of every file; otherwise the commits only back to the first equal one.
+        Whether to compare the content of every commit, and not only from the newest one back to the first equal one.
 
     """
     wanted = [file for file in log_files(source) if file.version <= version]
-    held = log_files(target)
+    target_files = log_files(target)
     sizes_differ = {f.name for f in wanted if f.name in target and source[f.name] != target[f.name]}
     common = [f for f in wanted if f.name in target and f.name not in sizes_differ]
-    differ = sizes_differ | _different(common, same, check_all=check_all)
+    differ = sizes_differ | _different(common, has_same_content, check_all=check_all)
     commits = [f.version for f in wanted if f.is_commit and f.name in differ]
     first = min(commits, default=version + 1)
-    truncate = [f for f in held if f.version >= min(first, version + 1)]
-    kept = {f.name for f in held} - {f.name for f in truncate}
+    truncate = [f for f in target_files if f.version >= min(first, version + 1)]
+    kept = {f.name for f in target_files} - {f.name for f in truncate}
     copy = [f for f in wanted if f.name not in kept or f.name in differ]
     names = {f.name for f in wanted}
-    remove = [f for f in held if f.name in kept and f.name not in names]
+    remove = [f for f in target_files if f.name in kept and f.name not in names]
     return LogPlan(tuple(truncate[::-1]), tuple(copy), tuple(remove))
 
 
-def _different(common: Sequence[DeltaLogFile], same: Same, *, check_all: bool) -> set[str]:
-    """Return the files that have the same name on both sides, but not the same bytes."""
+def _different(
+    common: Sequence[DeltaLogFile], has_same_content: HasSameContent, *, check_all: bool
+) -> set[str]:
+    """Return the names of those common files that do not have the same bytes on both sides."""
     if check_all:
-        return {f.name for f in common if not same(f.name)}
+        return {f.name for f in common if not has_same_content(f.name)}
     found = set()
     for file in reversed([f for f in common if f.is_commit]):
-        if same(file.name):
+        if has_same_content(file.name):
             break
         found.add(file.name)
     # Checkpoints and sums do not follow from one another: each is compared.
-    found |= {f.name for f in common if not f.is_commit and not same(f.name)}
+    found |= {f.name for f in common if not f.is_commit and not has_same_content(f.name)}
     return found
 
 

@@ -18,7 +18,7 @@ from warehouse.location import WarehouseLocation
 
 log = logging.getLogger(__name__)
 
-CHUNK = 4 << 20
+CHUNK_BYTES = 4 << 20
 UNFINISHED = "_sync.unfinished"
 """The folder of files that are being copied, next to the tables' folders."""
 
@@ -26,12 +26,12 @@ DISCARDED = "_sync.discarded"
 """The file with the names of the tables that a discarded branch has created, next to the tables' folders."""
 
 
-def reached(step: str) -> None:
+def note_step(step: str) -> None:
     """Log that a step is done. Tests patch this function to kill the process after a step."""
     log.debug("step %s is done", step)
 
 
-def sizes(location: WarehouseLocation, *folder: str) -> dict[str, int]:
+def file_sizes(location: WarehouseLocation, *folder: str) -> dict[str, int]:
     """Return the files directly in a folder: name to size in bytes; empty if the folder does not exist."""
     selector = pafs.FileSelector(location.at(*folder), allow_not_found=True)
     found = location.fs.get_file_info(selector)
@@ -68,7 +68,7 @@ def copy(source: WarehouseLocation, target: WarehouseLocation, *path: str) -> in
             for chunk in _chunks(source, source.at(*path)):
                 stream.write(chunk)
                 crc, size = google_crc32c.extend(crc, chunk), size + len(chunk)
-                reached(f"write {'/'.join(path)}")
+                note_step(f"write {'/'.join(path)}")
     except FileNotFoundError as error:
         raise SyncError(
             "a file vanished while it was copied",
@@ -82,20 +82,20 @@ def copy(source: WarehouseLocation, target: WarehouseLocation, *path: str) -> in
     target.fs.create_dir(final.rpartition("/")[0], recursive=True)
     remove(target, *path)
     target.fs.move(unfinished, final)
-    reached(f"put {'/'.join(path)}")
+    note_step(f"put {'/'.join(path)}")
     return size
 
 
 def remove(location: WarehouseLocation, *path: str) -> None:
     """Remove a file, and the checksum file that Hadoop keeps of it, if they exist."""
     final = location.at(*path)
-    for info in location.fs.get_file_info([hadoop_sum(final), final]):
+    for info in location.fs.get_file_info([hadoop_checksum_path(final), final]):
         if info.type == pafs.FileType.File:
             location.fs.delete_file(info.path)
-            reached(f"remove {'/'.join(path)}")
+            note_step(f"remove {'/'.join(path)}")
 
 
-def hadoop_sum(path: str) -> str:
+def hadoop_checksum_path(path: str) -> str:
     """Return the path of the checksum that Hadoop keeps next to a local file.
 
     It is not part of the table, and wrong once something other than Hadoop replaces the file.
@@ -117,7 +117,7 @@ def note_discarded(location: WarehouseLocation, tables: Sequence[str]) -> None:
         stream.write("\n".join(tables).encode())
     remove(location, DISCARDED)
     location.fs.move(unfinished, location.at(DISCARDED))
-    reached("note")
+    note_step("note")
 
 
 def discarded_tables(location: WarehouseLocation) -> set[str]:
@@ -136,5 +136,5 @@ def remove_folder(location: WarehouseLocation, *folder: str) -> None:
 
 def _chunks(location: WarehouseLocation, path: str) -> Iterator[bytes]:
     with location.fs.open_input_stream(path) as stream:
-        while chunk := stream.read(CHUNK):
+        while chunk := stream.read(CHUNK_BYTES):
             yield bytes(chunk)

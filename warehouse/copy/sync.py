@@ -8,7 +8,7 @@ the consistent snapshot that is copied: later epochs, also those committed durin
 Until the end is recorded, the target cannot be promoted or copied from. After a kill at any step, the target can be
 read at an epoch that both sides or the source had, and a new sync continues where this one ended.
 
-`lost_after` returns the epochs that only the target has, and that a copy over it would lose.
+`lost_epochs_after` returns the epochs that only the target has, and that a copy over it would lose.
 """
 
 from __future__ import annotations
@@ -27,7 +27,14 @@ from udfs.rid.comparison import Comparison, Verdict
 from udfs.rid.operations import Node
 from udfs.rid.value import EMPTY, Rid
 from warehouse.copy import files
-from warehouse.copy.table import TableCopy, check_copy, copy_files, missing_files, plan_table, truncate_log
+from warehouse.copy.table import (
+    TableCopyPlan,
+    check_copy,
+    copy_files,
+    missing_files,
+    plan_table,
+    truncate_log,
+)
 from warehouse.generations import ComparedRid, common_epoch, compare_warehouses, side_of
 from warehouse.location import WarehouseLocation
 from warehouse.lock import WriterLock
@@ -52,11 +59,11 @@ class LostEpochs:
     after : int
         The last epoch that is not lost; `BEFORE_THE_FIRST` if all are.
     epochs, rows : int
-        The number of lost epochs, and of the rows of logs that they settled (applied, or found to be void).
+        The number of lost epochs, and of the rows of logs that were read for them.
     first, last : datetime or None
-        When the first and the last of them was committed.
+        When the first and the last lost epoch were committed.
     tables : tuple of str
-        The tables that they wrote, sorted.
+        The tables that the lost epochs changed, sorted.
 
     """
 
@@ -78,24 +85,24 @@ class LostEpochs:
         )
 
 
-def lost_after(location: WarehouseLocation, epoch: int) -> LostEpochs:
-    """Return the epochs of a warehouse after a given one."""
+def lost_epochs_after(location: WarehouseLocation, epoch: int) -> LostEpochs:
+    """Return the epochs of a warehouse after a given one, which a copy over it would lose."""
     table = location.open(EPOCHS)
     if table is None:
         return LostEpochs(epoch, 0, 0, None, None, ())
     columns = ["epoch", "rows", "committed_at", "versions"]
     rows = sorted(rows_of(table, columns), key=lambda row: int(row["epoch"]))
     kept = [row for row in rows if row["epoch"] <= epoch]
-    given_up = [row for row in rows if row["epoch"] > epoch]
+    lost = [row for row in rows if row["epoch"] > epoch]
     before = dict(kept[-1]["versions"]) if kept else {}
-    after = dict(given_up[-1]["versions"]) if given_up else {}
+    after = dict(lost[-1]["versions"]) if lost else {}
     changed = sorted(name for name, version in after.items() if before.get(name) != version)
-    times = [row["committed_at"] for row in given_up if row["committed_at"] is not None]
+    times = [row["committed_at"] for row in lost if row["committed_at"] is not None]
     return LostEpochs(
         epoch,
         # Not the number of rows: maintenance may have removed some of old epochs.
-        int(given_up[-1]["epoch"]) - epoch if given_up else 0,
-        sum(row["rows"] or 0 for row in given_up),
+        int(lost[-1]["epoch"]) - epoch if lost else 0,
+        sum(row["rows"] or 0 for row in lost),
         min(times, default=None),
         max(times, default=None),
         tuple(changed),
@@ -117,9 +124,9 @@ class SyncResult:
     node : Node
         The target's RID.
     bytes : int
-        How many were copied.
+        The number of bytes that were copied.
     rows : int
-        How many were checked.
+        The number of rows that were checked.
 
     """
 
@@ -173,17 +180,17 @@ def sync(
         If a table cannot be copied, or the copy differs from the source.
 
     """
-    how = options or SyncOptions()
+    options = options or SyncOptions()
     if source.root == target.root:
         raise SyncError(
             "source and target are the same location", file=source.root, advice="name two locations"
         )
     with WriterLock(target, "jobs/rid.py sync") as lock:
-        return sync_locked(source, target, lock.check, how)
+        return sync_locked(source, target, lock.check, options)
 
 
 def sync_locked(
-    source: WarehouseLocation, target: WarehouseLocation, check_lock: Callable[[], None], how: SyncOptions
+    source: WarehouseLocation, target: WarehouseLocation, check_lock: Callable[[], None], options: SyncOptions
 ) -> SyncResult:
     """Do the work of `sync` for a caller that has the target's writer lock.
 
@@ -192,34 +199,36 @@ def sync_locked(
     source, target : WarehouseLocation
     check_lock : callable
         Raises if the target's lock is lost.
-    how : SyncOptions
+    options : SyncOptions
 
     """
     ours, theirs = side_of(source), side_of(target)
     found = compare_warehouses(ours, theirs)
-    require_syncable(found, ours, theirs, how.discard)
-    known = common_epoch(ours, theirs, found.common) if found.verdict is Verdict.SPLIT_BRAIN else None
+    require_syncable(found, ours, theirs, options.discard)
+    last_common_epoch = (
+        common_epoch(ours, theirs, found.common) if found.verdict is Verdict.SPLIT_BRAIN else None
+    )
     source_rid, target_rid = RidTable(source), RidTable(target)
     tables, source_node = _mark_source(source_rid, target)
-    _record_start(source_rid, target_rid, source_node, found, known)
-    files.reached("start")
-    copied, rows = _copy(source, target, tables, how, check_lock)
+    _record_start(source_rid, target_rid, source_node, found, last_common_epoch)
+    files.note_step("start")
+    copied, rows = _copy_tables(source, target, tables, options, check_lock)
     check_lock()
     end = partial(_end_sync, mark=new_ulid())
     done = target_rid.update(SYNC_END, tables.epoch, end, peer=source.root)
-    files.reached("end")
+    files.note_step("end")
     if source_node.rid.crashed_primary:
         source_rid.update("settle_crash", last_epoch(source), operations.settle_crash)
     return SyncResult(tables, done.node, copied, rows)
 
 
-def extend(
+def copy_new_epochs(
     source: WarehouseLocation,
     target: WarehouseLocation,
     check_lock: Callable[[], None],
     known_versions: Mapping[str, int] | None = None,
 ) -> SyncResult:
-    """Copy new epochs to a connected target, without setting a mark on the source.
+    """Copy the epochs that a connected target lacks to it, without setting a mark on the source.
 
     Called by the source's writer between two commits of epochs; it also has the target's writer lock. The target can be
     read all the time. Its RID changes only if the source has begun a new generation.
@@ -257,14 +266,14 @@ def extend(
             peer=source.root,
             moves_epoch=True,
         )
-        files.reached("start")
-    copied, rows = _copy(
+        files.note_step("start")
+    copied, rows = _copy_tables(
         source, target, tables, SyncOptions(check_all=False, known_versions=known_versions or {}), check_lock
     )
     if is_new_generation:
         check_lock()
-        node = target_rid.update(SYNC_END, tables.epoch, _end_extension, peer=source.root).node
-    files.reached("end")
+        node = target_rid.update(SYNC_END, tables.epoch, _end_copied_generation, peer=source.root).node
+    files.note_step("end")
     return SyncResult(tables, node, copied, rows)
 
 
@@ -290,14 +299,20 @@ def copy_ahead(source: WarehouseLocation, target: WarehouseLocation, check_lock:
                 copied += files.copy(source, target, table, *path.split("/"))
 
 
-def _is_connected(source: Rid, target: Node, epoch: int, newest: int) -> bool:
-    """Whether a target's content is the source's at `epoch`, so that only later epochs need to be copied."""
+def _is_connected(source: Rid, target: Node, target_epoch: int, source_epoch: int) -> bool:
+    """Whether a target's content is the source's at `target_epoch`, so that only later epochs need to be copied."""
     rid = target.rid
     is_known = rid.base == source.base and rid.head in (source.head, source.old1)
-    return is_known and rid.incoming == EMPTY and not rid.primary and target.next is None and epoch <= newest
+    return (
+        is_known
+        and rid.incoming == EMPTY
+        and not rid.primary
+        and target.next is None
+        and target_epoch <= source_epoch
+    )
 
 
-def _end_extension(node: Node) -> Node:
+def _end_copied_generation(node: Node) -> Node:
     return operations.clear_mark(operations.lock(operations.complete_sync(node)))
 
 
@@ -334,12 +349,12 @@ def require_syncable(found: Comparison, ours: ComparedRid, theirs: ComparedRid, 
         )
 
 
-def _mark_source(ours: RidTable, target: WarehouseLocation) -> tuple[TableVersions, Node]:
+def _mark_source(source_rid: RidTable, target: WarehouseLocation) -> tuple[TableVersions, Node]:
     """Set the mark on the source; return the table versions with which its generation ends, and its node."""
     mark = new_ulid()
     while True:
-        tables = newest_versions(ours.location)
-        change = ours.update(
+        tables = newest_versions(source_rid.location)
+        change = source_rid.update(
             "copy", tables.epoch, lambda n: operations.mark_unconnected_copy(n, mark), peer=target.root
         )
         if change.epoch == tables.epoch:
@@ -347,82 +362,91 @@ def _mark_source(ours: RidTable, target: WarehouseLocation) -> tuple[TableVersio
 
 
 def _record_start(
-    ours: RidTable, theirs: RidTable, source_node: Node, found: Comparison, known: int | None
+    source_rid: RidTable,
+    target_rid: RidTable,
+    source_node: Node,
+    comparison: Comparison,
+    last_common_epoch: int | None,
 ) -> None:
     """Record in the target's RID that a sync begins; after a split brain, also drop the target's own generations.
 
     Parameters
     ----------
-    ours, theirs : RidTable
-        The source's, and the target's.
+    source_rid, target_rid : RidTable
     source_node : Node
-    found : Comparison
-    known : int or None
-        After a split brain, the last epoch that both have.
+        The source's RID and mark.
+    comparison : Comparison
+        Of the source with the target.
+    last_common_epoch : int or None
+        After a split brain: the last epoch that both have.
 
     """
-    last = theirs.last()
-    discards = found.verdict is Verdict.SPLIT_BRAIN
+    last = target_rid.last()
+    discards = comparison.verdict is Verdict.SPLIT_BRAIN
     if discards:
-        epoch = BEFORE_THE_FIRST if known is None else known
+        epoch = BEFORE_THE_FIRST if last_common_epoch is None else last_common_epoch
     else:
         # Epochs that an unfinished sync has copied do not belong to the target's head yet.
-        epoch = last.epoch if last.node.rid.incoming != EMPTY else last_epoch(theirs.location)
+        epoch = last.epoch if last.node.rid.incoming != EMPTY else last_epoch(target_rid.location)
 
     def change(node: Node) -> Node:
         if discards:
-            node = operations.drop_generations_after(node, found.common or EMPTY)
+            node = operations.drop_generations_after(node, comparison.common or EMPTY)
         return operations.start_sync(operations.lock(node, is_readable=False), source_node)
 
-    theirs.update(SYNC_START, epoch, change, peer=ours.location.root, moves_epoch=True)
+    target_rid.update(SYNC_START, epoch, change, peer=source_rid.location.root, moves_epoch=True)
 
 
 def _end_sync(node: Node, mark: ULID) -> Node:
     return operations.unlock(operations.mark_unconnected_copy(operations.complete_sync(node), mark))
 
 
-def _copy(
+def _copy_tables(
     source: WarehouseLocation,
     target: WarehouseLocation,
     tables: TableVersions,
-    how: SyncOptions,
+    options: SyncOptions,
     check_lock: Callable[[], None],
 ) -> tuple[int, int]:
     """Copy tables at given versions, check them, and return the bytes copied and the rows checked."""
     files.clear_unfinished(target)
-    trusts = how.known_versions is not None
+    trusts_target = options.known_versions is not None
     changed = {
-        t: v for t, v in tables.versions.items() if not trusts or (how.known_versions or {}).get(t) != v
+        t: v
+        for t, v in tables.versions.items()
+        if not trusts_target or (options.known_versions or {}).get(t) != v
     }
     order = sorted(changed, key=lambda name: (name == EPOCHS, name))
     plans = [
-        plan_table(source, target, t, tables.versions[t], check_all=how.check_all, trusts_target=trusts)
+        plan_table(
+            source, target, t, tables.versions[t], check_all=options.check_all, trusts_target=trusts_target
+        )
         for t in order
     ]
-    how.planned(sum(plan.bytes for plan in plans))
+    options.planned(sum(plan.bytes for plan in plans))
     discarded = sorted((named_tables(target) | files.discarded_tables(target)) - tables.versions.keys())
     if discarded:
         # Once `_epochs` is truncated, only this note names the tables that a discarded branch has created.
         files.note_discarded(target, discarded)
-    _transfer(source, target, plans, discarded, how, check_lock)
+    _apply_plans(source, target, plans, discarded, options, check_lock)
     files.clear_unfinished(target)
-    checked = [plan for plan in plans if plan.bytes or not trusts]
-    rows = sum(check_copy(source, target, plan, only_copied=trusts) for plan in checked)
+    checked = [plan for plan in plans if plan.bytes or not trusts_target]
+    rows = sum(check_copy(source, target, plan, only_copied=trusts_target) for plan in checked)
     if last_epoch(target) != tables.epoch:
         raise SyncError(
             f"the copy is at epoch {last_epoch(target)} instead of {tables.epoch}", advice="sync again"
         )
     files.remove(target, files.DISCARDED)
-    files.reached("check")
+    files.note_step("check")
     return sum(plan.bytes for plan in plans), rows
 
 
-def _transfer(
+def _apply_plans(
     source: WarehouseLocation,
     target: WarehouseLocation,
-    plans: Sequence[TableCopy],
+    plans: Sequence[TableCopyPlan],
     discarded: Sequence[str],
-    how: SyncOptions,
+    options: SyncOptions,
     check_lock: Callable[[], None],
 ) -> None:
     """Remove discarded branches and tables from the target, then copy all tables.
@@ -432,7 +456,7 @@ def _transfer(
     """
 
     def copied(size: int) -> None:
-        how.copied(size)
+        options.copied(size)
         check_lock()
 
     for plan in reversed(plans):
@@ -441,8 +465,8 @@ def _transfer(
     for name in discarded:
         check_lock()
         files.remove_folder(target, name)
-        files.reached(f"drop {name}")
-    with ThreadPoolExecutor(how.threads) as pool:
+        files.note_step(f"drop {name}")
+    with ThreadPoolExecutor(options.threads) as pool:
 
         def map_paths(copy_one: Callable[[str], None], paths: list[str]) -> None:
             for _ in pool.map(copy_one, paths):

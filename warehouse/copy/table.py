@@ -24,7 +24,7 @@ from warehouse.location import WarehouseLocation
 
 
 @dataclass(frozen=True)
-class TableCopy:
+class TableCopyPlan:
     """The plan of one table's copy.
 
     Parameters
@@ -51,7 +51,7 @@ class TableCopy:
 
     @property
     def bytes(self) -> int:
-        """The size of the files that are to be copied."""
+        """The total size of the files to copy."""
         logs = sum(self.log_sizes[file.name] for file in self.log.copy)
         return sum(self.data.values()) + sum(self.sidecars.values()) + logs
 
@@ -64,7 +64,7 @@ def plan_table(
     *,
     check_all: bool,
     trusts_target: bool = False,
-) -> TableCopy:
+) -> TableCopyPlan:
     """Plan the copy of a table: compare the files of source and target.
 
     Parameters
@@ -74,7 +74,7 @@ def plan_table(
     version : int
         The source's version that the target is to have.
     check_all : bool
-        Whether to compare the contents of files that both have, not only their sizes.
+        Whether to compare the contents of files that both have, not only their file_sizes.
     trusts_target : bool
         Whether to assume that the target has every file that its log names, and correct checkpoints.
 
@@ -84,7 +84,7 @@ def plan_table(
         If the source cannot be read at that version any more.
 
     """
-    ours, theirs = files.sizes(source, table, LOG), files.sizes(target, table, LOG)
+    ours, theirs = files.file_sizes(source, table, LOG), files.file_sizes(target, table, LOG)
     if not is_readable(ours, version):
         raise SyncError(
             f"the source's log no longer opens at version {version}",
@@ -93,16 +93,16 @@ def plan_table(
         )
     same = partial(files.have_same_content, source, target, table)
 
-    def same_log(name: str) -> bool:
+    def has_same_log_file(name: str) -> bool:
         return (trusts_target and not name.endswith(".json")) or same(LOG, name)
 
-    log = plan_log(ours, theirs, version, same_log, check_all=check_all)
+    log = plan_log(ours, theirs, version, has_same_log_file, check_all=check_all)
     if trusts_target and not log.copy and not log.truncate:
-        return TableCopy(table, version, log, {}, {}, ours)
+        return TableCopyPlan(table, version, log, {}, {}, ours)
     data = {path: size for path, (size, _) in _data_files(source, table, version).items()}
     if trusts_target and not log.truncate:
         data = _not_in_target(source, target, table, data)
-    return TableCopy(
+    return TableCopyPlan(
         table,
         version,
         log,
@@ -123,10 +123,10 @@ def missing_files(
 def _not_in_target(
     source: WarehouseLocation, target: WarehouseLocation, table: str, data: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return those data files that are not in the target's version of the table."""
+    """Return those of the source's data files that the target's version of the table does not have."""
     opened = target.open(table)
-    held = {} if opened is None else _data_files(source, table, opened.version())
-    return {path: size for path, size in data.items() if path not in held}
+    target_files = {} if opened is None else _data_files(source, table, opened.version())
+    return {path: size for path, size in data.items() if path not in target_files}
 
 
 def _data_files(location: WarehouseLocation, table: str, version: int) -> dict[str, tuple[int, int | None]]:
@@ -159,26 +159,31 @@ def _missing_or_different(
     target: WarehouseLocation,
     table: str,
     wanted: Mapping[str, int],
-    same: Callable[[str], bool],
+    has_same_content: Callable[[str], bool],
     *,
     check_all: bool,
 ) -> dict[str, int]:
+    """Return the wanted files (path to size in bytes) that the target lacks or has in another size or content.
+
+    The content is compared only with `check_all`.
+    """
     paths = list(wanted)
     infos = target.fs.get_file_info([target.at(table, path) for path in paths])
     lacking = {}
     for path, info in zip(paths, infos, strict=True):
-        whole = info.type == pafs.FileType.File and info.size == wanted[path]
-        if not whole or (check_all and not same(path)):
+        has_size = info.type == pafs.FileType.File and info.size == wanted[path]
+        if not has_size or (check_all and not has_same_content(path)):
             lacking[path] = wanted[path]
     return lacking
 
 
 def _missing_sidecars(source: WarehouseLocation, target: WarehouseLocation, table: str) -> dict[str, int]:
-    ours, theirs = (files.sizes(location, table, LOG, SIDECARS) for location in (source, target))
+    """Return the sidecars (name to size in bytes) that the target lacks or has in another size."""
+    ours, theirs = (files.file_sizes(location, table, LOG, SIDECARS) for location in (source, target))
     return {name: size for name, size in ours.items() if theirs.get(name) != size}
 
 
-def truncate_log(target: WarehouseLocation, plan: TableCopy) -> None:
+def truncate_log(target: WarehouseLocation, plan: TableCopyPlan) -> None:
     """Remove from the target's log the files of a discarded branch, the newest first."""
     if plan.log.truncate:
         files.remove(target, plan.table, LOG, LAST_CHECKPOINT)
@@ -189,7 +194,7 @@ def truncate_log(target: WarehouseLocation, plan: TableCopy) -> None:
 def copy_files(
     source: WarehouseLocation,
     target: WarehouseLocation,
-    plan: TableCopy,
+    plan: TableCopyPlan,
     copied: Callable[[int], None],
     map_paths: MapPaths,
 ) -> None:
@@ -198,7 +203,7 @@ def copy_files(
     Parameters
     ----------
     source, target : WarehouseLocation
-    plan : TableCopy
+    plan : TableCopyPlan
     copied : callable
         Called with the size of each copied file, in bytes.
     map_paths : callable
@@ -215,14 +220,14 @@ def copy_files(
     _copy_last_checkpoint(source, target, plan)
 
 
-def _copy_last_checkpoint(source: WarehouseLocation, target: WarehouseLocation, plan: TableCopy) -> None:
+def _copy_last_checkpoint(source: WarehouseLocation, target: WarehouseLocation, plan: TableCopyPlan) -> None:
     """Copy `_last_checkpoint` if the copy has the checkpoint that it names; else remove it from the target."""
     is_valid = LAST_CHECKPOINT in plan.log_sizes
     if is_valid:
         with source.fs.open_input_stream(source.at(plan.table, LOG, LAST_CHECKPOINT)) as stream:
             is_valid = int(json.loads(stream.read())["version"]) <= plan.version
     if is_valid:
-        if LAST_CHECKPOINT not in files.sizes(target, plan.table, LOG) or not files.have_same_content(
+        if LAST_CHECKPOINT not in files.file_sizes(target, plan.table, LOG) or not files.have_same_content(
             source, target, plan.table, LOG, LAST_CHECKPOINT
         ):
             files.copy(source, target, plan.table, LOG, LAST_CHECKPOINT)
@@ -231,21 +236,21 @@ def _copy_last_checkpoint(source: WarehouseLocation, target: WarehouseLocation, 
 
 
 def check_copy(
-    source: WarehouseLocation, target: WarehouseLocation, plan: TableCopy, *, only_copied: bool = False
+    source: WarehouseLocation, target: WarehouseLocation, plan: TableCopyPlan, *, only_copied: bool = False
 ) -> int:
     """Check that a table is the same in both locations at the plan's version, and return the number of rows checked.
 
     Parameters
     ----------
     source, target : WarehouseLocation
-    plan : TableCopy
+    plan : TableCopyPlan
     only_copied : bool
         Whether to check only the data files that were copied, and not all files of the version.
 
     Raises
     ------
     SyncError
-        If the version, the files, their sizes or the rows differ.
+        If the version, the files, their file_sizes or the rows differ.
 
     """
     table, version = plan.table, plan.version
@@ -256,7 +261,9 @@ def check_copy(
     ours, theirs = _data_files(source, table, version), _data_files(target, table, version)
     if ours != theirs:
         one_side = len(ours.keys() ^ theirs.keys())
-        raise _copy_differs(table, f"{one_side} files are on one side only, or sizes or row counts differ")
+        raise _copy_differs(
+            table, f"{one_side} files are on one side only, or file_sizes or row counts differ"
+        )
     checked = {path: facts for path, facts in theirs.items() if not only_copied or path in plan.data}
     infos = target.fs.get_file_info([target.at(table, path) for path in checked])
     for info, (path, (size, _)) in zip(infos, checked.items(), strict=True):

@@ -28,7 +28,7 @@ from warehouse.lease_store import object_lease
 from warehouse.location import location_of
 from warehouse.lock import LOCK_NAME, local_folder
 from warehouse.newest_epoch import EPOCHS, NEVER_ROLLED_BACK, RID
-from warehouse.read import answer, rows_of
+from warehouse.read import query_rows, rows_of
 from warehouse.rid import RidTable
 from warehouse.warehouse import EpochWarehouse
 
@@ -234,4 +234,4 @@ def _is_rolled_back(history: list[dict[str, object]]) -> bool:
 
 def _count(warehouse: EpochWarehouse, table: str, where: str) -> int:
     query = f"SELECT count(*) AS n FROM opened WHERE {where}"
-    return int(answer(warehouse.opened(table), query)[0]["n"])
+    return int(query_rows(warehouse.opened(table), query)[0]["n"])

@@ -25,7 +25,7 @@ from tests.observe.report.warehouses import write_warehouse
 from tests.truth import own
 from warehouse.gaps import Gap
 from warehouse.location import location_of
-from warehouse.read import answer
+from warehouse.read import query_rows
 
 DEMO = """
 warehouse: w
@@ -94,7 +94,7 @@ def test_committed_batches_are_read_once_each(tmp_path: Path) -> None:
     assert found[2].quarantined == {"accounts": 6}
     assert found[2].misfits == {}
     assert list(committed.new_batches()) == []
-    waiting = answer(table_of(tmp_path, "_pending"), "SELECT count(*) AS n FROM opened")[0]["n"]
+    waiting = query_rows(table_of(tmp_path, "_pending"), "SELECT count(*) AS n FROM opened")[0]["n"]
     assert sum(committed.pending_counts().pending_rows.values()) == waiting > 0
 
 

@@ -21,7 +21,7 @@ from tests.pipeline.retention.cleaned import ALL, DAY, S, cleaned, gone, planned
 from warehouse import epochs
 from warehouse.commits import OpenTables
 from warehouse.data_files import write_file
-from warehouse.maintenance import first_kept
+from warehouse.maintenance import first_readable_epoch
 
 ALL_OF_IT = {"tombstones": 30, "changelog": 30, "conflicts": 30, "epochs": 30}
 
@@ -77,7 +77,7 @@ def test_epochs_stay_as_long_as_they_are_readable(tmp_path: Path) -> None:
     assert gone(planned(deployment, days=31, keep_days=30, epochs=10)) == {"_epochs": 3}
     now = datetime.now(UTC) + timedelta(days=31)
     committed = {row["epoch"]: row["committed_at"] for row in deployment.rows("_epochs")}
-    first = first_kept(committed, now - timedelta(days=30))
+    first = first_readable_epoch(committed, now - timedelta(days=30))
     cleaned(deployment, days=31, keep_days=30, epochs=10)
     assert first in numbers(deployment)
 

@@ -68,18 +68,18 @@ class Pair:
 
     def start(self) -> None:
         """Begin a copy that is killed at once."""
-        kept = files.reached
+        kept = files.note_step
 
         def reached(step: str) -> None:
             raise Killed(step)
 
-        files.reached = reached
+        files.note_step = reached
         try:
             self.sync()
         except Killed:
             pass
         finally:
-            files.reached = kept
+            files.note_step = kept
 
 
 def guarded(made: Made) -> PrimaryLock:

@@ -21,10 +21,10 @@ def test_a_file_arrives_as_it_is(locations: tuple[WarehouseLocation, WarehouseLo
     source, target = locations
     content = bytes(range(256)) * 40_000
     Path(source.at("t", "f")).write_bytes(content)
-    assert files.copy(source, target, "t", "f") == len(content) > 2 * files.CHUNK
+    assert files.copy(source, target, "t", "f") == len(content) > 2 * files.CHUNK_BYTES
     assert Path(target.at("t", "f")).read_bytes() == content
     assert files.have_same_content(source, target, "t", "f")
-    assert files.sizes(target, "t") == {"f": len(content)}
+    assert files.file_sizes(target, "t") == {"f": len(content)}
     assert list(Path(target.at(files.UNFINISHED)).iterdir()) == []
 
 
@@ -82,5 +82,5 @@ def test_notes_are_kept_until_they_are_removed(
 
 
 def test_hadoops_checksum_is_next_to_the_file() -> None:
-    assert files.hadoop_sum("/w/t/part-0.parquet") == "/w/t/.part-0.parquet.crc"
-    assert files.hadoop_sum("part-0.parquet") == ".part-0.parquet.crc"
+    assert files.hadoop_checksum_path("/w/t/part-0.parquet") == "/w/t/.part-0.parquet.crc"
+    assert files.hadoop_checksum_path("part-0.parquet") == ".part-0.parquet.crc"

@@ -122,7 +122,7 @@ def kill(monkeypatch: pytest.MonkeyPatch, number: int) -> list[str]:
         if len(passed) == number:
             raise Killed(step)
 
-    monkeypatch.setattr(files, "reached", reached)
+    monkeypatch.setattr(files, "note_step", reached)
     return passed
 
 
@@ -169,7 +169,7 @@ def reached(step):
     if count == int(sys.argv[3]):
         os.kill(os.getpid(), signal.SIGKILL)
 
-files.reached = reached
+files.note_step = reached
 sync(location_of(sys.argv[1]), location_of(sys.argv[2]))
 """
 

@@ -15,7 +15,7 @@ from udfs.rid.operations import Node
 from udfs.rid.value import EMPTY, FileLock, Rid
 from warehouse import switch
 from warehouse.copy import files
-from warehouse.copy.sync import SyncOptions, SyncResult, lost_after, sync
+from warehouse.copy.sync import SyncOptions, SyncResult, lost_epochs_after, sync
 from warehouse.generations import common_epoch, compare_warehouses, side_of
 from warehouse.lock import WriterLock
 from warehouse.newest_epoch import newest_versions
@@ -93,7 +93,7 @@ def test_what_the_source_writes_while_it_is_copied_is_the_next_generation(
         if step == "start" and not written:
             written.append(pair.batch_a("meanwhile", "accounts"))
 
-    monkeypatch.setattr(files, "reached", reached)
+    monkeypatch.setattr(files, "note_step", reached)
     assert pair.sync().tables.epoch == 2
     assert written == [3]
     assert pair.b.read_cut() == expected
@@ -221,10 +221,10 @@ def test_what_would_be_lost_is_listed_from_the_data_point_before_the_split(pair:
     found = compare_warehouses(side_of(pair.a.location), side_of(pair.b.location))
     epoch = common_epoch(side_of(pair.a.location), side_of(pair.b.location), found.common)
     assert (found.verdict, epoch) == (Verdict.SPLIT_BRAIN, 2)
-    lost = lost_after(pair.b.location, 2)
+    lost = lost_epochs_after(pair.b.location, 2)
     assert (lost.epochs, lost.rows, lost.tables) == (2, 2, ("_changelog", "accounts", "only_b"))
     assert "epochs 3 to 4: 2 rows" in str(lost)
-    assert str(lost_after(pair.b.location, 9)) == "no epoch after 9: nothing would be lost"
+    assert str(lost_epochs_after(pair.b.location, 9)) == "no epoch after 9: nothing would be lost"
 
 
 def test_a_split_brain_is_healed_by_giving_up_the_target_by_its_name(pair: Pair) -> None:

@@ -15,9 +15,9 @@ from deltalake import CommitProperties
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import PostCommitHookProperties
 
-from warehouse.fence import APP
+from warehouse.fence import APP_ID
 from warehouse.lease import StoredLease
-from warehouse.write import MARK
+from warehouse.write import USER_METADATA
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class ModelTable:
 
     def transaction_version(self, app: str) -> int | None:
         """Return the newest transaction version of an application."""
-        assert app == APP
+        assert app == APP_ID
         return next((one.mark for one in reversed(self.log) if one.mark is not None), None)
 
     def history(self, limit: int) -> list[dict[str, Any]]:
@@ -173,11 +173,11 @@ class ModelTable:
 
 def _mark(properties: CommitProperties) -> int | None:
     transactions = properties.app_transactions or []
-    return next((one.version for one in transactions if one.app_id == APP), None)
+    return next((one.version for one in transactions if one.app_id == APP_ID), None)
 
 
 def _as_history(version: int, commit: Commit) -> dict[str, Any]:
-    information: dict[str, Any] = {"version": version, "operation": "WRITE", "userMetadata": MARK}
+    information: dict[str, Any] = {"version": version, "operation": "WRITE", "userMetadata": USER_METADATA}
     if commit.restored is not None:
         information |= {"operation": "RESTORE", "operationParameters": {"version": commit.restored}}
     return information

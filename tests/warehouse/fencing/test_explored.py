@@ -30,7 +30,7 @@ from warehouse.lease import Lease
 from warehouse.location import WarehouseLocation
 from warehouse.newest_epoch import EPOCHS
 from warehouse.warehouse import Warehouse
-from warehouse.write import OURS
+from warehouse.write import OWN_COMMIT
 
 SPACES = ("first", "second")
 START = World((("_epochs", (Commit(),)), ("first", (Commit(),))))
@@ -158,7 +158,7 @@ def test_while_clocks_are_right_the_lease_alone_keeps_writers_apart() -> None:
 
 
 def without_a_fence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("warehouse.commits.marked", lambda _mark: OURS)
+    monkeypatch.setattr("warehouse.commits.marked", lambda _mark: OWN_COMMIT)
     monkeypatch.setattr(Fence, "check", lambda *_: None)
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyarrow.fs import LocalFileSystem
 
 from tests.warehouse.fencing.model import Commit, ModelLease, ModelPlace, ModelTable, Request, World, done
-from warehouse.fence import APP, marked
+from warehouse.fence import APP_ID, marked
 from warehouse.lease_store import ObjectLease
 from warehouse.location import WarehouseLocation
 
@@ -56,7 +56,7 @@ def outcome(table: Any, step: str, number: int) -> tuple[bool, int, int | None]:
     except DeltaError:
         done_ = False
     table.update_incremental()
-    return done_, table.version(), table.transaction_version(APP)
+    return done_, table.version(), table.transaction_version(APP_ID)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
