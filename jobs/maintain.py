@@ -62,7 +62,7 @@ def show(warehouse: Warehouse, config: Config, keep_days: int) -> None:
     cleaning = plan_cleaning(warehouse.open_tables, state, config, config.retention, sources, keep_days)
     for count in cleaning.counts() or ["nothing"]:
         print(f"{count} would be removed")
-    for reason in cleaning.held:
+    for reason in cleaning.stay_reasons:
         print(reason)
 
 
