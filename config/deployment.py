@@ -37,7 +37,7 @@ from config.values import (
     later,
     mistake,
 )
-from config.yaml_document import mistakes_of, read_document, refuse
+from config.yaml_document import configuration_error, mistakes_of, read_document
 from sources.xlog.format.block import BLOCK_LIMIT
 
 
@@ -48,11 +48,13 @@ class DaemonConfig(Part):
 
     Parameters
     ----------
-    subscribe, relay
-        Described in their classes.
+    subscribe : Subscribe or None
+        Settings of the daemon `jobs.subscribe`.
+    relay : RelayConfig or None
+        Settings of the daemon `jobs.relay`.
     max_block_bytes : int
-        As in the deployment: a larger transaction is neither written to a spool nor acknowledged, because no job with
-        this limit would read it.
+        The limit of the aggregating job. The daemons neither write nor acknowledge a larger transaction, because the
+        job would not read it.
 
     """
 
@@ -73,7 +75,7 @@ class LineageConfig(Part):
     url : str or None
         A service that accepts events, such as Marquez. Exactly one of `file` and `url` is given.
     key_env : str or None
-        The environment variable with the key of that service.
+        The environment variable with the API key of the service at `url`.
 
     """
 
@@ -152,7 +154,7 @@ class Instants(Part):
 
 
 class Standby(Part):
-    """Copies that get each epoch before the next one is committed (docs/rid.md).
+    """Copies of the warehouse that get each epoch before the next one is committed (docs/rid.md).
 
     Parameters
     ----------
@@ -160,7 +162,7 @@ class Standby(Part):
         Warehouses, each written like the key `warehouse`. Each folder must exist; it may be empty until the job copies
         the warehouse into it.
     retry : str
-        How long a lost copy is left alone before it is tried again.
+        How long the job waits before it tries again to write to a copy that has failed.
 
     """
 
@@ -208,7 +210,7 @@ class MetricsConfig(Part):
     log : str or None
         A file, or `stderr`, to which JSON objects are appended, one per line.
     stale : str or None
-        A leading source without a row for this long is stale; None: never.
+        A source that the stream reads is stale after this time without a new row; None: never.
 
     """
 
@@ -291,8 +293,14 @@ class Config(Part):
         Time between two micro-batches, in Spark's notation: `5 seconds`.
     sources : tuple of SourceConfig
         The sources of the stream; they may be added and removed under the same checkpoint.
-    cluster, spaces, policies, types
-        Described in their classes.
+    cluster : GlobalIds
+        How global ids are assigned.
+    spaces : Spaces
+        Which spaces become tables.
+    policies : Policies
+        How conflicts between replicasets are resolved.
+    types : Types
+        How field types without an exact counterpart in Spark are stored.
     start : str
         Where a source begins if the tables have no rows of its replicaset yet: at its newest `snapshot`, or with its
         first `logs`.
@@ -442,5 +450,5 @@ def _load(path: Path, model: type[_Model], ignored_keys: Iterable[str]) -> _Mode
     except ValidationError as error:
         mistakes += mistakes_of(error, model)
     if mistakes:
-        raise refuse(document, mistakes)
+        raise configuration_error(document, mistakes)
     return config

@@ -106,7 +106,7 @@ class Aggregated(Part):
     forget : str
         How long files are kept for a subscriber that no longer acknowledges.
     readers : tuple of SubscriberUser
-        The users of the subscribers.
+        Users that the relay creates on the servers that follow it.
 
     """
 
@@ -145,7 +145,7 @@ class RelayLimits(Part):
 
 
 class RelayConfig(Part):
-    """The relay, which serves spools and the decided tables to subscribers.
+    """The relay, which serves spools and the tables of all spaces to subscribers.
 
     Parameters
     ----------

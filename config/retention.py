@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 
 from config.values import Days, Part, Uuid, mistake
 
-WITHIN_EPOCHS = ("tombstones", "changelog", "conflicts")
-"""Keys whose ages are measured by the times of epochs, so `epochs` must not be shorter."""
+LIMITED_BY_EPOCHS = ("tombstones", "changelog", "conflicts")
+"""Keys that must not be longer than `epochs`, since the ages of their rows are measured by the times of epochs."""
 
 
 class Retention(Part):
@@ -23,7 +23,7 @@ class Retention(Part):
         Days after which a deleted key is removed from `_versions`. They are counted from the deletion to the time up to
         which the log of the slowest replicaset was read.
     changelog : int or None
-        Days after which rows are removed from `_changelog`, from the batch that read them.
+        Days from the batch that read a row until it is removed from `_changelog`.
     conflicts : int or None
         Days after which decisions are removed from `_conflicts`.
     epochs : int or None
@@ -46,13 +46,13 @@ class Retention(Part):
     retired: tuple[Uuid, ...] = ()
 
     @property
-    def asks_sources(self) -> bool:
+    def depends_on_sources(self) -> bool:
         """Whether the rows to remove depend on the rows that the sources may still send."""
         return self.tombstones is not None or self.changelog is not None
 
     @model_validator(mode="after")
     def _check_ages(self) -> Retention:
-        for name in WITHIN_EPOCHS:
+        for name in LIMITED_BY_EPOCHS:
             days = getattr(self, name)
             if self.epochs is not None and days is not None and days > self.epochs:
                 raise mistake(f"{self.epochs} days are fewer than {name}: {days} days", "epochs")

@@ -15,7 +15,7 @@ from config.values import Location, Part, later, mistake
 from schemas.names import table_name
 from sources.iproto.address import PasswordSource
 
-Kind = Literal["drop", "hash"]
+MaskKind = Literal["drop", "hash"]
 """How a field is masked: it has no column, or its column holds a keyed hash."""
 
 StringColumnType = Literal["binary"]
@@ -73,7 +73,7 @@ class Spaces(Part):
     strings: dict[str, StringFields] = Field(default_factory=dict)
     misfits: dict[str, MisfitHandling] = Field(default_factory=dict)
     local: Annotated[Literal[False], later(True)] = False
-    masks: dict[str, dict[str, Kind]] = Field(default_factory=dict)
+    masks: dict[str, dict[str, MaskKind]] = Field(default_factory=dict)
     mask_key_env: str | None = None
     mask_key_file: Location | None = None
 
@@ -96,9 +96,9 @@ class Spaces(Part):
             raise mistake("hash needs a key; allowed: one of mask_key_env, mask_key_file", "masks")
         return self
 
-    def masks_of(self, space_name: str) -> dict[str, Kind]:
+    def masks_of(self, space_name: str) -> dict[str, MaskKind]:
         """Return the mask of each masked field of a space; some names may not be fields of the space."""
-        masks: dict[str, Kind] = {}
+        masks: dict[str, MaskKind] = {}
         for pattern, kinds in self.masks.items():
             if fnmatchcase(space_name, pattern):
                 masks |= {f: kind for f, kind in kinds.items() if masks.get(f) != "drop"}

@@ -46,7 +46,7 @@ class ReplicasetConfig(Part):
     name : str
         Name in messages and metrics.
     spool : str
-        A local directory; the `path` of a source of the main job.
+        A local directory, which the main job reads as the `path` of a source.
     peers : tuple of str
         Addresses of one or more members: `user@host:port`.
     user : str or None
@@ -60,7 +60,7 @@ class ReplicasetConfig(Part):
     feed, orphans : str or None
         This replicaset's values of `subscribe.feed` and `subscribe.orphans`; None: the values of the section.
     source : str or None
-        Name of the spool among the `sources` of the main job; None: the same as `name`.
+        Name of this spool in the `sources` of the main job; None: the same as `name`.
 
     """
 
@@ -109,7 +109,7 @@ class KeepFiles(Part):
     readers : tuple of str
         Readers that must acknowledge a file before it is removed, even if they have never connected.
     size, age
-        Limits if no reader is known: total size, and age.
+        Files beyond this total size or age are removed if no reader is known.
     forget : str
         A reader outside of `readers` is forgotten this long after its last acknowledgement: files are not kept for it.
     snapshot : bool
@@ -142,8 +142,8 @@ class Subscribe(Part):
     feed : str
         `leader`: one peer sends all rows. `own_peer`: each sends its own instance's rows, merged by time.
     orphans : str
-        With `own_peer`, which peer sends the rows of instances that are not connected peers: the `last` one by replica
-        id, or each peer in turn (`round_robin`).
+        With `own_peer`, which connected peer sends the rows of an instance that is not connected itself. `last`: the
+        one with the highest replica id. `round_robin`: the one that sends the rows of the fewest instances.
     rotate : int
         Size in bytes at which a log is closed.
     fsync : str
@@ -151,8 +151,16 @@ class Subscribe(Part):
     room : int
         Bytes of the spool's file system to leave free when a snapshot is fetched.
     keep : KeepFiles
-    answer, poll, reconnect, reconnect_longest, patience, clock_skew : str
-        See `sources.subscribe.options.Timing`.
+    answer : str
+        The longest time to wait for an answer of a server, a connection, or any byte of a stream.
+    poll : str
+        Time between two requests for the state of a peer.
+    reconnect, reconnect_longest : str
+        The shortest and the longest time before a failed step is repeated; it grows with each failure.
+    patience : str
+        How long the daemon waits before it acts on a leader that is behind, or on an instance that has lost rows.
+    clock_skew : str
+        The largest accepted difference between the clocks of peers, with `own_peer`.
 
     """
 
@@ -192,6 +200,7 @@ class Subscribe(Part):
         Parameters
         ----------
         accept_rewind : bool
+            Whether a new spool begins if an instance has lost rows that were received.
         max_block_bytes : int
             The limit, which the file sets outside of this section (`config.deployment.DaemonConfig`).
 

@@ -58,7 +58,7 @@ def _schema_of_number_or_text(pattern: re.Pattern[str]) -> WithJsonSchema:
     return WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, text]})
 
 
-def _matching(pattern: str, allowed: str) -> AfterValidator:
+def _check_of_pattern(pattern: str, allowed: str) -> AfterValidator:
     compiled = re.compile(pattern)
 
     def check(value: str) -> str:
@@ -69,7 +69,7 @@ def _matching(pattern: str, allowed: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _location(value: str, info: ValidationInfo) -> str:
+def _absolute_location(value: str, info: ValidationInfo) -> str:
     if not value.strip():
         raise mistake("is empty; allowed: a path or a URI")
     if _URI.match(value):
@@ -78,29 +78,29 @@ def _location(value: str, info: ValidationInfo) -> str:
     return str((folder / Path(value).expanduser()).resolve())
 
 
-def _url(value: str) -> str:
+def _checked_url(value: str) -> str:
     if "@" in value:
         # The message must not show the password.
         raise mistake("holds a user or a password; allowed: an address without them")
-    if not re.fullmatch(_URL, value):
+    if not re.fullmatch(_URL_PATTERN, value):
         raise mistake(f"{value!r} is refused; allowed: http://… or https://…")
     return value
 
 
-def _uuid(value: str) -> str:
+def _canonical_uuid(value: str) -> str:
     try:
         return str(UUID(value))
     except ValueError:
         raise mistake(f"{value!r} is not a uuid") from None
 
 
-def _interval(value: str) -> str:
+def _checked_interval(value: str) -> str:
     if not _INTERVAL.fullmatch(value):
         raise mistake(f"{value!r} is not a time; allowed: a number and a unit, like 5 seconds")
     return value
 
 
-def _byte_count(value: Any) -> int:
+def _parsed_byte_count(value: Any) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
     match = _BYTES.fullmatch(value) if isinstance(value, str) else None
@@ -111,7 +111,7 @@ def _byte_count(value: Any) -> int:
     return int(match[1]) * int(base ** _POWERS.get(unit[:1], 0))
 
 
-def _days(value: Any) -> int:
+def _parsed_days(value: Any) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
     match = _DAYS.fullmatch(value) if isinstance(value, str) else None
@@ -120,51 +120,63 @@ def _days(value: Any) -> int:
     return int(match[1])
 
 
-def _decimal(value: str) -> str:
+def _normalized_decimal(value: str) -> str:
     if value != "string" and not _DECIMAL.fullmatch(value):
         raise mistake(f"{value!r} is refused; allowed: string, decimal(38,s) with s from 0 to 38")
     return value.replace(" ", "")
 
 
-_NAME = r"[a-z][a-z0-9_]{0,62}"
-_URL = r"https?://[^\s@/?#]+(/[^\s@?#]*)?"
-_LABEL = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
-_FUNCTION = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
+_NAME_PATTERN = r"[a-z][a-z0-9_]{0,62}"
+_URL_PATTERN = r"https?://[^\s@/?#]+(/[^\s@?#]*)?"
+_LABEL_PATTERN = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
+_FUNCTION_PATTERN = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
 
-Name = Annotated[str, _matching(_NAME, "a-z, 0-9 and _, a letter first, up to 63"), _schema_of_text(_NAME)]
+Name = Annotated[
+    str,
+    _check_of_pattern(_NAME_PATTERN, "a-z, 0-9 and _, a letter first, up to 63"),
+    _schema_of_text(_NAME_PATTERN),
+]
 """A name that SQL accepts without quotes."""
 
-Label = Annotated[str, _matching(_LABEL, "letters, digits, _ . -, up to 63"), _schema_of_text(_LABEL)]
+Label = Annotated[
+    str,
+    _check_of_pattern(_LABEL_PATTERN, "letters, digits, _ . -, up to 63"),
+    _schema_of_text(_LABEL_PATTERN),
+]
 """A name for people, never for SQL."""
 
-Location = Annotated[str, AfterValidator(_location), _schema_of_text(r".*\S.*")]
-"""A folder or a URI, made absolute against the YAML file's folder."""
+Location = Annotated[str, AfterValidator(_absolute_location), _schema_of_text(r".*\S.*")]
+"""A path or a URI; a relative path starts at the YAML file's folder."""
 
-Url = Annotated[str, AfterValidator(_url), _schema_of_text(_URL)]
+Url = Annotated[str, AfterValidator(_checked_url), _schema_of_text(_URL_PATTERN)]
 """The address of a web service."""
 
 Uuid = Annotated[
-    str, AfterValidator(_uuid), _schema_of_text(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
+    str,
+    AfterValidator(_canonical_uuid),
+    _schema_of_text(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"),
 ]
 """A uuid in its canonical text."""
 
-Interval = Annotated[str, AfterValidator(_interval), _schema_of_text(_INTERVAL)]
+Interval = Annotated[str, AfterValidator(_checked_interval), _schema_of_text(_INTERVAL)]
 """An interval in the notation of Spark's triggers."""
 
-ByteCount = Annotated[int, BeforeValidator(_byte_count), _schema_of_number_or_text(_BYTES)]
+ByteCount = Annotated[int, BeforeValidator(_parsed_byte_count), _schema_of_number_or_text(_BYTES)]
 """A size, in bytes."""
 
-Days = Annotated[int, BeforeValidator(_days), _schema_of_number_or_text(_DAYS)]
+Days = Annotated[int, BeforeValidator(_parsed_days), _schema_of_number_or_text(_DAYS)]
 """A number of days."""
 
-Decimal = Annotated[str, AfterValidator(_decimal), _schema_of_text(f"string|{_DECIMAL.pattern}")]
+Decimal = Annotated[str, AfterValidator(_normalized_decimal), _schema_of_text(f"string|{_DECIMAL.pattern}")]
 """`string`, or a Spark decimal type with 38 digits."""
 
-FunctionName = Annotated[str, _matching(_FUNCTION, "package.module:function"), _schema_of_text(_FUNCTION)]
+FunctionName = Annotated[
+    str, _check_of_pattern(_FUNCTION_PATTERN, "package.module:function"), _schema_of_text(_FUNCTION_PATTERN)
+]
 """The name of a function in an importable module."""
 
 
-def _address(value: str) -> str:
+def _checked_address(value: str) -> str:
     try:
         parse_address(value)
     except ValueError as error:
@@ -172,22 +184,33 @@ def _address(value: str) -> str:
     return value
 
 
-def _port(value: str) -> str:
-    user, address = parse_address(_address(value))
+def _checked_port(value: str) -> str:
+    user, address = parse_address(_checked_address(value))
     if user is not None or address.path is not None:
         raise mistake(f"{value!r} is refused; allowed: host:port")
     return value
 
 
-Server = Annotated[str, AfterValidator(_address)]
+Server = Annotated[str, AfterValidator(_checked_address)]
 """The address of a server: `user@host:port`, `unix/:/path`."""
 
-Port = Annotated[str, AfterValidator(_port)]
+Port = Annotated[str, AfterValidator(_checked_port)]
 """An address to listen on: `127.0.0.1:8071`."""
 
 
 class TlsFiles(Part):
-    """TLS to the peers; all files are PEM."""
+    """The files of a TLS connection, in PEM.
+
+    Parameters
+    ----------
+    ca_file : str or None
+        Certificates of the authority that the other side's certificate must come from.
+    cert_file, key_file : str or None
+        The own certificate and its private key.
+    server_name : str or None
+        The name in the server's certificate, if it differs from the host of the address.
+
+    """
 
     ca_file: Location | None = None
     cert_file: Location | None = None
@@ -195,7 +218,7 @@ class TlsFiles(Part):
     server_name: str | None = None
 
     def tls(self) -> TlsOptions:
-        """Return the settings as the client and the relay take them."""
+        """Return the settings as the options of the client and of the relay."""
         return TlsOptions(**self.model_dump())
 
 

@@ -18,8 +18,8 @@ from pydantic_core import ErrorDetails
 
 from schemas.errors import ConfigurationError
 
-Location = tuple[str | int, ...]
-"""Location of a value: keys of mappings and indexes of lists, from the top."""
+ValuePath = tuple[str | int, ...]
+"""The path from the top of the YAML to a value: keys of mappings and indexes of lists."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class Mistake:
     Parameters
     ----------
     where : tuple of str and int
-        Its location; empty for the document as a whole.
+        The path of the value; empty for the document as a whole.
     what : str
         What is wrong, and what is allowed.
 
     """
 
-    where: Location
+    where: ValuePath
     what: str
 
 
@@ -58,10 +58,10 @@ class Document:
 
     file: Path
     data: Any
-    lines: dict[Location, int]
+    lines: dict[ValuePath, int]
     repeated: tuple[Mistake, ...]
 
-    def line(self, where: Location) -> int:
+    def line(self, where: ValuePath) -> int:
         """Return the line of a value; if it is missing, that of the mapping or list around it."""
         while where not in self.lines:
             where = where[:-1]
@@ -77,12 +77,12 @@ def read_document(file: Path) -> Document:
         The file cannot be read, is not UTF-8, or is not one YAML document.
 
     """
-    lines: dict[Location, int] = {(): 1}
+    lines: dict[ValuePath, int] = {(): 1}
     try:
         text = file.read_text(encoding="utf-8")
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         data = yaml.safe_load(text)
-        repeated = tuple(_walk(node, (), lines)) if node is not None else ()
+        repeated = tuple(_collect_lines(node, (), lines)) if node is not None else ()
     except OSError as error:
         raise ConfigurationError(
             f"the configuration cannot be read: {error.strerror}", file=str(file), advice="check its path"
@@ -95,7 +95,7 @@ def read_document(file: Path) -> Document:
     return Document(file, data, lines, repeated)
 
 
-def _walk(node: yaml.Node, where: Location, lines: dict[Location, int]) -> Iterator[Mistake]:
+def _collect_lines(node: yaml.Node, where: ValuePath, lines: dict[ValuePath, int]) -> Iterator[Mistake]:
     """Add the line of each value below a node to `lines`, and yield a mistake for each repeated key."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
@@ -104,20 +104,20 @@ def _walk(node: yaml.Node, where: Location, lines: dict[Location, int]) -> Itera
             if inner in lines:
                 yield Mistake(inner, f"appears twice (also in line {lines[inner]})")
             lines[inner] = line
-            yield from _walk(value, inner, lines)
+            yield from _collect_lines(value, inner, lines)
     elif isinstance(node, yaml.SequenceNode):
         for number, item in enumerate(node.value):
             lines[(*where, number)] = item.start_mark.line + 1
-            yield from _walk(item, (*where, number), lines)
+            yield from _collect_lines(item, (*where, number), lines)
 
 
-def location_text(where: Location) -> str:
+def location_text(where: ValuePath) -> str:
     """Return a location as text: `sources[1].path`."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where)
     return text.removeprefix(".")
 
 
-def refuse(document: Document, mistakes: list[Mistake]) -> ConfigurationError:
+def configuration_error(document: Document, mistakes: list[Mistake]) -> ConfigurationError:
     """Return one error for all mistakes of a document, in the order of their lines.
 
     If there is only one, the error's fields are `file`, `line` and `path`.
@@ -165,7 +165,7 @@ def _mistake(details: ErrorDetails, model: type[BaseModel]) -> Mistake:
     return Mistake(where, _explanation(details, where, model))
 
 
-def _explanation(details: ErrorDetails, where: Location, model: type[BaseModel]) -> str:
+def _explanation(details: ErrorDetails, where: ValuePath, model: type[BaseModel]) -> str:
     value = _shortened(details["input"])
     match details["type"]:
         case "missing":
@@ -192,16 +192,16 @@ def _unknown_key(key: str, known: list[str]) -> str:
     return f"is not a key here{hint} (known: {', '.join(known)})"
 
 
-def _keys_at(model: type[BaseModel], where: Location) -> set[str]:
+def _keys_at(model: type[BaseModel], where: ValuePath) -> set[str]:
     kind = _type_at(model, where)
     return set(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else set()
 
 
-def _allowed_values(model: type[BaseModel], where: Location) -> str:
+def _allowed_values(model: type[BaseModel], where: ValuePath) -> str:
     return ", ".join(str(value).lower() for value in get_args(_type_at(model, where)))
 
 
-def _type_at(model: type[BaseModel], where: Location) -> Any:
+def _type_at(model: type[BaseModel], where: ValuePath) -> Any:
     """Return the type that the model has at a location: follow fields, items of tuples and values of dicts."""
     kind: Any = model
     for part in where:

@@ -62,7 +62,7 @@ def show_removable_rows(warehouse: Warehouse, config: Config, keep_days: int) ->
     cleaning = plan_cleaning(warehouse.open_tables, state, config, config.retention, sources, keep_days)
     for count in cleaning.counts() or ["nothing"]:
         print(f"{count} would be removed")
-    for reason in cleaning.held:
+    for reason in cleaning.stay_reasons:
         print(reason)
 
 

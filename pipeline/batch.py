@@ -25,7 +25,7 @@ from pipeline.changelog.divergence import repeated_lsns
 from pipeline.changelog.segment_plan import segment_plans
 from pipeline.commit.batch import BatchName, commit_batch, instant_label
 from pipeline.commit.epoch import append_rows, commit_epoch
-from pipeline.commit.vshard import with_collected
+from pipeline.commit.vshard import mark_collected_rows
 from pipeline.executors.local import LocalExecutor, read_locally
 from pipeline.executors.work import BatchWork, Executor
 from pipeline.partition import partition_plan
@@ -167,7 +167,7 @@ class BatchWriter:
             self._step_done("_applier_map")
         work, prepared = self._prepare_work(plan, pending, healing)
         self._step_done("prepare")
-        written = with_collected(executor.run(work), work.location)
+        written = mark_collected_rows(executor.run(work), work.location)
         self._step_done("files")
         self._lock.check()
         closed = () if healing is None else healing.gap_rows(plan.epoch)

@@ -35,7 +35,7 @@ _IMPORT = re.compile(
 
 Sources are searched as text, because parsing about fifty modules takes 0.1 s in each process."""
 
-_NAME = re.compile(r"[\w.]+")
+_DOTTED_NAME = re.compile(r"[\w.]+")
 
 
 @lru_cache
@@ -52,19 +52,20 @@ def _source(module: str) -> bytes | None:
     return None if text is None else text.encode()
 
 
-def _imported(source: bytes) -> Iterator[str]:
-    """Yield the modules of the project that a source imports; a text in it that looks like an import counts too."""
+def _modules_named_in(source: bytes) -> Iterator[str]:
+    """Yield the names that a source imports from the project; a text that looks like an import counts too."""
     for module, names, plain in _IMPORT.findall(source.decode()):
         if module:
-            yield from (module, *(f"{module}.{name}" for name in _NAME.findall(names)))
+            yield from (module, *(f"{module}.{name}" for name in _DOTTED_NAME.findall(names)))
         else:
-            yield from (name for name in _NAME.findall(plain) if name.partition(".")[0] in _PACKAGES)
+            yield from (name for name in _DOTTED_NAME.findall(plain) if name.partition(".")[0] in _PACKAGES)
 
 
 @lru_cache
-def _imports(module: str) -> tuple[str, ...]:
+def _imported_modules(module: str) -> tuple[str, ...]:
+    """Return the names that a module imports from the project, each once."""
     source = _source(module)
-    return () if source is None else tuple(dict.fromkeys(_imported(source)))
+    return () if source is None else tuple(dict.fromkeys(_modules_named_in(source)))
 
 
 @lru_cache
@@ -82,7 +83,7 @@ def digest_of(module: str) -> bytes:
             source = None
         seen[name] = source or b""
         if source is not None:
-            waiting += _imports(name)
+            waiting += _imported_modules(name)
     return hashlib.sha256(repr(sorted(seen.items())).encode()).digest()
 
 

@@ -85,6 +85,7 @@ _SPACES: tuple[tuple[int, str, str, Mapping[str, Any], str], ...] = (
     (372, "_func_index", "memtx", {}, "space_id:unsigned index_id:unsigned func_id:unsigned"),
     (380, "_session_settings", "service", {"temporary": True}, "name:string value:any"),
 )
+"""Id, name, engine, options and fields (`name:type`, `?` if nullable) of each system space."""
 
 _INDEXES = """
 272 0 primary 0:string
@@ -121,7 +122,7 @@ _INDEXES = """
 372 1 fid* 2:unsigned
 380 0 primary 0:string
 """
-"""Space, index, name (`*`: not unique), parts as field and type."""
+"""Of each index: space id, index id, name (`*`: not unique), and the parts as `field:type`."""
 
 _VIEWS = {277: 276, 281: 280, 286: 284, 289: 288, 297: 296, 305: 304, 313: 312, 341: 340}
 """Views of system spaces (with the rows that the reader may see), which have the same indexes as their spaces."""
@@ -153,13 +154,13 @@ _PRIVILEGES = (
     (REPLICATION, "space", int(SystemSpace.CLUSTER), WRITE),
     (SUPER, "universe", 0, EVERYTHING),
 )
-"""Grantee, type and id of the object, privileges."""
+"""(grantee, type of the object, its id, privileges as bits)."""
 
 
 def space_tuples() -> Iterator[list[Any]]:
     """Yield the rows of `_space` of the system spaces."""
     for id_, name, engine, flags, fields in _SPACES:
-        yield [id_, ADMIN, name, engine, 0, dict(flags), [_field(field) for field in fields.split()]]
+        yield [id_, ADMIN, name, engine, 0, dict(flags), [_parsed_field(field) for field in fields.split()]]
 
 
 def index_tuples() -> Iterator[list[Any]]:
@@ -169,7 +170,7 @@ def index_tuples() -> Iterator[list[Any]]:
         if line:
             space, number, name, *parts = line.split()
             options = {"unique": not name.endswith("*")}
-            index = [int(number), name.rstrip("*"), "tree", options, [_part(part) for part in parts]]
+            index = [int(number), name.rstrip("*"), "tree", options, [_parsed_part(part) for part in parts]]
             by_space.setdefault(int(space), []).append(index)
     by_space[int(SystemSpace.SEQUENCE_DATA)] = [[0, "primary", "hash", {"unique": True}, [[0, "unsigned"]]]]
     for id_ in sorted({*by_space, *_VIEWS}):
@@ -206,12 +207,12 @@ def system_rows() -> Iterator[tuple[int, Sequence[Any]]]:
     yield from ((SystemSpace.PRIV, privilege_tuple(*row)) for row in _PRIVILEGES)
 
 
-def _field(text: str) -> dict[str, Any]:
+def _parsed_field(text: str) -> dict[str, Any]:
     name, _, kind = text.partition(":")
     nullable = {"is_nullable": True} if kind.endswith("?") else {}
     return {"name": name, "type": kind.rstrip("?"), **nullable}
 
 
-def _part(text: str) -> list[Any]:
+def _parsed_part(text: str) -> list[Any]:
     field, _, kind = text.partition(":")
     return [int(field), kind]

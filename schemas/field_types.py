@@ -122,9 +122,9 @@ FIELD_TYPES: Mapping[str, FieldType] = {
     )
 }
 
-_FAMILIES = {sized: one.name for one in FIELD_TYPES.values() for sized in one.sized_types}
+_FAMILY_BY_SIZED_TYPE = {sized: one.name for one in FIELD_TYPES.values() for sized in one.sized_types}
 
 
 def type_family(field_type: str) -> str:
     """Return the general type of a sized type of 3.x (`uint8`, `int32`, `float64`); any other type itself."""
-    return _FAMILIES.get(field_type, field_type)
+    return _FAMILY_BY_SIZED_TYPE.get(field_type, field_type)

@@ -188,7 +188,7 @@ GROUP_CLUSTER = 2
 """The value of `GROUP_ID` in the aggregator's own changes of `_cluster`; no server of Tarantool writes it."""
 
 
-_UNKNOWN = "TYPE_"
+_UNKNOWN_PREFIX = "TYPE_"
 
 
 def type_name(code: int) -> str:
@@ -196,16 +196,16 @@ def type_name(code: int) -> str:
     try:
         return RequestType(code).name
     except ValueError:
-        return f"{_UNKNOWN}{code}"
+        return f"{_UNKNOWN_PREFIX}{code}"
 
 
 def is_unknown_type(name: str) -> bool:
     """Return whether a name from `type_name` is that of a code that is not in `RequestType`."""
-    return name.startswith(_UNKNOWN)
+    return name.startswith(_UNKNOWN_PREFIX)
 
 
 def type_code(name: str) -> int:
     """Return the request type of a name from `type_name`."""
     if is_unknown_type(name):
-        return int(name.removeprefix(_UNKNOWN))
+        return int(name.removeprefix(_UNKNOWN_PREFIX))
     return int(RequestType[name])

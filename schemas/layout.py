@@ -71,7 +71,7 @@ DECIMAL_PRECISION = 38
 Since 3.5 a decimal of Tarantool may have 76 digits; one with more than 38 does not fit into its column.
 """
 
-_TYPES: dict[ColumnStorage, tuple[DataType, pa.DataType]] = {
+_TYPES_BY_STORAGE: dict[ColumnStorage, tuple[DataType, pa.DataType]] = {
     ColumnStorage.LONG: (LongType(), pa.int64()),
     ColumnStorage.WIDE: (DecimalType(20, 0), pa.decimal128(20, 0)),
     ColumnStorage.DOUBLE: (DoubleType(), pa.float64()),
@@ -115,14 +115,14 @@ def spark_type(kind: ColumnStorage, options: TypeOptions) -> DataType:
     """Return the Spark type of a column."""
     if kind is ColumnStorage.DECIMAL:
         return DecimalType(DECIMAL_PRECISION, int(options.decimal_scale))
-    return _TYPES[kind][0]
+    return _TYPES_BY_STORAGE[kind][0]
 
 
 def arrow_type(kind: ColumnStorage, options: TypeOptions) -> pa.DataType:
     """Return the Arrow type of a column in the result of an Arrow UDF."""
     if kind is ColumnStorage.DECIMAL:
         return pa.decimal128(DECIMAL_PRECISION, int(options.decimal_scale))
-    return _TYPES[kind][1]
+    return _TYPES_BY_STORAGE[kind][1]
 
 
 def check_format(space: str, names: Iterable[str]) -> None:
@@ -143,13 +143,13 @@ def check_format(space: str, names: Iterable[str]) -> None:
         raise UnsupportedError(f"two fields are called {twice}", space=space)
 
 
-def _wider(kind: str) -> tuple[str, ...]:
+def _wider_types(kind: str) -> tuple[str, ...]:
     return FIELD_TYPES[kind].wider if kind in FIELD_TYPES else ()
 
 
-def _widest(space: str, name: str, kinds: Sequence[str]) -> str:
+def _widest_type(space: str, name: str, kinds: Sequence[str]) -> str:
     for kind in kinds:
-        if all(other == kind or kind in _wider(other) for other in kinds):
+        if all(other == kind or kind in _wider_types(other) for other in kinds):
             return kind
     raise UnsupportedError(
         f"the field {name} is {' and '.join(kinds)} in different replicasets",
@@ -177,14 +177,14 @@ def union_fields(spaces: Sequence[Space]) -> tuple[Field, ...]:
 
     """
     kinds: dict[str, dict[str, None]] = {}
-    strict: dict[str, int] = {}
+    required_in: dict[str, int] = {}
     for space in spaces:
         check_format(space.name, (one.name for one in space.fields))
         for one in space.fields:
             kinds.setdefault(one.name, {})[type_family(one.type)] = None
-            strict[one.name] = strict.get(one.name, 0) + (not one.is_nullable)
+            required_in[one.name] = required_in.get(one.name, 0) + (not one.is_nullable)
     return tuple(
-        Field(name, _widest(spaces[0].name, name, tuple(found)), strict[name] < len(spaces))
+        Field(name, _widest_type(spaces[0].name, name, tuple(found)), required_in[name] < len(spaces))
         for name, found in kinds.items()
     )
 

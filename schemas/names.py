@@ -148,7 +148,7 @@ def unescape(name: str) -> str:
     escaped = match["name"] if match else name
     if _TRUNCATED.fullmatch(escaped):
         raise WarehouseError("a truncated name cannot be unescaped", name=name, advice="see `_schema`")
-    original = _unescaped(escaped)
+    original = _original_name(escaped)
     if original is None or table_name(original, local_to(name), replicaset_of(name)) != name:
         raise WarehouseError("not the escaped name of a space or field", name=name)
     return original
@@ -159,30 +159,30 @@ def _escape(name: str) -> str:
         p.fullmatch(name) for p in (_ESCAPED, _LOCAL_TABLE, _REPLICASET_TABLE, _TRUNCATED)
     ):
         return name
-    runs = list(_runs(name))
+    runs = list(_character_runs(name))
     readable = "".join(text.lower() if kind in "u=" else "_" * len(text) for kind, _, text in runs)
-    edits = "".join(_edit(*run) for run in runs)
+    edits = "".join(_edit_text(*run) for run in runs)
     if readable[:1].isdigit():
         return f"_{readable}__d{edits}"
     return f"{readable}__{edits or 'q'}"
 
 
-def _runs(name: str) -> Iterator[tuple[str, int, str]]:
+def _character_runs(name: str) -> Iterator[tuple[str, int, str]]:
     """Yield (kind, position, text) of each run of characters; kinds: `=` allowed, `u` capitals, `x` not allowed."""
     position = 0
-    for kind, group in groupby(name, _kind):
+    for kind, group in groupby(name, _character_kind):
         text = "".join(group)
         yield kind, position, text
         position += len(text)
 
 
-def _kind(character: str) -> str:
+def _character_kind(character: str) -> str:
     if character in "abcdefghijklmnopqrstuvwxyz0123456789_":
         return "="
     return "u" if "A" <= character <= "Z" else "x"
 
 
-def _edit(kind: str, position: int, text: str) -> str:
+def _edit_text(kind: str, position: int, text: str) -> str:
     if kind == "=":
         return ""
     if kind == "x":
@@ -190,8 +190,8 @@ def _edit(kind: str, position: int, text: str) -> str:
     return f"u{position}_{len(text)}" if len(text) > 1 else f"u{position}"
 
 
-def _unescaped(escaped: str) -> str | None:
-    """Undo the escaping of a name from which all suffixes were removed; return None if the result is not UTF-8."""
+def _original_name(escaped: str) -> str | None:
+    """Return the name from which `_escape` made a name; None if its bytes are not UTF-8."""
     match = _ESCAPED.fullmatch(escaped)
     if match is None:
         return escaped

@@ -86,8 +86,8 @@ class Space:
     fault : str or None
         Why the definition cannot be parsed; if set, only id and name are valid.
     secondary_parts : tuple of KeyPart
-        Parts of the secondary indexes, in the order of their ids, in fields that the format or an index declares as a
-        floating-point number: they decide how the server encodes a sum. Only field, type and path are set.
+        Parts of secondary indexes, by index id, whose field is a floating-point number in the format or in an index.
+        They decide how the server encodes the result of an addition. Only field, type and path are set.
 
     """
 
@@ -156,7 +156,7 @@ def field_of(position: int, definition: Mapping[str, Any] | Sequence[Any]) -> Fi
         kind = definition.get("type", "any")
         nullable = definition.get("is_nullable", definition.get("nullable_action") == "none")
     else:
-        items = _items(definition, where)
+        items = _array_of(definition, where)
         name, kind, nullable = field_at(items, 0, where), items[1] if len(items) > 1 else "any", False
     type_ = field_type(text_of(kind, f"the type of {where}"))
     return Field(text_of(name, f"the name of {where}"), type_, bool(nullable))
@@ -175,7 +175,7 @@ def part_of(definition: Mapping[str, Any] | Sequence[Any]) -> KeyPart:
     if isinstance(definition, Mapping):
         part = definition
     else:
-        items = _items(definition, "a part of the primary key")
+        items = _array_of(definition, "a part of the primary key")
         part = {"field": field_at(items, 0, "its field"), "type": field_at(items, 1, "its type")}
     collation = part.get("collation")
     return KeyPart(
@@ -188,7 +188,7 @@ def part_of(definition: Mapping[str, Any] | Sequence[Any]) -> KeyPart:
     )
 
 
-def _items(value: Any, name: str) -> Sequence[Any]:
+def _array_of(value: Any, name: str) -> Sequence[Any]:
     if not isinstance(value, list | tuple):
         raise TupleError(f"{name} is neither a map nor an array: {shown(value)}")
     return value
@@ -203,7 +203,7 @@ def parts_of(index: Sequence[Any]) -> tuple[KeyPart, ...]:
         The tuple is not as servers write it.
 
     """
-    parts = _items(field_at(index, 5, "the parts of an index"), "the list of parts of an index")
+    parts = _array_of(field_at(index, 5, "the parts of an index"), "the list of parts of an index")
     if len(parts) > PARTS_MAX:
         raise TupleError(f"an index of {len(parts)} parts, the most are {PARTS_MAX}")
     found = tuple(part_of(part) for part in parts)
@@ -240,7 +240,7 @@ def space_of(
 
     """
     options: Mapping[str, Any] = space[5] if len(space) > 5 and isinstance(space[5], Mapping) else {}
-    form = _items(space[6], "the format") if len(space) > 6 else []
+    form = _array_of(space[6], "the format") if len(space) > 6 else []
     if len(form) > FIELDS_MAX:
         raise TupleError(f"a format of {len(form)} fields, the most are {FIELDS_MAX}")
     fields = tuple(field_of(i, one) for i, one in enumerate(form))
@@ -323,10 +323,11 @@ def faulty_space(space: Sequence[Any], reason: str) -> Space:
 
 
 KeyParts = tuple[tuple[int, str, int | None], ...]
+"""(field, path, collation) of each part of a primary key."""
 
 
 def key_parts(parts: Sequence[KeyPart]) -> KeyParts:
-    """Return field, path and collation of each part: what says which values a canonical key has.
+    """Return field, path and collation of each part, which decide the values of a canonical key.
 
     The type of a part is left out. It only decides how two rare kinds of integers are written
     (`udfs.keys.kernels.canonical`): those that are not in their shortest encoding, and those that no double equals.

@@ -40,12 +40,16 @@ are only in `_changelog`.
 
 
 def is_held(reason: str) -> bool:
-    """Return whether the rows of a space without a table are stored until the reason is gone (`HELD_PREFIX`)."""
+    """Return whether a space that is refused for a reason is held (`HELD_PREFIX`)."""
     return reason.startswith(HELD_PREFIX)
 
 
 class SpaceEvent(StrEnum):
-    """What happens to a space at a position of the log."""
+    """What happens to a space at a position of the log.
+
+    Defined: it was created, or its definition changed. Truncated: all tuples were removed. Renewed: a snapshot replaces
+    the tuples under the same definition. Held: see `HELD_PREFIX`.
+    """
 
     DEFINED = "defined"
     TRUNCATED = "truncated"

@@ -22,11 +22,11 @@ from pyspark.sql.types import (
 _INT, _LONG, _STRING, _BINARY, _TIME = IntegerType(), LongType(), StringType(), BinaryType(), TimestampType()
 
 
-def _schema(**columns: DataType) -> StructType:
+def _nullable_columns(**columns: DataType) -> StructType:
     return StructType([StructField(name, kind, nullable=True) for name, kind in columns.items()])
 
 
-CLUSTER = _schema(
+CLUSTER = _nullable_columns(
     global_id=_LONG,
     uuid=_STRING,
     local_id=_INT,
@@ -38,7 +38,7 @@ CLUSTER = _schema(
 )
 """`_cluster`: the global id of each instance uuid, by the rules of `udfs.remap.cluster_replace`. Key: uuid."""
 
-APPLIER_MAP = _schema(
+APPLIER_MAP = _nullable_columns(
     replicaset_id=_INT,
     source=_STRING,
     local_id=_INT,
@@ -49,7 +49,7 @@ APPLIER_MAP = _schema(
 )
 """`_applier_map`: the instance `global_id` wrote the rows of replica id `local_id` with lsn >= `since_lsn`."""
 
-VCLOCK = _schema(replicaset_id=_INT, global_id=_LONG, local_id=_INT, lsn=_LONG, epoch=_LONG)
+VCLOCK = _nullable_columns(replicaset_id=_INT, global_id=_LONG, local_id=_INT, lsn=_LONG, epoch=_LONG)
 """`_vclock`: one row per change of a component; the row with the highest epoch counts."""
 
 XROW = (
@@ -76,7 +76,7 @@ These are `schemas.xrow.XROW_FIELDS` without `is_commit`, `wait_sync` and `wait_
 its transaction. `_pending` has them in addition.
 """
 
-CHANGELOG = _schema(
+CHANGELOG = _nullable_columns(
     epoch=_LONG,
     replicaset_id=_INT,
     source=_STRING,
@@ -99,7 +99,7 @@ a synchronous transaction, no earlier row of its instance is missing, and its gl
 its rules. It is null in rows that a release without this column wrote. `moved` marks rows that vshard's rebalancer
 made: `received` with a bucket, or `collected` after the bucket was sent; null in all other rows."""
 
-PENDING = _schema(
+PENDING = _nullable_columns(
     replicaset_id=_INT,
     source=_STRING,
     segment=_INT,
@@ -116,7 +116,7 @@ PENDING = _schema(
 `server_version` is as in `_changelog`. `earlier` is the vclock at the start of the file that has the row, from the
 file's header, as JSON: `{"1": 5}`."""
 
-SCHEMA = _schema(
+SCHEMA = _nullable_columns(
     epoch=_LONG,
     replicaset_id=_INT,
     space_id=_INT,
@@ -140,7 +140,7 @@ space has had since it was created, as JSON. `followed` is only for a refused sp
 they are: the last definition by which these rows were decoded, as JSON (the JSON value `null` if the table has no rows
 of the space). It is SQL's null for all other spaces, and in rows of releases without this column."""
 
-VERSIONS = _schema(
+VERSIONS = _nullable_columns(
     space=_STRING,
     key=_BINARY,
     replicaset_id=_INT,
@@ -160,7 +160,7 @@ later. `state`: present, deleted, unfit (the tuple is unknown or was set aside i
 version any more).
 """
 
-CONFLICTS = _schema(
+CONFLICTS = _nullable_columns(
     epoch=_LONG,
     decided_at=_TIME,
     space=_STRING,
@@ -189,7 +189,7 @@ is active in two replicasets with different versions of the key. `sequence`: the
 made the winner from several versions, `winner_replicaset_id` is minus the id of the last writer's replicaset.
 """
 
-QUARANTINE = _schema(
+QUARANTINE = _nullable_columns(
     epoch=_LONG,
     replicaset_id=_INT,
     space=_STRING,
@@ -210,7 +210,7 @@ QUARANTINE = _schema(
 whose row is invalid.
 """
 
-VSHARD = _schema(
+VSHARD = _nullable_columns(
     epoch=_LONG,
     replicaset_id=_INT,
     bucket_id=_LONG,
@@ -226,7 +226,7 @@ VSHARD = _schema(
 `doubled_with`: the other replicasets in which the bucket is active, null if there are none.
 """
 
-GAPS = _schema(
+GAPS = _nullable_columns(
     epoch=_LONG,
     found_at=_TIME,
     replicaset_id=_INT,
@@ -241,7 +241,7 @@ GAPS = _schema(
 """`_gaps`: missing lsn ranges. `kind`: missing, divergence; `state`: open, skipped, filled, bridged by a
 snapshot, healed. The latest epoch counts."""
 
-EPOCHS = _schema(
+EPOCHS = _nullable_columns(
     epoch=_LONG,
     query_id=_STRING,
     batch_id=_LONG,
@@ -266,7 +266,7 @@ change is in flight between them, and the epoch has the rows of each replicaset 
 label; it is null for any other epoch (`sources.xlog.stream.instants`).
 """
 
-REQUESTS = _schema(
+REQUESTS = _nullable_columns(
     request=_STRING,
     kind=_STRING,
     arguments=_STRING,
@@ -277,7 +277,7 @@ REQUESTS = _schema(
 )
 """`_requests`: requests to the writer; the latest `changed_at` of a `request` counts."""
 
-RETENTION = _schema(
+RETENTION = _nullable_columns(
     epoch=_LONG,
     cleaned_at=_TIME,
     table=_STRING,
@@ -294,7 +294,7 @@ define spaces and members, and rows of spaces that are refused or wait for their
 (`pipeline.retention.changelog`). `local_id` is null in rows of releases without this column.
 """
 
-VALIDATIONS = _schema(
+VALIDATIONS = _nullable_columns(
     run=_STRING,
     validated_at=_TIME,
     epoch=_LONG,

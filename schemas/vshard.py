@@ -35,7 +35,7 @@ WRITABLE = frozenset({ACTIVE, PINNED})
 COLLECTED_IN = frozenset({SENT, GARBAGE})
 """States in which only the garbage collector deletes tuples of a bucket."""
 
-_NUMBERS = frozenset({"unsigned", "uint", "num", "integer", "int", "number"})
+_NUMBER_TYPES = frozenset({"unsigned", "uint", "num", "integer", "int", "number"})
 
 
 def is_bucket_space(space: Space) -> bool:
@@ -68,7 +68,7 @@ def shard_field(indexes: Iterable[bytes]) -> int | None:
                 continue
             part = field_at(field_at(fields, 5, "the parts"), 0, "the first part")
             field, kind = (part.get("field"), part.get("type")) if isinstance(part, dict) else part[:2]
-            if isinstance(field, int) and str(kind).lower() in _NUMBERS:
+            if isinstance(field, int) and str(kind).lower() in _NUMBER_TYPES:
                 return field
         except (TupleError, TypeError, ValueError, AttributeError):
             continue

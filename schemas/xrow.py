@@ -1,8 +1,8 @@
 """The Arrow schema of `format("xlog")`: one row per row of a log.
 
 The columns are named as in Tarantool's own `xlog.pairs` (`src/lua/xlog.lua`). Rows read from several sources
-of a deployment (option `sources`) have `REPLICASET_FIELDS` in front. `sources.xlog.datasource` converts it for Spark;
-readers of logs need no Spark.
+of a deployment (option `sources`) have `REPLICASET_FIELDS` in front. `sources.xlog.datasource` converts the schema for
+Spark; readers of logs need no Spark.
 """
 
 from __future__ import annotations

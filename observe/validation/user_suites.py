@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from config.yaml_document import Document, Mistake, read_document, refuse
+from config.yaml_document import Document, Mistake, configuration_error, read_document
 from schemas.errors import ConfigurationError
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -70,7 +70,7 @@ def read_suite(file: Path) -> list[Any]:
     document = read_document(file)
     mistakes = [*document.repeated, *_find_mistakes(document)]
     if mistakes:
-        raise refuse(document, mistakes)
+        raise configuration_error(document, mistakes)
     expectations: list[Any] = []
     for number, item in enumerate(document.data["expectations"]):
         expectation = _expectation_or_error(item, file)
@@ -78,7 +78,7 @@ def read_suite(file: Path) -> list[Any]:
             mistakes.append(Mistake(("expectations", number), expectation))
         expectations.append(expectation)
     if mistakes:
-        raise refuse(document, mistakes)
+        raise configuration_error(document, mistakes)
     return expectations
 
 

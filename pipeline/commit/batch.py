@@ -42,7 +42,7 @@ from warehouse.read import newest_of_each
 
 log = logging.getLogger(__name__)
 
-Reached = Callable[[str], None]
+CommitHook = Callable[[str], None]
 """Called with the name of a table after its commit."""
 
 
@@ -53,6 +53,7 @@ class BatchName:
     Parameters
     ----------
     query_id : str
+        Spark's id of the streaming query, or a text that names the work outside of the stream.
     batch_id : int
         Spark's number of the batch within the checkpoint.
     offsets : (str or None, str or None)
@@ -95,8 +96,8 @@ def commit_batch(
     prepared: Prepared,
     written: BatchOutput,
     name: BatchName,
-    reached: Reached,
-    closed: Sequence[Mapping[str, Any]] = (),
+    after_commit: CommitHook,
+    closed_gaps: Sequence[Mapping[str, Any]] = (),
 ) -> State:
     """Commit the output of a batch, and return the state after it.
 
@@ -107,13 +108,14 @@ def commit_batch(
     prepared : Prepared
     written : BatchOutput
     name : BatchName
-    reached : callable
-    closed : sequence of mapping
+    after_commit : callable
+        Called with the name of each table after its commit.
+    closed_gaps : sequence of mapping
         Rows of `_gaps` that the batch closes.
 
     """
     plan = work.plan
-    after = _with_written(_with_settled(plan, written), work, written)
+    after = _with_findings(_with_settled_vclocks(plan, written), work, written)
     versions: dict[str, int] = {}
     new_files: Counter[str] = Counter()
 
@@ -124,7 +126,7 @@ def commit_batch(
                 tables.add_columns(table, SYSTEM_TABLES[table])
             versions[table] = tables.commit(table, added, [(file, True) for file in removed])
             new_files[table] += len(added)
-            reached(table)
+            after_commit(table)
 
     commit("_changelog", written.changelog)
     _commit_pending(tables, plan, written.pending, commit)
@@ -133,7 +135,7 @@ def commit_batch(
             commit(one.table, one.added, one.removed)
         else:
             versions[one.table] = tables.replace(one.table, one.added, one.schema)
-            reached(one.table)
+            after_commit(one.table)
     for encoding in work.partition_plan.encodings:
         if encoding.name in prepared.masked:
             versions[encoding.name] = rewrite_masked(tables, encoding)
@@ -143,7 +145,11 @@ def commit_batch(
     records: dict[str, list[Any]] = {
         "_quarantine": malformed_rows(plan),
         "_schema": schema.rows_of(schema_versions(plan, after), plan.epoch),
-        "_gaps": [*divergence_rows(written.divergences, plan.epoch), *_gaps(tables, plan, after), *closed],
+        "_gaps": [
+            *divergence_rows(written.divergences, plan.epoch),
+            *_all_gap_rows(tables, plan, after),
+            *closed_gaps,
+        ],
         "_vclock": [asdict(component) for component in vclock_components(plan, after)],
         "_vshard": bucket_rows(plan.before, after, plan.epoch),
         "_conflicts": doubled_rows(tables, plan.before, after, plan.epoch),
@@ -151,7 +157,7 @@ def commit_batch(
     for table, rows in records.items():
         if rows:
             versions[table] = append_rows(tables, table, rows)
-            reached(table)
+            after_commit(table)
     names = {name for one in work.partition_plan.encodings for name in (one.exact, one.name)}
     for table in (names | prepared.changed) - versions.keys():
         if table not in plan.before.versions or table in prepared.changed:
@@ -160,12 +166,15 @@ def commit_batch(
     offsets = name.offsets
     query, label = (name.query_id, name.batch_id), instant_label(name, after)
     state = commit_epoch(tables, after, versions, query, offsets, plan.row_count, label)
-    reached("_epochs")
+    after_commit("_epochs")
     return state
 
 
-def _with_settled(plan: BatchPlan, written: BatchOutput) -> State:
-    """Return the state after the batch; if rows of a replicaset wait, its settled vclock ends with the written rows."""
+def _with_settled_vclocks(plan: BatchPlan, written: BatchOutput) -> State:
+    """Return the planned state after the batch, with the settled vclocks of replicasets whose rows wait.
+
+    Such a vclock is known only after the rows were written, since some of them are in `_pending`.
+    """
     found: dict[str, dict[tuple[str | None, int], int]] = {}
     for segment in plan.segments:
         for origin, lsn in written.settled.get(segment.number, {}).items():
@@ -180,7 +189,7 @@ def _with_settled(plan: BatchPlan, written: BatchOutput) -> State:
     return plan.after.with_replicasets(changed)
 
 
-def _with_written(state: State, work: BatchWork, written: BatchOutput) -> State:
+def _with_findings(state: State, work: BatchWork, written: BatchOutput) -> State:
     """Return the state with what was found while rows were written: writers, divergences, unknown spaces."""
     writers = dict(state.writers)
     for number, name in enumerate(work.partition_plan.reduce.tables):
@@ -242,7 +251,8 @@ def _commit_pending(
     commit(PENDING, [*added, *rest], removed)
 
 
-def _gaps(tables: OpenTables, plan: BatchPlan, after: State) -> list[dict[str, Any]]:
+def _all_gap_rows(tables: OpenTables, plan: BatchPlan, after: State) -> list[dict[str, Any]]:
+    """Return rows of `_gaps` for the gaps that the batch has found, and for those that it has filled."""
     ids, found = released_replicasets(plan, after), gap_rows(plan)
     named = {tuple(row[name] for name in KEY) for row in found}
     known = newest_of_each(tables.open("_gaps"), KEY) if ids else []
@@ -269,11 +279,11 @@ def schema_versions(plan: BatchPlan, after: State) -> list[schema.SpaceVersion]:
         other = {i for i, reason in now.refused.items() if known.refused.get(i) != reason}
         other |= {i for i, table in now.tables.items() if known.tables.get(i, table) != table}
         for space_id in sorted(set(changes) | other):
-            found.append(_version(now, space_id, changes.get(space_id)))
+            found.append(_space_version(now, space_id, changes.get(space_id)))
     return found
 
 
-def _version(now: ReplicasetState, space_id: int, change: SpaceChange | None) -> schema.SpaceVersion:
+def _space_version(now: ReplicasetState, space_id: int, change: SpaceChange | None) -> schema.SpaceVersion:
     rows = now.spaces.get(space_id) or (change.definition if change is not None else None)
     if rows is None:
         raise KeyError(space_id)
@@ -305,7 +315,7 @@ def malformed_rows(plan: BatchPlan) -> list[dict[str, Any]]:
             "key": fault.row.key,
             "tuple": fault.row.tuple,
             "operations": fault.row.operations,
-            "global_id": _origin(plan, uuid, fault.row),
+            "global_id": _global_id_of_row(plan, uuid, fault.row),
             "lsn": fault.row.lsn,
             "file": segments[fault.row.position.segment].file,
             "position": fault.row.position.position,
@@ -316,7 +326,8 @@ def malformed_rows(plan: BatchPlan) -> list[dict[str, Any]]:
     ]
 
 
-def _origin(plan: BatchPlan, uuid: str, row: ControlRow) -> int | None:
+def _global_id_of_row(plan: BatchPlan, uuid: str, row: ControlRow) -> int | None:
+    """Return the global id of the instance that wrote a row; None if it is not known."""
     if row.replica_id is None or row.lsn is None:
         return None
     return _global_id(plan.after.replicasets[uuid], row.replica_id, row.lsn)
@@ -365,7 +376,7 @@ def filled_rows(gaps: Iterable[Mapping[str, Any]], ids: frozenset[int], epoch: i
     gaps : iterable of mapping
         The newest row of each gap.
     ids : frozenset of int
-        The replicasets, whose rows do not wait any more.
+        The ids of replicasets whose rows do not wait any more.
     epoch : int
 
     """
@@ -395,6 +406,7 @@ def vclock_components(plan: BatchPlan, after: State) -> list[vclock.Component]:
 
 
 def _global_id(now: ReplicasetState, replica_id: int, lsn: int) -> int | None:
+    """Return the global id that a replica id means at an lsn; None if the applier map does not have the id."""
     ids = [e for e in now.applier_map if e.local_id == replica_id]
     # Lsns before the first entry of the applier map belong to its instance, too.
     found = [e.global_id for e in ids if e.since_lsn <= lsn] or [e.global_id for e in ids[:1]]

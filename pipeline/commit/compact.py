@@ -24,7 +24,7 @@ CHECK_EVERY = 8
 """After a batch, the list of a table's files is checked if this many commits or new files have come."""
 
 JOIN_BYTES = (1 << 20, 32 << 20)
-"""Files below the first size are joined with each other, later files below the second: each byte is rewritten twice."""
+"""Files below the first size are joined with each other, and so are files between both: a byte is rewritten twice."""
 
 JOIN_AT_ONCE = 64 << 20
 """The maximum size of the files that are joined at a time, in bytes."""
@@ -74,7 +74,7 @@ def join_small_files(tables: OpenTables, table: str) -> int:
 def compact(tables: OpenTables, table: str) -> int:
     """Join all small files of a table, and return the number of joined files."""
     small = [file for file in tables.files(table) if file.size < COMPACT_BELOW]
-    if _has_keys(tables, table):
+    if _has_key_column(tables, table):
         small.sort(key=lambda file: _least_key(tables, table, file))
     added: list[DataFile] = []
     removed: list[TableFile] = []
@@ -110,7 +110,7 @@ def _bytes_in_memory(parquet: pq.ParquetFile) -> int:
     return sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
 
 
-def _has_keys(tables: OpenTables, table: str) -> bool:
+def _has_key_column(tables: OpenTables, table: str) -> bool:
     return any(field.name == _KEY for field in tables.open(table).schema().fields)
 
 
@@ -125,7 +125,7 @@ def _write_joined(tables: OpenTables, table: str, files: Sequence[TableFile]) ->
         with opened(tables.location, table, file.path) as parquet:
             parts.append(parquet.read())
     rows = pa.concat_tables(parts, promote_options="default")
-    if _has_keys(tables, table):
+    if _has_key_column(tables, table):
         return write_rows(tables.location, table, rows, is_new_data=False)
     dictionary = LOW_CARDINALITY.get(table, ())
     return [

@@ -66,7 +66,7 @@ def load_state(warehouse: Warehouse) -> State:
     unknown = unknown_spaces(warehouse.open_tables)
     lossy = _lossy_replicasets(warehouse.opened("_gaps"))
     buckets = stored_buckets(newest_of_each(warehouse.opened(vshard.TABLE), ("replicaset_id", "bucket_id")))
-    leaders = {} if epoch.end_offset is None else _leaders(epoch.end_offset)
+    leaders = {} if epoch.end_offset is None else _leading_sources(epoch.end_offset)
     replicasets = {}
     for uuid, settled in epoch.vclock.items():
         own = table.replicaset_ids[uuid]
@@ -82,7 +82,7 @@ def load_state(warehouse: Warehouse) -> State:
             read=_read_vclock(settled, read.get(own, {}), ids),
             cluster=applier_map.instances_of(entries, table, uuid),
             applier_map=common,
-            spaces=_spaces(own, spaces),
+            spaces=_definitions(own, spaces),
             tables={
                 s.space_id: s.table_name
                 for s in spaces
@@ -99,7 +99,7 @@ def load_state(warehouse: Warehouse) -> State:
                 if s.replicaset_id == own and s.applied_definition is not None
             },
             last_source=leaders.get(uuid),
-            leader=_leader(table, own, components, settled.get(LOCAL_ID)),
+            leader=_instance_of_local_lsn(table, own, components, settled.get(LOCAL_ID)),
             local_lsns=_local_lsn_by_instance(table, own, components),
             id_translations=ids,
             primary_keys={space_id: parts for (number, space_id), parts in keys.items() if number == own},
@@ -125,10 +125,10 @@ def _log_time(buckets: Mapping[int, VshardBucket]) -> datetime | None:
     return max((one.timestamp for one in buckets.values() if one.timestamp is not None), default=None)
 
 
-def _leader(
+def _instance_of_local_lsn(
     table: Cluster, replicaset_id: int, components: Sequence[vclock.Component], lsn: int | None
 ) -> str | None:
-    """Return the instance whose last lsn of local spaces is `lsn`: component 0 of the settled vclock.
+    """Return the uuid of the instance whose last lsn of local spaces is `lsn`, component 0 of the settled vclock.
 
     If there are several such instances, the one that was recorded in the newest epoch is returned.
     """
@@ -151,7 +151,8 @@ def _local_lsn_by_instance(
     }
 
 
-def _leaders(offset: str) -> dict[str, str]:
+def _leading_sources(offset: str) -> dict[str, str]:
+    """Return the source that the stream reads, by replicaset uuid."""
     return {uuid: entry.leader for uuid, entry in from_text(offset).items()}
 
 
@@ -166,7 +167,7 @@ def _read_vclock(
     return read
 
 
-def _spaces(replicaset_id: int, stored: Iterable[schema.StoredSpace]) -> dict[int, SpaceDefinition]:
+def _definitions(replicaset_id: int, stored: Iterable[schema.StoredSpace]) -> dict[int, SpaceDefinition]:
     return {
         s.space_id: SpaceDefinition(s.space_tuple, dict(s.index_tuples))
         for s in stored

@@ -73,8 +73,8 @@ def buckets_of_several(replicasets: Iterable[ReplicasetState]) -> frozenset[int]
     return frozenset(repeated)
 
 
-def with_collected(written: BatchOutput, location: WarehouseLocation) -> BatchOutput:
-    """Rewrite the batch's files of `_changelog` that have rows of the garbage collector, with `moved` set in them."""
+def mark_collected_rows(written: BatchOutput, location: WarehouseLocation) -> BatchOutput:
+    """Rewrite the files of `_changelog` that have rows of vshard's garbage collector; return the output with them."""
     if not written.collected.num_rows:
         return written
     files = [_with_moved_set(file, written.collected, location) for file in written.changelog]
@@ -167,7 +167,7 @@ def _differing_versions(
         for key, own in sorted(versions.items()):
             first, second = own.get(one.id), own.get(other.id)
             if first is None or second is None or first.tuple != second.tuple:
-                rows.append(_conflict(name, key, number, own, pair, epoch))
+                rows.append(_conflict_row(name, key, number, own, pair, epoch))
     return rows
 
 
@@ -232,7 +232,7 @@ def _field_of(tuple_: bytes | None, index: int) -> object:
         return None
 
 
-def _conflict(
+def _conflict_row(
     table: str,
     key: bytes,
     number: int,

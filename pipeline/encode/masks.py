@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StringType, StructField, StructType
 
-from config.spaces import Kind, Spaces
+from config.spaces import MaskKind, Spaces
 from schemas.errors import ConfigurationError, UnsupportedError
 from schemas.layout import EXTRA_COLUMN, INEXACT_COLUMN, MISFITS_COLUMN, TableLayout
 from schemas.space import Space
@@ -55,7 +55,7 @@ class Mask:
 
     """
 
-    kinds: Mapping[str, Kind]
+    kinds: Mapping[str, MaskKind]
     password: PasswordSource
     key: bytes | None = field(default=None, repr=False, compare=False)
 
@@ -162,7 +162,7 @@ def mask_of(config: Spaces, spaces: Sequence[Space], layout: TableLayout, *, is_
 
 
 def check_still_masked(
-    earlier: Iterable[Space], definition: Space, masks_of: Callable[[str], Mapping[str, Kind]]
+    earlier: Iterable[Space], definition: Space, masks_of: Callable[[str], Mapping[str, MaskKind]]
 ) -> None:
     """Check that a renamed field, or a field of a renamed space, is still masked if it was masked before.
 

@@ -140,7 +140,10 @@ LOST_EXCHANGE = "shuffle map stage with indeterminate output was failed and retr
 """What Spark's error says if lost rows of the exchange cannot be made again within the job."""
 
 Task = Callable[[int], Iterator[pa.RecordBatch]]
+"""Called with a task's number; yields the cell with its report."""
+
 RowBitmap = NDArray[np.uint8]
+"""The rows of a file to remove, as bits (`numpy.packbits`)."""
 
 
 class DistributedExecutor:
@@ -169,7 +172,7 @@ class DistributedExecutor:
             yield report_cell(0, [summarize_range(piece, options, sync, watched) for piece in tasks[number]])
 
         found: list[RangeSummary] = []
-        for own in self._run("summaries", len(tasks), run):
+        for own in self._run_reporting_tasks("summaries", len(tasks), run):
             found += own
         self._size = sum(one.size for one in found)
         self._samples = [sample for one in found for sample in one.samples]
@@ -187,14 +190,14 @@ class DistributedExecutor:
         ]
         stored += [StoredRows(None, encode_cell(rows).to_pybytes()) for rows in work.reapplied]
         size = self._size + sum(len(one.cell) for one in stored)
-        ranges = self._ranges(work, size)
+        ranges = self._key_ranges(work, size)
         reads, partitions = self._read_and_write(work, ranges, insert_stored_rows(self._tasks, stored))
         between = time.perf_counter()
-        tables = self._tables(work, partitions)
+        tables = self._rewrite_tables(work, partitions)
         seconds = {"read, reduce, write": between - began, "rewrite": time.perf_counter() - between}
         return _combine_reports(work, reads, partitions, tables, seconds)
 
-    def _ranges(self, work: BatchWork, size: int) -> KeyRanges:
+    def _key_ranges(self, work: BatchWork, size: int) -> KeyRanges:
         """Divide the keys between partitions, by the samples."""
         plan = work.partition_plan.reduce
         keyed, weights = [], []
@@ -252,8 +255,8 @@ class DistributedExecutor:
             [one for one in reports if isinstance(one, PartitionReport)],
         )
 
-    def _tables(self, work: BatchWork, partitions: Sequence[PartitionReport]) -> list[TableWrite]:
-        """Rewrite files with removed rows, and return the files to add and to remove of each table."""
+    def _rewrite_tables(self, work: BatchWork, partitions: Sequence[PartitionReport]) -> list[TableWrite]:
+        """Rewrite the files with removed rows, and return for each table the files to add and to remove."""
         encodings = {one.exact: one for one in work.partition_plan.encodings}
         removed = _removed_rows(partitions)
         reencoded = {
@@ -273,7 +276,7 @@ class DistributedExecutor:
         def run(number: int) -> Iterator[pa.RecordBatch]:
             yield report_cell(0, run_rewrite_task(location, tasks[number]))
 
-        for task, files in zip(tasks, self._run("rewrite", len(tasks), run), strict=True):
+        for task, files in zip(tasks, self._run_reporting_tasks("rewrite", len(tasks), run), strict=True):
             added.setdefault(task.table, []).extend(files)
         names = [
             name for one in work.partition_plan.encodings for name in dict.fromkeys((one.exact, one.name))
@@ -287,7 +290,7 @@ class DistributedExecutor:
         ]
         return [one for one in writes if not one.is_empty]
 
-    def _run(self, name: str, count: int, task: Task) -> list[Any]:
+    def _run_reporting_tasks(self, name: str, count: int, task: Task) -> list[Any]:
         """Run tasks that each yield one report, and return the reports in the tasks' order."""
         if not count:
             return []

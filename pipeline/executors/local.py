@@ -149,6 +149,8 @@ class LocalExecutor:
 
 
 class _StageClock:
+    """Measures the seconds of each stage, by the name that is given at its end."""
+
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self._last = time.perf_counter()

@@ -101,7 +101,7 @@ class StoredRows:
 
 @dataclass(frozen=True)
 class ReadWork:
-    """The inputs of the first stage's tasks; fields without a description as in `BatchWork`.
+    """The inputs of the first stage's tasks.
 
     Parameters
     ----------
@@ -109,11 +109,16 @@ class ReadWork:
         For each task, the byte ranges or the stored rows that it reads; in log order.
     options : XlogOptions
     segments : mapping of int to SegmentPlan
+        By segment number.
     reduce : ReducePlan
     ranges : KeyRanges
+        The keys of each partition.
     location : WarehouseLocation
+        Of the warehouse.
     changelog_files : sequence of TableFile
+        Files of `_changelog` that may contain rows which the tasks read again.
     healed : sequence of mapping
+        Rows of `_gaps` about healed divergences.
 
     """
 
@@ -137,9 +142,9 @@ class ReadReport:
     key_errors : pyarrow.Table
         `pipeline.changelog.keyed_rows.KEY_ERRORS`; a limited number.
     settled : dict of int to dict of int to int
-        As in `pipeline.executors.work.BatchOutput`.
+        By segment number and replica id, the highest lsn written to `_changelog`.
     unknown_spaces : dict of int to frozenset of int
-        As in `pipeline.executors.work.BatchOutput`.
+        By segment number, the ids of spaces whose rows wait for the space's definition.
     divergences : list of Divergence
 
     """
@@ -173,11 +178,13 @@ def run_read_task(number: int, work: ReadWork) -> Iterator[pa.RecordBatch]:
 
 
 class _ReadTask:
+    """Writes the rows of its inputs to `_changelog` and `_pending`, and yields cells of keyed rows."""
+
     def __init__(self, number: int, work: ReadWork) -> None:
         self._number, self._work = number, work
         self._report = ReadReport()
-        self._held: list[pa.Table] = []
-        self._held_bytes, self._cells = 0, 0
+        self._buffered: list[pa.Table] = []
+        self._buffered_bytes, self._cells = 0, 0
         self._changelog: FileWriter | None = None
         self._pending: FileWriter | None = None
         self._read_before: dict[int, list[pa.RecordBatch]] = {}
@@ -225,16 +232,16 @@ class _ReadTask:
             self._pending.write(pa.Table.from_batches([found.pending]))
 
     def _buffer(self, keyed: pa.Table) -> Iterator[pa.RecordBatch]:
-        self._held.append(keyed)
-        self._held_bytes += keyed.nbytes
-        if self._held_bytes >= BUFFER_BYTES:
+        self._buffered.append(keyed)
+        self._buffered_bytes += keyed.nbytes
+        if self._buffered_bytes >= BUFFER_BYTES:
             yield from self._flush()
 
     def _flush(self) -> Iterator[pa.RecordBatch]:
-        if not self._held:
+        if not self._buffered:
             return
-        rows = without_overwritten(pa.concat_tables(self._held).combine_chunks())
-        self._held, self._held_bytes = [], 0
+        rows = without_overwritten(pa.concat_tables(self._buffered).combine_chunks())
+        self._buffered, self._buffered_bytes = [], 0
         tables = self._work.reduce.tables_of(rows["meaning"].to_numpy())
         partitions = self._work.ranges.find_partitions(tables, as_array(rows["key"]))
         rows, partitions = _copy_range_deletes_to_partitions(rows, tables, partitions, self._work.ranges)

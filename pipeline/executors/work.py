@@ -41,7 +41,7 @@ class BatchWork:
         By segment number.
     partition_plan : PartitionPlan
     base : BaseFiles
-        The files with the versions from before the batch.
+        The files with the versions before the batch.
     files : mapping of str to sequence of TableFile
         All files of each table that the batch may change, masked and exact tables included.
     table_changes : mapping of str to TableChange

@@ -31,7 +31,7 @@ class TupleChange:
     before, after : bytes or None
         The tuples in the two versions; None for no row.
     is_made : bool
-        Whether a policy made the tuple `after` of several versions.
+        Whether a policy computed the tuple `after` from several versions.
 
     """
 
@@ -72,19 +72,19 @@ def changes_between(
     """
     with rows_by_key_range(location, table, before, after, _COLUMNS, range_rows) as ranges:
         for old, new in ranges:
-            yield from _compared(
+            yield from _changes_in_range(
                 _SCHEMA.empty_table() if old is None else old, _SCHEMA.empty_table() if new is None else new
             )
 
 
-def _compared(old: pa.Table, new: pa.Table) -> Iterator[TupleChange]:
+def _changes_in_range(old: pa.Table, new: pa.Table) -> Iterator[TupleChange]:
     before, after = _only_in(old, new), _only_in(new, old)
     for key in sorted(before.keys() | after.keys()):
-        old_tuple, (new_tuple, replicaset) = before.get(key, _NONE)[0], after.get(key, _NONE)
+        old_tuple, (new_tuple, replicaset) = before.get(key, _NO_ROW)[0], after.get(key, _NO_ROW)
         yield TupleChange(key, old_tuple, new_tuple, is_made=replicaset is not None and replicaset < 0)
 
 
-_NONE = (None, None)
+_NO_ROW = (None, None)
 
 
 def _only_in(rows: pa.Table, others: pa.Table) -> dict[bytes, tuple[bytes, int | None]]:

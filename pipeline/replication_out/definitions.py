@@ -35,7 +35,7 @@ COLLATIONS_MAX = 3
 _INTEGERS = {"unsigned", "integer"}
 _NUMBERS = {*_INTEGERS, "number", "double", "decimal"}
 _KEPT_OPTIONS = ("dimension", "distance", "hint")
-_TYPES = {"tree": "tree", "hash": "tree", "rtree": "rtree", "bitset": "bitset"}
+_SERVED_INDEX_TYPES = {"tree": "tree", "hash": "tree", "rtree": "rtree", "bitset": "bitset"}
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,7 @@ def _index_of(row: Sequence[Any]) -> tuple[Index, str | None]:
     options = given if isinstance(given, Mapping) else {}
     parts = parts_of(row)
     reason = None
-    if kind not in _TYPES:
+    if kind not in _SERVED_INDEX_TYPES:
         reason = f"its type is {kind}"
     elif "func" in options or "func_id" in options:
         reason = "its keys are computed by a function"
@@ -278,7 +278,7 @@ def _index_of(row: Sequence[Any]) -> tuple[Index, str | None]:
         reason = "it has a key for each item of an array"
     kept = tuple((key, options[key]) for key in _KEPT_OPTIONS if key in options)
     return Index(
-        int(field_at(row, 1, "the id of an index")), name, _TYPES.get(kind, kind), parts, kept
+        int(field_at(row, 1, "the id of an index")), name, _SERVED_INDEX_TYPES.get(kind, kind), parts, kept
     ), reason
 
 

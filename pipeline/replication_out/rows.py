@@ -19,7 +19,7 @@ from schemas.space import KeyPart
 from sources.xlog.format.arrays import Bytes
 from sources.xlog.format.encode import encode_row
 
-NOPS = 10_000
+NOPS_PER_TRANSACTION = 10_000
 """The maximum number of rows of a transaction of NOPs."""
 
 _HEADER = struct.Struct(">3B 2B BBQ BBd BBI 2B")

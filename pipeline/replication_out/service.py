@@ -1,4 +1,4 @@
-"""Keeps the stream of decided tables at the newest epoch until it is stopped, and retries after any error.
+"""Keeps the stream of the spaces' tables at the newest epoch until it is stopped, and retries after any error.
 
 Writing is slow and must not delay the relay, so it has a thread of its own. `writer` writes the stream, `sources.relay`
 serves it.
@@ -78,7 +78,9 @@ class ReplicationService:
         self.mark: EpochMark | None = None
         """The epoch that subscribers can have."""
         self.newest: EpochRow | None = None
+        """The newest epoch of the warehouse."""
         self.left_out: Mapping[str, str] = {}
+        """The reasons why spaces and instances are not served, by name."""
         self._stop = threading.Event()
         self._stream: Stream | None = None
 
@@ -107,7 +109,7 @@ class ReplicationService:
         wait = self.options.poll
         while not self._stop.is_set():
             try:
-                self._write()
+                self._write_until_stopped()
                 wait = self.options.poll
             except Exception as error:  # the relay serves the files that exist
                 self._report(error)
@@ -118,7 +120,7 @@ class ReplicationService:
         """End `keep_up` after its current step."""
         self._stop.set()
 
-    def _write(self) -> None:
+    def _write_until_stopped(self) -> None:
         options = self.options
         warehouse = Warehouse(None, options.location, options.database)
         with Stream(options.directory, options.max_block_bytes, options.forget) as stream:

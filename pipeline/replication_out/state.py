@@ -25,7 +25,7 @@ from sources.xlog.format.selection import Selection
 from sources.xlog.format.vclock import is_at_most, shared
 from sources.xlog.reader import reader
 
-KEY = "aggregator_epoch"
+EPOCH_KEY = "aggregator_epoch"
 """The key in `_schema` of the row that has the epoch (`epoch_tuple`)."""
 
 _FILES = pyarrow.fs.LocalFileSystem()
@@ -53,7 +53,7 @@ class TableVersion:
     ----------
     version : int
     digest : str
-        `files_digest` its files: after a rollback of the table, the same version number may have other files.
+        `files_digest` of its files: after a rollback of the table, the same version number may have other files.
 
     """
 
@@ -111,7 +111,7 @@ class EpochProgress:
 def epoch_tuple(mark: EpochMark, progress: EpochProgress | None = None) -> bytes:
     """Return the row of `_schema` with the epoch that subscribers have, and the progress of the next one."""
     rest = None if progress is None else [progress.rows, *progress.mark.packed()]
-    return pack([KEY, mark.epoch, mark.committed_at, mark.packed()[2], rest])
+    return pack([EPOCH_KEY, mark.epoch, mark.committed_at, mark.packed()[2], rest])
 
 
 @dataclass
@@ -173,7 +173,7 @@ class Served:
         return {id_: row for (id_,), row in self.rows[SystemSpace.USER].items() if id_ > SUPER}
 
     def _epoch_row(self) -> Any:
-        row = self.rows[SystemSpace.SCHEMA].get((KEY,))
+        row = self.rows[SystemSpace.SCHEMA].get((EPOCH_KEY,))
         if row is None:
             raise TupleError("the stream names no epoch")
         return fields_of(row, "a row of _schema")
@@ -192,7 +192,7 @@ def read_served(directory: Path, limit: int = BLOCK_LIMIT) -> Served | None:
     Raises
     ------
     SpoolError
-        The directory is not the spool of a node.
+        The directory is not a spool that `relay --aggregated` has written.
 
     """
     snapshots, logs = spool_state.spool_files(directory, ".snap"), spool_state.spool_files(directory, ".xlog")

@@ -1,4 +1,4 @@
-"""Writes the stream of a node as files: appends signed transactions to a spool, and writes its snapshots.
+"""Writes the stream as files: appends transactions of the aggregator to a spool, and writes its snapshots.
 
 The spool has the form that the subscription daemon writes, so the relay serves it like any other. Each block is synced
 to the disk before the next one, since subscribers may already have it. `writer` chooses the rows and their order.
@@ -43,7 +43,7 @@ NEW_SNAPSHOT_BYTES = 64 << 20
 
 
 class Stream:
-    """Writes the spool of a node; a context manager that locks it.
+    """Writes the spool that subscribers follow; a context manager that locks it.
 
     Parameters
     ----------
@@ -117,17 +117,17 @@ class Stream:
     def put(self, space: SystemSpace, tuple_: bytes, timestamp: float) -> None:
         """Put a tuple into a system space, as a transaction of its own."""
         self.write([rows.replace_row(space, tuple_)], timestamp)
-        self._known.put(space, tuple_)
+        self._served_rows.put(space, tuple_)
 
     def remove(self, space: SystemSpace, key: bytes, timestamp: float) -> None:
         """Remove a tuple from a system space, as a transaction of its own."""
         self.write([rows.delete_row(space, key)], timestamp)
-        self._known.remove(space, key)
+        self._served_rows.remove(space, key)
 
     def write_with_epoch(self, changes: Sequence[OutgoingRow], epoch: bytes, timestamp: float) -> None:
         """Append one transaction that ends with `epoch`, the row of `_schema` with the epoch."""
         self.write([*changes, rows.replace_row(SystemSpace.SCHEMA, epoch)], timestamp)
-        self._known.put(SystemSpace.SCHEMA, epoch)
+        self._served_rows.put(SystemSpace.SCHEMA, epoch)
 
     def append_nops(self, vclock: Mapping[int, int], timestamp: float) -> None:
         """Append a NOP for each settled row of an instance, until the stream's vclock reaches the given one."""
@@ -136,7 +136,7 @@ class Stream:
         for replica_id, last in sorted(vclock.items()):
             first = self.vclock.get(replica_id, 0) + 1
             while first <= last:
-                end = min(last, first + rows.NOPS - 1)
+                end = min(last, first + rows.NOPS_PER_TRANSACTION - 1)
                 pending.append(rows.nop_rows(replica_id, first, end, timestamp))
                 reached[replica_id], first = end, end + 1
                 if sum(one.size for one in pending) >= APPEND_BYTES:
@@ -205,7 +205,7 @@ class Stream:
         )
 
     @property
-    def _known(self) -> Served:
+    def _served_rows(self) -> Served:
         if self.served is None:
             raise SpoolError("the stream has no snapshot yet", spool=str(self.directory))
         return self.served
@@ -229,11 +229,11 @@ def system_tuples(served: Served) -> Iterable[tuple[int, bytes]]:
     for row in dictionary.COLLATIONS:
         yield int(SystemSpace.COLLATION), rows.pack(list(row))
     for space in order:
-        for key in sorted(served.rows[space], key=_order):
+        for key in sorted(served.rows[space], key=_sort_key):
             yield int(space), served.rows[space][key]
 
 
-def _order(key: tuple[object, ...]) -> tuple[tuple[str, object], ...]:
+def _sort_key(key: tuple[object, ...]) -> tuple[tuple[str, object], ...]:
     return tuple((type(part).__name__, part) for part in key)
 
 

@@ -125,7 +125,7 @@ def read_target(
             same = TableVersion(version, files_digest(files_at(warehouse.location, table, version)))
         versions[table] = same
     mark = EpochMark(row.epoch, row.committed_at, versions)
-    lsns = _lsns(warehouse, row.versions.get(vclock.TABLE), instances, own)
+    lsns = _last_lsns(warehouse, row.versions.get(vclock.TABLE), instances, own)
     return Target(mark, spaces, instances, own, lsns, left_out | not_served)
 
 
@@ -217,7 +217,9 @@ def served_instances(found: Cluster) -> tuple[Member, dict[int, str], dict[str, 
     return own, instances, left_out
 
 
-def _lsns(warehouse: Warehouse, version: int | None, instances: Iterable[int], own: Member) -> dict[int, int]:
+def _last_lsns(
+    warehouse: Warehouse, version: int | None, instances: Iterable[int], own: Member
+) -> dict[int, int]:
     rows = newest_of_each(warehouse.opened(vclock.TABLE, version), ("replicaset_id", "global_id", "local_id"))
     known = {*instances} - {own.global_id}
     found: dict[int, int] = {}

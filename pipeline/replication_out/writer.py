@@ -174,12 +174,12 @@ class ReplicationWriter:
 
     def _tuples(self, mark: EpochMark, spaces: Mapping[str, ServedSpace]) -> Iterator[tuple[int, bytes]]:
         for table, version in sorted(mark.tables.items()):
-            files = self._files(table, version)
+            files = self._files_of_version(table, version)
             for change in changes_between(self.warehouse.location, table, frozenset(), files):
                 if change.after is not None and self._is_accepted(spaces[table], change):
                     yield spaces[table].id, change.after
 
-    def _files(self, table: str, version: TableVersion) -> frozenset[str]:
+    def _files_of_version(self, table: str, version: TableVersion) -> frozenset[str]:
         """Return the files of a table version.
 
         Raises
@@ -235,7 +235,7 @@ class ReplicationWriter:
             return
         try:
             before = {
-                table: self._files(table, version)
+                table: self._files_of_version(table, version)
                 for table, version in served.mark.tables.items()
                 if table in target.mark.tables and target.mark.tables[table] != version
             }
@@ -261,7 +261,7 @@ class ReplicationWriter:
             has_data = table is not None and (table in served.mark.tables or table in started)
             if not has_data or not _has_same_primary(space, wanted[name][1]):
                 gone.append(space)
-        self._drop(gone, at)
+        self._drop_spaces(gone, at)
         known = served.spaces
         for name, (_, space) in sorted(wanted.items()):
             if name not in known:
@@ -269,15 +269,15 @@ class ReplicationWriter:
                 for index in space.indexes:
                     stream.put(SystemSpace.INDEX, pack(space.index_tuple(index)), at)
             else:
-                between = _allowing_both(known[name], space)
+                between = _definition_for_both(known[name], space)
                 self._drop_indexes(known[name], between, at)
-                self._define(known[name], between, at)
+                self._write_definition(known[name], between, at)
         for global_id in sorted(served.cluster.items() - target.cluster.items()):
             stream.remove(SystemSpace.CLUSTER, pack([global_id[0]]), at)
         for one in sorted(target.cluster.items() - served.cluster.items()):
             stream.put(SystemSpace.CLUSTER, pack(list(one)), at)
 
-    def _drop(self, spaces: Sequence[ServedSpace], at: float) -> None:
+    def _drop_spaces(self, spaces: Sequence[ServedSpace], at: float) -> None:
         """First remove the tables of spaces from `aggregator_epoch` in `_schema`, then drop the spaces."""
         served = self.stream.served
         if served is None or not spaces:
@@ -300,7 +300,7 @@ class ReplicationWriter:
             if pack(known.index_tuple(index)) not in kept:
                 self.stream.remove(SystemSpace.INDEX, pack([known.id, index.id]), at)
 
-    def _define(self, known: ServedSpace, wanted: ServedSpace, at: float) -> None:
+    def _write_definition(self, known: ServedSpace, wanted: ServedSpace, at: float) -> None:
         """Write a space's format and indexes if they differ from the wanted ones."""
         if pack(known.space_tuple()) != pack(wanted.space_tuple()):
             self.stream.put(SystemSpace.SPACE, pack(wanted.space_tuple()), at)
@@ -319,7 +319,7 @@ class ReplicationWriter:
         mark = served.mark
         changes = itertools.islice(self._changes(target, mark, before), done, None)
         epoch = epoch_tuple(mark, EpochProgress(target.mark, done))
-        parts = _parts(
+        parts = _transactions(
             changes, self._transaction_rows, stream.block_bytes - 2 * (len(epoch) + rows.ROW_BYTES)
         )
         part = next(parts, [])
@@ -337,10 +337,12 @@ class ReplicationWriter:
             version = target.mark.tables[table]
             if mark.tables.get(table) == version:
                 continue
-            files = self._files(table, version)
+            files = self._files_of_version(table, version)
             old = before[table] if table in mark.tables else frozenset[str]()
             for change in changes_between(self.warehouse.location, table, old, files):
-                yield _row(space, change if self._is_accepted(space, change) else replace(change, after=None))
+                yield _outgoing_row(
+                    space, change if self._is_accepted(space, change) else replace(change, after=None)
+                )
 
     def _complete_epoch(self, row: EpochRow, target: Target | None = None) -> bool:
         """Write what follows the tuples: formats, indexes, users, NOPs; return whether anything was written."""
@@ -353,7 +355,7 @@ class ReplicationWriter:
         for space in target.spaces.values():
             if space.name in known:
                 self._drop_indexes(known[space.name], space, at)
-                self._define(known[space.name], space, at)
+                self._write_definition(known[space.name], space, at)
         self._update_users(at)
         stream.append_nops(target.vclock, at)
         self._is_complete = True
@@ -378,8 +380,8 @@ class ReplicationWriter:
                     stream.put(space, row, at)
 
 
-def _parts(changes: Iterator[OutgoingRow], size: int, limit: int) -> Iterator[list[OutgoingRow]]:
-    """Divide changes into lists of at most `size` changes and `limit` bytes; a longer change is a list of its own."""
+def _transactions(changes: Iterator[OutgoingRow], size: int, limit: int) -> Iterator[list[OutgoingRow]]:
+    """Divide changes into lists of at most `size` changes and `limit` bytes; a larger change is a list of its own."""
     part: list[OutgoingRow] = []
     held = 0
     for one in changes:
@@ -393,7 +395,7 @@ def _parts(changes: Iterator[OutgoingRow], size: int, limit: int) -> Iterator[li
         yield part
 
 
-def _row(space: ServedSpace, change: TupleChange) -> OutgoingRow:
+def _outgoing_row(space: ServedSpace, change: TupleChange) -> OutgoingRow:
     """Return the row that replaces or deletes a key's tuple."""
     if change.after is not None:
         return rows.replace_row(space.id, change.after)
@@ -408,7 +410,7 @@ def _has_same_primary(one: ServedSpace, other: ServedSpace) -> bool:
     return pack(one.index_tuple(one.primary)) == pack(other.index_tuple(other.primary))
 
 
-def _allowing_both(known: ServedSpace, wanted: ServedSpace) -> ServedSpace:
+def _definition_for_both(known: ServedSpace, wanted: ServedSpace) -> ServedSpace:
     """Return a definition that the tuples of both fit, with the indexes that are the same in both."""
     there = {pack(known.index_tuple(index)) for index in known.indexes}
     kept = there & {pack(wanted.index_tuple(index)) for index in wanted.indexes}

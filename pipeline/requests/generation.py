@@ -1,4 +1,4 @@
-"""Plans how a member's snapshot replaces a replicaset's state, or some of its spaces, and later rows are reapplied.
+"""Plans how a member's snapshot replaces a replicaset or some of its spaces, and which rows are applied again after it.
 
 The snapshot becomes a generation of the tables (`pipeline.plan.generation`) although the tables are newer. The rows of
 `_changelog` after its vclock are applied again after it, in the same batch and in their first order. So it matters
@@ -41,6 +41,7 @@ from warehouse.gaps import KEY
 from warehouse.read import newest_of_each
 
 Rows = list[Mapping[str, Any]]
+"""Rows of `_gaps`."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ def plan_healing(
     ----------
     tables : OpenTables
     one : ReplicasetState
+        The state of the replicaset.
     source : str
         The source of the snapshot.
     vclock : mapping of int to int
@@ -188,7 +190,7 @@ def _is_lost(
 ) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return for each row whether its instance has diverged and the row is not in the member's log."""
     lost = np.zeros(rows.num_rows, np.bool_)
-    diverged = {_own_id(one, row) for row in divergences}
+    diverged = {_translated_id(one, row) for row in divergences}
     ids, lsns, hashes = own_replica_ids(rows, one), rows["lsn"].to_numpy(), rows["hash"].to_numpy()
     origins = {replica_id: ids == replica_id for replica_id in sorted(diverged)}
     if not any(own.any() for own in origins.values()):
@@ -210,14 +212,16 @@ def _lost_ranges(lost: pa.Table, one: ReplicasetState, divergences: Rows, left: 
     """Return rows of `_gaps` for lost rows of instances without an open divergence (`left`) that contains them."""
     found: Rows = []
     ids, lsns = own_replica_ids(lost, one), lost["lsn"].to_numpy()
-    named = {_own_id(one, row): row for row in divergences}
+    named = {_translated_id(one, row): row for row in divergences}
     for replica_id, row in sorted(named.items()):
         own = lsns[ids == replica_id]
         if not len(own):
             continue
         first, last = int(own.min()), int(own.max())
         is_named = any(
-            _own_id(one, other) == replica_id and other["first_lsn"] <= first and last <= other["last_lsn"]
+            _translated_id(one, other) == replica_id
+            and other["first_lsn"] <= first
+            and last <= other["last_lsn"]
             for other in left
         )
         if not is_named:
@@ -259,12 +263,12 @@ def _open_divergences(tables: OpenTables, one: ReplicasetState, covered: Vclock)
             and row["state"] == GapState.OPEN
             and row["replicaset_id"] == one.id
         ):
-            is_covered = row["last_lsn"] <= covered.get(_own_id(one, row), 0)
+            is_covered = row["last_lsn"] <= covered.get(_translated_id(one, row), 0)
             (healed if is_covered else left).append(row)
     return healed, left
 
 
-def _own_id(one: ReplicasetState, row: Mapping[str, Any]) -> int:
+def _translated_id(one: ReplicasetState, row: Mapping[str, Any]) -> int:
     """Return the replica id in a row of `_gaps`, in the replicaset's ids."""
     replica_id = int(row["local_id"])
     return one.id_translations.get(row["source"] or "", {}).get(replica_id, replica_id)

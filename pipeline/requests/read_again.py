@@ -100,10 +100,12 @@ def read_source_again(
     begin = log_stream.latest({})
     for uuid, entry in begin.items():
         known = writer.state.replicasets.get(uuid)
-        start, end = _bounds(
+        start, end = _begin_and_end(
             log_stream, source, uuid, entry, span if known is not None else Span(None, span.until)
         )
-        return sum(_steps(writer, log_stream, (uuid, start, end), watch, config.max_bytes_per_trigger))
+        return sum(
+            _process_in_batches(writer, log_stream, (uuid, start, end), watch, config.max_bytes_per_trigger)
+        )
     raise SourceError("there is nothing to read", source=source)
 
 
@@ -125,7 +127,7 @@ def source_log_stream(config: Config, writer: BatchWriter, source: str, cores: i
     return LogStream(parse_options(stream_options(alone, writer.state, cores)))
 
 
-def _bounds(
+def _begin_and_end(
     log_stream: LogStream, source: str, uuid: str, entry: OffsetEntry, span: Span
 ) -> tuple[OffsetEntry, OffsetEntry]:
     """Return where to begin and to end: as the span says, but not behind what is settled."""
@@ -145,7 +147,7 @@ def _bounds(
     return start, end
 
 
-def _steps(
+def _process_in_batches(
     writer: BatchWriter,
     log_stream: LogStream,
     wanted: tuple[str, OffsetEntry, OffsetEntry],

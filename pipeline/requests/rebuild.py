@@ -39,11 +39,24 @@ KEYS_AT_ONCE = 200_000
 """The number of keys that are resolved at a time; their versions are in memory."""
 
 Example = tuple[bytes, bytes | None, bytes | None]
+"""(key, tuple before, tuple after); a tuple is None if the table has no row of the key."""
 
 
 @dataclass
 class Rebuild:
-    """The changes of a table by another policy; fields as in `PartitionResult` and `ResolvedAgain`."""
+    """The changes of a table by another policy.
+
+    Parameters
+    ----------
+    encoding : TableEncoding
+    results : list of PartitionResult
+        The changes, of up to `KEYS_AT_ONCE` keys each.
+    changed_keys : int
+        The number of keys whose row changes.
+    examples : list of Example
+        Some of these keys.
+
+    """
 
     encoding: TableEncoding
     results: list[PartitionResult] = field(default_factory=list)

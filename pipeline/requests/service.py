@@ -79,8 +79,8 @@ class Service:
         self._warehouse, self._config = warehouse, config
         self._writer, self._watch, self._log_step = writer, watch, log_step
         self._cores = spark.sparkContext.defaultParallelism
-        self._seen, self._checked = -1, 0.0
-        self._kinds: dict[str, Callable[[Request, Any], str]] = {
+        self._seen_version, self._checked_at = -1, 0.0
+        self._handlers: dict[str, Callable[[Request, Any], str]] = {
             RequestKind.BACKFILL: self._backfill,
             RequestKind.HEAL: self._heal,
             RequestKind.SNAPSHOT: self._snapshot,
@@ -92,29 +92,30 @@ class Service:
     def serve_if_due(self) -> int:
         """Call `serve` if the last such call was more than a few seconds ago."""
         now = time.monotonic()
-        if now - self._checked < CHECK_SECONDS:
+        if now - self._checked_at < CHECK_SECONDS:
             return 0
-        self._checked = now
+        self._checked_at = now
         return self.serve()
 
     def serve(self) -> int:
         """Execute the open requests between two batches; return their number."""
         version = self._warehouse.version(requests.TABLE)
-        if version == self._seen:
+        if version == self._seen_version:
             return 0
-        self._seen = version
+        self._seen_version = version
         todo = requests.open_requests(self._warehouse)
         for request in todo:
             with self._writer.batch_lock:
-                self._do(request)
+                self._execute(request)
         if todo:
-            self._seen = self._warehouse.version(requests.TABLE)
+            self._seen_version = self._warehouse.version(requests.TABLE)
         return len(todo)
 
-    def _do(self, request: Request) -> None:
+    def _execute(self, request: Request) -> None:
+        """Execute one request and answer it; roll its writes back if it fails."""
         try:
             asked = parse_arguments(request.kind, request.arguments)
-            message = self._kinds[request.kind](request, asked)
+            message = self._handlers[request.kind](request, asked)
             requests.answer(self._warehouse, request, RequestState.DONE, message)
             log.info("request %s (%s): %s", request.id, request.kind, message)
         except Exception as error:
@@ -200,11 +201,11 @@ class Service:
         some = sum(1 for files in joined.values() if files)
         report = [f"{sum(joined.values())} files of {some} tables were joined"]
         report += [f"{count} were removed" for count in counts]
-        return "; ".join([*report, *cleaning.held])
+        return "; ".join([*report, *cleaning.stay_reasons])
 
     def _cleaning(self, asked: MaintenanceArguments) -> Cleaning:
         writer, sources = self._writer, SourceProgress()
-        if asked.retention.asks_sources:
+        if asked.retention.depends_on_sources:
             sources = source_progress(writer.log_stream, writer.state, asked.sources)
         tables = self._warehouse.open_tables
         return plan_cleaning(tables, writer.state, writer.config, asked.retention, sources, asked.keep_days)

@@ -189,13 +189,13 @@ def read_spaces_again(
     found, reasons = _find_snapshots(config, writer, spaces, sources, cores)
     missing = [space for space in spaces if not any(space in one.ids.values() for one in found)]
     if missing:
-        raise _none_has(missing, found, reasons)
+        raise _missing_spaces_error(missing, found, reasons)
     texts = [_read_spaces(warehouse, writer, one, f"{name} {one.known.id}") for one in found]
     for one in found:
         lacking = [space for space in spaces if space not in one.ids.values()]
         if lacking:
             texts.append(f"{one.source}: {one.snapshot.name} has no space {', '.join(lacking)}")
-    return "; ".join([*texts, *(_not_read(reason) for reason in reasons)])
+    return "; ".join([*texts, *(_not_read_text(reason) for reason in reasons)])
 
 
 @dataclass(frozen=True)
@@ -249,9 +249,9 @@ def _find_snapshots(
             if best == len(set(spaces)):
                 continue
             snapshot = newest_usable_snapshot(directory, listing, known, source)
-            ids = space_ids(directory, snapshot, spaces)
+            ids = space_names_by_id(directory, snapshot, spaces)
             if not ids:
-                raise _has_none(spaces, source, snapshot)
+                raise _no_spaces_error(spaces, source, snapshot)
         except SourceError as error:
             reasons.append(error)
             continue
@@ -260,7 +260,7 @@ def _find_snapshots(
     return list(found.values()), reasons
 
 
-def _has_none(spaces: Sequence[str], source: str, snapshot: LogFile) -> SourceError:
+def _no_spaces_error(spaces: Sequence[str], source: str, snapshot: LogFile) -> SourceError:
     return SourceError(
         f"the snapshot has none of the spaces {', '.join(spaces)}",
         source=source,
@@ -269,7 +269,7 @@ def _has_none(spaces: Sequence[str], source: str, snapshot: LogFile) -> SourceEr
     )
 
 
-def _none_has(
+def _missing_spaces_error(
     missing: Sequence[str], found: Sequence[SpacesInSnapshot], reasons: Sequence[SourceError]
 ) -> SourceError:
     """Return the error that no snapshot has the missing spaces."""
@@ -278,12 +278,12 @@ def _none_has(
     looked = [f"{one.source}: {one.snapshot.name} has only {', '.join(one.ids.values())}" for one in found]
     return SourceError(
         f"no snapshot has the space {', '.join(missing)}; nothing was read: "
-        + "; ".join([*looked, *(_not_read(reason) for reason in reasons)]),
+        + "; ".join([*looked, *(_not_read_text(reason) for reason in reasons)]),
         advice="is the name right? Else take a new one: box.snapshot()",
     )
 
 
-def _not_read(reason: SourceError) -> str:
+def _not_read_text(reason: SourceError) -> str:
     file = reason.fields.get("file")
     return f"{reason.fields.get('source')}: not read: {reason.reason}" + (f" ({file})" if file else "")
 
@@ -332,8 +332,8 @@ def newest_usable_snapshot(
     )
 
 
-def space_ids(directory: Directory, snapshot: LogFile, spaces: Sequence[str]) -> dict[int, str]:
-    """Return the names of those spaces that a snapshot has, by space id."""
+def space_names_by_id(directory: Directory, snapshot: LogFile, spaces: Sequence[str]) -> dict[int, str]:
+    """Return the names of those of the given spaces that a snapshot has, by space id."""
     found = {}
     wanted = Selection(spaces=frozenset({int(SystemSpace.SPACE)}))
     for batch in reader.read_rows(

@@ -7,8 +7,8 @@ A row stays as long as it may be applied again, or is the only copy:
 - rows after the newest snapshot that the tables have reached: healing, and reading a space again, apply them;
 - rows of a replicaset with an open divergence.
 
-Of each instance's replica id, all other rows up to an lsn are removed, and `_retention` gets this lsn. If the snapshot
-of a later request is older than this lsn, the request would need the removed rows, and `check_rows_kept` refuses it.
+For each instance and replica id, all other rows up to an lsn are removed, and `_retention` gets this lsn. A later
+request would need removed rows if its snapshot is older than this lsn; then `check_rows_kept` refuses it.
 """
 
 from __future__ import annotations
@@ -77,8 +77,10 @@ def changelog_removal(
         if gone.true_count:
             files.append((file, gone))
             parts.append(_last_lsns(rows.filter(gone), own))
-    held = [f"_changelog of replicaset {n} stays: a divergence is open" for n in sorted(progress.diverged)]
-    return Removal(CHANGELOG, files, _join_last_lsns(parts)), held
+    stay_reasons = [
+        f"_changelog of replicaset {n} stays: a divergence is open" for n in sorted(progress.diverged)
+    ]
+    return Removal(CHANGELOG, files, _join_last_lsns(parts)), stay_reasons
 
 
 def _not_needed(
@@ -130,6 +132,7 @@ def _last_lsns(rows: pa.Table, replicasets: Mapping[int, ReplicasetState]) -> pa
 
 
 def _by_instance(rows: pa.Table) -> pa.Table:
+    """Return the highest lsn and the sum of `rows` by `_INSTANCE`."""
     whole = rows.group_by(_INSTANCE).aggregate([("lsn", "max"), ("rows", "sum")])
     return whole.select([*_INSTANCE, "lsn_max", "rows_sum"]).rename_columns([*_INSTANCE, "lsn", "rows"])
 

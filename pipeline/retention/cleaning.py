@@ -87,17 +87,21 @@ def tombstone_removal(
     gone = [
         np.zeros(file.rows if file.rows is not None else _count(tables, file), np.bool_) for file in files
     ]
-    held, cache = [], FileCache()
+    stay_reasons, cache = [], FileCache()
     for space in _spaces_with_deletions(tables, files):
-        entries = _entries_of(tables, files, space)
-        removable = _is_removable(tables, state, files, space, entries, limits, cache)
+        rows = _rows_of_space(tables, files, space)
+        removable = _is_removable(tables, state, files, space, rows, limits, cache)
         if removable.any() and not _lets_later_rows_win(state, config, space):
-            held.append(f"deleted keys of {space} stay: its policy may prefer a deletion to any later row")
+            stay_reasons.append(
+                f"deleted keys of {space} stay: its policy may prefer a deletion to any later row"
+            )
             continue
-        numbers, indices = entries["file"].to_numpy()[removable], entries["index"].to_numpy()[removable]
+        numbers, indices = rows["file"].to_numpy()[removable], rows["index"].to_numpy()[removable]
         for number in np.unique(numbers):
             gone[number][indices[numbers == number]] = True
-    return removal_of_marked_rows(VERSIONS, zip(files, (pa.array(one) for one in gone), strict=True)), held
+    return removal_of_marked_rows(
+        VERSIONS, zip(files, (pa.array(one) for one in gone), strict=True)
+    ), stay_reasons
 
 
 def _count(tables: OpenTables, file: TableFile) -> int:
@@ -115,13 +119,13 @@ def _spaces_with_deletions(tables: OpenTables, files: Sequence[TableFile]) -> li
     return sorted(found)
 
 
-def _entries_of(tables: OpenTables, files: Sequence[TableFile], space: str) -> pa.Table:
+def _rows_of_space(tables: OpenTables, files: Sequence[TableFile], space: str) -> pa.Table:
     """Return the rows of a space in `_versions`, each with the number of its file (`file`) and its index (`index`)."""
-    parts = [part for number, file in enumerate(files) for part in _entries_in(tables, file, number, space)]
+    parts = [part for number, file in enumerate(files) for part in _rows_in_file(tables, file, number, space)]
     return pa.concat_tables(parts).combine_chunks()
 
 
-def _entries_in(tables: OpenTables, file: TableFile, number: int, space: str) -> Iterator[pa.Table]:
+def _rows_in_file(tables: OpenTables, file: TableFile, number: int, space: str) -> Iterator[pa.Table]:
     with opened(tables.location, VERSIONS, file.path) as parquet:
         column, start = parquet.metadata.schema.names.index("space"), 0
         for index in range(parquet.num_row_groups):
@@ -141,21 +145,21 @@ def _is_removable(
     state: State,
     files: Sequence[TableFile],
     space: str,
-    entries: pa.Table,
+    rows: pa.Table,
     limits: TombstoneLimits,
     cache: FileCache,
 ) -> NDArray[np.bool_]:
-    """Return for each entry whether its key was deleted in all replicasets, long enough ago."""
-    keys = as_array(entries["key"])
+    """Return for each row whether its key was deleted in all replicasets, long enough ago."""
+    keys = as_array(rows["key"])
     groups = group(np.zeros(len(keys), np.int32), keys)
-    codes = as_array(entries["state"]).dictionary_encode()
+    codes = as_array(rows["state"]).dictionary_encode()
     names = codes.dictionary.to_pylist()
     numbers = codes.indices.to_numpy(zero_copy_only=False)
     is_deleted = np.array([name == STATE_NAMES[DELETED] for name in names], np.bool_)[numbers]
     is_absent = is_deleted | np.array([name == STATE_NAMES[NONE] for name in names], np.bool_)[numbers]
-    times = times_of(entries["timestamp"])
+    times = times_of(rows["timestamp"])
     before = int(limits.time.timestamp() * 1_000_000)
-    is_young = entries["epoch"].to_numpy() > limits.epoch
+    is_young = rows["epoch"].to_numpy() > limits.epoch
     is_young |= is_deleted & ((times >= before) | (times == NO_TIME))
     may_go = np.zeros(len(groups), np.bool_)
     may_go[groups.ids[is_absent]] = True
@@ -181,12 +185,12 @@ def _lets_later_rows_win(state: State, config: Config, table: str) -> bool:
         plan = None
     policies = config.policies
     if plan is not None:
-        return _lets_later_win(plan.policy)
+        return _policy_lets_later_win(plan.policy)
     # No replicaset defines the table any more: it may become the table of a space with any of the policies.
-    return all(map(_lets_later_win, (policies.default, *map(policies.of, policies.spaces))))
+    return all(map(_policy_lets_later_win, (policies.default, *map(policies.of, policies.spaces))))
 
 
-def _lets_later_win(policy: Policy) -> bool:
+def _policy_lets_later_win(policy: Policy) -> bool:
     by_time = policy.policy == LAST_WRITE_WINS and not policy.sequence
     return policy.deletes == "own" or by_time
 
@@ -205,14 +209,14 @@ class Cleaning:
         Removals from tables whose versions an epoch names.
     epochs : Removal
         The removal from `_epochs`.
-    held : sequence of str
+    stay_reasons : sequence of str
         Texts: which old rows stay, and why.
 
     """
 
     removals: Sequence[Removal]
     epochs: Removal
-    held: Sequence[str]
+    stay_reasons: Sequence[str]
 
     def counts(self) -> list[str]:
         """Return texts with the number of rows to remove from each table."""
@@ -246,24 +250,24 @@ def plan_cleaning(
     """
     progress = read_progress(tables, state, retention, sources, now or datetime.now(UTC))
     removals: list[Removal] = []
-    held: list[str] = []
+    stay_reasons: list[str] = []
     if retention.changelog is not None:
         found, reasons = changelog_removal(tables, state, sources, progress, retention.changelog)
         removals.append(found)
-        held += reasons
+        stay_reasons += reasons
     if retention.tombstones is not None:
         limits, reasons = _tombstone_limits(state, sources, progress, retention.tombstones)
-        held += reasons
+        stay_reasons += reasons
         if limits is not None:
             found, reasons = tombstone_removal(tables, state, config, limits)
             removals.append(found)
-            held += reasons
+            stay_reasons += reasons
     if retention.conflicts is not None:
         removals.append(_conflicts_removal(tables, progress, retention.conflicts))
     days = retention.epochs
     epochs = Removal(EPOCHS) if days is None else _epochs_removal(tables, progress, max(days, keep_days))
-    held += _long_waiting_rows(tables, progress.now - timedelta(days=retention.pending))
-    return Cleaning([one for one in removals if one.files], epochs, held)
+    stay_reasons += _long_waiting_rows(tables, progress.now - timedelta(days=retention.pending))
+    return Cleaning([one for one in removals if one.files], epochs, stay_reasons)
 
 
 def _tombstone_limits(
@@ -285,13 +289,13 @@ def _tombstone_limits(
         return None, [f"deleted keys stay: {reason}" for reason in reasons]
     limit = low - timedelta(days=days)
     slow = [n for n in sorted(progress.counted) if progress.times[n] < progress.now - timedelta(days=1)]
-    held = [
+    stay_reasons = [
         f"deleted keys from {limit:%Y-%m-%d %H:%M} UTC on stay: replicaset {labels[n]} was read up to "
         f"{progress.times[n]:%Y-%m-%d %H:%M} UTC"
         for n in slow
         if progress.times[n] == low
     ]
-    return TombstoneLimits(epoch, limit), held
+    return TombstoneLimits(epoch, limit), stay_reasons
 
 
 def _conflicts_removal(tables: OpenTables, progress: ReadProgress, days: int) -> Removal:

@@ -172,11 +172,11 @@ def read_progress(
     ended = set(retention.retired) - sources.replicasets
     counted = frozenset(one.id for uuid, one in state.replicasets.items() if uuid not in ended)
     is_asked = retention.tombstones is not None
-    times = _earlier(_read_times(tables, counted), _waiting_times(tables)) if is_asked else {}
+    times = _earlier(_last_row_times(tables, counted), _waiting_times(tables)) if is_asked else {}
     return ReadProgress(now, epochs, times, frozenset(diverged), counted)
 
 
-def _read_times(tables: OpenTables, wanted: Iterable[int]) -> dict[int, datetime]:
+def _last_row_times(tables: OpenTables, wanted: Iterable[int]) -> dict[int, datetime]:
     """Return the time of the last row that was read from each replicaset's log.
 
     Files are read from the newest epochs back, until each replicaset's last row is found.
@@ -231,5 +231,5 @@ def _waiting_times(tables: OpenTables) -> dict[int, datetime]:
 
 
 def _earlier(one: Mapping[int, datetime], other: Mapping[int, datetime]) -> dict[int, datetime]:
-    """Return the times of one mapping, or that of the other if it is earlier."""
+    """Return the times of the first mapping, with an earlier time of the other in its place."""
     return {number: min(time, other.get(number, time)) for number, time in one.items()}

@@ -1,7 +1,7 @@
 """Finds the versions of keys before a batch, and the files and indices of their rows.
 
-If the table's row of a key came from a replicaset, this row is the replicaset's version, and its entries in `_versions`
-are outdated. Otherwise its version is the newest entry of (space, key, replicaset) in `_versions`. Only row groups that
+If the table's row of a key came from a replicaset, this row is the replicaset's version, and its rows in `_versions`
+are outdated. Otherwise its version is the newest row of (space, key, replicaset) in `_versions`. Only row groups that
 may contain one of the keys are read.
 """
 
@@ -122,7 +122,7 @@ def find_versions(
     files : BaseFiles
     cache : FileCache
     share : TaskKeys, optional
-        Limits requests for all versions of a replicaset to the task's keys.
+        If given, a request for all versions of a replicaset finds only those of the task's keys.
 
     """
     requests = [_with_all_keys(one, files, share) if one.replicasets else one for one in requests]
@@ -132,7 +132,7 @@ def find_versions(
         name, own = files.tables.get(request.table, ("", ()))
         wanted = WantedKeys.of(request.keys)
         for file in own:
-            found = _rows_of_table(request, wanted, files.location, name, file, len(refs), cache)
+            found = _versions_in_table_file(request, wanted, files.location, name, file, len(refs), cache)
             if found is not None:
                 refs.append(FileRef(name, file))
                 parts.append(found)
@@ -237,7 +237,7 @@ def _row_groups_with(
         start += rows
 
 
-def _rows_of_table(
+def _versions_in_table_file(
     request: BaseRequest,
     wanted: WantedKeys,
     location: WarehouseLocation,
@@ -253,11 +253,11 @@ def _rows_of_table(
         keys = cache.of(parquet, table, file.path, "_key")
         for group_number, start, matches in _row_groups_with(wanted, parquet, keys, "_key"):
             rows = read_groups(parquet, [group_number], columns).take(pa.array(matches))
-            parts.append(_entries_of_rows(rows, request.table, number, start + matches))
+            parts.append(_base_versions_of_rows(rows, request.table, number, start + matches))
     return pa.concat_tables(parts) if parts else None
 
 
-def _entries_of_rows(rows: pa.Table, table: int, file: int, indices: NDArray[np.intp]) -> pa.Table:
+def _base_versions_of_rows(rows: pa.Table, table: int, file: int, indices: NDArray[np.intp]) -> pa.Table:
     count = rows.num_rows
     replicasets = rows["_replicaset_id"].to_numpy()
     states = np.where(replicasets < 0, MERGED, PRESENT).astype(np.int8)
@@ -284,7 +284,7 @@ def _with_versions(
     rows: pa.Table, requests: Sequence[BaseRequest], files: BaseFiles, cache: FileCache
 ) -> pa.Table:
     """Add the versions in `_versions` to rows, and return the current version of each (table, key, replicaset)."""
-    listed = _entries_of_versions(requests, files, cache)
+    listed = _versions_in_versions_table(requests, files, cache)
     if not listed.num_rows:
         return rows
     epochs = np.concatenate([np.zeros(rows.num_rows, np.int64), listed["epoch"].to_numpy()])
@@ -305,7 +305,9 @@ def _with_versions(
     return both.take(pa.array(chosen)).set_column(index, "in_versions", marks)
 
 
-def _entries_of_versions(requests: Sequence[BaseRequest], files: BaseFiles, cache: FileCache) -> pa.Table:
+def _versions_in_versions_table(
+    requests: Sequence[BaseRequest], files: BaseFiles, cache: FileCache
+) -> pa.Table:
     """Return all rows of `_versions` with requested keys, as `BASE_VERSIONS` with the column `epoch`."""
     numbers = {files.names[request.table]: request.table for request in requests}
     keys = pa.concat_arrays([request.keys for request in requests])
@@ -321,8 +323,8 @@ def _entries_of_versions(requests: Sequence[BaseRequest], files: BaseFiles, cach
                 own = _table_numbers(rows["space"], numbers)
                 asked = np.flatnonzero((own >= 0) & (groups.find(own, as_array(rows["key"])) >= 0))
                 if len(asked):
-                    entries = _entries_of_version_rows(rows.take(pa.array(asked)), own[asked], schema)
-                    parts.append(_restore_misfits(entries, files.tables_without_misfits))
+                    versions = _base_versions_of_version_rows(rows.take(pa.array(asked)), own[asked], schema)
+                    parts.append(_restore_misfits(versions, files.tables_without_misfits))
     return pa.concat_tables(parts) if parts else schema.empty_table()
 
 
@@ -335,7 +337,7 @@ def _table_numbers(spaces: pa.ChunkedArray, numbers: Mapping[str, int]) -> NDArr
     return found
 
 
-def _entries_of_version_rows(rows: pa.Table, tables: NDArray[np.int32], schema: pa.Schema) -> pa.Table:
+def _base_versions_of_version_rows(rows: pa.Table, tables: NDArray[np.int32], schema: pa.Schema) -> pa.Table:
     count = rows.num_rows
     states = as_array(rows["state"]).dictionary_encode()
     codes = np.array([STATES[name] for name in states.dictionary.to_pylist()], np.int8)
@@ -351,17 +353,17 @@ def _entries_of_version_rows(rows: pa.Table, tables: NDArray[np.int32], schema: 
     return pa.Table.from_arrays([whole[one.name].cast(one.type) for one in schema], schema=schema)
 
 
-def _restore_misfits(entries: pa.Table, tables_without_misfits: frozenset[int]) -> pa.Table:
+def _restore_misfits(versions: pa.Table, tables_without_misfits: frozenset[int]) -> pa.Table:
     """Change unfit versions with a known tuple to present, unless their table leaves out rows with misfits.
 
     If a table no longer leaves such rows out, they return to it when their keys are next looked up.
     """
-    states, tables = entries["state"].to_numpy(), entries["table"].to_numpy()
-    known = as_array(entries["tuple"]).is_valid().to_numpy(zero_copy_only=False)
+    states, tables = versions["state"].to_numpy(), versions["table"].to_numpy()
+    known = as_array(versions["tuple"]).is_valid().to_numpy(zero_copy_only=False)
     returns = (states == UNFIT) & known & ~np.isin(tables, list(tables_without_misfits))
     index = BASE_VERSIONS.get_field_index("state")
     states = np.where(returns, PRESENT, states).astype(np.int8)
-    return entries.set_column(index, entries.schema.field(index), pa.array(states))
+    return versions.set_column(index, versions.schema.field(index), pa.array(states))
 
 
 def join_found(parts: Iterable[FoundVersions]) -> FoundVersions:

@@ -71,9 +71,9 @@ def prepare_table(tables: OpenTables, encoding: TableEncoding, found: Prepared) 
 def _prepare_exact(tables: OpenTables, encoding: TableEncoding, found: Prepared) -> None:
     table, wanted = encoding.exact, table_schema(encoding)
     if encoding.mask is not None and _has_tuples(tables, encoding.name):
-        _copy(tables, encoding)
+        _copy_to_exact(tables, encoding)
         found.changed.add(table)
-    change = change_needed(tables, encoding)
+    change = exact_change_needed(tables, encoding)
     if change is TableChange.CREATE:
         create_empty_table(tables, table, wanted, f"space {encoding.layout.space}")
         change = TableChange.NOTHING
@@ -90,8 +90,8 @@ def _has_tuples(tables: OpenTables, table: str) -> bool:
     return tables.location.has(table) and TUPLE_COLUMN in tables.columns(table).names
 
 
-def _copy(tables: OpenTables, encoding: TableEncoding) -> None:
-    """Copy a table that was not masked before to the new exact table."""
+def _copy_to_exact(tables: OpenTables, encoding: TableEncoding) -> None:
+    """Copy the rows of a space's table, which was not masked before, to its exact table."""
     table = encoding.exact
     if not tables.location.has(table):
         create_empty_table(tables, table, tables.columns(encoding.name), f"space {encoding.layout.space}")
@@ -129,7 +129,7 @@ def _masked_change(tables: OpenTables, encoding: TableEncoding, exact: TableChan
     return TableChange.NOTHING
 
 
-def change_needed(tables: OpenTables, encoding: TableEncoding) -> TableChange:
+def exact_change_needed(tables: OpenTables, encoding: TableEncoding) -> TableChange:
     """Return what the exact table of a space needs before a batch can write it."""
     table, wanted = encoding.exact, table_schema(encoding)
     if not tables.location.has(table):
@@ -168,7 +168,7 @@ def _has_extra(tables: OpenTables, table: str, file: TableFile) -> bool:
 
 def changes_needed(tables: OpenTables, encoding: TableEncoding) -> dict[str, TableChange]:
     """Return what `prepare_table` would do to each table of a space; writes nothing."""
-    exact = change_needed(tables, encoding)
+    exact = exact_change_needed(tables, encoding)
     if encoding.mask is None:
         return {encoding.exact: exact}
     return {encoding.exact: exact, encoding.name: _masked_change(tables, encoding, exact)}

@@ -105,7 +105,7 @@ SMALL_FILE = 8 * 1024 * 1024
 JOINED_BYTES = 64 * 1024 * 1024
 """Joined files have at most this size together, and their rows at most `FILE_BYTES` in memory."""
 
-_NONE = np.zeros(0, np.int64)
+_NO_ROWS = np.zeros(0, np.int64)
 
 
 class TableChange(Enum):
@@ -187,9 +187,9 @@ def write_exact(location: WarehouseLocation, changes: TableChanges, files: Seque
     """
     table = changes.encoding.exact
     if changes.change is not TableChange.REWRITE:
-        return _write(location, table, changes.rows, changes.removed)
-    everything = {file: changes.removed.get(file, _NONE) for file in files}
-    found = _write(location, table, changes.rows, everything, changes.encoding)
+        return _write_changes(location, table, changes.rows, changes.removed)
+    everything = {file: changes.removed.get(file, _NO_ROWS) for file in files}
+    found = _write_changes(location, table, changes.rows, everything, changes.encoding)
     return TableWrite(table, found.added, found.removed, table_schema(changes.encoding))
 
 
@@ -208,7 +208,7 @@ def write_masked(
     removed: Mapping[TableFile, NDArray[np.int64]] = {}
     if changes.removed_keys is not None:
         removed = rows_with_keys(location, table, files, changes.removed_keys, cache)
-    return _write(location, table, rows, removed)
+    return _write_changes(location, table, rows, removed)
 
 
 def write_all_masked(
@@ -219,19 +219,19 @@ def write_all_masked(
         return []
     added: list[DataFile] = []
     for file in files:
-        rows = remaining_rows(location, encoding.exact, file, _NONE)
+        rows = remaining_rows(location, encoding.exact, file, _NO_ROWS)
         added += write_rows(location, encoding.name, encoding.mask.masked(rows))
     return added
 
 
-def _write(
+def _write_changes(
     location: WarehouseLocation,
     table: str,
     rows: pa.Table | None,
     removed: Mapping[TableFile, NDArray[np.int64]],
     encoding: TableEncoding | None = None,
 ) -> TableWrite:
-    """Write new rows, and the remaining rows of files; with an encoding, these are encoded again."""
+    """Write new rows, and the remaining rows of files; with an encoding, the remaining rows are encoded again."""
     joined = [] if rows is None else [rows]
     size, in_memory, added = 0, 0, []
     for file, indices in removed.items():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from config.yaml_document import Location, Mistake, location_text, read_document, refuse
+from config.yaml_document import Mistake, ValuePath, configuration_error, location_text, read_document
 from schemas.errors import ConfigurationError
 
 TEXT = """\
@@ -27,7 +27,7 @@ def test_data_and_lines(file: Path) -> None:
     file.write_text(TEXT)
     document = read_document(file)
     assert document.data == {"a": 1, "b": ["x", {"c": 2, "d": [3]}]}
-    locations: list[Location] = [(), ("a",), ("b",), ("b", 0), ("b", 1), ("b", 1, "c"), ("b", 1, "d", 0)]
+    locations: list[ValuePath] = [(), ("a",), ("b",), ("b", 0), ("b", 1), ("b", 1, "c"), ("b", 1, "d", 0)]
     assert [document.line(where) for where in locations] == [1, 1, 2, 3, 4, 4, 5]
 
 
@@ -87,5 +87,5 @@ def test_locations_as_text() -> None:
 
 def test_a_mistake_of_the_whole_file(file: Path) -> None:
     file.write_text("[]")
-    error = refuse(read_document(file), [Mistake((), "is no mapping")])
+    error = configuration_error(read_document(file), [Mistake((), "is no mapping")])
     assert str(error) == f"is no mapping (file {file}, line 1, path the whole file)"

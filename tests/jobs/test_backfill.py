@@ -14,7 +14,7 @@ from config.policies import Policy
 from jobs.aggregate import open_batch_writer
 from jobs.backfill import backfill, policy_of, requested_work
 from jobs.commands.fix import Moment
-from pipeline.requests.read_again import Span, _bounds, first_time, logs_in_span
+from pipeline.requests.read_again import Span, _begin_and_end, first_time, logs_in_span
 from pipeline.requests.service import Service, conflict_to_json
 from schemas.errors import ConfigurationError
 from schemas.states import RequestState
@@ -73,12 +73,12 @@ def test_bounds_are_files_of_the_log() -> None:
     logs = directory.listing().logs
     times = [first_time(directory, file) for file in logs]
     end = log_stream.latest({uuid: begin})[uuid]
-    assert _bounds(log_stream, source, uuid, begin, Span()) == (begin, end)
-    start, stop = _bounds(log_stream, source, uuid, begin, Span(times[1], times[3]))
+    assert _begin_and_end(log_stream, source, uuid, begin, Span()) == (begin, end)
+    start, stop = _begin_and_end(log_stream, source, uuid, begin, Span(times[1], times[3]))
     assert [(one.file, one.position) for one in (start, stop)] == [(logs[1].name, 0), (logs[3].name, 0)]
     later = entry_at(source, logs[2])
-    assert _bounds(log_stream, source, uuid, later, Span(times[1]))[0] == later
-    assert _bounds(log_stream, source, uuid, later, Span(None, times[1])) == (later, later)
+    assert _begin_and_end(log_stream, source, uuid, later, Span(times[1]))[0] == later
+    assert _begin_and_end(log_stream, source, uuid, later, Span(None, times[1])) == (later, later)
 
 
 def test_moments_without_an_offset_are_utc() -> None:

@@ -63,7 +63,7 @@ def test_a_change_of_an_imported_source_changes_the_digest(copy: Path, file: str
     ],
 )
 def test_imports_are_found_in_a_text(source: str, expected: set[str]) -> None:
-    found = set(compiled._imported(source.encode()))
+    found = set(compiled._modules_named_in(source.encode()))
     assert expected <= found
     assert bool(found) == bool(expected)
 

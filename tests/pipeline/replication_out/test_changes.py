@@ -64,13 +64,13 @@ def test_files_that_were_joined_change_nothing(location: WarehouseLocation) -> N
 def test_key_by_key_range(location: WarehouseLocation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("warehouse.data_files.ROW_GROUP_ROWS", 10)
     sizes: list[int] = []
-    compared = changes._compared
+    compared = changes._changes_in_range
 
     def counted(old: pa.Table, new: pa.Table) -> object:
         sizes.append(old.num_rows + new.num_rows)
         return compared(old, new)
 
-    monkeypatch.setattr(changes, "_compared", counted)
+    monkeypatch.setattr(changes, "_changes_in_range", counted)
     before = dict.fromkeys(range(0, 1000, 2), "x")
     after = {number: "y" if number % 3 == 0 else "x" for number in range(0, 1000, 2) if number % 7}
     files = {file(location, {k: v for k, v in before.items() if k % 4 == r}) for r in (0, 2)}

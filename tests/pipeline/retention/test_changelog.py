@@ -140,7 +140,7 @@ def test_an_open_divergence_keeps_the_rows_of_its_replicaset(tmp_path: Path) -> 
     deployment.run()
     found = planned(deployment, **MONTH)
     assert gone(found) == {}
-    assert found.held == ["_changelog of replicaset 1 stays: a divergence is open"]
+    assert found.stay_reasons == ["_changelog of replicaset 1 stays: a divergence is open"]
 
 
 def test_a_source_that_cannot_be_read_keeps_all_rows(tmp_path: Path) -> None:
@@ -150,4 +150,4 @@ def test_a_source_that_cannot_be_read_keeps_all_rows(tmp_path: Path) -> None:
     deployment.run()
     deployment.sources["a2"] = tmp_path / "nowhere"
     found = planned(deployment, **MONTH)
-    assert (gone(found), found.held) == ({}, ["_changelog stays: a2 cannot be read"])
+    assert (gone(found), found.stay_reasons) == ({}, ["_changelog stays: a2 cannot be read"])

@@ -74,7 +74,7 @@ def test_a_source_that_was_never_read_holds_every_deletion(tmp_path: Path) -> No
     deployment.replicasets |= replicasets_of("c1")
     found = cleaned(deployment, **MONTH)
     assert gone(found) == {}
-    assert "source c1: no row of its replicaset was read yet" in found.held[0]
+    assert "source c1: no row of its replicaset was read yet" in found.stay_reasons[0]
     late.close()
     deployment.run()
     assert 1 not in {one[0] for one in tuples(deployment)}
@@ -88,7 +88,7 @@ def test_a_source_that_cannot_be_read_holds_every_deletion(tmp_path: Path) -> No
     deployment.sources["c1"] = tmp_path / "nowhere"
     found = planned(deployment, **MONTH)
     assert gone(found) == {}
-    assert "source c1: it cannot be read" in found.held[0]
+    assert "source c1: it cannot be read" in found.stay_reasons[0]
 
 
 def test_the_slowest_replicaset_is_named_until_its_logs_have_ended(tmp_path: Path) -> None:
@@ -96,8 +96,8 @@ def test_the_slowest_replicaset_is_named_until_its_logs_have_ended(tmp_path: Pat
     deployment = deployment_of(tmp_path, a, b)
     deployment.run()
     uuid = replicasets_of("b1")["b1"]
-    held = planned(deployment, **MONTH).held
-    assert any(f"replicaset b1 ({uuid[:8]}) was read up to 2023-11-19" in one for one in held)
+    stay_reasons = planned(deployment, **MONTH).stay_reasons
+    assert any(f"replicaset b1 ({uuid[:8]}) was read up to 2023-11-19" in one for one in stay_reasons)
     assert gone(planned(deployment, **MONTH, retired=(uuid,))) == {}, "a source of it is configured"
     del deployment.sources["b1"]
     assert gone(planned(deployment, **MONTH)) == {}, "its rows may come back with its source"
@@ -115,8 +115,10 @@ def test_rows_that_wait_hold_deletions_that_are_later(tmp_path: Path) -> None:
     deployment.run()
     assert deployment.rows("_pending")
     assert gone(cleaned(deployment, **MONTH)) == {}
-    held = planned(deployment, **MONTH, pending=30).held
-    assert any("2 rows of replicaset 2 wait since 2023-11-29" in one and "is missing" in one for one in held)
+    stay_reasons = planned(deployment, **MONTH, pending=30).stay_reasons
+    assert any(
+        "2 rows of replicaset 2 wait since 2023-11-29" in one and "is missing" in one for one in stay_reasons
+    )
     assert len(deployment.rows("_pending")) == 2, "rows that wait are named, and stay"
 
 
@@ -159,7 +161,7 @@ def test_a_policy_under_which_a_deletion_may_win_later_keeps_it(
     deployment.run()
     found = cleaned(deployment, **MONTH)
     assert (1 in keys(deployment)) is not goes
-    assert any("deleted keys of s stay" in one for one in found.held) is not goes
+    assert any("deleted keys of s stay" in one for one in found.stay_reasons) is not goes
     b.put(S, 1, "late", 1, 1, at=201 * DAY).close()
     deployment.run()
     wins = policy.get("policy") != "source_priority"
@@ -179,7 +181,7 @@ def test_an_open_divergence_holds_every_deletion(tmp_path: Path) -> None:
     assert {row["kind"] for row in deployment.rows("_gaps", ["kind"])} == {"divergence"}
     found = planned(deployment, **MONTH)
     assert gone(found) == {}
-    assert any("a divergence is open" in one for one in found.held)
+    assert any("a divergence is open" in one for one in found.stay_reasons)
 
 
 def test_cleaning_twice_finds_nothing(tmp_path: Path) -> None:
