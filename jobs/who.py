@@ -24,7 +24,7 @@ from warehouse.location import WarehouseLocation
 
 def described(story: KeyHistory) -> dict[str, Any]:
     """Return a story as a JSON object."""
-    newest = story.space.versions[-1][3]
+    newest = story.space.definitions[-1][3]
     winner = story.winner
     return {
         "changes": [_change(step, story) for step in story.changes],
