@@ -143,7 +143,7 @@ class SortedVersions:
         return end - begin == rows and total == checksum
 
     def differing(self, begin: int, end: int, page: Page) -> list[bytes]:
-        """Return the keys that differ between a page and the versions from index `begin` to `end`, or that one lacks."""
+        """Return the keys that differ between a page and the versions from `begin` to `end`, or are in one only."""
         tables = dict(zip(self.keys[begin:end].to_pylist(), self.hashes[begin:end].tolist(), strict=True))
         server = dict(zip(page.keys.to_pylist(), page.hashes.tolist(), strict=True))
         return [key for key in {**tables, **server} if tables.get(key) != server.get(key)]

@@ -352,7 +352,7 @@ class SpaceComparison:
         return key
 
     async def _compare_again(self, keys: Sequence[bytes]) -> tuple[list[Difference], int]:
-        """Compare keys again, at most `MAX_COMPARISONS` times; return the differences, and how many keys have no result."""
+        """Compare keys at most `MAX_COMPARISONS` times; return the differences, and how many keys have no result."""
         undecided, differences, previous = list(keys), list[Difference](), dict[bytes, Difference]()
         for attempt in range(MAX_COMPARISONS):
             if attempt:
