@@ -17,20 +17,26 @@ import sys
 
 from config.deployment import Config
 from jobs.commands.main import main
-from observe.instance_ids import described, instances, position, shown, tables_of
+from observe.instance_ids import (
+    id_tables_of,
+    instances_in_source,
+    json_document,
+    text_lines,
+    vclock_in_source,
+)
 from schemas.cluster_checksum import checksum
 
 
 def show(config: Config, *, as_json: bool = False) -> None:
     """Print every instance, and the owners of each replica id over time."""
-    tables = tables_of(config)
-    print(json.dumps(described(tables)) if as_json else "\n".join(shown(tables)))
+    tables = id_tables_of(config)
+    print(json.dumps(json_document(tables)) if as_json else "\n".join(text_lines(tables)))
 
 
 def show_vclock(config: Config, source: str, *, as_json: bool = False) -> None:
     """Print the vclock after which a source is read next, in the source's own replica ids."""
-    tables = tables_of(config)
-    lsns = position(tables, tables.replicaset_of(config, source), source)
+    tables = id_tables_of(config)
+    lsns = vclock_in_source(tables, tables.replicaset_of(config, source), source)
     if as_json:
         print(json.dumps(lsns))
     else:
@@ -39,10 +45,10 @@ def show_vclock(config: Config, source: str, *, as_json: bool = False) -> None:
 
 def show_checksum(config: Config, name: str, *, as_json: bool = False) -> None:
     """Print the checksum of a replicaset's instances; `name` is its uuid or one of its sources."""
-    tables = tables_of(config)
+    tables = id_tables_of(config)
     is_uuid = name in tables.cluster.replicaset_ids
     uuid = name if is_uuid else tables.replicaset_of(config, name)
-    found = f"{checksum(instances(tables, uuid, None if is_uuid else name)):08x}"
+    found = f"{checksum(instances_in_source(tables, uuid, None if is_uuid else name)):08x}"
     print(json.dumps({"replicaset": uuid, "checksum": found}) if as_json else found)
 
 

@@ -24,7 +24,7 @@ from config.subscribe import Subscribe
 from config.values import listen_address
 from jobs.commands.main import main
 from jobs.runtime.command_line import Stopped, log_to_stderr, make_new_files_private, until_stopped
-from observe.instance_ids import IdTables, position
+from observe.instance_ids import IdTables, vclock_in_source
 from observe.status_page import status_page
 from schemas.errors import ConfigurationError
 from sources.spool.options import SpoolRetention
@@ -55,9 +55,8 @@ def spool_start_of(tables: IdTables, source: str) -> SpoolStart | None:
 
     None if the tables have no rows of the source.
     """
-    for uuid in tables.replicasets_read_from(source):
-        return SpoolStart(uuid, position(tables, uuid, source))
-    return None
+    uuid = tables.replicaset_read_from(source)
+    return None if uuid is None else SpoolStart(uuid, vclock_in_source(tables, uuid, source))
 
 
 def spool_starts(section: Subscribe) -> list[SpoolStart | None]:

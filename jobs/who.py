@@ -24,7 +24,7 @@ from warehouse.location import WarehouseLocation
 
 def described(history: KeyHistory) -> dict[str, Any]:
     """Return the history of a key as a JSON object."""
-    newest = history.space.versions[-1][3]
+    newest = history.space.definitions[-1][3]
     winner = history.winner
     return {
         "changes": [_change_as_json(change, history) for change in history.changes],

@@ -27,10 +27,12 @@ from live_demo.display import EpochDisplay, page_server
 from live_demo.processes import Child, Servers
 
 STREAM, DAEMON = "stream", "daemon"
-"""Names of the two commands' log files, and of their metrics."""
+"""The two commands: `<name>.log` has the output of each, and the page has its metrics under `/metrics/<name>`."""
 
 VICTIM = "a1"
-KEYS = f"k kills the master {VICTIM}, or starts it again; Ctrl-C ends everything"
+"""Name of the master that is killed and started again."""
+
+HELP = f"k kills the master {VICTIM}, or starts it again; Ctrl-C ends everything"
 
 
 def deployment_yaml(socket: Callable[[str], Path], stream_port: int, daemon_port: int) -> str:
@@ -68,12 +70,26 @@ def deployment_yaml(socket: Callable[[str], Path], stream_port: int, daemon_port
 
 @dataclass(frozen=True)
 class Options:
-    """The options of the command line, as `live_demo.__main__` describes them."""
+    """The options of the command line.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder for all files; its present content is deleted.
+    port : int
+        Port of the page; 0: any free one.
+    interval_seconds : int
+        Seconds between two reads of the tables, and between two loads of the page by the browser.
+    kill_after_seconds : int or None
+        Seconds from the first rows to the kill of the master, and from the kill to its new start; None: only a key
+        press kills it.
+
+    """
 
     folder: Path
     port: int
-    every: int
-    kill_after: int | None
+    interval_seconds: int
+    kill_after_seconds: int | None
 
 
 def demonstrate(options: Options) -> None:
@@ -90,20 +106,20 @@ def demonstrate(options: Options) -> None:
         file.write_text(deployment_yaml(servers.socket, ports[STREAM], ports[DAEMON]))
         metrics = {name: f"http://127.0.0.1:{port}/metrics" for name, port in ports.items()}
         page = folder / "report.html"
-        port = stack.enter_context(page_server(options.port, page, metrics, options.every))
+        port = stack.enter_context(page_server(options.port, page, metrics, options.interval_seconds))
         display = EpochDisplay(load(file), page)
-        stack.enter_context(_stopping(servers.stop))
+        stack.enter_context(_stop_at_end(servers.stop))
         servers.start_all()
         print(f"servers: a1 and a2, b1 and b2, after {time.monotonic() - began:.1f} s", flush=True)
         commands = []
         for name, command in ((DAEMON, "subscribe"), (STREAM, "run")):
             words = [sys.executable, "-m", "aggregator", command, "--config", str(file)]
             commands.append(Child(f"`aggregator {command}`", words, folder / f"{name}.log"))
-            stack.enter_context(_stopping(commands[-1].stop))
-        stack.enter_context(_stopping(display.stop))
+            stack.enter_context(_stop_at_end(commands[-1].stop))
+        stack.enter_context(_stop_at_end(display.stop))
         display.start()
         print(f"page: http://127.0.0.1:{port}/ - metrics: /metrics/stream, /metrics/daemon", flush=True)
-        print(f"files: {folder} - {KEYS}", flush=True)
+        print(f"files: {folder} - {HELP}", flush=True)
         _show_epochs(options, servers, commands, display, began)
 
 
@@ -111,27 +127,28 @@ def _show_epochs(
     options: Options, servers: Servers, commands: list[Child], display: EpochDisplay, began: float
 ) -> None:
     """Show each new epoch, and kill and restart the master, until a signal comes or a child ends."""
-    first: float | None = None
+    first_rows_at: float | None = None
     kill_at: float | None = None
-    with _user_input() as user:
+    with _receive_user_input() as user:
         while not user.wants_stop:
             if display.has_new_epoch():
                 display.show()
-                if first is None and display.first_rows_at is not None:
-                    first = display.first_rows_at
-                    print(f"first SQL rows {first - began:.1f} s after the start", flush=True)
-                    kill_at = None if options.kill_after is None else time.monotonic() + options.kill_after
-            pressed = user.wait(options.every if first is not None else 0.2, kill_at)
+                if first_rows_at is None and display.first_rows_at is not None:
+                    first_rows_at = display.first_rows_at
+                    print(f"first SQL rows {first_rows_at - began:.1f} s after the start", flush=True)
+                    kill_at = _next_kill_at(options)
+            pressed = user.wait(options.interval_seconds if first_rows_at is not None else 0.2, kill_at)
             if "k" in pressed or (kill_at is not None and time.monotonic() >= kill_at):
                 _kill_or_restart(servers)
-                kill_at = (
-                    None
-                    if servers.is_running(VICTIM) or options.kill_after is None
-                    else (time.monotonic() + options.kill_after)
-                )
-            servers.check()
+                kill_at = None if servers.is_running(VICTIM) else _next_kill_at(options)
+            servers.raise_if_ended()
             for command in commands:
-                command.check()
+                command.raise_if_ended()
+
+
+def _next_kill_at(options: Options) -> float | None:
+    """Return the time of the monotonic clock at which the master is next killed or started; None: never."""
+    return None if options.kill_after_seconds is None else time.monotonic() + options.kill_after_seconds
 
 
 def _kill_or_restart(servers: Servers) -> None:
@@ -164,7 +181,16 @@ class UserInput:
         self.wants_stop = False
 
     def wait(self, seconds: float, until: float | None) -> str:
-        """Wait for a key, a signal, some seconds or a time of the monotonic clock; return the keys."""
+        """Wait for a key press or a signal, and return the pressed keys; empty if there were none.
+
+        Parameters
+        ----------
+        seconds : float
+            Maximum time to wait.
+        until : float or None
+            Time of the monotonic clock at which waiting ends in any case; None: only `seconds` count.
+
+        """
         if until is not None:
             seconds = min(seconds, max(0.0, until - time.monotonic()))
         ready, _, _ = select.select(self._inputs, [], [], seconds)
@@ -173,7 +199,7 @@ class UserInput:
 
 
 @contextmanager
-def _user_input() -> Iterator[UserInput]:
+def _receive_user_input() -> Iterator[UserInput]:
     """Receive signals and single key presses while the block runs."""
     with ExitStack() as stack:
         read_end, write_end = os.pipe()
@@ -192,7 +218,7 @@ def _user_input() -> Iterator[UserInput]:
 
 
 @contextmanager
-def _stopping(stop: Callable[[], object]) -> Iterator[None]:
+def _stop_at_end(stop: Callable[[], object]) -> Iterator[None]:
     """Call `stop` when the block ends, also by an error; from then on, Ctrl-C and SIGTERM are ignored."""
     try:
         yield

@@ -1,7 +1,7 @@
 """Shows the demonstration: each new epoch's rows by SQL on the terminal, and a web page with the report and metrics.
 
 The page is on a local port. `/` is the newest report (`observe.report`), which refreshes itself; `/metrics/stream` and
-`/metrics/daemon` pass on the present metrics of the two.
+`/metrics/daemon` return the current metrics of the two commands.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ REFRESH_WITHOUT_REPORT_SECONDS = 2
 METRICS_TIMEOUT_SECONDS = 5.0
 
 SPACE = "accounts"
+"""The space that `server.lua` writes, and its table."""
+
 QUERIED_TABLES = ("_cluster", "_changelog", "_conflicts", SPACE)
 
 
@@ -44,7 +46,7 @@ class Response(NamedTuple):
     body: bytes
 
 
-def response_to(path: str, page: Path, metrics: Mapping[str, str], refresh: int) -> Response:
+def response_to(path: str, page: Path, metrics: Mapping[str, str], refresh_seconds: int) -> Response:
     """Return the response to a GET of a path.
 
     Parameters
@@ -54,7 +56,7 @@ def response_to(path: str, page: Path, metrics: Mapping[str, str], refresh: int)
         The file of the report, which may not exist yet.
     metrics : mapping of str to str
         URL of the metrics, by the name under `/metrics/`.
-    refresh : int
+    refresh_seconds : int
         Seconds after which the browser loads the page again.
 
     """
@@ -63,7 +65,7 @@ def response_to(path: str, page: Path, metrics: Mapping[str, str], refresh: int)
         if not page.is_file():
             headers = {"Content-Type": html, "Refresh": str(REFRESH_WITHOUT_REPORT_SECONDS)}
             return Response(200, headers, PAGE_WITHOUT_REPORT)
-        return Response(200, {"Content-Type": html, "Refresh": str(refresh)}, page.read_bytes())
+        return Response(200, {"Content-Type": html, "Refresh": str(refresh_seconds)}, page.read_bytes())
     url = metrics.get(path.removeprefix("/metrics/"))
     plain = {"Content-Type": "text/plain; charset=utf-8"}
     if url is None:
@@ -76,8 +78,19 @@ def response_to(path: str, page: Path, metrics: Mapping[str, str], refresh: int)
 
 
 @contextmanager
-def page_server(port: int, page: Path, metrics: Mapping[str, str], refresh: int) -> Iterator[int]:
-    """Serve on a port of this machine while the block runs, and yield the port; 0 takes any free one.
+def page_server(port: int, page: Path, metrics: Mapping[str, str], refresh_seconds: int) -> Iterator[int]:
+    """Serve the responses of `response_to` on a port while the block runs, and yield the port.
+
+    Parameters
+    ----------
+    port : int
+        Port of this machine; 0: any free one.
+    page : Path
+        The file of the report.
+    metrics : mapping of str to str
+        URL of the metrics, by the name under `/metrics/`.
+    refresh_seconds : int
+        Seconds after which the browser loads the page again.
 
     Raises
     ------
@@ -88,7 +101,7 @@ def page_server(port: int, page: Path, metrics: Mapping[str, str], refresh: int)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            response = response_to(self.path, page, metrics, refresh)
+            response = response_to(self.path, page, metrics, refresh_seconds)
             self.send_response(response.status)
             for name, value in response.headers.items():
                 self.send_header(name, value)
@@ -108,7 +121,7 @@ def page_server(port: int, page: Path, metrics: Mapping[str, str], refresh: int)
 
 
 def questions(database: str) -> tuple[Question, ...]:
-    """Return the queries, each with its title."""
+    """Return the queries that are shown at each new epoch."""
     pair = "winner_replicaset_id AS winner, loser_replicaset_id AS loser"
     return (
         Question(
@@ -132,7 +145,7 @@ def questions(database: str) -> tuple[Question, ...]:
 class EpochDisplay:
     """Queries the tables of a deployment in a Spark session of its own, while the stream writes them.
 
-    `first_rows_at` is the time of the monotonic clock at which the first rows were printed.
+    `first_rows_at` is the time of the monotonic clock at which the first rows were printed; None before that.
 
     Parameters
     ----------
@@ -155,7 +168,7 @@ class EpochDisplay:
         self._session.sparkContext.setLogLevel("ERROR")
 
     def has_new_epoch(self) -> bool:
-        """Whether an epoch was committed after the shown one, and the table of the space exists."""
+        """Whether an epoch was committed after the last shown one, and the table `SPACE` exists."""
         return last_epoch(self._location) > self._shown_epoch and self._location.open(SPACE) is not None
 
     def show(self) -> None:

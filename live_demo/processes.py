@@ -1,8 +1,8 @@
-"""Runs the processes of the demonstration: two replicasets of two masters that write by themselves, and the commands.
+"""Runs the processes of the demonstration: the commands, and the servers of two replicasets of two masters each.
 
 Each child process has its own process group, so Ctrl-C on the terminal reaches only the demonstration, which then stops
 the children in order. If the demonstration is killed, the kernel ends them, because `setpriv --pdeathsig` of util-linux
-starts them. The servers run `server.lua`.
+starts them. The servers run `server.lua`, which writes rows.
 """
 
 from __future__ import annotations
@@ -23,11 +23,14 @@ from schemas.errors import AggregatorError
 
 SCRIPT = Path(__file__).with_name("server.lua")
 START_SECONDS = 30.0
+"""Seconds within which a server must be ready."""
+
 MEMTX_BYTES = 32 << 20
 """Memory for tuples: the least that a server accepts without a warning."""
 
-
 STOP_SECONDS = 60.0
+"""Seconds to wait for the end of a child after SIGTERM; then it is killed."""
+
 SHOWN_BYTES = 2000
 """Length of the end of a child's output that an error shows."""
 
@@ -36,7 +39,7 @@ class DemonstrationError(AggregatorError):
     """A part of the demonstration cannot start, or has ended by itself."""
 
 
-def ending_with_parent(words: Sequence[str]) -> list[str]:
+def command_ending_with_parent(words: Sequence[str]) -> list[str]:
     """Return a command line whose process gets SIGTERM when this process ends; unchanged without `setpriv`."""
     setpriv = shutil.which("setpriv")
     return list(words) if setpriv is None else [setpriv, "--pdeathsig", "TERM", *words]
@@ -64,7 +67,7 @@ class Child:
         self.name, self.log = name, log
         with log.open("ab") as file:
             self._process = subprocess.Popen(
-                ending_with_parent(words),
+                command_ending_with_parent(words),
                 env={**os.environ, **(environment or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=file,
@@ -77,7 +80,7 @@ class Child:
         """Whether the process has not ended."""
         return self._process.poll() is None
 
-    def check(self) -> None:
+    def raise_if_ended(self) -> None:
         """Raise `DemonstrationError` with the end of the output if the process has ended."""
         if not self.is_running:
             last = self.log.read_bytes()[-SHOWN_BYTES:].decode(errors="replace")
@@ -123,7 +126,7 @@ class Member:
         return int(self.name[1:])
 
     @property
-    def other(self) -> str:
+    def other_name(self) -> str:
         """The name of the other member."""
         return f"{self.name[0]}{3 - self.number}"
 
@@ -192,10 +195,10 @@ class Servers:
         """Whether a member runs."""
         return name in self._children and self._children[name].is_running
 
-    def check(self) -> None:
+    def raise_if_ended(self) -> None:
         """Raise `DemonstrationError` if a member has ended that `kill` did not end."""
         for child in self._children.values():
-            child.check()
+            child.raise_if_ended()
 
     def stop(self) -> None:
         """Stop all members in parallel."""
@@ -219,12 +222,12 @@ class Servers:
             "replication_timeout": 1,
             "replication_connect_timeout": 10,
             "memtx_memory": MEMTX_BYTES,
-            **({"replication": [f"unix/:{self.socket(member.other)}"]} if joins else {}),
+            **({"replication": [f"unix/:{self.socket(member.other_name)}"]} if joins else {}),
         }
         environment = {
             "DEMO_CFG": json.dumps(cfg),
             "DEMO_SOCKET": str(socket),
-            "DEMO_OTHER": str(self.socket(member.other)),
+            "DEMO_OTHER": str(self.socket(member.other_name)),
             "DEMO_OWN": str(member.number - 1),
             "DEMO_NAME": member.name,
             "DEMO_PARENT": str(os.getpid()),
@@ -238,7 +241,7 @@ class Servers:
         child = self._children[name]
         deadline = time.monotonic() + START_SECONDS
         while b"ready\n" not in child.log.read_bytes():
-            child.check()
+            child.raise_if_ended()
             if time.monotonic() > deadline:
                 raise DemonstrationError(f"the server {name} does not start", file=str(child.log))
             time.sleep(0.05)

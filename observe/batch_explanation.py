@@ -23,6 +23,7 @@ from warehouse.newest_epoch import EPOCHS
 from warehouse.read import query_rows
 
 Rows = Sequence[Mapping[str, Any]]
+"""Rows of a query's result: values by column."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class ReadRange:
     replicaset : str
         Uuid of the replicaset.
     source : str
+        The source that was read.
     first, last : (str, int)
         (File, byte offset) of the start and of the end of the range; for a new replicaset it starts at ("", 0).
     instant : str or None
@@ -84,21 +86,24 @@ class BatchExplanation:
     read : sequence of ReadRange
         Empty for a batch outside the stream, such as a backfill's.
     changes : sequence of mapping
-        New rows of `_changelog`, grouped by `source`, `space`, `type`, `state`: `rows`, `first_lsn`, `last_lsn`.
+        New rows of `_changelog`, grouped by `source`, `space`, `type`, `state`; each group has `rows` (their number),
+        `first_lsn` and `last_lsn`.
     definitions : sequence of mapping
         Spaces that were defined, changed or refused: `replicaset_id`, `space`, `table_name`, `state`, and `replicaset`:
         the name of the replicaset in the output.
     waiting : sequence of mapping
-        Number of rows in `_pending` `before` and `after` the batch, grouped by `source` and `reason`.
+        Rows of `_pending`, grouped by `source` and `reason`; each group has their number `before` and `after` the
+        batch.
     gaps : sequence of mapping
         Gaps that were found, or whose state changed.
     decisions : sequence of mapping
-        New rows of `_conflicts`, grouped by `space`, `kind`, `policy`, `sequence`: `rows`.
+        New rows of `_conflicts`, grouped by `space`, `kind`, `policy`, `sequence`; each group has `rows`, their number.
     set_aside : sequence of mapping
-        New rows of `_quarantine`, grouped by `space`, `reason`, `is_in_table`: `rows`.
+        New rows of `_quarantine`, grouped by `space`, `reason`, `is_in_table`; each group has `rows`, their number.
     written : sequence of WrittenFiles
+        The tables that the batch changed.
     has_before : bool
-        Whether the epoch before is known. If maintenance has removed it, `waiting` and `written` are empty.
+        Whether `_epochs` has the preceding epoch. If maintenance has removed it, `waiting` and `written` are empty.
 
     """
 
@@ -163,6 +168,7 @@ def explain(location: WarehouseLocation, epoch: int) -> BatchExplanation:
 def _query(
     location: WarehouseLocation, table: str, query: str, version: int | None = None
 ) -> list[dict[str, Any]]:
+    """Return the result of a query on one table, by default at its newest version; no rows if it does not exist."""
     opened = location.open(table, version)
     return [] if opened is None else query_rows(opened, query)
 
@@ -182,13 +188,17 @@ def _definitions(location: WarehouseLocation, epoch: int, offset: str | None) ->
 
 
 def _read_ranges(start: str | None, end: str | None) -> list[ReadRange]:
-    """Return the ranges of logs between two offsets of Spark, as JSON."""
+    """Return the range of each replicaset's logs between two offsets of Spark, which are JSON; None: no offset."""
     if end is None:
         return []
     first = {} if start is None else from_text(start)
     return [
         ReadRange(
-            uuid, entry.leader, _file_and_position(first.get(uuid)), _file_and_position(entry), _label(entry)
+            uuid,
+            entry.leader,
+            _file_and_position(first.get(uuid)),
+            _file_and_position(entry),
+            _instant_label(entry),
         )
         for uuid, entry in from_text(end).items()
         if first.get(uuid) != entry
@@ -199,7 +209,8 @@ def _file_and_position(entry: OffsetEntry | None) -> tuple[str, int]:
     return ("", 0) if entry is None else (entry.file, entry.position)
 
 
-def _label(entry: OffsetEntry) -> str | None:
+def _instant_label(entry: OffsetEntry) -> str | None:
+    """Return the label of the marker at which a range ends; None if it does not end at one."""
     return entry.instant.label if entry.instant is not None and entry.instant.is_at_point else None
 
 

@@ -27,8 +27,8 @@ from warehouse.version_files import RANGE_ROWS, files_at, rows_by_key_range
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = "insert", "update_preimage", "update_postimage", "delete"
 
 _KEY = "_key"
-_VERSION = ("_key", "_replicaset_id", "_global_id", "_lsn", "_tuple")
-"""Two rows with equal values in these columns are the same version of a key; a column that a table lacks is ignored."""
+_VERSION_COLUMNS = ("_key", "_replicaset_id", "_global_id", "_lsn", "_tuple")
+"""Two rows with equal values in these columns are the same version; a column that a table lacks is ignored."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class EpochChanges:
     ----------
     epoch : int
     rows : pyarrow.Table
-        The table's columns, `_change_type` and `_commit_version`. The two images of an update are adjacent.
+        The table's columns, `_change_type` and `_commit_version`. The rows before and after an update are adjacent.
 
     """
 
@@ -50,9 +50,10 @@ class EpochChanges:
 def table_versions(
     location: WarehouseLocation, table: str, after: int | None, upto: int | None
 ) -> list[tuple[int, int | None]]:
-    """Return the epochs of a feed, each with the table's Delta version in it, preceded by an entry for `after`.
+    """Return (epoch, the table's Delta version in this epoch) for each epoch of a feed, in order.
 
-    The version is None for an epoch in which the table does not exist.
+    The first pair is that of the epoch `after`, with which the feed's first epoch is compared; its epoch is -1 without
+    `after`. The version is None if the table does not exist in the epoch.
 
     Parameters
     ----------
@@ -111,14 +112,14 @@ def changes(
     table : str
         The table of a space.
     after, upto : int or None
-        See `table_versions`.
+        The epoch before the feed, and its last epoch; None: the feed begins with the first epoch, ends with the newest.
     range_rows : int
         Approximate number of rows that are compared at a time; an epoch may have several results.
 
     Raises
     ------
     ConfigurationError
-        See `table_versions`.
+        The epoch `after` is no longer available, or there is no epoch.
     WarehouseError
         The table has never existed, or a version of it cannot be read.
 
@@ -135,12 +136,12 @@ def changes(
         with rows_by_key_range(location, table, old, new, range_rows=range_rows) as ranges:
             for rows in (diff_rows(*old_and_new) for old_and_new in ranges):
                 if rows.num_rows:
-                    yield EpochChanges(epoch, _with_version(rows, version))
+                    yield EpochChanges(epoch, _with_commit_version(rows, version))
         previous, old = version, new
 
 
 def diff_rows(old: pa.Table | None, new: pa.Table | None) -> pa.Table:
-    """Return the rows that only one of two tables has, or that differ, each with its `_change_type`."""
+    """Return the rows that only one of two tables has, or that differ, each with its `_change_type`; None: no rows."""
     before, after = _rows_not_in(old, new), _rows_not_in(new, old)
     keys_before = set() if before is None else set(before[_KEY].to_pylist())
     keys_after = set() if after is None else set(after[_KEY].to_pylist())
@@ -161,14 +162,14 @@ def diff_rows(old: pa.Table | None, new: pa.Table | None) -> pa.Table:
 
 
 def _rows_not_in(rows: pa.Table | None, others: pa.Table | None) -> pa.Table | None:
-    """Return the rows that `others` lacks; two rows are the same if the columns `_VERSION` are equal."""
+    """Return the rows that `others` lacks; two rows are the same if their `_VERSION_COLUMNS` are equal."""
     if rows is None or others is None or not (rows.num_rows and others.num_rows):
         return rows
-    names = [name for name in _VERSION if name in rows.column_names and name in others.column_names]
+    names = [name for name in _VERSION_COLUMNS if name in rows.column_names and name in others.column_names]
     left, right = _without_nulls(rows.select(names), names), _without_nulls(others.select(names), names)
     if "_tuple" not in names:
         left, right = (
-            one.append_column("_content", _contents(whole, other))
+            one.append_column("_content", _comparison_texts(whole, other))
             for one, whole, other in ((left, rows, others), (right, others, rows))
         )
         names.append("_content")
@@ -176,11 +177,12 @@ def _rows_not_in(rows: pa.Table | None, others: pa.Table | None) -> pa.Table | N
     return rows.take(left.join(right, names, join_type="left anti")["_number"].sort())
 
 
-def _contents(rows: pa.Table, others: pa.Table) -> pa.Array:
-    """Return the visible columns of each row of a masked table as text, if instance and lsn do not identify its tuple.
+def _comparison_texts(rows: pa.Table, others: pa.Table) -> pa.Array:
+    """Return the text by which each row of a masked table is compared, in place of its tuple.
 
-    They do not for tuples that a policy made, and for rows of a snapshot; the text is empty for all other rows. If the
-    two tables have different columns, the format or the mask has changed, and all texts are empty.
+    If instance and lsn identify the row's tuple, the text is empty. Else, for a tuple that a policy made or a snapshot
+    had, the text has the row's visible columns. If the two tables have different columns, the format or the mask has
+    changed, and all texts are empty.
     """
     columns = [name for name in rows.column_names if not name.startswith("_")]
     if set(columns) != {name for name in others.column_names if not name.startswith("_")}:
@@ -211,5 +213,5 @@ def _change_types(rows: pa.Table, other_keys: Collection[bytes], in_both: str, i
     return pa.array([in_both if key in other_keys else in_one for key in rows[_KEY].to_pylist()], pa.string())
 
 
-def _with_version(rows: pa.Table, version: int | None) -> pa.Table:
+def _with_commit_version(rows: pa.Table, version: int | None) -> pa.Table:
     return rows.append_column("_commit_version", pa.array([version] * rows.num_rows, pa.int64()))

@@ -4,9 +4,9 @@ The format is dbt's (docs.getdbt.com, "Source properties", dbt 1.8 or later: `da
 tables with delta-rs; `source_yaml` has no I/O.
 
 The tests cover what always holds: `_key` of a space's table is unique, and columns that validation expects to have no
-NULL are not null. A column of a field of the primary key has no test. If a value does not fit the type of its column,
-the row has the nearest value that the type can represent, or NULL; its column `_misfits` names the columns with NULL.
-So different keys may have equal columns.
+NULL are not null. The columns of primary keys have no test, since different keys may have equal columns: if a value
+does not fit the type of its column, the row has the nearest value that the type can represent, or NULL (then
+`_misfits` names the column).
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from warehouse.read import newest_of_each
 NEVER_NULL_IN_SPACES = ("_key", "_tuple", "_replicaset_id")
 """Columns of a space's table that are never null."""
 
-UNKNOWN = "Column that this release does not write."
+UNKNOWN_COLUMN = "Column that this release does not write."
+"""Description of a column that only another release of the aggregator knows."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,8 @@ class Column:
     type : str
         The SQL type.
     description : str
-    is_unique, is_filled : bool
-        Whether the column has no value twice, and whether it has no NULL.
+    is_unique, is_never_null : bool
+        Whether no two rows have one value, and whether no row has NULL.
 
     """
 
@@ -51,11 +52,13 @@ class Column:
     type: str
     description: str
     is_unique: bool = False
-    is_filled: bool = False
+    is_never_null: bool = False
 
     def as_dbt(self) -> dict[str, Any]:
         """Return the column as an entry of dbt's YAML."""
-        tests = [name for name, holds in (("not_null", self.is_filled), ("unique", self.is_unique)) if holds]
+        tests = [
+            name for name, holds in (("not_null", self.is_never_null), ("unique", self.is_unique)) if holds
+        ]
         entry = {"name": self.name, "description": self.description, "data_type": self.type}
         return entry | ({"data_tests": tests} if tests else {})
 
@@ -121,7 +124,7 @@ def tables_at_epoch(location: WarehouseLocation, versions: Mapping[str, int]) ->
 
 
 def field_descriptions(location: WarehouseLocation, version: int | None) -> dict[str, dict[str, str]]:
-    """Return a description of each field, by table and column, from the newest definitions in `_schema`."""
+    """Return, by table and column, the description of the field, from the newest definitions in `_schema`."""
     opened = location.open("_schema", version)
     rows = [] if opened is None else newest_of_each(opened, ["replicaset_id", "space_id"])
     result: dict[str, dict[str, str]] = {}
@@ -134,7 +137,7 @@ def field_descriptions(location: WarehouseLocation, version: int | None) -> dict
 
 
 def _describe_fields(format_json: str, key_json: str) -> dict[str, str]:
-    """Return the description of each column, such as `Field 1, unsigned; part 1 of the primary key.`."""
+    """Return, by column, the description of its field, such as `Field 1, unsigned; part 1 of the primary key.`."""
     parts: dict[int, int] = {}
     for number, part in enumerate(json.loads(key_json), start=1):
         parts.setdefault(part["field"], number)
@@ -154,7 +157,9 @@ def describe_table(
     ----------
     name : str
     version : int or None
+        The table's Delta version in the epoch; None if no epoch names the table.
     opened : DeltaTable
+        The table at this version, or at its newest one.
     descriptions : mapping
         Descriptions of the fields of spaces, by table and column.
 
@@ -165,7 +170,7 @@ def describe_table(
             Column(
                 column,
                 type_,
-                COLUMNS.get(column, UNKNOWN),
+                COLUMNS.get(column, UNKNOWN_COLUMN),
                 column in UNIQUE.get(name, ()),
                 column in NEVER_NULL.get(name, ()),
             )

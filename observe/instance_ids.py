@@ -28,12 +28,12 @@ from warehouse.read import rows_of
 
 @dataclass(frozen=True)
 class IdTables:
-    """The tables about ids, each read on first use.
+    """The tables about ids of a warehouse, each read on first use.
 
     Parameters
     ----------
     location : WarehouseLocation
-        The warehouse's.
+        Location of the warehouse.
 
     """
 
@@ -50,7 +50,7 @@ class IdTables:
         return opened
 
     def _rows(self, table: str, columns: Sequence[str]) -> list[dict[str, Any]]:
-        """Return columns of all rows of a table at its newest version."""
+        """Return some columns (empty: all) of all rows of a table at its newest version."""
         opened = self._opened(table)
         try:
             return rows_of(opened, columns)
@@ -59,7 +59,7 @@ class IdTables:
 
     @cached_property
     def cluster(self) -> Cluster:
-        """`_cluster`."""
+        """All instances and replicasets, with their ids, from the table `_cluster`."""
         rows = self._rows(cluster.TABLE, (*cluster.COLUMNS, "expelled_at"))
         properties = self._opened(cluster.TABLE).metadata().configuration
         allocation = cluster.allocation_of(properties.get(cluster.ALLOCATION))
@@ -70,28 +70,28 @@ class IdTables:
         )
 
     @cached_property
-    def maps(self) -> Mapping[int, tuple[applier_map.MapRow, ...]]:
-        """The rows of `_applier_map`, by replicaset id."""
+    def applier_maps(self) -> Mapping[int, tuple[applier_map.MapRow, ...]]:
+        """By replicaset id, the rows of the replicaset's applier map."""
         rows = self._rows(applier_map.TABLE, ())
         return applier_map.by_replicaset(rows, self.cluster)
 
     @cached_property
-    def epoch(self) -> Mapping[str, object]:
-        """The newest row of `_epochs`; empty before the first batch."""
+    def newest_epoch(self) -> Mapping[str, object]:
+        """`epoch` and `end_offset` of the newest row of `_epochs`; empty before the first batch."""
         rows = self._rows(EPOCHS, ("epoch", "end_offset"))
         return max(rows, key=lambda row: int(row["epoch"]), default={})
 
     @cached_property
     def components(self) -> list[vclock.Component]:
-        """`_vclock` as of the newest epoch; an unfinished batch is left out."""
-        last = int(str(self.epoch.get("epoch", -1)))
+        """The components of all settled vclocks at the newest epoch, without those of an unfinished batch."""
+        last = int(str(self.newest_epoch.get("epoch", -1)))
         rows = self._rows(vclock.TABLE, ("replicaset_id", "global_id", "local_id", "lsn", "epoch"))
         return vclock.newest(row for row in rows if row["epoch"] <= last)
 
     @property
     def leaders(self) -> dict[str, str]:
         """The leader (the source that is read now) of each replicaset, by replicaset uuid."""
-        offset = self.epoch.get("end_offset")
+        offset = self.newest_epoch.get("end_offset")
         return {} if offset is None else {u: entry.leader for u, entry in from_text(str(offset)).items()}
 
     def replicaset_of(self, config: Config, source: str) -> str:
@@ -100,10 +100,11 @@ class IdTables:
         Raises
         ------
         ConfigurationError
-            Neither has it.
+            Neither the tables nor the configuration have the replicaset.
 
         """
-        known = self.replicasets_read_from(source)
+        read = self.replicaset_read_from(source)
+        known = [] if read is None else [read]
         configured = [one.replicaset for one in config.sources if one.name == source and one.replicaset]
         for uuid in (*known, *configured):
             return uuid
@@ -113,26 +114,28 @@ class IdTables:
             advice=f"name one that was read ({', '.join(names)}), or give it the key replicaset",
         )
 
-    def replicasets_read_from(self, source: str) -> list[str]:
-        """Return the uuid of the replicaset whose rows were read from a source, as a list of at most one."""
+    def replicaset_read_from(self, source: str) -> str | None:
+        """Return the uuid of the replicaset whose rows were read from a source; None if there is none."""
         uuids = {id_: uuid for uuid, id_ in self.cluster.replicaset_ids.items()}
         led = [uuid for uuid, leader in self.leaders.items() if leader == source]
-        own = [uuids[id_] for id_, found in self.maps.items() if any(e.source == source for e in found)]
-        return [*led, *own][:1]
+        own = [
+            uuids[id_] for id_, found in self.applier_maps.items() if any(e.source == source for e in found)
+        ]
+        return next(iter([*led, *own]), None)
 
-    def entries(self, replicaset_uuid: str) -> tuple[applier_map.MapRow, ...]:
-        """Return the applier map of a replicaset; empty if the tables do not have the replicaset."""
-        return self.maps.get(self.cluster.replicaset_ids.get(replicaset_uuid, -1), ())
+    def map_rows(self, replicaset_uuid: str) -> tuple[applier_map.MapRow, ...]:
+        """Return the rows of a replicaset's applier map; empty if the tables do not have the replicaset."""
+        return self.applier_maps.get(self.cluster.replicaset_ids.get(replicaset_uuid, -1), ())
 
 
-def position(tables: IdTables, replicaset_uuid: str, source: str) -> dict[int, int]:
+def vclock_in_source(tables: IdTables, replicaset_uuid: str, source: str) -> dict[int, int]:
     """Return the vclock up to which a replicaset was read, in the replica ids of one of its sources.
 
     If a replica id was given to another instance, the new owner's lsns continue after the last lsn of the previous one.
     So the component of an id is the highest lsn of all its owners. Component 0 counts one instance's changes of local
     spaces, and is never sent to a master.
     """
-    ids = applier_map.ids_of(tables.entries(replicaset_uuid)).get(source, {})
+    ids = applier_map.ids_of(tables.map_rows(replicaset_uuid)).get(source, {})
     number = tables.cluster.replicaset_ids.get(replicaset_uuid)
     found: dict[int, int] = {}
     for one in tables.components:
@@ -143,25 +146,25 @@ def position(tables: IdTables, replicaset_uuid: str, source: str) -> dict[int, i
     return dict(sorted(found.items()))
 
 
-def instances(tables: IdTables, replicaset_uuid: str, source: str | None) -> dict[int, str]:
+def instances_in_source(tables: IdTables, replicaset_uuid: str, source: str | None) -> dict[int, str]:
     """Return the uuids of a replicaset's registered instances, by their replica ids in a source.
 
-    If `source` is None, the ids are those of the replicaset's `_cluster`, as it was read first.
+    If `source` is None, the ids are those that the tables use: they are from the `_cluster` that was read first.
     """
-    entries = tables.entries(replicaset_uuid)
-    ids = applier_map.ids_of(entries).get(source or "", {})
-    known = applier_map.instances_of(entries, tables.cluster, replicaset_uuid)
+    map_rows = tables.map_rows(replicaset_uuid)
+    ids = applier_map.ids_of(map_rows).get(source or "", {})
+    known = applier_map.instances_of(map_rows, tables.cluster, replicaset_uuid)
     own_ids = {meant: replica_id_in_source(ids, meant) for meant in sorted(known)}
     return {own: known[meant] for meant, own in own_ids.items() if own is not None}
 
 
-def described(tables: IdTables) -> dict[str, Any]:
+def json_document(tables: IdTables) -> dict[str, Any]:
     """Return what `show` prints, as a JSON object."""
     own = [one.lsn for one in tables.components if one.local_id is None]
     members = sorted(tables.cluster.members.values(), key=lambda member: member.global_id or 0)
     kept = ("global_id", "uuid", "local_id", "replicaset_uuid", "lsn", "expelled")
     uuids = {number: uuid for uuid, number in tables.cluster.replicaset_ids.items()}
-    entries = [entry for number in sorted(tables.maps) for entry in tables.maps[number]]
+    map_rows = [entry for number in sorted(tables.applier_maps) for entry in tables.applier_maps[number]]
     return {
         "allocation": tables.cluster.allocation,
         "own_lsn": max(own, default=0),
@@ -174,12 +177,12 @@ def described(tables: IdTables) -> dict[str, Any]:
                 "global_id": entry.global_id,
                 "since_lsn": entry.since_lsn,
             }
-            for entry in entries
+            for entry in map_rows
         ],
     }
 
 
-def shown(tables: IdTables) -> Iterator[str]:
+def text_lines(tables: IdTables) -> Iterator[str]:
     """Yield the lines of `show`: each instance, then the owners of each replicaset's replica ids over time."""
     own = [one.lsn for one in tables.components if one.local_id is None]
     yield f"allocation {tables.cluster.allocation}, own lsn {max(own, default=0)}"
@@ -190,11 +193,11 @@ def shown(tables: IdTables) -> Iterator[str]:
         replica_id = "-" if member.local_id is None else member.local_id
         yield f"{member.global_id or '-':>9}  {replica_id:>10}  {member.lsn:>3}  {member.uuid or '-'} {where}{gone}"
     for uuid, number in sorted(tables.cluster.replicaset_ids.items(), key=lambda pair: pair[1]):
-        for entry in tables.maps.get(number, ()):
+        for entry in tables.applier_maps.get(number, ()):
             where = f" in the source {entry.source}" if entry.source is not None else ""
             yield f"{uuid}{where}: {entry.local_id} is {entry.global_id} from lsn {entry.since_lsn}"
 
 
-def tables_of(config: Config) -> IdTables:
+def id_tables_of(config: Config) -> IdTables:
     """Return the tables about ids of a deployment."""
     return IdTables(location_of(config.warehouse, config.database))

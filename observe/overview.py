@@ -41,6 +41,7 @@ class StandbyOverview:
     Parameters
     ----------
     root : str
+        Location of the copy.
     is_up_to_date : bool
         Whether the copy has all epochs, except perhaps the one that is being copied.
     state : str
@@ -54,7 +55,7 @@ class StandbyOverview:
 
 
 def standby_overview(ours: ComparedRid, standby: WarehouseLocation) -> StandbyOverview:
-    """Compare a standby copy with its primary."""
+    """Return the state of a standby copy, compared with the primary `ours`."""
     try:
         theirs = side_of(standby)
     except FAILURES as error:
@@ -78,7 +79,7 @@ def standby_overview(ours: ComparedRid, standby: WarehouseLocation) -> StandbyOv
 
 
 def standbys_overview(config: Config) -> tuple[StandbyOverview, ...]:
-    """Compare all standby copies of a deployment with it."""
+    """Return the states of all standby copies of a deployment, compared with its warehouse."""
     if not config.standby.peers:
         return ()
     ours = side_of(location_of(config.warehouse, config.database))
@@ -94,16 +95,18 @@ class Overview:
     Parameters
     ----------
     warehouse : str
+        Location of the warehouse.
     epoch : int
         The newest epoch.
     committed_at : str
-        Its commit time, in UTC.
+        Time at which the newest epoch was committed, in UTC.
     age_seconds : float
-        Seconds since then.
+        Seconds from the commit of the newest epoch until now.
     spaces : int
         Number of tables of spaces.
     replicasets : mapping of str to mapping
-        By uuid: the settled vclock, the leader's source, its file and position.
+        By uuid: `vclock`, the settled vclock, and the replicaset's part of the stream's offset, such as `leader` (the
+        source that is read now), `file` and `position`.
     gaps : tuple of str
         Open gaps of the logs: missing ranges of lsns, and divergences (two different rows under one lsn).
     requests : tuple of str
@@ -144,14 +147,14 @@ class Overview:
 
     @property
     def findings(self) -> list[tuple[str, str]]:
-        """Problems, each with the command or query that helps."""
+        """Problems as (description, command or query that helps)."""
         found = [(f"gap: {text}", "aggregator repair, or docs/operation.md, runbook") for text in self.gaps]
         if self.waiting:
             found.append((f"{self.waiting} rows wait", "SELECT reason, count(*) FROM _pending GROUP BY 1"))
         if self.set_aside:
             found.append((f"{self.set_aside} rows are set aside", "SELECT * FROM _quarantine"))
         for spool in self.stopped:
-            found.append((f"no daemon writes the spool {spool.directory}", _advice(spool)))
+            found.append((f"no daemon writes the spool {spool.directory}", _spool_advice(spool)))
         compare = f"aggregator rid compare {self.warehouse}"
         found += [
             (f"standby {p.root}: {p.state}", f"{compare} {p.root}") for p in self.peers if not p.is_up_to_date
@@ -159,7 +162,8 @@ class Overview:
         return found
 
 
-def _advice(spool: StoppedSpool) -> str:
+def _spool_advice(spool: StoppedSpool) -> str:
+    """Return what to do about a spool that no daemon writes to."""
     start = "start aggregator subscribe"
     if not spool.keeps_logs:
         return start
@@ -214,7 +218,7 @@ def _refused_spaces(location: WarehouseLocation, leaders: Mapping[str, str]) -> 
     ----------
     location : WarehouseLocation
     leaders : mapping of str to str
-        The leader's source, by replicaset uuid.
+        The source that is read now, by replicaset uuid.
 
     """
     schema, cluster = location.open("_schema"), location.open("_cluster")

@@ -53,11 +53,13 @@ class PlannedChange:
     text: str
 
 
-_TABLES = {
+_BY_TABLE_CHANGE = {
     TableChange.CREATE: (Sign.NEW, "table_made", "is made"),
     TableChange.ADD: (Sign.CHANGED, "columns_added", "gets new columns"),
     TableChange.REWRITE: (Sign.CHANGED, "table_rewritten", "is written again: its columns change"),
 }
+"""By kind of change to a table: sign, name and text of the planned change."""
+
 _EFFECTS = {
     "policies": "rows that come from now on; `aggregator rebuild SPACE` applies it to the other rows",
     "masks": "all rows, before the first batch",
@@ -66,7 +68,7 @@ _EFFECTS = {
     "start": "replicasets that are new",
     "on_gap": "gaps that are found from now on",
 }
-"""By setting, what a change of the setting affects."""
+"""By setting: what a change of the setting affects."""
 
 
 def planned_changes(config: Config, preview: Preview) -> list[PlannedChange]:
@@ -99,7 +101,7 @@ def planned_changes(config: Config, preview: Preview) -> list[PlannedChange]:
 
 
 def replicaset_labels(config: Config, preview: Preview) -> dict[str, str]:
-    """Return the label of each replicaset, by uuid."""
+    """Return, by replicaset uuid, the label by which the output calls the replicaset."""
     states = dict(preview.before.replicasets)
     if preview.plan is not None:
         states |= preview.plan.after.replicasets
@@ -123,6 +125,7 @@ def _refusals(config: Config, preview: Preview) -> Iterator[PlannedChange]:
 
 
 def _settings(config: Config, preview: Preview) -> Iterator[PlannedChange]:
+    """Yield the sources and settings that differ from those of the last run."""
     if preview.before.epoch < 0:
         return
     if preview.before.settings is None:
@@ -140,7 +143,7 @@ def _settings(config: Config, preview: Preview) -> Iterator[PlannedChange]:
     for key in sorted({*old, *new} - {"format"}):
         for path, before, after in differences(old.get(key), new.get(key), key):
             name = {"policies": "policy_changed", "masks": "mask_changed"}.get(key, "setting_changed")
-            text = f"{_text(before)} → {_text(after)}; it concerns {_EFFECTS.get(key, 'the whole run')}"
+            text = f"{_json_text(before)} → {_json_text(after)}; it concerns {_EFFECTS.get(key, 'the whole run')}"
             yield PlannedChange(Sign.CHANGED, name, path, text)
 
 
@@ -153,7 +156,7 @@ def differences(old: object, new: object, path: str) -> Iterator[tuple[str, obje
         yield path, old, new
 
 
-def _text(value: object) -> str:
+def _json_text(value: object) -> str:
     return "nothing" if value is None else json.dumps(value, ensure_ascii=False)
 
 
@@ -204,7 +207,7 @@ def _spaces(config: Config, preview: Preview, plan: BatchPlan) -> Iterator[Plann
     for uuid, after in sorted(plan.after.replicasets.items()):
         before = preview.before.replicasets.get(uuid) or ReplicasetState(0, uuid)
         for number in sorted({*before.spaces, *after.spaces}):
-            yield from _space(labels[uuid], number, before, after)
+            yield from _space_changes(labels[uuid], number, before, after)
 
 
 def _unused_settings(config: Config, plan: BatchPlan) -> Iterator[PlannedChange]:
@@ -224,7 +227,7 @@ def _unused_settings(config: Config, plan: BatchPlan) -> Iterator[PlannedChange]
         yield PlannedChange(Sign.SAME, "setting_unused", subject, f"is of no space that is known{question}")
 
 
-def _space(
+def _space_changes(
     label: str, number: int, before: ReplicasetState, after: ReplicasetState
 ) -> Iterator[PlannedChange]:
     name = (after.spaces.get(number) or before.spaces[number]).decoded().name
@@ -248,8 +251,8 @@ def _space(
 
 def _tables(preview: Preview, plan: BatchPlan) -> Iterator[PlannedChange]:
     for table, change in preview.tables.items():
-        if change in _TABLES:
-            sign, name, text = _TABLES[change]
+        if change in _BY_TABLE_CHANGE:
+            sign, name, text = _BY_TABLE_CHANGE[change]
             yield PlannedChange(sign, name, table, text)
     possible = {version.table for version in plan.history.versions}
     for table in sorted(possible - preview.tables.keys() - preview.before.versions.keys()):
@@ -272,7 +275,7 @@ def _gaps_and_pending(uuid: str, settlement: Settlement) -> Iterator[PlannedChan
 
 
 def format_changes(changes: Iterable[PlannedChange], labels: Mapping[str, str]) -> Iterator[tuple[Sign, str]]:
-    """Yield (sign, line of text) for each change; `labels` are those of replicasets by uuid."""
+    """Yield (sign, line of text) for each change; `labels` has the label of each replicaset, by uuid."""
     for change in changes:
         subject = labels.get(change.subject, change.subject)
         yield change.sign, f"{change.sign} {subject}  {change.text} [{change.name}]"

@@ -64,18 +64,20 @@ from warehouse.warehouse import Warehouse
 
 LOG = logging.getLogger(__name__)
 
-CONTROL = (SystemSpace.SPACE, SystemSpace.INDEX, SystemSpace.TRUNCATE)
+CONTROL_SPACES = (SystemSpace.SPACE, SystemSpace.INDEX, SystemSpace.TRUNCATE)
+"""The system spaces whose rows define, truncate and drop spaces."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-_SEGMENTS = 1 << 20
-"""An upper bound of the number of an epoch's segments: `epoch * _SEGMENTS + segment` is in log order."""
+_SEGMENTS_PER_EPOCH = 1 << 20
+"""More than an epoch can have segments, so that `epoch * _SEGMENTS_PER_EPOCH + segment` is in log order."""
 
 
 def whole_log(warehouse: Warehouse) -> DataFrame:
     """Return the committed rows of `_changelog` at the newest epoch.
 
-    Segments are numbered over all batches: rows are in log order if they are sorted by `segment`.
+    In the table, `segment` is a number within one batch. Here it is a number over all batches: it grows with the epoch,
+    and within an epoch with the table's number. So the columns `POSITION` sort a replicaset's rows in log order.
 
     Raises
     ------
@@ -87,7 +89,7 @@ def whole_log(warehouse: Warehouse) -> DataFrame:
     if newest is None:
         raise no_batch_error(warehouse.root)
     rows = warehouse.read("_changelog", newest.versions.get("_changelog"))
-    segment = F.col("epoch") * _SEGMENTS + F.col("segment") + _SEGMENTS // 2
+    segment = F.col("epoch") * _SEGMENTS_PER_EPOCH + F.col("segment") + _SEGMENTS_PER_EPOCH // 2
     if SERVER_VERSION not in rows.columns:  # a table of an earlier release
         rows = rows.withColumn(SERVER_VERSION, F.lit(None).cast("string"))
     return rows.where(f"state = '{RowState.COMMITTED}' AND replicaset_id > 0").withColumn("segment", segment)
@@ -100,8 +102,9 @@ class Definitions:
     Parameters
     ----------
     history : History
+        The schema versions and lineages of all spaces, and what a space id means at each position of the log.
     changes : mapping of int to sequence of SpaceChange
-        The changes of each replicaset's spaces in the order of its log, by replicaset id.
+        By replicaset id: the changes of the replicaset's spaces, in the order of its log.
 
     """
 
@@ -111,8 +114,8 @@ class Definitions:
 
 def definitions_of(log: DataFrame, config: Config) -> Definitions:
     """Return the definitions of spaces over the whole log."""
-    controls = F.col("space_id").isin([int(one) for one in CONTROL])
-    rows = log.where(controls | _blocks_space()).orderBy(*POSITION).collect()
+    controls = F.col("space_id").isin([int(one) for one in CONTROL_SPACES])
+    rows = log.where(controls | _makes_space_refused()).orderBy(*POSITION).collect()
     changes = {}
     for replicaset_id in {row.replicaset_id for row in rows}:
         own = [row for row in rows if row.replicaset_id == replicaset_id]
@@ -121,8 +124,8 @@ def definitions_of(log: DataFrame, config: Config) -> Definitions:
     return Definitions(build_history({}, changes, build_router(config.spaces, check_space)), changes)
 
 
-def _blocks_space() -> Column:
-    """Return a column that is true for rows of a type that cannot be applied: they make their space refused."""
+def _makes_space_refused() -> Column:
+    """Return a column that is true for rows of a type that cannot be applied; their space is refused."""
     applied = [one.name for one in APPLIED_TYPES]
     return (F.col("space_id") > SYSTEM_ID_MAX) & ~F.col("type").isin(applied)
 
@@ -180,7 +183,7 @@ def history(warehouse: Warehouse, config: Config, table: str) -> DataFrame:
     found = definitions_of(log, config)
     lineages = _lineages_of(found.history, table)
     numbers = [
-        n for n, version in enumerate(found.history.versions) if _has_version(found.history, lineages, n)
+        n for n, version in enumerate(found.history.versions) if _is_version_of(found.history, lineages, n)
     ]
     versions = [found.history.versions[number] for number in numbers]
     spaces = {one.space_id for one in lineages.values()}
@@ -196,13 +199,15 @@ def history(warehouse: Warehouse, config: Config, table: str) -> DataFrame:
     versions = versions * len(servers)
     columns = (F.col(name) for name in ("replicaset_id", "space_id", *POSITION, SERVER_VERSION))
     rows = changes.withColumn("layout", layout(*columns)).where("layout IS NOT NULL")
-    keyed = _from_known_tuples(_keyed(rows, versions), cleaned_replicasets(warehouse.location))
-    made = _key_versions(_with_expanded_ranges(keyed, rows, versions), formats, _ends(found, lineages))
-    return _with_periods(made, versions, config)
+    keyed = _without_unknown_tuples(_with_keys(rows, versions), cleaned_replicasets(warehouse.location))
+    key_version_rows = _key_versions(
+        _with_expanded_ranges(keyed, rows, versions), formats, _truncations_and_drops(found, lineages)
+    )
+    return _with_periods(key_version_rows, versions, config)
 
 
 def _lineages_of(history: History, table: str) -> dict[int, Lineage]:
-    """Return, by number, the lineages whose versions of keys are in a table, or were until the lineage ended."""
+    """Return, by their number in `history`, the lineages whose keys are in a table, or were until the lineage ended."""
     found = {number: one for number, one in enumerate(history.lineages) if one.table == table}
     if not found:
         raise WarehouseError("no space went to this table", table=table, advice="see _schema.table_name")
@@ -217,7 +222,7 @@ def _lineages_of(history: History, table: str) -> dict[int, Lineage]:
     return found
 
 
-def _has_version(history: History, lineages: Mapping[int, Lineage], number: int) -> bool:
+def _is_version_of(history: History, lineages: Mapping[int, Lineage], number: int) -> bool:
     """Whether one of the lineages has the schema version with this number."""
     return any(
         meaning.version == number and meaning.lineage in lineages
@@ -234,7 +239,7 @@ class Interval:
     ----------
     replicaset_id, space_id : int
     version : int
-        Index of the schema version in the list of those that the lineages have.
+        Index of the schema version among those of the requested table.
     since : LogPosition
     until : LogPosition or None
         The first position after the part; None if it has no end.
@@ -249,7 +254,17 @@ class Interval:
 
 
 def _intervals(history: History, lineages: Mapping[int, Lineage], numbers: Sequence[int]) -> list[Interval]:
-    """Return the intervals of the lineages; `numbers` has the numbers of their schema versions in `history`."""
+    """Return the intervals in which a space id belongs to one of some lineages.
+
+    Parameters
+    ----------
+    history : History
+    lineages : mapping of int to Lineage
+        Lineages of `history`, by number.
+    numbers : sequence of int
+        The numbers in `history` of the schema versions of these lineages.
+
+    """
     found = []
     for (replicaset_id, space_id), meanings in history.meanings.items():
         ends = [*(meaning.since for meaning in meanings[1:]), None]
@@ -261,8 +276,10 @@ def _intervals(history: History, lineages: Mapping[int, Lineage], numbers: Seque
     return found
 
 
-def _ends(found: Definitions, lineages: Mapping[int, Lineage]) -> dict[int, list[EndOfAllVersions]]:
-    """Return the events that end all versions of a space, by replicaset id, in log order."""
+def _truncations_and_drops(
+    found: Definitions, lineages: Mapping[int, Lineage]
+) -> dict[int, list[EndOfAllVersions]]:
+    """Return, by replicaset id, the truncations and drops of the lineages' spaces, in log order."""
     result: dict[int, list[EndOfAllVersions]] = {}
     for number, lineage in lineages.items():
         meanings = found.history.meanings[lineage.replicaset_id, lineage.space_id]
@@ -272,7 +289,7 @@ def _ends(found: Definitions, lineages: Mapping[int, Lineage]) -> dict[int, list
             is_within = lineage.ended is None or change.position <= lineage.ended
             if is_own and is_within and change.kind in (SpaceEvent.TRUNCATED, SpaceEvent.DROPPED):
                 position = (change.position.segment, change.position.position, change.position.row)
-                epoch, time = change.position.segment // _SEGMENTS, _microseconds(change.timestamp)
+                epoch, time = change.position.segment // _SEGMENTS_PER_EPOCH, _microseconds(change.timestamp)
                 end = EndOfAllVersions(position, epoch, change.lsn, time)
                 result.setdefault(lineage.replicaset_id, []).append(end)
     return {replicaset_id: sorted(own, key=lambda end: end.position) for replicaset_id, own in result.items()}
@@ -280,13 +297,14 @@ def _ends(found: Definitions, lineages: Mapping[int, Lineage]) -> dict[int, list
 
 def _microseconds(moment: datetime | None) -> int | None:
     """Return a time, as Spark's driver returns it in the local time zone, in microseconds since 1970."""
-    return None if moment is None else (moment.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
+    return None if moment is None else (moment.astimezone(UTC) - _UNIX_EPOCH) // timedelta(microseconds=1)
 
 
 def rules_by_replicaset(log: DataFrame, config: Config) -> dict[int, Rules]:
-    """Return the UPDATE rules of replicasets for rows without a server version.
+    """Return, by replicaset id, the rules for UPDATEs and UPSERTs that have no server version.
 
-    They come from the header of the newest log file that exists.
+    They are the rules of the server that wrote the newest file with such a row. A replicaset whose file is gone is left
+    out, with a warning.
     """
     newest = F.max_by(F.struct("source", "file"), F.struct(*POSITION)).alias("newest")
     unknown = log.where(F.col("type").isin("UPDATE", "UPSERT") & F.col(SERVER_VERSION).isNull())
@@ -310,22 +328,33 @@ def register_history(warehouse: Warehouse, config: Config, table: str) -> str:
 
 
 def _server_versions(changes: DataFrame) -> list[str | None]:
-    """Return the server versions of all UPDATEs and UPSERTs, after a None that stands for rows without one."""
+    """Return None, for rows without a server version, then all server versions of UPDATEs and UPSERTs."""
     operations = changes.where(F.col("type").isin("UPDATE", "UPSERT"))
     found = operations.select(SERVER_VERSION).distinct().collect()
     return [None, *sorted(row[0] for row in found if row[0] is not None)]
 
 
 def _format_index_column(
-    intervals: Sequence[Interval], servers: Sequence[str | None], versions: int
+    intervals: Sequence[Interval], servers: Sequence[str | None], version_count: int
 ) -> Callable[..., Column]:
-    """Return an Arrow UDF that computes the index of a row's tuple format.
+    """Return an Arrow UDF that computes which tuple format a row has.
 
-    The UDF's arguments are the row's replicaset id, space id, position and server version. The formats are
-    numbered by server and schema version: those of `servers[0]` first, `versions` of each server. The index is null if
-    the space id belongs to another space at the row's position.
+    There is a format for each server version and schema version. The result is its index: `version_count` times the
+    index of the row's server version in `servers`, plus the index of the schema version. It is null if the space id
+    belongs to another space at the row's position. The UDF's arguments are the row's replicaset id, space id, position
+    (segment, position, row) and server version.
+
+    Parameters
+    ----------
+    intervals : sequence of Interval
+        Which schema version a space id has in which part of a log.
+    servers : sequence of str or None
+        The server versions; None for rows without one.
+    version_count : int
+        Number of schema versions.
+
     """
-    offsets = {server: number * versions for number, server in enumerate(servers)}
+    offsets = {server: number * version_count for number, server in enumerate(servers)}
 
     def column(
         replicaset: pa.Array,
@@ -364,8 +393,8 @@ def _is_at_or_after(position: Sequence[NDArray[np.int64]], since: LogPosition) -
     return found
 
 
-def _keyed(rows: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
-    """Return the rows that have a key, with the canonical key as `_key`; the time of a snapshot's rows becomes null."""
+def _with_keys(rows: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
+    """Add the canonical key as `_key`; leave out rows without a key, and set the time of a snapshot's rows to null."""
     timed = F.when(~F.col("file").endswith(".snap"), F.col("timestamp"))
     from_tuple = ~F.col("type").isin("UPDATE", "DELETE")
     data = F.when(from_tuple, F.col("tuple")).otherwise(F.col("key"))
@@ -374,14 +403,14 @@ def _keyed(rows: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
     return keyed.where("_key IS NOT NULL").select(*COLUMNS)
 
 
-def _from_known_tuples(rows: DataFrame, cleaned: Collection[int]) -> DataFrame:
-    """Leave out UPDATEs and UPSERTs for which maintenance has removed the row with the tuple that they change.
+def _without_unknown_tuples(rows: DataFrame, cleaned: Collection[int]) -> DataFrame:
+    """Leave out UPDATEs and UPSERTs whose earlier tuple is unknown, since maintenance has removed its row.
 
     Parameters
     ----------
     rows : DataFrame
     cleaned : collection of int
-        Ids of the replicasets of which maintenance has removed rows.
+        Ids of the replicasets of whose rows maintenance has removed some.
 
     """
     if not cleaned:
@@ -393,7 +422,18 @@ def _from_known_tuples(rows: DataFrame, cleaned: Collection[int]) -> DataFrame:
 
 
 def _with_expanded_ranges(rows: DataFrame, log: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
-    """Add a DELETE for each DELETE_RANGE and each key in its range that has an earlier row."""
+    """Add the DELETEs that each DELETE_RANGE stands for: one for each key of its range that has an earlier row.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Rows with a key.
+    log : DataFrame
+        All changes of the space, with the index of their tuple format as `layout`.
+    versions : sequence of SchemaVersion
+        The schema version of each tuple format.
+
+    """
     ranges = log.where(F.col("type") == "DELETE_RANGE")
     if ranges.isEmpty():
         return rows
@@ -406,14 +446,16 @@ def _with_expanded_ranges(rows: DataFrame, log: DataFrame, versions: Sequence[Sc
         layouts = [i for i, one in enumerate(versions) if directions_of(one.space) == directions]
         own = ranges.where(F.col("layout").isin(layouts)).withColumnRenamed("replicaset_id", "_of")
         begin, end, order = F.col("_bounds.begin"), F.col("_bounds.end"), F.col("_order")
-        held = (order >= begin) & ((F.length(end) == 0) | (order < end))
-        held = held & (F.col("_of") == F.col("replicaset_id")) & (F.struct(*POSITION) > F.col("_first"))
+        is_in_range = (order >= begin) & ((F.length(end) == 0) | (order < end))
+        is_in_range = (
+            is_in_range & (F.col("_of") == F.col("replicaset_id")) & (F.struct(*POSITION) > F.col("_first"))
+        )
         with_order = keys.withColumn("_order", sort_key_column(directions)(F.col("_key")))
-        hits = with_order.join(F.broadcast(own), held)
-        kinds = dict(rows.dtypes)
-        nothing = ("tuple", "operations", "index_base")
+        hits = with_order.join(F.broadcast(own), is_in_range)
+        types = dict(rows.dtypes)
+        null_columns = ("tuple", "operations", "index_base")
         columns = [
-            (F.lit(None) if name in nothing else F.col(name)).cast(kinds[name]).alias(name)
+            (F.lit(None) if name in null_columns else F.col(name)).cast(types[name]).alias(name)
             for name in rows.columns
         ]
         result = result.unionByName(hits.select(*columns))
@@ -423,7 +465,7 @@ def _with_expanded_ranges(rows: DataFrame, log: DataFrame, versions: Sequence[Sc
 def _key_versions(
     rows: DataFrame, formats: Sequence[TupleFormat], ends: Mapping[int, Sequence[EndOfAllVersions]]
 ) -> DataFrame:
-    """Return the versions of each key, as `udfs.versions.history.VERSIONS`."""
+    """Return the versions of each key; the columns are those of `udfs.versions.history.VERSIONS`."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return key_versions(batches, formats, ends)
@@ -432,11 +474,13 @@ def _key_versions(
     return apart.mapInArrow(run, from_arrow_schema(VERSIONS))
 
 
-def _with_periods(made: DataFrame, versions: Sequence[SchemaVersion], config: Config) -> DataFrame:
-    """Return versions with their typed columns and their period of validity."""
+def _with_periods(
+    key_version_rows: DataFrame, versions: Sequence[SchemaVersion], config: Config
+) -> DataFrame:
+    """Return the versions of keys with their typed columns and their period of validity."""
     decode = tuple_columns(build_table_layout([one.space for one in versions], config.types, config.spaces))
     of_key = Window.partitionBy(*KEY).orderBy(*POSITION)
-    return made.select(
+    return key_version_rows.select(
         F.col("_key").alias("key"),
         "replicaset_id",
         "state",

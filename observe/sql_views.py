@@ -1,8 +1,7 @@
 """SQL that registers the tables by name, with views of the writer of each row and of the tables of an epoch.
 
-The newest epoch always has views; an epoch that is older than maintenance has kept is refused, since its files or log
-entries may be gone. Reads only, without Spark. `warehouse.views` makes the statements, `observe.dbt_sources` the source
-of dbt.
+The newest epoch always has views. An epoch of which maintenance may have removed files or log entries is refused. Reads
+only, without Spark. `warehouse.views` makes the statements, `observe.dbt_sources` the source of dbt.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from warehouse.read import rows_of
 from warehouse.views import OLD_VERSIONS, epoch_statements, table_statements, who_wrote_statements
 
 
-def epochs_of(location: WarehouseLocation) -> dict[int, Mapping[str, int]]:
-    """Return the table versions of each epoch; tables not written by then have their first version.
+def versions_by_epoch(location: WarehouseLocation) -> dict[int, Mapping[str, int]]:
+    """Return, by epoch, the Delta version of each table; a table that no batch had written by then has version 0.
 
     Raises
     ------
@@ -34,15 +33,20 @@ def epochs_of(location: WarehouseLocation) -> dict[int, Mapping[str, int]]:
     rows = [] if table is None else rows_of(table, ["epoch", "versions"])
     if not rows:
         raise no_batch_error(location.root)
-    made = {name: 0 for name in location.tables() if name in SYSTEM_TABLES and name not in NEVER_ROLLED_BACK}
+    first_versions = {
+        name: 0 for name in location.tables() if name in SYSTEM_TABLES and name not in NEVER_ROLLED_BACK
+    }
     return {
-        int(row["epoch"]): {**made, **{str(name): int(version) for name, version in row["versions"]}}
+        int(row["epoch"]): {
+            **first_versions,
+            **{str(name): int(version) for name, version in row["versions"]},
+        }
         for row in rows
     }
 
 
-def instants_of(location: WarehouseLocation) -> dict[str, int]:
-    """Return the epoch of each instant of a sharded cluster by its label; for a repeated label the newest."""
+def epoch_by_instant(location: WarehouseLocation) -> dict[str, int]:
+    """Return, by its label, the epoch of each instant of a sharded cluster; for a repeated label the newest epoch."""
     table = location.open(EPOCHS)
     if table is None or "instant" not in {field.name for field in table.schema().fields}:
         return {}
@@ -50,13 +54,13 @@ def instants_of(location: WarehouseLocation) -> dict[str, int]:
     return {row["instant"]: int(row["epoch"]) for row in rows if row["instant"] is not None}
 
 
-def refuse_old(location: WarehouseLocation, wanted: Collection[int]) -> None:
+def refuse_old_epochs(location: WarehouseLocation, wanted: Collection[int]) -> None:
     """Refuse epochs whose files maintenance may have removed.
 
     Raises
     ------
     ConfigurationError
-        Names the epochs, and the oldest complete one.
+        An epoch is too old; the message names it and the oldest complete epoch.
 
     """
     horizon, first = retention_horizon(location)
@@ -76,9 +80,9 @@ def statements(config: Config, wanted: list[int], labels: Sequence[str] = ()) ->
     ----------
     config : Config
     wanted : list of int
-        Epochs in addition to the newest one.
+        Epochs that get views, in addition to the newest one.
     labels : sequence of str
-        Instants of a sharded cluster.
+        Labels of instants of a sharded cluster, whose epochs get views, too.
 
     Raises
     ------
@@ -87,21 +91,21 @@ def statements(config: Config, wanted: list[int], labels: Sequence[str] = ()) ->
 
     """
     location = location_of(config.warehouse, config.database)
-    epochs = epochs_of(location)
+    epochs = versions_by_epoch(location)
     missing = sorted(set(wanted) - set(epochs))
     if missing:
         raise ConfigurationError(
             f"there is no epoch {', '.join(map(str, missing))}; the newest is {max(epochs)}",
             advice="see --epoch",
         )
-    instants = instants_of(location)
+    instants = epoch_by_instant(location)
     unknown = sorted(set(labels) - set(instants))
     if unknown:
         newest = max(instants, key=instants.__getitem__, default=None)
         raise ConfigurationError(
             f"there is no instant {', '.join(unknown)}; the newest is {newest or 'none'}", advice="see --at"
         )
-    refuse_old(location, [*wanted, *(instants[label] for label in labels)])
+    refuse_old_epochs(location, [*wanted, *(instants[label] for label in labels)])
     tables = location.tables()
     spaces = [name for name in tables if is_space_table(name) and name in epochs[max(epochs)]]
     yield from table_statements(
@@ -119,6 +123,6 @@ def statements(config: Config, wanted: list[int], labels: Sequence[str] = ()) ->
 def dbt_source(config: Config) -> str:
     """Return the tables of the newest epoch as a dbt source."""
     location = location_of(config.warehouse, config.database)
-    versions = epochs_of(location)
+    versions = versions_by_epoch(location)
     newest = max(versions)
     return source_yaml(config.database, newest, tables_at_epoch(location, versions[newest]))

@@ -37,6 +37,7 @@ class Deployment:
     subscribe : Subscribe or None
         The section `subscribe`; None without it.
     max_block_bytes : int
+        The setting `max_block_bytes`: the maximum size of a transaction in a log.
 
     """
 
@@ -78,6 +79,7 @@ def _check_policy_functions(config: Config) -> Iterator[Finding]:
 
 
 def _check_mask_key(config: Config) -> Iterator[Finding]:
+    """Yield whether the secret key of hashed fields can be read; nothing if no field is hashed."""
     if not any("hash" in kinds.values() for kinds in config.spaces.masks.values()):
         return
     try:
@@ -94,13 +96,14 @@ def _check_mask_key(config: Config) -> Iterator[Finding]:
 
 
 def _check_tables_and_sources(config: Config, subscribe: Subscribe | None) -> list[Finding]:
+    """Return the findings about the tables, the sources, and where a run starts in each replicaset's logs."""
     tables = gather_tables(config)
     findings = [*check_tables(tables, config.cluster.allocation)]
     state, positions, unread_sources = State(), list[StartPosition](), dict[str, str]()
     spools = frozenset() if subscribe is None else frozenset(one.spool for one in subscribe.replicasets)
     facts = [gather_source(source, config.max_block_bytes, spools) for source in config.sources]
     try:
-        if not tables.unreadable and tables.newer is None:
+        if not tables.unreadable and tables.newer_release_error is None:
             warehouse = EpochWarehouse(None, config.warehouse, config.database)
             state = load_state(warehouse) if warehouse.exists(EPOCHS) else State()
             start = resume_offset(warehouse, config.checkpoint) if tables.checkpoint_error is None else None

@@ -55,7 +55,7 @@ class MachineFacts:
     java : str or None
         Path of the program `java`; None if it is not installed.
     java_version : int or None
-        Major version of Java; None if `java` does not start.
+        Major version of Java; None if `java` is not installed or does not start.
     java_error : str or None
         The output of a `java` that does not start.
     pyspark, delta : str or None
@@ -67,7 +67,7 @@ class MachineFacts:
     memory_bytes : int or None
         Memory of this machine or container; None if unknown.
     spark_memory_bytes : int
-        `spark.driver.memory`.
+        The setting `spark.driver.memory`.
     local_bytes : int
         The setting `local_bytes`: the largest batch, in bytes of its decoded rows, that runs in the driver's Python.
     disks : tuple of Disk
@@ -158,12 +158,12 @@ def _check_spark(facts: MachineFacts) -> Iterator[Finding]:
 def _check_memory(facts: MachineFacts) -> Finding:
     needed = PYTHON_MEMORY_FACTOR * facts.local_bytes + facts.spark_memory_bytes
     text = (
-        f"the driver may need {size(needed)}: {PYTHON_MEMORY_FACTOR} times local_bytes and "
-        f"{size(facts.spark_memory_bytes)} of spark.driver.memory"
+        f"the driver may need {size_text(needed)}: {PYTHON_MEMORY_FACTOR} times local_bytes and "
+        f"{size_text(facts.spark_memory_bytes)} of spark.driver.memory"
     )
     if facts.memory_bytes is None:
         return ok("memory", "memory", text)
-    text = f"{size(facts.memory_bytes)}; {text}"
+    text = f"{size_text(facts.memory_bytes)}; {text}"
     if facts.memory_bytes < needed:
         return warn("memory_small", "memory", text, "a smaller local_bytes, or a smaller spark.driver.memory")
     return ok("memory", "memory", text)
@@ -171,10 +171,10 @@ def _check_memory(facts: MachineFacts) -> Finding:
 
 def _check_disks(disks: Sequence[Disk]) -> Iterator[Finding]:
     for disk in disks:
-        text = f"{size(disk.free_bytes)} free at {disk.path}"
+        text = f"{size_text(disk.free_bytes)} free at {disk.path}"
         advice = "free disk space there, or name another folder"
         if disk.free_bytes < disk.batch_bytes:
-            need = f"{text}, less than one batch may need ({size(disk.batch_bytes)})"
+            need = f"{text}, less than one batch may need ({size_text(disk.batch_bytes)})"
             yield fail("disk_full", disk.subject, need, advice)
         elif disk.free_inodes == 0:
             yield fail("disk_full", disk.subject, f"no inode is free at {disk.path}", advice)
@@ -186,6 +186,6 @@ def _check_disks(disks: Sequence[Disk]) -> Iterator[Finding]:
             yield ok("disk", disk.subject, text)
 
 
-def size(count: int) -> str:
+def size_text(byte_count: int) -> str:
     """Return a number of bytes as text, in GiB or MiB."""
-    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / MIB:.0f} MiB"
+    return f"{byte_count / 2**30:.1f} GiB" if byte_count >= 2**30 else f"{byte_count / MIB:.0f} MiB"

@@ -32,12 +32,13 @@ class PeerFacts:
     fault : str or None
         The fault's name, one of `ADVICE`; None without a fault.
     error : str or None
-        The error message of the fault.
+        The error message of the fault; None without a fault.
     version : tuple of int
+        Tarantool's version; empty if the master did not answer.
     instance, replicaset : str or None
-        Uuids of the master and of its replicaset.
+        Uuids of the master and of its replicaset; None with a fault.
     vclock, gc_vclock : mapping of int to int
-        The master's vclock, and the vclock where its oldest log begins.
+        The master's vclock, and the vclock at the start of its oldest log.
 
     """
 

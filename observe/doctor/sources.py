@@ -14,7 +14,9 @@ AHEAD_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class LogHole:
-    """Two successive files of a log with missing rows between them; a gap of the tables if they lack these rows.
+    """Two successive files of a log between which rows are missing.
+
+    If the tables have the missing rows, from another source, the hole is no gap of the tables.
 
     Parameters
     ----------
@@ -30,7 +32,7 @@ class LogHole:
     end_vclock: Mapping[int, int]
     start_vclock: Mapping[int, int]
 
-    def missing(self, settled: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+    def missing_lsn_ranges(self, settled: Mapping[int, int]) -> dict[int, tuple[int, int]]:
         """Return, by replica id, the range (first, last) of the lsns that neither the files nor the tables have.
 
         `settled` is the vclock up to which the tables have the replicaset's rows.
@@ -52,36 +54,36 @@ class SourceFacts:
     name, path : str
     error : str or None
         Why the files cannot be read; then the other fields have no values.
-    damaged : bool
+    is_header_damaged : bool
         Whether `error` is about a damaged header of a file.
     logs, snapshots : int
         Number of files.
     snapshot_vclock : mapping of int to int, or None
         Vclock of the newest complete snapshot; None without a snapshot.
     is_spool : bool
-    instances : tuple of str
+    instance_uuids : tuple of str
         Uuids of the instances in the files' headers.
-    strangers : str or None
-        Which files are of different replicasets.
+    foreign_files : str or None
+        Which files are of other replicasets than the source, as text; None if no such file is known.
     has_replicaset_key : bool
         Whether the configuration has the key `replicaset` for the source.
     replicaset : str or None
         The source's replicaset; None if unknown.
     identity_error : str or None
-        Why the replicaset is unknown, or differs from the configuration's.
-    server : str or None
+        Why the replicaset is unknown, or differs from the configuration's; None if neither is so.
+    server_version : str or None
         Version of the server that wrote the newest file.
-    reached : mapping of int to int
-        The vclock after the last row of the newest log.
-    newest : float or None
-        Time of the newest row, in seconds since 1970.
-    now : float
-        This machine's time when the row was read.
+    end_vclock : mapping of int to int
+        The vclock after the last row of the newest log that has rows.
+    newest_row_time : float or None
+        Time of the newest row, in seconds since 1970; None if no row was found.
+    read_at : float
+        This machine's time when the newest row was read, in seconds since 1970.
     holes : tuple of LogHole
-    tail_error : str or None
-        Damage in the newest log.
+    newest_log_error : str or None
+        Damage in the newest log; None without damage.
     spool_error : str or None
-        Damage of a spool.
+        Damage of a spool; None without damage, or if the source is not a spool.
     awaits_daemon : bool
         Whether it is a spool of the section `subscribe` in which the daemon has not begun to write.
 
@@ -90,22 +92,22 @@ class SourceFacts:
     name: str
     path: str
     error: str | None = None
-    damaged: bool = False
+    is_header_damaged: bool = False
     logs: int = 0
     snapshots: int = 0
     snapshot_vclock: Mapping[int, int] | None = None
     is_spool: bool = False
-    instances: tuple[str, ...] = ()
-    strangers: str | None = None
+    instance_uuids: tuple[str, ...] = ()
+    foreign_files: str | None = None
     has_replicaset_key: bool = False
     replicaset: str | None = None
     identity_error: str | None = None
-    server: str | None = None
-    reached: Mapping[int, int] = field(default_factory=dict)
-    newest: float | None = None
-    now: float = 0.0
+    server_version: str | None = None
+    end_vclock: Mapping[int, int] = field(default_factory=dict)
+    newest_row_time: float | None = None
+    read_at: float = 0.0
     holes: tuple[LogHole, ...] = ()
-    tail_error: str | None = None
+    newest_log_error: str | None = None
     spool_error: str | None = None
     awaits_daemon: bool = False
 
@@ -117,6 +119,7 @@ class StartPosition:
     Parameters
     ----------
     replicaset : str
+        Uuid of the replicaset.
     source, file : str
         The leader (the source that is read), and the log file.
     position : int
@@ -147,10 +150,11 @@ def check_sources(
     ----------
     sources : sequence of SourceFacts
     settled : mapping of str to mapping
-        By replicaset uuid: the vclock up to which the tables have its rows.
+        By replicaset uuid: the vclock up to which the tables have the replicaset's rows.
     positions : sequence of StartPosition
+        Where a run starts in each replicaset's logs.
     unread_sources : mapping of str to str
-        By source, why a run would not read the source.
+        By name of a source that a run would not read: the reason.
     starts_with_snapshot : bool
         Whether a new replicaset is read from its newest snapshot.
 
@@ -179,10 +183,10 @@ def _check_source(
         yield fail("spool_not_begun", subject, text, "start `aggregator subscribe` with this file first")
         return
     if source.error is not None:
-        name = "header_damaged" if source.damaged else "source_unreadable"
+        name = "header_damaged" if source.is_header_damaged else "source_unreadable"
         advice = (
             "copy the file again from its server"
-            if source.damaged
+            if source.is_header_damaged
             else "bring the path back, give this user the right to read it, or correct `sources`"
         )
         yield fail(name, subject, source.error, advice)
@@ -195,12 +199,12 @@ def _check_source(
             "name the folder of the server's logs (wal_dir, memtx_dir)",
         )
         return
-    shown = ", ".join(f"{i}: {lsn}" for i, lsn in sorted(source.reached.items()) if i)
+    shown = ", ".join(f"{i}: {lsn}" for i, lsn in sorted(source.end_vclock.items()) if i)
     yield ok(
         "source",
         subject,
         f"{'spool, ' if source.is_spool else ''}{source.snapshots} snapshots, {source.logs} logs up to {{{shown}}}, "
-        f"Tarantool {source.server or 'unknown'}, replicaset {source.replicaset or 'unknown'}",
+        f"Tarantool {source.server_version or 'unknown'}, replicaset {source.replicaset or 'unknown'}",
     )
     yield from _check_identity(source, subject)
     begin = (source.snapshot_vclock or {}) if wants_snapshot else {}
@@ -223,11 +227,11 @@ def _check_source(
 
 
 def _check_identity(source: SourceFacts, subject: str) -> Iterator[Finding]:
-    if source.strangers is not None:
+    if source.foreign_files is not None:
         yield fail(
             "mixed_replicasets",
             subject,
-            f"files of several replicasets are in one folder: {source.strangers}",
+            f"files of several replicasets are in one folder: {source.foreign_files}",
             "give each replicaset a folder and a source of its own",
         )
     elif source.identity_error is not None:
@@ -243,10 +247,10 @@ def _check_identity(source: SourceFacts, subject: str) -> Iterator[Finding]:
 def _check_completeness(source: SourceFacts, subject: str, settled: Mapping[int, int]) -> Iterator[Finding]:
     if source.spool_error is not None:
         yield fail("spool_damaged", subject, source.spool_error, "begin a new spool: move this folder away")
-    elif source.tail_error is not None:
-        yield fail("log_damaged", subject, source.tail_error, "copy the file again from its server")
+    elif source.newest_log_error is not None:
+        yield fail("log_damaged", subject, source.newest_log_error, "copy the file again from its server")
     for hole in source.holes:
-        missing = hole.missing(settled)
+        missing = hole.missing_lsn_ranges(settled)
         if missing:
             lsns = ", ".join(f"{first} to {last} of replica id {i}" for i, (first, last) in missing.items())
             yield fail(
@@ -255,7 +259,7 @@ def _check_completeness(source: SourceFacts, subject: str, settled: Mapping[int,
                 f"lsns {lsns} are missing between {hole.before} and {hole.after}",
                 "bring the log back, or add a member that has it to `sources`; then aggregator repair",
             )
-    if source.logs and settled and not is_at_most({i: n for i, n in settled.items() if i}, source.reached):
+    if source.logs and settled and not is_at_most({i: n for i, n in settled.items() if i}, source.end_vclock):
         yield warn(
             "source_behind",
             subject,
@@ -265,7 +269,7 @@ def _check_completeness(source: SourceFacts, subject: str, settled: Mapping[int,
 
 
 def _check_clock(source: SourceFacts, subject: str) -> Iterator[Finding]:
-    ahead = 0.0 if source.newest is None else source.newest - source.now
+    ahead = 0.0 if source.newest_row_time is None else source.newest_row_time - source.read_at
     if ahead > AHEAD_SECONDS:
         yield warn(
             "clock_ahead",
@@ -278,7 +282,7 @@ def _check_clock(source: SourceFacts, subject: str) -> Iterator[Finding]:
 def _check_shared_instances(sources: Sequence[SourceFacts]) -> Iterator[Finding]:
     seen: dict[str, str] = {}
     for source in sources:
-        for uuid in source.instances if not source.is_spool else ():
+        for uuid in source.instance_uuids if not source.is_spool else ():
             if uuid in seen:
                 yield warn(
                     "instance_twice",

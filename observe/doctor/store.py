@@ -15,18 +15,18 @@ class StoreFacts:
     Parameters
     ----------
     location : str
-        Path of the database's folder.
+        Path or URI of the folder with the tables.
     scheme_error : str or None
-        Why neither Spark nor delta-rs can open the location.
+        Why neither Spark nor delta-rs can open the location; None if one can.
     write_error, rename_error : str or None
-        Why a test file could not be written, and why it could not be renamed.
+        Why a test file could not be written, and why it could not be renamed; None if the test passed.
     condition_error : str or None
         The error if the store does not support conditional writes: it lets two writers create the same file, so that
         one overwrites the commit of the other.
     checkpoint_error : str or None
-        Why the checkpoint's folder cannot be written.
-    holder : str or None
-        The current holder of the writer lock.
+        Why the checkpoint's folder cannot be written; None if it can.
+    lock_holder : str or None
+        The current holder of the writer lock, as text; None if the lock is free.
     sources_above, sources_within : tuple of str
         Names of the sources whose folder contains the warehouse's folder, and of those whose folder is within it.
 
@@ -38,7 +38,7 @@ class StoreFacts:
     rename_error: str | None = None
     condition_error: str | None = None
     checkpoint_error: str | None = None
-    holder: str | None = None
+    lock_holder: str | None = None
     sources_above: tuple[str, ...] = ()
     sources_within: tuple[str, ...] = ()
 
@@ -51,37 +51,38 @@ class TableFacts:
     ----------
     epoch : int
         The newest epoch; -1 without one.
-    tables : int
+    table_count : int
         Number of tables in the newest epoch.
     unreadable : mapping of str to str
         By table, why it cannot be read.
-    newer : str or None
-        The error message, if a newer release has written the tables.
+    newer_release_error : str or None
+        The error message if a newer release has written the tables, else None.
     unknown_columns : mapping of str to tuple of str
-        By system table, the columns that this release does not know.
-    ahead : tuple of str
+        By table of the aggregator's own, the columns that this release does not know.
+    tables_ahead : tuple of str
         Tables with commits of an unfinished batch, after the newest epoch.
     rid : str or None
         The RID (generation and role of the warehouse, docs/rid.md) as text; None without one.
     is_primary : bool
+        Whether the warehouse may be written; a secondary one is a copy.
     allocation : str or None
-        How the global ids were allocated (`cluster.allocation` of the configuration).
+        How the global ids were allocated (`cluster.allocation` of the configuration); None if unknown.
     checkpoint_error : str or None
-        Why the checkpoint cannot be read.
+        Why the checkpoint cannot be read; None if it can, or does not exist.
     has_checkpoint : bool
     gaps : tuple of str
         Descriptions of the open gaps.
     waiting, set_aside : int
-        Rows of `_pending`; rows of `_quarantine` that are in no table.
+        Number of rows of `_pending`, and of rows of `_quarantine` that are in no table.
 
     """
 
     epoch: int = -1
-    tables: int = 0
+    table_count: int = 0
     unreadable: Mapping[str, str] = field(default_factory=dict)
-    newer: str | None = None
+    newer_release_error: str | None = None
     unknown_columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    ahead: tuple[str, ...] = ()
+    tables_ahead: tuple[str, ...] = ()
     rid: str | None = None
     is_primary: bool = True
     allocation: str | None = None
@@ -115,9 +116,9 @@ def check_store(facts: StoreFacts) -> Iterator[Finding]:
         yield ok("warehouse", "warehouse", f"{facts.location} can be written, renamed and locked")
     if facts.checkpoint_error is not None:
         yield fail("checkpoint_unwritable", "checkpoint", facts.checkpoint_error, writable)
-    if facts.holder is not None:
+    if facts.lock_holder is not None:
         advice = "nothing, if the holder is the stream: another `run` is refused until it ends"
-        yield warn("lock_held", "writer lock", f"held by {facts.holder}", advice)
+        yield warn("lock_held", "writer lock", f"held by {facts.lock_holder}", advice)
     elif facts.write_error is None:
         yield ok("lock", "writer lock", "free")
     apart = "give the warehouse and each source folders that do not contain each other"
@@ -144,7 +145,7 @@ def check_tables(facts: TableFacts, allocation: str) -> Iterator[Finding]:
     if facts.epoch < 0:
         yield ok("tables", "tables", "none yet: the first run creates them")
     else:
-        yield ok("tables", "tables", f"epoch {facts.epoch} names {facts.tables} tables")
+        yield ok("tables", "tables", f"epoch {facts.epoch} names {facts.table_count} tables")
     for table, reason in facts.unreadable.items():
         yield fail(
             "table_unreadable",
@@ -153,8 +154,8 @@ def check_tables(facts: TableFacts, allocation: str) -> Iterator[Finding]:
             "restore the table, or correct what the message names",
         )
     newest = "install the release that wrote them, or a newer one"
-    if facts.newer is not None:
-        yield fail("tables_newer", "tables", facts.newer, newest)
+    if facts.newer_release_error is not None:
+        yield fail("tables_newer", "tables", facts.newer_release_error, newest)
     for table, columns in facts.unknown_columns.items():
         text = f"this release does not know the columns {', '.join(columns)}"
         yield warn("tables_newer", f"table {table}", text, newest)
@@ -186,8 +187,8 @@ def _check_state(facts: TableFacts) -> Iterator[Finding]:
         yield warn(
             "checkpoint_missing", "checkpoint", text, "nothing, unless its path was changed by mistake"
         )
-    if facts.ahead:
-        text = f"an unfinished batch is in {', '.join(facts.ahead)}"
+    if facts.tables_ahead:
+        text = f"an unfinished batch is in {', '.join(facts.tables_ahead)}"
         yield warn(
             "batch_unfinished",
             "tables",

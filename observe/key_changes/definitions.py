@@ -26,8 +26,8 @@ class SpaceSpan:
     ----------
     replicaset_id, space_id : int
     first, last : int or None
-        The first and the last epoch, both included; None without such a limit. At `last` the space was dropped, or got
-        a name that is not wanted.
+        The first and the last epoch, both included; None without such a limit. In the epoch `last` the space was
+        dropped, or got a name that is not wanted.
     is_id_reused : bool
         Whether the id belonged earlier to another space, which was dropped at or before `first`.
     names : frozenset of str
@@ -51,52 +51,53 @@ class SpaceSpan:
 
 @dataclass(frozen=True)
 class SpaceDefinitions:
-    """All definitions, in all replicasets and epochs, of the spaces that have or had a name.
+    """The definitions of a space, in all replicasets and epochs: of each space id while it had the space's name.
 
     Parameters
     ----------
     names : frozenset of str
-        Names of the space over time, as in `_changelog`.
+        Names that the space has or had, as in `_changelog.space`.
     tables : frozenset of str
         Tables to which the rows of the space were written.
-    others : frozenset of str
+    other_names : frozenset of str
         Names of all other spaces.
-    versions : tuple
-        (epoch, replicaset id, space id, definition), the oldest first.
+    definitions : tuple
+        (epoch from which the definition holds, replicaset id, space id, definition), the oldest first.
     spans : tuple of SpaceSpan
+        In which epochs a space id belongs to the space.
 
     """
 
     names: frozenset[str]
     tables: frozenset[str]
-    others: frozenset[str]
-    versions: tuple[tuple[int, int, int, LoggedSpace], ...]
+    other_names: frozenset[str]
+    definitions: tuple[tuple[int, int, int, LoggedSpace], ...]
     spans: tuple[SpaceSpan, ...] = ()
 
     def definition_at(self, epoch: int, replicaset_id: int, space_id: int | None) -> LoggedSpace | None:
-        """Return the definition that a space id has at an epoch.
+        """Return the definition that a space id has at an epoch, or its first one if the id was defined only later.
 
-        If the id was defined only later, its first definition is returned; None if it was never defined.
+        None if the id was never defined.
         """
-        definitions = [
+        own = [
             (since, definition)
-            for since, replicaset, space, definition in self.versions
+            for since, replicaset, space, definition in self.definitions
             if (replicaset, space) == (replicaset_id, space_id)
         ]
-        before = [definition for since, definition in definitions if since <= epoch]
-        return before[-1] if before else definitions[0][1] if definitions else None
+        before = [definition for since, definition in own if since <= epoch]
+        return before[-1] if before else own[0][1] if own else None
 
     def definitions_from(self, row: Mapping[str, Any]) -> Iterator[LoggedSpace]:
-        """Yield the definition of the row's space at the row, then the space's later definitions.
+        """Yield the definition of a row's space at the row's epoch, then the space's later definitions.
 
-        A later definition may have another primary key, and so the row's tuple another key.
+        `row` is a row of `_changelog`. By a later definition, its tuple may have another key.
         """
         replicaset_id, space_id, epoch = row["replicaset_id"], row["space_id"], row["epoch"]
         own = self.definition_at(epoch, replicaset_id, space_id)
         if own is not None:
             yield own
         spans = [span for span in self.spans if span.covers(replicaset_id, space_id, epoch)]
-        for since, replicaset, space, definition in self.versions:
+        for since, replicaset, space, definition in self.definitions:
             is_own = (replicaset, space) == (replicaset_id, space_id) and since > epoch
             if is_own and any(span.covers(replicaset, space, since) for span in spans):
                 yield definition
@@ -108,12 +109,15 @@ class SpaceDefinitions:
         written before a rename has the space's earlier name.
         """
         ids, name = (row["replicaset_id"], row["space_id"]), row["space"]
-        if name in self.names or (ids in self.ids and name not in self.others):
+        if name in self.names or (ids in self.ids and name not in self.other_names):
             return True
         return any(name in span.names and span.covers(*ids, row["epoch"]) for span in self.spans)
 
     def is_ended_by(self, row: Mapping[str, Any]) -> bool:
-        """Return whether a row of `_changelog` truncates or drops the space."""
+        """Return whether a row of `_changelog` with the type TRUNCATE or DROP ends all keys of the space.
+
+        `row["of"]` is the id of the truncated or dropped space.
+        """
         epoch, is_drop = row["epoch"], row["type"] == "DROP"
         return any(
             span.covers(row["replicaset_id"], row["of"], epoch)
@@ -124,13 +128,13 @@ class SpaceDefinitions:
     @property
     def ids(self) -> set[tuple[int, int]]:
         """The (replicaset id, space id) of all definitions."""
-        return {(replicaset, space) for _, replicaset, space, _ in self.versions}
+        return {(replicaset, space) for _, replicaset, space, _ in self.definitions}
 
     @property
-    def keys(self) -> set[tuple[KeyPart, ...]]:
+    def primary_keys(self) -> set[tuple[KeyPart, ...]]:
         """The primary keys of all definitions."""
-        primary_keys = (definition.space.primary_key for _, _, _, definition in self.versions)
-        return {key for key in primary_keys if key}
+        keys = (definition.space.primary_key for _, _, _, definition in self.definitions)
+        return {key for key in keys if key}
 
 
 def definitions_of(
@@ -163,19 +167,19 @@ def definitions_of(
             for span in spans
         )
     ]
-    versions = tuple(
+    definitions = tuple(
         (int(row["epoch"]), int(row["replicaset_id"]), int(row["space_id"]), _definition(row))
         for row in of_space
         if row["space_tuple"] is not None
     )
-    others = frozenset(row["name"] for row in all_rows) - names
-    return SpaceDefinitions(names, frozenset(tables), others, versions, spans)
+    other_names = frozenset(row["name"] for row in all_rows) - names
+    return SpaceDefinitions(names, frozenset(tables), other_names, definitions, spans)
 
 
 def _spans(
     rows: Sequence[Mapping[str, Any]], names: Collection[str], drops: Collection[tuple[int, int, int]]
 ) -> Iterator[SpaceSpan]:
-    """Yield the spans of the spaces that have one of some names; `rows` are all rows of `_schema`, the oldest first."""
+    """Yield the spans of the spaces that have one of `names`; `rows` are all rows of `_schema`, the oldest first."""
     lineages: dict[tuple[int, int], list[list[Mapping[str, Any]]]] = {}
     for row in rows:
         ids = int(row["replicaset_id"]), int(row["space_id"])
@@ -193,16 +197,17 @@ def _spans(
             indices = [index for index, row in enumerate(lineage) if row["name"] in names]
             if not indices:
                 continue
-            held, later = lineage[: indices[-1] + 1], lineage[indices[-1] + 1 :]
-            if held[-1]["state"] == SpaceState.DROPPED:
-                later = held[-1:]
+            named, later = lineage[: indices[-1] + 1], lineage[indices[-1] + 1 :]
+            if named[-1]["state"] == SpaceState.DROPPED:
+                later = named[-1:]
             elif not later and number + 1 < len(own):
                 later = own[number + 1][:1]
-            first, last = (held[0]["epoch"] if number else None), (later[0]["epoch"] if later else None)
-            yield SpaceSpan(*ids, first, last, bool(number), frozenset(row["name"] for row in held))
+            first, last = (named[0]["epoch"] if number else None), (later[0]["epoch"] if later else None)
+            yield SpaceSpan(*ids, first, last, bool(number), frozenset(row["name"] for row in named))
 
 
 def _definition(row: Mapping[str, Any]) -> LoggedSpace:
+    """Return the definition in a row of `_schema`; if it is faulty, with only the id and a name."""
     fields, indexes = unpacked(row["space_tuple"]), dict(row["index_tuples"] or ())
     try:
         return LoggedSpace(space_of_rows(fields, indexes))

@@ -27,9 +27,9 @@ from warehouse.newest_epoch import newest_epoch_row
 from warehouse.read import query_rows
 
 Row = Mapping[str, Any]
+"""A row of a table: values by column."""
 
-
-_VERSION = "server_version"
+_SERVER_VERSION = "server_version"
 _COLUMNS = (
     "epoch, replicaset_id, source, segment, global_id, state, space, file, position, row, type, lsn, tsn, timestamp, "
     "space_id, index_base, key, tuple, operations"
@@ -70,14 +70,15 @@ class KeyHistory:
     Parameters
     ----------
     space : SpaceDefinitions
+        The definitions of the key's space.
     changes : sequence of KeyChange
         In log order, grouped by replicaset.
     decisions : sequence of mapping
         Rows of `_conflicts`, the oldest first.
     versions : sequence of mapping
-        The newest row of `_versions` of each replicaset.
+        The key's newest row of `_versions` of each replicaset.
     winner : mapping or None
-        The row of the space's table.
+        The key's row of the space's table; None if the table has no such row.
     instances, replicasets : mapping of int to str
         Uuids by global id, and by replicaset id.
     cleaned : set of int
@@ -118,8 +119,10 @@ class KeyChangesReader:
     def _columns(self) -> str:
         """Return the columns of `_changelog` to read; a table of an earlier release has no `server_version`."""
         opened = self._location.open("_changelog", self._versions.get("_changelog"))
-        has_version = opened is not None and any(one.name == _VERSION for one in opened.schema().fields)
-        return f"{_COLUMNS}, {_VERSION}" if has_version else _COLUMNS
+        has_version = opened is not None and any(
+            one.name == _SERVER_VERSION for one in opened.schema().fields
+        )
+        return f"{_COLUMNS}, {_SERVER_VERSION}" if has_version else _COLUMNS
 
     def history(self, name: str, values: Sequence[Value]) -> KeyHistory:
         """Return the history of a key.
@@ -137,20 +140,20 @@ class KeyChangesReader:
             There is no such space, or its primary key has another number of parts.
 
         """
-        ends = self._ends()
+        ends = self._ending_rows()
         drops = {(row["epoch"], row["replicaset_id"], row["of"]) for row in ends if row["type"] == "DROP"}
         space = definitions_of(self.ask("_schema", "SELECT * FROM opened"), name, drops)
-        if not space.versions:
+        if not space.definitions:
             raise ConfigurationError(f"no replicaset has a space {name!r}", advice="see _schema.name")
-        if not any(len(parts) == len(values) for parts in space.keys):
-            counts = " or ".join(sorted({str(len(parts)) for parts in space.keys}))
+        if not any(len(parts) == len(values) for parts in space.primary_keys):
+            counts = " or ".join(sorted({str(len(parts)) for parts in space.primary_keys}))
             raise ConfigurationError(
                 f"the key of {name} has {counts} parts, not {len(values)}",
                 advice="write the key as JSON: '[1, \"a\"]'",
             )
         members = self.ask("_cluster", "SELECT global_id, uuid, replicaset_id, replicaset_uuid FROM opened")
         rows = [*self._changes(space, values), *filter(space.is_ended_by, ends)]
-        changes = [*_with_tuples(space, sorted(rows, key=_position))]
+        changes = [*_with_tuples(space, sorted(rows, key=_log_order))]
         return KeyHistory(
             space=space,
             changes=self._with_transactions(changes),
@@ -164,20 +167,21 @@ class KeyChangesReader:
 
     def _changes(self, space: SpaceDefinitions, values: Sequence[Value]) -> list[dict[str, Any]]:
         """Return the rows of `_changelog` that change a key or delete a range of keys."""
-        ids = _numbers(space_id for _, space_id in space.ids)
-        is_space = f"(space IN ({_texts(space.names)}) OR space_id IN ({ids}))"
+        ids = _number_list(space_id for _, space_id in space.ids)
+        is_space = f"(space IN ({_literal_list(space.names)}) OR space_id IN ({ids}))"
         conditions = [
-            _changelog_condition(values, parts) for parts in space.keys if len(parts) == len(values)
+            _changelog_condition(values, parts) for parts in space.primary_keys if len(parts) == len(values)
         ]
         where = f"{is_space} AND ({' OR '.join(conditions)})"
         rows = self.ask("_changelog", f"SELECT {self._columns()} FROM opened WHERE {where}")
         return [
             row
             for row in rows
-            if space.includes_row(row) and (row["type"] == "DELETE_RANGE" or _is_about(row, space, values))
+            if space.includes_row(row)
+            and (row["type"] == "DELETE_RANGE" or _is_row_of_key(row, space, values))
         ]
 
-    def _ends(self) -> list[dict[str, Any]]:
+    def _ending_rows(self) -> list[dict[str, Any]]:
         """Return the rows that truncated or dropped a space; `of` is its id."""
         truncate, drop = int(SystemSpace.TRUNCATE), int(SystemSpace.SPACE)
         where = f"(space_id = {truncate} OR (space_id = {drop} AND type = 'DELETE')) AND state = '{RowState.COMMITTED}'"
@@ -194,13 +198,13 @@ class KeyChangesReader:
         logged = [row for row in rows if row["tsn"] is not None and not row["file"].endswith(".snap")]
         if not logged:
             return list(changes)
-        epochs, tsns = (_numbers(row[name] for row in logged) for name in ("epoch", "tsn"))
+        epochs, tsns = (_number_list(row[name] for row in logged) for name in ("epoch", "tsn"))
         columns = "replicaset_id, global_id, epoch, tsn, space, space_id, type, lsn, key, tuple"
         # A transaction is in one epoch only, so only files of these epochs are read.
         query = f"SELECT {columns} FROM opened WHERE epoch IN ({epochs}) AND tsn IN ({tsns}) ORDER BY lsn"
         by_transaction: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
         for row in self.ask("_changelog", query):
-            by_transaction.setdefault(_transaction(row), []).append(row)
+            by_transaction.setdefault(_transaction_id(row), []).append(row)
         return [
             KeyChange(
                 change.row,
@@ -209,7 +213,9 @@ class KeyChangesReader:
                 ()
                 if change.row not in logged
                 else [
-                    row for row in by_transaction[_transaction(change.row)] if row["lsn"] != change.row["lsn"]
+                    row
+                    for row in by_transaction[_transaction_id(change.row)]
+                    if row["lsn"] != change.row["lsn"]
                 ],
             )
             for change in changes
@@ -230,10 +236,10 @@ class KeyChangesReader:
             SQL expression of the tuple of a row, which the result has in the column `shown`.
 
         """
-        is_space = f"space IN ({_texts(space.tables)})"
+        is_space = f"space IN ({_literal_list(space.tables)})"
         is_key = _key_column_condition("key", space, values)
         query = f"SELECT *, {tuples} AS shown FROM opened WHERE {is_space} AND ({is_key}) ORDER BY epoch"
-        return [row for row in self.ask(table, query) if _has_values(row["key"], values)]
+        return [row for row in self.ask(table, query) if _is_key_of(row["key"], values)]
 
     def _winner(self, space: SpaceDefinitions, values: Sequence[Value]) -> dict[str, Any] | None:
         """Return the key's row in the space's table; for a masked space, the complete row from the exact table."""
@@ -242,52 +248,56 @@ class KeyChangesReader:
         for table in sorted(space.tables & self._versions.keys()):
             exact = exact_table(table)
             for row in self.ask(exact if exact in self._versions else table, query):
-                if _has_values(row["_key"], values):
+                if _is_key_of(row["_key"], values):
                     return row
         return None
 
 
 def _key_column_condition(column: str, space: SpaceDefinitions, values: Sequence[Value]) -> str:
-    """Return an SQL condition that all rows fulfil whose `column` is the canonical key of `values`; others may too."""
-    patterns = [key_pattern(values, parts) for parts in space.keys if len(parts) == len(values)]
-    return " OR ".join(f"regexp_like(encode({column}, 'hex'), {_text(one or '')})" for one in patterns)
+    """Return an SQL condition that is true if `column` is the canonical key of `values`, and for some other rows."""
+    patterns = [key_pattern(values, parts) for parts in space.primary_keys if len(parts) == len(values)]
+    return " OR ".join(f"regexp_like(encode({column}, 'hex'), {_literal(one or '')})" for one in patterns)
 
 
 def _changelog_condition(values: Sequence[Value], parts: Sequence[Any]) -> str:
-    """Return an SQL condition that all rows of `_changelog` about a key fulfil; some other rows may fulfil it too."""
-    pattern = _text(key_pattern(values, parts) or "")
+    """Return an SQL condition that is true for all rows of `_changelog` about a key, and for some other rows."""
+    pattern = _literal(key_pattern(values, parts) or "")
     if begins_with_key(parts):
         return f"regexp_like(encode(coalesce(key, tuple), 'hex'), {pattern}) OR type = 'DELETE_RANGE'"
     return f"key IS NULL OR regexp_like(encode(key, 'hex'), {pattern})"
 
 
-def _text(value: str) -> str:
+def _literal(value: str) -> str:
     """Return a string as an SQL literal."""
     escaped = value.replace("'", "''")
     return f"'{escaped}'"
 
 
-def _numbers(values: Iterable[int]) -> str:
+def _number_list(values: Iterable[int]) -> str:
     """Return numbers as an SQL list, without the parentheses."""
     return ", ".join(map(str, sorted(set(values))))
 
 
-def _transaction(row: Row) -> tuple[Any, ...]:
+def _transaction_id(row: Row) -> tuple[Any, ...]:
+    """Return the columns that identify the transaction of a row of `_changelog`."""
     return row["replicaset_id"], row["global_id"], row["epoch"], row["tsn"]
 
 
-def _texts(values: Iterable[str]) -> str:
-    return ", ".join(map(_text, sorted(values)))
+def _literal_list(values: Iterable[str]) -> str:
+    """Return strings as an SQL list, without the parentheses."""
+    return ", ".join(map(_literal, sorted(values)))
 
 
-def _has_values(key: bytes, values: Sequence[Value]) -> bool:
+def _is_key_of(key: bytes, values: Sequence[Value]) -> bool:
+    """Return whether a key, which is in MessagePack, has these values of its parts."""
     parts = decode(key)
     return len(parts) == len(values) and all(map(is_same_value, parts, values))
 
 
-def _is_about(row: Row, space: SpaceDefinitions, values: Sequence[Value]) -> bool:
+def _is_row_of_key(row: Row, space: SpaceDefinitions, values: Sequence[Value]) -> bool:
+    """Return whether a row of `_changelog` has a key, by its space's definition at the row or a later one."""
     if row["key"] is not None:
-        return _has_values(row["key"], values)
+        return _is_key_of(row["key"], values)
     if row["tuple"] is None:
         return False
     found = (one.values_in(row["tuple"]) for one in space.definitions_from(row))
@@ -297,7 +307,7 @@ def _is_about(row: Row, space: SpaceDefinitions, values: Sequence[Value]) -> boo
     )
 
 
-def _position(row: Row) -> tuple[int, ...]:
+def _log_order(row: Row) -> tuple[int, ...]:
     """Sort key: log order, grouped by replicaset."""
     return tuple(int(row[name]) for name in ("replicaset_id", "epoch", "segment", "position", "row"))
 
@@ -312,8 +322,8 @@ def _with_tuples(space: SpaceDefinitions, rows: Sequence[Row]) -> Iterator[KeyCh
     formats = []
     for row in rows:
         definition = space.definition_at(row["epoch"], row["replicaset_id"], row["space_id"])
-        rules = LATEST if row.get(_VERSION) is None else rules_of(row[_VERSION])
-        formats.append(format_of((definition or space.versions[-1][3]).space, rules))
+        rules = LATEST if row.get(_SERVER_VERSION) is None else rules_of(row[_SERVER_VERSION])
+        formats.append(format_of((definition or space.definitions[-1][3]).space, rules))
     folds: dict[tuple[tuple[int, int | None], Any], Fold] = {}
     for index, row in enumerate(rows):
         definition = space.definition_at(row["epoch"], row["replicaset_id"], row["space_id"])

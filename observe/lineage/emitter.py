@@ -42,40 +42,46 @@ RETRIES = 3
 
 
 class LineageEmitter:
-    """Sends events one after another in a separate thread."""
+    """Sends events one after another in a separate thread.
+
+    Parameters
+    ----------
+    client : OpenLineageClient
+
+    """
 
     def __init__(self, client: OpenLineageClient) -> None:
         self._client = client
-        self._free_places = BoundedSemaphore(WAITING_EVENTS)
+        self._free_slots = BoundedSemaphore(WAITING_EVENTS)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="lineage")
         self._is_closing = Event()
-        self._dropped = 0
+        self._unsent_at_close = 0
 
     def send(self, create_event: Callable[[], RunEvent]) -> None:
         """Create and send an event later, in the emitter's thread."""
-        if self._free_places.acquire(blocking=False):
+        if self._free_slots.acquire(blocking=False):
             self._thread.submit(self._send, create_event)
         else:
             log.warning("lineage: %d events wait, one more is dropped", WAITING_EVENTS)
 
     def _send(self, create_event: Callable[[], RunEvent]) -> None:
         try:
-            if self._dropped:
-                self._dropped += 1
+            if self._unsent_at_close:
+                self._unsent_at_close += 1
             else:
                 self._client.emit(create_event())
         except Exception as error:  # whatever the transport raises, the batch is finished
             log.warning("lineage: an event cannot be sent: %s", str(error).partition("\n")[0])
-            self._dropped += self._is_closing.is_set()
+            self._unsent_at_close += self._is_closing.is_set()
         finally:
-            self._free_places.release()
+            self._free_slots.release()
 
     def close(self) -> None:
         """Send the waiting events until one fails, so that the job's end does not wait for an unreachable service."""
         self._is_closing.set()
         self._thread.shutdown()
-        if self._dropped > 1:
-            log.warning("lineage: %d more events are not sent, since the job ends", self._dropped - 1)
+        if self._unsent_at_close > 1:
+            log.warning("lineage: %d more events are not sent, since the job ends", self._unsent_at_close - 1)
         self._client.close()
 
 
@@ -83,9 +89,9 @@ class LineageEmitter:
 def lineage_events(
     config: Config, spark_version: str, versions: Callable[[], Mapping[str, int]]
 ) -> Iterator[BatchContext]:
-    """Yield a function that returns for each batch the context manager in which it runs, and which sends its events.
+    """Yield a function that takes a batch's name and returns a context manager, which sends the batch's events.
 
-    Without the section `lineage` of the configuration, the context manager does nothing.
+    The batch runs inside the context manager. It does nothing without the section `lineage` of the configuration.
 
     Parameters
     ----------
@@ -97,14 +103,15 @@ def lineage_events(
     Raises
     ------
     ConfigurationError
-        The extra `lineage` is not installed, the file cannot be written, or the key is not in the environment.
+        The extra `lineage` is not installed, the file for events cannot be written, or the environment lacks the
+        variable with the service's key.
 
     """
     section = config.lineage
     if section is None:
         yield lambda _name: nullcontext()
         return
-    emitter = LineageEmitter(_client(section))
+    emitter = LineageEmitter(_create_client(section))
     try:
         yield _BatchEvents(config, section, spark_version, versions, emitter).send_around
     finally:
@@ -123,7 +130,7 @@ class _BatchEvents:
         emitter: LineageEmitter,
     ) -> None:
         self._config, self._section, self._spark_version = config, section, spark_version
-        self._versions, self._emitter = versions, emitter
+        self._read_versions, self._emitter = versions, emitter
         self._location = location_of(config.warehouse, config.database)
 
     @contextmanager
@@ -150,14 +157,14 @@ class _BatchEvents:
                 )
             )
 
-        before = dict(self._versions())
+        before = dict(self._read_versions())
         send(RunState.START, {})
         try:
             yield
         except BaseException as error:
             send(RunState.FAIL if isinstance(error, Exception) else RunState.ABORT, {}, error)
             raise
-        after = self._versions()
+        after = self._read_versions()
         changed = {table: version for table, version in after.items() if before.get(table) != version}
         send(RunState.COMPLETE, changed)
 
@@ -165,7 +172,7 @@ class _BatchEvents:
 def written_tables(
     location: WarehouseLocation, database: str, versions: Mapping[str, int]
 ) -> Iterator[WrittenTable]:
-    """Yield the tables with their columns at Delta versions; `versions` has them by table."""
+    """Yield each table of `versions`, with its columns at this Delta version; a table that is missing is left out."""
     from observe.lineage.events import WrittenTable
 
     for name, version in sorted(versions.items()):
@@ -179,7 +186,7 @@ def written_tables(
             yield WrittenTable(f"{database}.{name}", location.uri(name), version, columns)
 
 
-def _client(section: LineageConfig) -> OpenLineageClient:
+def _create_client(section: LineageConfig) -> OpenLineageClient:
     try:
         from openlineage.client import OpenLineageClient
     except ImportError as error:

@@ -37,8 +37,9 @@ class BatchRun:
     Parameters
     ----------
     run_id : str
-        A uuid; repeating a batch after the job was killed is a new run.
+        A uuid; if a batch is repeated after the job was killed, the repetition is a new run.
     namespace, job : str
+        OpenLineage's namespace and name of the job.
     spark_version : str
 
     """
@@ -58,6 +59,7 @@ class WrittenTable:
     name : str
         The SQL name, with the database.
     uri : str
+        Path or URI of the table's folder.
     version : int
         The Delta version.
     columns : tuple of (str, str, str)
@@ -90,7 +92,7 @@ def inputs_between(
     start, end : mapping of str to OffsetEntry
         Offsets by replicaset uuid.
     sources : mapping of str to str
-        The path of each source.
+        The path of each source, by its name.
 
     """
     read = {entry.leader for uuid, entry in end.items() if start.get(uuid) != entry}
@@ -98,7 +100,7 @@ def inputs_between(
 
 
 def outputs_of(tables: Iterable[WrittenTable]) -> list[OutputDataset]:
-    """Return tables as datasets, each with its schema and its version."""
+    """Return tables as output datasets, each with its schema and its Delta version."""
     return [
         OutputDataset(
             *dataset_name(table.uri),

@@ -24,6 +24,7 @@ from udfs.operations.update_rules import LATEST, Rules, rules_of
 from udfs.versions.fold import Fold, RowChange, Version
 
 Key = tuple[Any, ...]
+"""A hashable value that is equal for all rows of one key, from `LoggedSpace.key_of`."""
 
 
 class RowContext(NamedTuple):
@@ -36,7 +37,7 @@ class RowContext(NamedTuple):
     key : tuple or None
         The key, from `LoggedSpace.key_of`; None if the catalog does not store tuples of the space.
     after : bytes or None
-        The key's tuple after the row; None if it has none or it is unknown.
+        The key's tuple after the row; None if the key has no tuple, or if the tuple is unknown.
     is_known : bool
         Whether `after` is known.
 
@@ -48,25 +49,25 @@ class RowContext(NamedTuple):
     is_known: bool = False
 
 
-_ID = KeyPart(0, "unsigned")
-_KEYS = {
+_ID_PART = KeyPart(0, "unsigned")
+_SYSTEM_PRIMARY_KEYS = {
     SystemSpace.SCHEMA: (KeyPart(0, "string"),),
-    SystemSpace.COLLATION: (_ID,),
-    SystemSpace.SPACE: (_ID,),
-    SystemSpace.INDEX: (_ID, KeyPart(1, "unsigned")),
-    SystemSpace.CLUSTER: (_ID,),
-    SystemSpace.TRUNCATE: (_ID,),
+    SystemSpace.COLLATION: (_ID_PART,),
+    SystemSpace.SPACE: (_ID_PART,),
+    SystemSpace.INDEX: (_ID_PART, KeyPart(1, "unsigned")),
+    SystemSpace.CLUSTER: (_ID_PART,),
+    SystemSpace.TRUNCATE: (_ID_PART,),
 }
-_SYSTEM = {
+_SYSTEM_SPACES = {
     int(number): Space(int(number), 1, f"_{number.name.lower()}", "memtx", primary_key=key)
-    for number, key in _KEYS.items()
+    for number, key in _SYSTEM_PRIMARY_KEYS.items()
 }
-"""System spaces, whose definitions are needed before their rows are read (`src/box/schema_def.h`)."""
+"""By id, the system spaces, whose definitions are needed before any row is read (`src/box/schema_def.h`)."""
 
-DEFINING = frozenset(map(int, (SystemSpace.SPACE, SystemSpace.INDEX, SystemSpace.CLUSTER)))
+DEFINING_SPACES = frozenset(map(int, (SystemSpace.SPACE, SystemSpace.INDEX, SystemSpace.CLUSTER)))
 """Ids of the spaces whose rows define spaces and instances."""
 
-_CHANGES = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
+_CHANGE_TYPES = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
 
 
 @dataclass(frozen=True)
@@ -77,13 +78,13 @@ class LoggedSpace:
 
     @cached_property
     def _paths(self) -> tuple[tuple[Step, ...], ...]:
-        """Paths of the primary key's parts in a tuple."""
+        """The path in a tuple to each part of the primary key."""
         return tuple(steps(part.field, part.path) for part in self.space.primary_key)
 
     def values_of(self, key: bytes | None, tuple_: bytes | None) -> list[Any] | None:
-        """Return the values of a row's key; None if the row has no key or the space has no index.
+        """Return the values of a row's key; None if the row has neither key nor tuple, or the space has no index.
 
-        The row has the key itself (UPDATE, DELETE) or a tuple.
+        `key` is the key itself, which UPDATE and DELETE have, and `tuple_` the tuple of the other rows.
         """
         if key is not None:
             values: list[Any] = decode(key)
@@ -95,10 +96,10 @@ class LoggedSpace:
         if not self._paths:
             return None
         values = decode(data)
-        return [_at(values, path) for path in self._paths]
+        return [_value_at(values, path) for path in self._paths]
 
     def key_of(self, key: bytes | None, tuple_: bytes | None) -> Key | None:
-        """Return a hashable value that is equal for all rows of one key; None if `values_of` returns None.
+        """Return a value that identifies a row's key; None if `values_of` returns None.
 
         An unsigned part is compared by its encoding (`udfs.keys.keys`): for Tarantool `01` and `cd 00 01` are two keys.
         Keys of system spaces are compared by value, since servers encode the same id in several ways (`cd 01 18`,
@@ -127,7 +128,7 @@ def comparable(value: Any) -> Any:
     return ("boolean", value) if isinstance(value, bool) else value
 
 
-def _at(value: Any, path: Sequence[Step]) -> Any:
+def _value_at(value: Any, path: Sequence[Step]) -> Any:
     """Return the value at a path within a decoded tuple; None if the path does not exist."""
     for step in path:
         try:
@@ -144,13 +145,14 @@ class LogCatalog:
     Parameters
     ----------
     with_tuples : bool
-        Whether the tuples of all spaces are stored, not only those of `DEFINING`.
+        Whether the tuples of all spaces are stored, not only those of `DEFINING_SPACES`.
     is_whole : bool
-        Whether the log was read from a snapshot on, so that a key without a stored tuple has no tuple.
+        Whether all rows since a snapshot were processed. Then a key without a stored tuple has no tuple; else its
+        tuple is unknown.
     instances : dict of int to str
-        Uuids by replica id.
+        Uuids of the registered instances, by replica id.
     update_rules : Rules
-        UPDATE update_rules of the server that wrote the rows.
+        The rules by which the server that wrote the rows computes UPDATEs.
 
     """
 
@@ -158,11 +160,11 @@ class LogCatalog:
     is_whole: bool = False
     instances: dict[int, str] = field(default_factory=dict)
     update_rules: Rules = LATEST
-    _spaces: dict[int, LoggedSpace] = field(default_factory=dict)
-    _tuples: dict[tuple[int, Key], bytes | None] = field(default_factory=dict)
+    _definition_by_id: dict[int, LoggedSpace] = field(default_factory=dict)
+    _tuple_by_key: dict[tuple[int, Key], bytes | None] = field(default_factory=dict)
 
     def begin_file(self, version: str | None) -> None:
-        """Set the UPDATE update_rules for the rows of a file from the `Version` in its header."""
+        """Set the rules for UPDATEs in a file from the `Version` in its header; those of new servers without one."""
         try:
             self.update_rules = LATEST if version is None else rules_of(version)
         except ConfigurationError:
@@ -172,16 +174,19 @@ class LogCatalog:
         """Return the current definition of a space id; None if it is unknown."""
         if space_id is None:
             return None
-        definition = self._spaces.get(space_id)
-        if space_id in _SYSTEM and (definition is None or not definition.space.primary_key):
-            return LoggedSpace(_SYSTEM[space_id])
+        definition = self._definition_by_id.get(space_id)
+        if space_id in _SYSTEM_SPACES and (definition is None or not definition.space.primary_key):
+            return LoggedSpace(_SYSTEM_SPACES[space_id])
         return definition
 
     def ids_of(self, name: str) -> Iterator[int]:
-        """Yield the ids of the spaces with a name; a name of digits is also an id."""
+        """Yield the ids of the spaces with a name; if the name is a number, first the number itself as an id."""
         if name.isdigit():
             yield int(name)
-        spaces = {**_SYSTEM, **{id_: definition.space for id_, definition in self._spaces.items()}}
+        spaces = {
+            **_SYSTEM_SPACES,
+            **{id_: definition.space for id_, definition in self._definition_by_id.items()},
+        }
         yield from (id_ for id_, space in spaces.items() if space.name == name)
 
     def process(self, row: PlainRow) -> RowContext:
@@ -189,52 +194,55 @@ class LogCatalog:
         definition = self.definition(row.space_id)
         if definition is None or row.space_id is None:
             return RowContext(definition)
-        if row.type not in _CHANGES:
+        if row.type not in _CHANGE_TYPES:
             if row.type == "DELETE_RANGE":
                 self._forget(row.space_id)
                 self.is_whole = False
             return RowContext(definition)
         if row.space_id == SystemSpace.TRUNCATE and row.tuple is not None:
             self._forget(unpacked(row.tuple)[0])
-        if not self.with_tuples and row.space_id not in DEFINING:
+        if not self.with_tuples and row.space_id not in DEFINING_SPACES:
             return RowContext(definition)
         key = definition.key_of(row.key, row.tuple)
         if key is None:
             return RowContext(definition)
         space_key = (row.space_id, key)
         self._apply(row, definition, space_key)
-        if row.space_id in DEFINING:
+        if row.space_id in DEFINING_SPACES:
             self._define(row.space_id, key)
         return RowContext(
-            definition, key, self._tuples.get(space_key), space_key in self._tuples or self.is_whole
+            definition,
+            key,
+            self._tuple_by_key.get(space_key),
+            space_key in self._tuple_by_key or self.is_whole,
         )
 
     def _apply(self, row: PlainRow, definition: LoggedSpace, space_key: tuple[int, Key]) -> None:
-        """Store the key's tuple after the row; None means that the key has no tuple."""
+        """Store the key's tuple after the row; a stored None means that the key has no tuple."""
         if row.type in ("INSERT", "REPLACE"):
-            self._tuples[space_key] = row.tuple
+            self._tuple_by_key[space_key] = row.tuple
         elif row.new_tuple is not None:
-            self._tuples[space_key] = row.new_tuple
+            self._tuple_by_key[space_key] = row.new_tuple
         elif row.type == "DELETE":
-            self._tuples[space_key] = None
-        elif space_key in self._tuples or self.is_whole:
-            before = self._tuples.get(space_key)
+            self._tuple_by_key[space_key] = None
+        elif space_key in self._tuple_by_key or self.is_whole:
+            before = self._tuple_by_key.get(space_key)
             fold = Fold([format_of(definition.space, self.update_rules)])
             fold.start(None if before is None else Version(before, 0, 0, None, None))
             fold.apply(RowChange(row.type, row.tuple, row.operations, row.index_base, 0, 0, None))
             if fold.is_unfit:
-                self._tuples.pop(space_key, None)
+                self._tuple_by_key.pop(space_key, None)
             else:
-                self._tuples[space_key] = fold.version.tuple if fold.is_present else None
+                self._tuple_by_key[space_key] = fold.version.tuple if fold.is_present else None
 
     def _forget(self, space_id: int) -> None:
         """Remove the tuples of a truncated or dropped space."""
-        for space_key in [space_key for space_key in self._tuples if space_key[0] == space_id]:
-            del self._tuples[space_key]
+        for space_key in [space_key for space_key in self._tuple_by_key if space_key[0] == space_id]:
+            del self._tuple_by_key[space_key]
 
     def _define(self, space_id: int, key: Key) -> None:
-        """Update definitions or instances after a row of `_space`, `_index` or `_cluster` with this key."""
-        after = self._tuples.get((space_id, key))
+        """Update a definition or an instance after a row of a system space; `key` is the row's key in `space_id`."""
+        after = self._tuple_by_key.get((space_id, key))
         if space_id == SystemSpace.CLUSTER:
             if after is None:
                 self.instances.pop(key[0], None)
@@ -242,28 +250,30 @@ class LogCatalog:
                 self.instances[key[0]] = str(unpacked(after)[1])
             return
         number = key[0]
-        space_tuple = self._tuples.get((int(SystemSpace.SPACE), (number,)))
+        space_tuple = self._tuple_by_key.get((int(SystemSpace.SPACE), (number,)))
         if space_tuple is None:
-            self._spaces.pop(number, None)
+            self._definition_by_id.pop(number, None)
             self._forget(number)
             return
-        rows = {i: self._tuples.get((int(SystemSpace.INDEX), (number, i))) for i in range(INDEXES_MAX)}
+        rows = {i: self._tuple_by_key.get((int(SystemSpace.INDEX), (number, i))) for i in range(INDEXES_MAX)}
         fields = unpacked(space_tuple)
         try:
             space = space_of_rows(fields, {i: row for i, row in rows.items() if row is not None})
         except (TupleError, UnsupportedError) as error:
             space = faulty_space(fields, error.reason)
-        before, self._spaces[number] = self._spaces.get(number), LoggedSpace(space)
+        before, self._definition_by_id[number] = self._definition_by_id.get(number), LoggedSpace(space)
         if before is not None and before.space.primary_key != space.primary_key:
-            self._rekey(number, self._spaces[number])
+            self._rekey(number, self._definition_by_id[number])
 
     def _rekey(self, space_id: int, definition: LoggedSpace) -> None:
-        """Store the tuples of a space under another primary key; without one they are gone."""
-        held = [
-            data for space_key, data in self._tuples.items() if space_key[0] == space_id and data is not None
+        """Store the tuples of a space under its new primary key; remove them if it has none."""
+        tuples = [
+            data
+            for space_key, data in self._tuple_by_key.items()
+            if space_key[0] == space_id and data is not None
         ]
         self._forget(space_id)
-        for data in held:
+        for data in tuples:
             key = definition.key_of(None, data)
             if key is not None:
-                self._tuples[space_id, key] = data
+                self._tuple_by_key[space_id, key] = data

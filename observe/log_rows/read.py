@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from observe.log_rows.catalog import DEFINING, LogCatalog, LoggedSpace, RowContext, comparable
+from observe.log_rows.catalog import DEFINING_SPACES, LogCatalog, LoggedSpace, RowContext, comparable
 from schemas.errors import SourceError, XlogMetaIncompleteError
 from schemas.iproto import SYSTEM_ID_MAX, BodyKey
 from sources.xlog.format.meta import Meta
@@ -26,10 +26,10 @@ POLL_SECONDS = 0.2
 
 _DEFINING_IDS = [
     bytes([BodyKey.SPACE_ID, head]) + number.to_bytes(size, "big")
-    for number in sorted(DEFINING)
+    for number in sorted(DEFINING_SPACES)
     for head, size in ((0xCD, 2), (0xCE, 4), (0xCF, 8))
 ]
-"""All encodings of the ids of `DEFINING` in the body of a row; a block without any of them defines nothing."""
+"""All encodings of the ids of `DEFINING_SPACES` in the body of a row; a block without any of them defines nothing."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def read_rows(path: Path, catalog: LogCatalog, *, follow: bool = False) -> Itera
 
     """
     waiting = files_of(path)
-    prepare(waiting[0], catalog)
+    prepare_catalog(waiting[0], catalog)
     while waiting:
         file, *waiting = waiting
         with file.open("rb") as stream:
@@ -113,7 +113,7 @@ def read_rows(path: Path, catalog: LogCatalog, *, follow: bool = False) -> Itera
 def _file_rows(
     stream: BinaryIO, file: Path, position: int, catalog: LogCatalog, *, follow: bool
 ) -> Iterator[tuple[int, list[LoggedRow]]]:
-    """Yield (end position, rows) of each complete block after a position; 0: from the file's header on."""
+    """Yield (end of the block, its rows) for each complete block of a file after `position`; 0: after the header."""
     if position == 0:
         stream.seek(0)
         try:
@@ -128,8 +128,8 @@ def _file_rows(
         yield end, [LoggedRow(file.name, row, catalog.process(row)) for row in rows(data, begin, file.name)]
 
 
-def prepare(first: Path, catalog: LogCatalog) -> None:
-    """Add to the catalog the definitions at the beginning of a file, from the files before it."""
+def prepare_catalog(first: Path, catalog: LogCatalog) -> None:
+    """Add to the catalog what is known at the beginning of a file, from the snapshot and the logs before the file."""
     meta = _meta_of(first)
     if meta.filetype != "XLOG":
         return
@@ -138,10 +138,10 @@ def prepare(first: Path, catalog: LogCatalog) -> None:
         return
     snapshot = before[-1]
     catalog.is_whole = catalog.with_tuples
-    _process_needed(snapshot, catalog)
+    _process_needed_rows(snapshot, catalog)
     for file in sorted(first.parent.glob("*.xlog")):
         if snapshot.stem <= file.stem < first.stem:
-            _process_needed(file, catalog)
+            _process_needed_rows(file, catalog)
 
 
 def _is_before(snapshot: Path, meta: Meta) -> bool:
@@ -156,8 +156,8 @@ def _meta_of(file: Path) -> Meta:
         return read_meta(stream, file.name)
 
 
-def _process_needed(file: Path, catalog: LogCatalog) -> None:
-    """Update the catalog with the rows of a file that define spaces, or with all rows if it stores tuples."""
+def _process_needed_rows(file: Path, catalog: LogCatalog) -> None:
+    """Update the catalog with the rows of a file that it needs: all if it stores tuples, else those of definitions."""
     with file.open("rb") as stream:
         meta = read_meta(stream, file.name)
         catalog.begin_file(meta.other.get("Version"))
@@ -173,7 +173,7 @@ def _process_needed(file: Path, catalog: LogCatalog) -> None:
                 is_user = row.space_id is not None and row.space_id > SYSTEM_ID_MAX
                 if is_user and meta.filetype == "SNAP" and not catalog.with_tuples:
                     return
-                if catalog.with_tuples or row.space_id in DEFINING:
+                if catalog.with_tuples or row.space_id in DEFINING_SPACES:
                     catalog.process(row)
 
 
@@ -186,7 +186,7 @@ class RowFilter:
     spaces : collection of str
         Names or ids of spaces.
     key : sequence, optional
-        The values of the primary key.
+        The values of the primary key's parts.
     types : collection of str
         Types of requests, such as INSERT.
     origins : collection of str
@@ -212,7 +212,7 @@ class RowFilter:
         row = logged.row
         return (
             (not self.types or row.type in self.types)
-            and _within(row.lsn, self.first_lsn, self.last_lsn)
+            and _is_in_lsn_range(row.lsn, self.first_lsn, self.last_lsn)
             and self._is_in_time_range(row.timestamp)
             and (not self.spaces or self._is_of_spaces(row.space_id, catalog))
             and (not self.origins or self._is_of_origins(row.replica_id, catalog))
@@ -245,13 +245,13 @@ def key_values(logged: LoggedRow) -> list[Any] | None:
 
 
 def is_same_value(part: Any, requested: Any) -> bool:
-    """Return whether a part of a key equals the requested value; text also matches values without a JSON type."""
+    """Return whether a part of a key equals a requested value; a requested text is compared with the part's text."""
     if isinstance(requested, str) and not isinstance(part, str | bytes):
         return str(part) == requested
     return bool(comparable(part) == comparable(requested))
 
 
-def _within(lsn: int | None, first: int | None, last: int | None) -> bool:
+def _is_in_lsn_range(lsn: int | None, first: int | None, last: int | None) -> bool:
     if first is None and last is None:
         return True
     return lsn is not None and (first is None or lsn >= first) and (last is None or lsn <= last)

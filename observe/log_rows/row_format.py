@@ -23,7 +23,7 @@ from observe.log_rows.catalog import LoggedSpace
 from observe.log_rows.read import LoggedRow
 from udfs.before_replace.row import decode
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def to_json_value(value: Any) -> Any:
@@ -32,10 +32,10 @@ def to_json_value(value: Any) -> Any:
         return {_object_key(key): to_json_value(item) for key, item in value.items()}
     if isinstance(value, list):
         return [to_json_value(item) for item in value]
-    return _scalar(value)
+    return _json_scalar(value)
 
 
-def _scalar(value: Any) -> Any:
+def _json_scalar(value: Any) -> Any:
     converted = value
     if isinstance(value, str) and not _is_utf8(value):
         converted = _base64(value.encode("utf-8", "surrogateescape"))
@@ -51,7 +51,7 @@ def _scalar(value: Any) -> Any:
 
 
 def _object_key(key: Any) -> str:
-    converted = _scalar(key)
+    converted = _json_scalar(key)
     return converted if isinstance(converted, str) else json.dumps(converted)
 
 
@@ -68,7 +68,10 @@ def _base64(data: bytes) -> dict[str, str]:
 
 
 def with_field_names(values: Any, definition: LoggedSpace | None) -> Any:
-    """Return a tuple as a dict by field names, further fields by their numbers; unchanged if no names are known."""
+    """Return a tuple as a dict by field name; fields without a name have their number, counted from 1, as the key.
+
+    The tuple is returned unchanged if no names are known.
+    """
     fields = () if definition is None else definition.space.fields
     if not isinstance(values, list) or not fields:
         return values
@@ -80,11 +83,11 @@ def with_field_names(values: Any, definition: LoggedSpace | None) -> Any:
 
 
 def time_text(microseconds: int | None) -> str | None:
-    """Return a time (microseconds since 1970) in ISO 8601; out of the calendar's range as a number."""
+    """Return a time (microseconds since 1970) in ISO 8601, or as a number if it is out of the calendar's range."""
     if microseconds is None:
         return None
     try:
-        return (_EPOCH + timedelta(microseconds=microseconds)).isoformat(timespec="microseconds")
+        return (_UNIX_EPOCH + timedelta(microseconds=microseconds)).isoformat(timespec="microseconds")
     except OverflowError:
         return str(microseconds)
 
@@ -96,7 +99,7 @@ def row_json(logged: LoggedRow, origin: str | None, *, with_result: bool) -> str
     ----------
     logged : LoggedRow
     origin : str or None
-        Uuid of the instance that made the row.
+        Uuid of the instance that made the row; None if it is unknown.
     with_result : bool
         Whether the tuple after an UPDATE or UPSERT is included.
 
@@ -108,24 +111,35 @@ def row_json(logged: LoggedRow, origin: str | None, *, with_result: bool) -> str
         **{"lsn": row.lsn, "tsn": row.tsn, "is_commit": row.is_commit, "flags": row.flags or None},
         **{"timestamp": time_text(row.timestamp), "space_id": row.space_id},
         **{"space": None if space is None else space.space.name, "index_base": row.index_base},
-        **{"key": _plain(row.key), "tuple": _plain(row.tuple), "operations": _plain(row.operations)},
+        **{"key": _decoded(row.key), "tuple": _decoded(row.tuple), "operations": _decoded(row.operations)},
     }
     if row.tuple is not None:
         columns["fields"] = with_field_names(columns["tuple"], space)
     if not any((row.key, row.tuple, row.operations)):
-        columns["body"] = _plain(row.body)
+        columns["body"] = _decoded(row.body)
     document = {name: value for name, value in columns.items() if value is not None}
     if with_result and row.type in ("UPDATE", "UPSERT") and logged.context.is_known:
-        document["result"] = with_field_names(_plain(logged.context.after), space)
+        document["result"] = with_field_names(_decoded(logged.context.after), space)
     return json.dumps(document, ensure_ascii=False)
 
 
-def _plain(data: bytes | None) -> Any:
+def _decoded(data: bytes | None) -> Any:
+    """Return MessagePack as a value for JSON; None for None."""
     return None if data is None else to_json_value(decode(data))
 
 
 def row_text(logged: LoggedRow, origin: str | None, *, with_result: bool) -> str:
-    """Return a row as one line of text; the parameters are as in `row_json`."""
+    """Return a row as one line of text.
+
+    Parameters
+    ----------
+    logged : LoggedRow
+    origin : str or None
+        Uuid of the instance that made the row; None: the line names no instance.
+    with_result : bool
+        Whether the tuple after an UPDATE or UPSERT is included.
+
+    """
     row, definition = logged.row, logged.definition
     where = "" if row.space_id is None else f" {definition.space.name if definition else row.space_id}"
     who = "-" if row.replica_id is None else str(row.replica_id)
@@ -133,24 +147,24 @@ def row_text(logged: LoggedRow, origin: str | None, *, with_result: bool) -> str
     when = (time_text(row.timestamp) or "-").replace("+00:00", "Z")
     line = f"{when} {who}/{row.lsn if row.lsn is not None else '-'}{end} {row.type}{where}"
     parts: Sequence[tuple[str, Any]] = (
-        ("key", _plain(row.key)),
-        ("", with_field_names(_plain(row.tuple), definition)),
-        ("operations", _plain(row.operations)),
+        ("key", _decoded(row.key)),
+        ("", with_field_names(_decoded(row.tuple), definition)),
+        ("operations", _decoded(row.operations)),
     )
     line += "".join(
-        f" {name} {_line(value)}" if name else f" {_line(value)}"
+        f" {name} {_json_line(value)}" if name else f" {_json_line(value)}"
         for name, value in parts
         if value is not None
     )
     if not any((row.key, row.tuple, row.operations)) and row.body is not None:
-        line += f" {_line(_plain(row.body))}"
+        line += f" {_json_line(_decoded(row.body))}"
     if with_result and row.type in ("UPDATE", "UPSERT"):
-        after = with_field_names(_plain(logged.context.after), definition)
-        line += f" -> {_line(after)}" if logged.context.is_known else " -> not known"
+        after = with_field_names(_decoded(logged.context.after), definition)
+        line += f" -> {_json_line(after)}" if logged.context.is_known else " -> not known"
     return line if origin is None else f"{line}  # {origin}"
 
 
-def _line(value: Any) -> str:
+def _json_line(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 

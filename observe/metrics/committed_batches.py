@@ -22,11 +22,12 @@ from warehouse.read import query_rows
 
 @dataclass(frozen=True)
 class OriginRows:
-    """The rows of one instance that a batch read from one source.
+    """How many rows of one instance a batch read from one source, and the newest of them.
 
     Parameters
     ----------
     source : str
+        Name of the source.
     replicaset_id : int
     global_id : int or None
         The instance's global id; None for rows that name no instance, such as those of a snapshot.
@@ -58,13 +59,14 @@ class CommittedBatch:
     rows : int
         Number of rows read, including copies that other members of the replicaset logged.
     origins : tuple of OriginRows
+        The rows of each source and instance, without such copies.
     conflicts, quarantined : mapping of str to int
         Number of new rows of `_conflicts` and of `_quarantine` by space.
     misfits : mapping of str to int
-        By space, the number of those quarantined rows that are in their table, with NULL in a column that cannot hold
-        the value.
+        By space, the number of new rows of `_quarantine` that are in the space's table, with NULL in a column that
+        cannot hold the value.
     gaps : tuple of Gap
-        Gaps that the batch found or whose state it changed.
+        Gaps that the batch found, or whose state it changed.
 
     """
 
@@ -109,32 +111,32 @@ class CommittedBatchReader:
 
     def __init__(self, location: WarehouseLocation) -> None:
         self._location = location
-        self._tables: dict[str, DeltaTable] = {}
-        self._last = last_epoch(location)
+        self._opened_by_name: dict[str, DeltaTable] = {}
+        self._last_epoch = last_epoch(location)
 
     def open_gaps(self) -> tuple[Gap, ...]:
         """Return the gaps that are open now."""
-        return open_gaps(self._rows("_gaps", "SELECT * FROM opened"))
+        return open_gaps(self._query("_gaps", "SELECT * FROM opened"))
 
     def pending_counts(self) -> PendingCounts:
         """Return the current numbers of pending rows and of refused spaces."""
         return PendingCounts(
-            {int(row["replicaset_id"]): int(row["n"]) for row in self._rows("_pending", _PENDING_ROWS)},
-            {int(row["replicaset_id"]): int(row["n"]) for row in self._rows("_schema", _REFUSED_SPACES)},
+            {int(row["replicaset_id"]): int(row["n"]) for row in self._query("_pending", _PENDING_ROWS)},
+            {int(row["replicaset_id"]): int(row["n"]) for row in self._query("_schema", _REFUSED_SPACES)},
         )
 
     def new_batches(self) -> Iterator[CommittedBatch]:
-        """Yield the batches that were committed since the last call; at the first call, since the construction."""
-        epochs = self._rows(EPOCHS, f"SELECT * FROM opened WHERE epoch > {self._last}")
+        """Yield the batches that were committed since the last call; the first call: since this object was created."""
+        epochs = self._query(EPOCHS, f"SELECT * FROM opened WHERE epoch > {self._last_epoch}")
         for row in sorted(epochs, key=lambda row: int(row["epoch"])):
-            self._last = int(row["epoch"])
-            yield self._batch(row)
+            self._last_epoch = int(row["epoch"])
+            yield self._committed_batch(row)
 
-    def _batch(self, row: Mapping[str, Any]) -> CommittedBatch:
+    def _committed_batch(self, row: Mapping[str, Any]) -> CommittedBatch:
         epoch = int(row["epoch"])
         origins = (
             OriginRows(r["source"], r["replicaset_id"], r["global_id"], r["rows"], _to_utc(r["newest"]))
-            for r in self._rows("_changelog", _ORIGINS.format(epoch=epoch))
+            for r in self._query("_changelog", _ORIGINS.format(epoch=epoch))
         )
         return CommittedBatch(
             epoch,
@@ -146,24 +148,25 @@ class CommittedBatchReader:
             self._rows_by_space("_conflicts", epoch),
             self._rows_by_space("_quarantine", epoch),
             self._rows_by_space("_quarantine", epoch, "misfits IS NOT NULL"),
-            tuple(map(gap_of, self._rows("_gaps", f"SELECT * FROM opened WHERE epoch = {epoch}"))),
+            tuple(map(gap_of, self._query("_gaps", f"SELECT * FROM opened WHERE epoch = {epoch}"))),
         )
 
     def _rows_by_space(self, table: str, epoch: int, where: str = "true") -> dict[str, int]:
+        """Return the number of an epoch's rows of a table that fulfil a condition, by space."""
         sql = (
             f"SELECT space, count(*) AS rows FROM opened WHERE epoch = {epoch} AND {where} "
             "GROUP BY space ORDER BY space"
         )
-        return {str(row["space"]): row["rows"] for row in self._rows(table, sql)}
+        return {str(row["space"]): row["rows"] for row in self._query(table, sql)}
 
-    def _rows(self, name: str, sql: str) -> list[dict[str, Any]]:
+    def _query(self, name: str, sql: str) -> list[dict[str, Any]]:
         """Return a query's result from the newest version of a table; no rows if the table does not exist."""
-        table = self._tables.get(name)
+        table = self._opened_by_name.get(name)
         if table is None:
             table = self._location.open(name)
             if table is None:
                 return []
-            self._tables[name] = table
+            self._opened_by_name[name] = table
         else:
             table.update_incremental()
         return query_rows(table, sql)

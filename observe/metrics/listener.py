@@ -52,6 +52,7 @@ class MetricsListener(StreamingQueryListener):
     ----------
     metrics : StreamMetrics
     committed : CommittedBatchReader
+        Reads what each batch did after Spark has reported its trigger.
     log_file : TextIO or None
         The JSON log; None: no log is written.
 
@@ -61,46 +62,47 @@ class MetricsListener(StreamingQueryListener):
         self, metrics: StreamMetrics, committed: CommittedBatchReader, log_file: TextIO | None
     ) -> None:
         self._metrics, self._committed, self._log_file = metrics, committed, log_file
-        self._results: dict[int, BatchResult] = {}
+        self._result_by_batch_id: dict[int, BatchResult] = {}
         self._last_report = TriggerReport("", -1)
-        self._lock = threading.Lock()
-        self._ended = threading.Event()
-        self._ended.set()
+        self._report_lock = threading.Lock()
+        self._query_ended = threading.Event()
+        self._query_ended.set()
 
     def batch_done(self, result: BatchResult) -> None:
         """Store the result of a batch until Spark's progress event of the same batch arrives."""
-        self._results = {result.batch_id: result}
+        self._result_by_batch_id = {result.batch_id: result}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
         """Log that the stream has started."""
-        self._ended.clear()
-        self._write("started", {"query": str(event.id), "run": str(event.runId)})
+        self._query_ended.clear()
+        self._write_log_line("started", {"query": str(event.id), "run": str(event.runId)})
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """Report a finished trigger."""
-        self._report(parse_trigger_report(json.loads(event.progress.json)))
+        self._report_trigger(parse_trigger_report(json.loads(event.progress.json)))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802, ARG002
         """Report a trigger without a batch, since a source may have become stale in the meantime."""
-        self._report(replace(self._last_report, batch_id=-1))
+        self._report_trigger(replace(self._last_report, batch_id=-1))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         """Log that the stream has ended."""
         reason = None if event.exception is None else event.exception.partition("\n")[0]
-        self._write("stopped", {"query": str(event.id), "error": reason})
-        self._ended.set()
+        self._write_log_line("stopped", {"query": str(event.id), "error": reason})
+        self._query_ended.set()
 
     def finish(self) -> None:
         """Wait for Spark's last event, and report batches for which Spark sent no event."""
-        self._ended.wait(LAST_EVENT_SECONDS)
-        self._report(replace(self._last_report, batch_id=-1))
+        self._query_ended.wait(LAST_EVENT_SECONDS)
+        self._report_trigger(replace(self._last_report, batch_id=-1))
 
-    def _report(self, report: TriggerReport) -> None:
+    def _report_trigger(self, report: TriggerReport) -> None:
+        """Count and log the batches that were committed since the last call, and the trigger itself."""
         # An error of the metrics must not look like an error of the stream.
         try:
-            with self._lock:
+            with self._report_lock:
                 self._last_report = report
-                result = self._results.pop(report.batch_id, None)
+                result = self._result_by_batch_id.pop(report.batch_id, None)
                 steps = {} if result is None else result.steps
                 has_own_batch = False
                 has_batches = False
@@ -109,11 +111,11 @@ class MetricsListener(StreamingQueryListener):
                     is_own = (batch.query_id, batch.batch_id) == (report.query_id, report.batch_id)
                     has_own_batch = has_own_batch or is_own
                     warnings = self._metrics.count_batch(batch)
-                    self._write("batch", self._batch_line(batch, report, steps if is_own else None))
-                    self._warn(warnings)
+                    self._write_log_line("batch", self._batch_line(batch, report, steps if is_own else None))
+                    self._log_warnings(warnings)
                 if has_batches:
                     self._metrics.set_pending(self._committed.pending_counts())
-                self._warn(self._metrics.count_trigger(report, has_own_batch, steps))
+                self._log_warnings(self._metrics.count_trigger(report, has_own_batch, steps))
         except Exception:
             log.exception("metrics: a trigger of the stream could not be reported")
 
@@ -148,12 +150,14 @@ class MetricsListener(StreamingQueryListener):
             "gaps": len(batch.gaps),
         }
 
-    def _warn(self, warnings: list[StreamWarning]) -> None:
+    def _log_warnings(self, warnings: list[StreamWarning]) -> None:
         for warning in warnings:
             log.warning("%s", warning.message)
-            self._write("warning", {"warning": warning.name, "message": warning.message, **warning.details})
+            self._write_log_line(
+                "warning", {"warning": warning.name, "message": warning.message, **warning.details}
+            )
 
-    def _write(self, event: str, fields: Mapping[str, Any]) -> None:
+    def _write_log_line(self, event: str, fields: Mapping[str, Any]) -> None:
         if self._log_file is not None:
             line = {"at": datetime.now(UTC).isoformat(), "event": event, **fields}
             self._log_file.write(json.dumps(line, ensure_ascii=False) + "\n")
@@ -173,6 +177,8 @@ def metrics_listener(
 
     Parameters
     ----------
+    spark : SparkSession
+    config : Config
     once : bool
         Whether the stream stops at the end of the logs; then batches have no fixed interval.
     lock : WriterLock, optional
@@ -216,6 +222,7 @@ def metrics_listener(
 
 
 def _open_log(name: str | None, stack: ExitStack) -> TextIO | None:
+    """Open the JSON log until `stack` is closed; "stderr" is the standard error output, None: there is no log."""
     if name is None or name == "stderr":
         return None if name is None else sys.stderr
     try:

@@ -58,12 +58,11 @@ class TriggerReport:
     batch_id : int
         Spark's number of the batch; -1 for an idle trigger.
     phases : mapping of str to float
-        Spark's `durationMs`: phase to seconds; `triggerExecution` is the total.
+        Seconds of each phase by Spark's `durationMs`; `triggerExecution` is the total.
     leaders : frozenset of str
         The leader (the source that is read now) of each replicaset.
     unread_bytes : mapping of str to int
-        Number of unread bytes in the newest file, by leader. Leaders of which an earlier file is being read are left
-        out.
+        Number of unread bytes in the newest file, by leader. A leader is left out while an earlier file of it is read.
     waiting_since : mapping of str to float
         Time of the marker at which reading waits for the other replicasets, in seconds since 1970, by leader.
 
@@ -78,16 +77,16 @@ class TriggerReport:
 
 
 def parse_trigger_report(progress: Mapping[str, Any]) -> TriggerReport:
-    """Parse Spark's progress event.
+    """Return the report in a progress event of Spark.
 
     Parameters
     ----------
     progress : mapping
-        Spark's StreamingQueryProgress as JSON.
+        Spark's StreamingQueryProgress, parsed from JSON.
 
     """
     sources = progress.get("sources") or [{}]
-    end, latest = (_replicasets(sources[0].get(name)) for name in ("endOffset", "latestOffset"))
+    end, latest = (_positions_by_replicaset(sources[0].get(name)) for name in ("endOffset", "latestOffset"))
     unread_bytes = {
         target["leader"]: max(0, target["position"] - end[uuid]["position"])
         for uuid, target in latest.items()
@@ -106,8 +105,15 @@ def parse_trigger_report(progress: Mapping[str, Any]) -> TriggerReport:
     )
 
 
-def _replicasets(offset: Any) -> dict[str, Any]:
-    """Return the entries of an offset, as JSON text or parsed, by replicaset uuid; empty without an offset."""
+def _positions_by_replicaset(offset: Any) -> dict[str, Any]:
+    """Return how far each replicaset's log was read, by replicaset uuid.
+
+    Parameters
+    ----------
+    offset : str, mapping or None
+        An offset of Spark, as JSON text or parsed; None: the result is empty.
+
+    """
     document = json.loads(offset) if isinstance(offset, str) else offset
     replicasets: dict[str, Any] = (document or {}).get("replicasets", {})
     return replicasets
@@ -132,10 +138,12 @@ class StreamWarning:
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
-def stale_source_warning(source: str, silent: float) -> StreamWarning:
-    """Return the warning that no row of a leader was read for `silent` seconds."""
-    message = f"source {source} is stale: no row for {silent:.0f} s; is its server up, are its files copied?"
-    return StreamWarning("source_stale", message, {"source": source, "silent_seconds": round(silent, 3)})
+def stale_source_warning(source: str, silent_seconds: float) -> StreamWarning:
+    """Return the warning that no row of a leader was read for some seconds."""
+    message = f"source {source} is stale: no row for {silent_seconds:.0f} s; is its server up, are its files copied?"
+    return StreamWarning(
+        "source_stale", message, {"source": source, "silent_seconds": round(silent_seconds, 3)}
+    )
 
 
 def source_back_warning(source: str) -> StreamWarning:
@@ -157,14 +165,16 @@ def gap_warning(gap: Gap) -> StreamWarning:
     return StreamWarning("gap_opened", message, details)
 
 
-def slow_batch_warning(batch_id: int, took: float, trigger: float) -> StreamWarning:
-    """Return the warning that a batch took longer (`took` seconds) than the trigger interval (`trigger` seconds)."""
-    message = f"batch {batch_id} took {took:.1f} s, longer than the trigger of {trigger:.1f} s"
-    details = {"batch": batch_id, "seconds": round(took, 3), "trigger_seconds": trigger}
+def slow_batch_warning(batch_id: int, took_seconds: float, trigger_seconds: float) -> StreamWarning:
+    """Return the warning that a batch took longer than the trigger interval."""
+    message = (
+        f"batch {batch_id} took {took_seconds:.1f} s, longer than the trigger of {trigger_seconds:.1f} s"
+    )
+    details = {"batch": batch_id, "seconds": round(took_seconds, 3), "trigger_seconds": trigger_seconds}
     return StreamWarning("batch_slow", message, details)
 
 
-SECONDS = (0.5, 1, 2, 3, 5, 8, 12, 20, 30, 60, 120, 300, 600)
+BATCH_SECONDS_BOUNDS = (0.5, 1, 2, 3, 5, 8, 12, 20, 30, 60, 120, 300, 600)
 """Bucket bounds of the histogram `aggregator_batch_seconds`."""
 
 
@@ -173,9 +183,9 @@ class StreamMetrics(Collector):
 
     Parameters
     ----------
-    trigger : float or None
+    trigger_seconds : float or None
         Seconds between two batches; None without a fixed interval.
-    stale : float or None
+    stale_seconds : float or None
         Seconds without a row after which a leader is stale; None: never.
     gaps : iterable of Gap
         Gaps that are open at the start.
@@ -190,22 +200,22 @@ class StreamMetrics(Collector):
 
     def __init__(
         self,
-        trigger: float | None,
-        stale: float | None,
+        trigger_seconds: float | None,
+        stale_seconds: float | None,
         gaps: Iterable[Gap] = (),
         now: Callable[[], float] = time.time,
         is_lock_held: Callable[[], bool] = lambda: True,
         standbys: Callable[[], Sequence[StandbyState]] = tuple,
     ) -> None:
-        self._is_lock_held, self._standbys = is_lock_held, standbys
-        self._replicasets: set[str] = set()
-        self._trigger, self._stale_after, self._now = trigger, stale, now
+        self._is_lock_held, self._standby_states = is_lock_held, standbys
+        self._replicaset_ids: set[str] = set()
+        self._trigger_seconds, self._stale_seconds, self._now = trigger_seconds, stale_seconds, now
         self._lock = threading.RLock()
         self._last_row_at: dict[str, float] = {}
-        self._stale: set[str] = set()
-        self._newest: dict[tuple[str, str, str], float] = {}
-        self._waiting_since: dict[str, float | None] = {}
-        self._gaps = {gap.key: gap for gap in gaps}
+        self._stale_sources: set[str] = set()
+        self._newest_time_by_origin: dict[tuple[str, str, str], float] = {}
+        self._waiting_since_by_source: dict[str, float | None] = {}
+        self._open_gap_by_key = {gap.key: gap for gap in gaps}
         self._status: dict[str, Any] = {"epoch": None}
         self._registry = CollectorRegistry()
         self._create_metrics()
@@ -220,14 +230,14 @@ class StreamMetrics(Collector):
             return Counter(f"aggregator_{name}", text, labels, registry=registry)
 
         self._epoch = gauge("epoch", "The newest epoch")
-        self._committed = gauge("committed_timestamp_seconds", "When the newest epoch was committed")
+        self._committed_at = gauge("committed_timestamp_seconds", "When the newest epoch was committed")
         self._lag = gauge("lag_seconds", "Age of the newest committed row", "source", "replicaset", "origin")
         self._behind = gauge("behind_bytes", "Unread bytes of the log after the last batch", "source")
         self._stale_gauge = gauge(
             "source_stale", "Whether a leading source has had no rows for long", "source"
         )
-        self._open = gauge("gaps_open", "Missing lsn ranges and divergences")
-        self._open.set(len(self._gaps))
+        self._open_gaps = gauge("gaps_open", "Missing lsn ranges and divergences")
+        self._open_gaps.set(len(self._open_gap_by_key))
         self._phase = gauge("phase_seconds", "Phases of the last batch", "phase")
         self._batches = counter("batches", "Batches with rows")
         self._slow = counter("batches_slow", "Batches that took longer than the trigger interval")
@@ -245,15 +255,18 @@ class StreamMetrics(Collector):
         )
         self._lock_held = gauge("lock_held", "Whether this job has the writer lock, by its own clock")
         self._peer_connected = gauge("peer_connected", "Whether a standby copy is connected", "peer")
-        self._seconds = Histogram(
-            "aggregator_batch_seconds", "How long Spark took for a batch", buckets=SECONDS, registry=registry
+        self._batch_seconds = Histogram(
+            "aggregator_batch_seconds",
+            "How long Spark took for a batch",
+            buckets=BATCH_SECONDS_BOUNDS,
+            registry=registry,
         )
 
     def count_batch(self, batch: CommittedBatch) -> list[StreamWarning]:
         """Add a committed batch to the metrics, and return its warnings."""
         with self._lock:
             self._epoch.set(batch.epoch)
-            self._committed.set(batch.committed_at.timestamp())
+            self._committed_at.set(batch.committed_at.timestamp())
             warnings = [warning for origin in batch.origins for warning in self._count_origin(origin)]
             for space, count in batch.conflicts.items():
                 self._conflicts.labels(space).inc(count)
@@ -265,7 +278,7 @@ class StreamMetrics(Collector):
                         counter.labels(space).inc(part)
             for gap in batch.gaps:
                 warnings += self._count_gap(gap)
-            self._open.set(len(self._gaps))
+            self._open_gaps.set(len(self._open_gap_by_key))
             self._status = {"epoch": batch.epoch, "committed_at": batch.committed_at.isoformat()}
             return warnings
 
@@ -273,31 +286,34 @@ class StreamMetrics(Collector):
         """Set the numbers of pending rows and of refused spaces of each replicaset."""
         rows, spaces = counts.pending_rows, counts.refused_spaces
         with self._lock:
-            self._replicasets |= {str(number) for number in (*rows, *spaces)}
-            for number in self._replicasets:
+            self._replicaset_ids |= {str(number) for number in (*rows, *spaces)}
+            for number in self._replicaset_ids:
                 self._waiting.labels(number).set(rows.get(int(number), 0))
                 self._refused.labels(number).set(spaces.get(int(number), 0))
 
     def _count_origin(self, origin: OriginRows) -> list[StreamWarning]:
         """Add rows of one source to the metrics; the source is no longer stale."""
         self._rows.labels(origin.source).inc(origin.rows)
-        self._replicasets.add(str(origin.replicaset_id))
+        self._replicaset_ids.add(str(origin.replicaset_id))
         self._last_row_at[origin.source] = self._now()
         if origin.newest is not None:
             key = (origin.source, str(origin.replicaset_id), str(origin.global_id))
-            self._newest[key] = max(self._newest.get(key, 0.0), origin.newest.timestamp())
-        if origin.source not in self._stale:
+            self._newest_time_by_origin[key] = max(
+                self._newest_time_by_origin.get(key, 0.0), origin.newest.timestamp()
+            )
+        if origin.source not in self._stale_sources:
             return []
-        self._stale.discard(origin.source)
+        self._stale_sources.discard(origin.source)
         self._stale_gauge.labels(origin.source).set(0)
         return [source_back_warning(origin.source)]
 
     def _count_gap(self, gap: Gap) -> list[StreamWarning]:
+        """Add a new row of `_gaps` to the metrics, and return its warning; a row that closes a gap has none."""
         if gap.state in CLOSED:
-            self._gaps.pop(gap.key, None)
+            self._open_gap_by_key.pop(gap.key, None)
             return []
         if gap.state == GapState.OPEN:
-            self._gaps[gap.key] = gap
+            self._open_gap_by_key[gap.key] = gap
         return [gap_warning(gap)]
 
     def count_trigger(
@@ -318,53 +334,59 @@ class StreamMetrics(Collector):
             now = self._now()
             for source in report.leaders:
                 self._last_row_at.setdefault(source, now)
-                self._stale_gauge.labels(source).set(source in self._stale)
-                self._waiting_since[source] = report.waiting_since.get(source)
+                self._stale_gauge.labels(source).set(source in self._stale_sources)
+                self._waiting_since_by_source[source] = report.waiting_since.get(source)
             for source, size in report.unread_bytes.items():
                 self._behind.labels(source).set(size)
-            warnings = self._find_stale(report.leaders, now)
+            warnings = self._mark_stale(report.leaders, now)
             if not has_batch:
                 return warnings
-            took = report.phases.get("triggerExecution", 0.0)
+            took_seconds = report.phases.get("triggerExecution", 0.0)
             self._batches.inc()
-            self._seconds.observe(took)
+            self._batch_seconds.observe(took_seconds)
             self._phase.clear()
             for phase, length in {
                 **report.phases,
                 **{f"step_{k}": v for k, v in (steps or {}).items()},
             }.items():
                 self._phase.labels(phase).set(length)
-            if self._trigger is not None and took > self._trigger:
+            if self._trigger_seconds is not None and took_seconds > self._trigger_seconds:
                 self._slow.inc()
-                warnings.append(slow_batch_warning(report.batch_id, took, self._trigger))
+                warnings.append(slow_batch_warning(report.batch_id, took_seconds, self._trigger_seconds))
             return warnings
 
-    def _find_stale(self, leaders: Iterable[str], now: float) -> list[StreamWarning]:
-        """Return a warning for each leader that has become stale."""
+    def _mark_stale(self, leaders: Iterable[str], now: float) -> list[StreamWarning]:
+        """Mark the leaders that have become stale, and return a warning for each."""
         warnings = []
         for source in sorted(leaders):
-            silent = now - self._last_row_at[source]
-            if self._stale_after is not None and silent > self._stale_after and source not in self._stale:
-                self._stale.add(source)
+            silent_seconds = now - self._last_row_at[source]
+            if (
+                self._stale_seconds is not None
+                and silent_seconds > self._stale_seconds
+                and source not in self._stale_sources
+            ):
+                self._stale_sources.add(source)
                 self._stale_gauge.labels(source).set(1)
-                warnings.append(stale_source_warning(source, silent))
+                warnings.append(stale_source_warning(source, silent_seconds))
         return warnings
 
     def lags(self) -> dict[tuple[str, str, str], float]:
-        """Return the age in seconds of the newest committed row of each source, replicaset and origin."""
+        """Return the age in seconds of the newest committed row, by (source, replicaset id, global id)."""
         with self._lock:
             now = self._now()
-            return {key: round(now - newest, 3) for key, newest in sorted(self._newest.items())}
+            return {
+                key: round(now - newest, 3) for key, newest in sorted(self._newest_time_by_origin.items())
+            }
 
     def collect(self) -> Iterable[Metric]:
         """Yield the current metrics."""
         with self._lock:
             for key, lag in self.lags().items():
                 self._lag.labels(*key).set(lag)
-            for source, since in self._waiting_since.items():
+            for source, since in self._waiting_since_by_source.items():
                 self._instant.labels(source).set(0 if since is None else max(0.0, self._now() - since))
             self._lock_held.set(self._is_lock_held())
-            for standby in self._standbys():
+            for standby in self._standby_states():
                 self._peer_connected.labels(standby.root).set(standby.is_connected)
             return list(self._registry.collect())
 
@@ -375,7 +397,9 @@ class StreamMetrics(Collector):
                 {"source": source, "replicaset": replicaset, "origin": origin, "lag_seconds": lag}
                 for (source, replicaset, origin), lag in self.lags().items()
             ]
-            gaps = [{n: getattr(g, n) for n in g.__dataclass_fields__} for g in self._gaps.values()]
-            standbys = [asdict(standby) for standby in self._standbys()]
-            status = {**self._status, "lag": lags, "stale": sorted(self._stale), "gaps": gaps}
+            gaps = [
+                {n: getattr(g, n) for n in g.__dataclass_fields__} for g in self._open_gap_by_key.values()
+            ]
+            standbys = [asdict(standby) for standby in self._standby_states()]
+            status = {**self._status, "lag": lags, "stale": sorted(self._stale_sources), "gaps": gaps}
             return {**status, "peers": standbys} if standbys else status

@@ -72,15 +72,17 @@ class EpochTables:
             The space's table.
 
         """
-        engine = QueryBuilder().register("current", self._open(table_of_exact_tuples(self.versions, table)))
+        engine = QueryBuilder().register(
+            "current", self._open_table(table_of_exact_tuples(self.versions, table))
+        )
         names = {"replicaset": replicaset, "table": table}
         yield from _keys_and_tuples(engine, _WON_ROWS.format(**names))
         if "_versions" in self.versions:
-            engine = engine.register("versions", self._open("_versions"))
+            engine = engine.register("versions", self._open_table("_versions"))
             yield from _keys_and_tuples(engine, _LOST_ROWS.format(**names))
 
     def tuples_of_keys(self, replicaset: int, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the replicaset's tuple of each key, or None for a key without a tuple."""
+        """Return a replicaset's tuple of each canonical key of a space's table, or None for a key without a tuple."""
         requested, tuple_by_key = pa.array(keys, pa.binary()), dict[bytes, bytes]()
         for all_keys, tuples in self.versions_of_replicaset(replicaset, table):
             mask = pc.is_in(all_keys, requested)
@@ -89,7 +91,7 @@ class EpochTables:
         return [tuple_by_key.get(key) for key in keys]
 
     def changed_keys(self, replicaset: int, space_id: int, plan: KeyPlan, after: int) -> set[bytes] | None:
-        """Return the keys of a space that a replicaset changed in the epochs later than `after`.
+        """Return the canonical keys of a space that a replicaset changed in the epochs later than `after`.
 
         None if any key may have changed: the space was truncated or altered, or a row's key cannot be computed.
         """
@@ -97,7 +99,7 @@ class EpochTables:
             return set()
         spaces = ", ".join(str(int(id_)) for id_ in (space_id, *_DDL))
         query = _CHANGES.format(after=after, until=self.epoch, replicaset=replicaset, spaces=spaces)
-        engine = QueryBuilder().register("changelog", self._open("_changelog"))
+        engine = QueryBuilder().register("changelog", self._open_table("_changelog"))
         changed: set[bytes] = set()
         for batch in pa.table(engine.execute(query).read_all()).to_batches():
             if pc.any(pc.not_equal(batch["space_id"], space_id)).as_py():
@@ -111,7 +113,7 @@ class EpochTables:
             changed.update(canonical.to_pylist())
         return changed
 
-    def _open(self, table: str) -> DeltaTable:
+    def _open_table(self, table: str) -> DeltaTable:
         opened = self.location.open(table, self.versions.get(table))
         if opened is None:
             raise WarehouseError("a table of the newest epoch is missing", table=table)
@@ -137,6 +139,7 @@ def newest_tables(location: WarehouseLocation) -> EpochTables:
 
 
 def _keys_and_tuples(engine: QueryBuilder, query: str) -> Iterator[tuple[pa.Array, pa.Array]]:
+    """Yield the columns `key` and `tuple` of a query's result."""
     for result in engine.execute(query):
         batch = pa.record_batch(result)
         if not batch.num_rows:

@@ -21,8 +21,8 @@ from sources.iproto.space_pages import prepare_checksums
 ANSWER_SECONDS = 30.0
 """Seconds to wait for a server's answer."""
 
-INDEX_TYPE = 3
-"""Number of the field with the index type in `_index`."""
+INDEX_TYPE_FIELD = 3
+"""Index of the field with the type in a tuple of `_index`, counted from 0."""
 
 
 async def prove_spaces(
@@ -125,10 +125,11 @@ def _not_comparable_reason(replicaset: ReplicasetState, space_id: int) -> str | 
 
 
 def _primary_index_type(rows: SpaceDefinition) -> str | None:
+    """Return the type of a space's primary index, in lower case; None without a primary index."""
     primary = rows.indexes.get(0)
     if primary is None:
         return None
     fields = fields_of(primary, "a row of _index")
-    if len(fields) <= INDEX_TYPE or not isinstance(fields[INDEX_TYPE], str):
+    if len(fields) <= INDEX_TYPE_FIELD or not isinstance(fields[INDEX_TYPE_FIELD], str):
         raise TupleError("a row of _index has no type")
-    return str(fields[INDEX_TYPE]).lower()
+    return str(fields[INDEX_TYPE_FIELD]).lower()

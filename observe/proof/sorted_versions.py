@@ -31,7 +31,16 @@ UInt64s = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class SpaceKeys:
-    """Computes canonical keys of one space's tuples, and their order in the primary index; see `space_keys`."""
+    """Computes the canonical keys of one space's tuples, and the order of the keys; `space_keys` creates it.
+
+    Parameters
+    ----------
+    plan : KeyPlan
+        How a tuple's key is computed.
+    order : KeyOrder
+        How keys are compared in the primary index.
+
+    """
 
     plan: KeyPlan
     order: KeyOrder
@@ -55,10 +64,10 @@ class SpaceKeys:
         """Return for each canonical key the bytes that sort in the order of the primary index."""
         return ordered_keys(keys, self.order, np.zeros(len(keys), np.int32))
 
-    def bound(self, key: bytes) -> bytes:
+    def sortable_key(self, key: bytes) -> bytes:
         """Return the sortable bytes of one canonical key."""
-        bound: bytes = self.sortable(pa.array([key], pa.binary()))[0].as_py()
-        return bound
+        found: bytes = self.sortable(pa.array([key], pa.binary()))[0].as_py()
+        return found
 
 
 def space_keys(space: Space) -> SpaceKeys:
@@ -68,14 +77,14 @@ def space_keys(space: Space) -> SpaceKeys:
 
 @dataclass(frozen=True)
 class Page:
-    """Tuples of a server, in key order.
+    """The keys and hashes of tuples that were read from a server.
 
     Parameters
     ----------
     keys : pyarrow.BinaryArray
         Canonical keys.
     hashes : uint64[n]
-        Hashes of the tuples.
+        Hash of each key's tuple.
 
     """
 
@@ -97,54 +106,54 @@ class SortedVersions:
     ----------
     keys : pyarrow.LargeBinaryArray
         Canonical keys.
-    bounds : pyarrow.LargeBinaryArray
+    sortable_keys : pyarrow.LargeBinaryArray
         The sortable bytes of the keys (`SpaceKeys.sortable`).
     hashes : uint64[n]
         Hashes of the tuples.
-    sums : uint64[n + 1]
+    cumulative_hashes : uint64[n + 1]
         Cumulative sums of `hashes`, modulo 2^64, starting with 0.
 
     """
 
     keys: pa.Array
-    bounds: pa.Array
+    sortable_keys: pa.Array
     hashes: UInt64s
-    sums: UInt64s = field(repr=False)
+    cumulative_hashes: UInt64s = field(repr=False)
 
     def __len__(self) -> int:
         return len(self.hashes)
 
     def range_of(self, after: bytes | None, last: bytes | None) -> tuple[int, int]:
-        """Return the indexes (begin, end) of the versions after the bound `after`, up to the bound `last` inclusive.
+        """Return the indexes (begin, end) of the versions whose keys are after `after`, up to `last` inclusive.
 
         Parameters
         ----------
         after : bytes or None
-            None: from the first version.
+            Sortable bytes of a key; None: from the first version.
         last : bytes or None
-            None: up to the last version.
+            Sortable bytes of a key; None: up to the last version.
 
         """
-        begin = 0 if after is None else self._count_up_to(after)
-        return begin, max(begin, len(self) if last is None else self._count_up_to(last))
+        begin = 0 if after is None else self._count_at_most(after)
+        return begin, max(begin, len(self) if last is None else self._count_at_most(last))
 
     def is_equal(self, begin: int, end: int, rows: int, checksum: int) -> bool:
-        """Return whether a range has this row count and this sum of hashes."""
-        total = (int(self.sums[end]) - int(self.sums[begin])) % _MODULUS
+        """Return whether the versions from index `begin` to `end` have this number and this sum of hashes."""
+        total = (int(self.cumulative_hashes[end]) - int(self.cumulative_hashes[begin])) % _MODULUS
         return end - begin == rows and total == checksum
 
     def differing(self, begin: int, end: int, page: Page) -> list[bytes]:
-        """Return the keys that are only in the range or only in the page, or have different hashes."""
+        """Return the keys that differ between a page and the versions from `begin` to `end`, or are in one only."""
         tables = dict(zip(self.keys[begin:end].to_pylist(), self.hashes[begin:end].tolist(), strict=True))
         server = dict(zip(page.keys.to_pylist(), page.hashes.tolist(), strict=True))
         return [key for key in {**tables, **server} if tables.get(key) != server.get(key)]
 
-    def _count_up_to(self, bound: bytes) -> int:
-        """Return the number of versions up to a bound, inclusive."""
+    def _count_at_most(self, sortable_key: bytes) -> int:
+        """Return the number of versions whose key is not after a key."""
         low, high = 0, len(self)
         while low < high:
             middle = (low + high) // 2
-            if self.bounds[middle].as_py() <= bound:
+            if self.sortable_keys[middle].as_py() <= sortable_key:
                 low = middle + 1
             else:
                 high = middle
@@ -161,17 +170,17 @@ def sorted_versions(batches: Iterable[tuple[pa.Array, pa.Array]], keys: SpaceKey
     keys : SpaceKeys
 
     """
-    canonical_parts, bound_parts, hashes = [], [], [np.empty(0, np.int64)]
+    canonical_parts, sortable_parts, hashes = [], [], [np.empty(0, np.int64)]
     for canonical, tuples in batches:
         canonical_parts.append(canonical.cast(pa.large_binary()))
-        bound_parts.append(keys.sortable(canonical).cast(pa.large_binary()))
+        sortable_parts.append(keys.sortable(canonical).cast(pa.large_binary()))
         hashes.append(hash_tuples(tuples))
-    bounds = pa.chunked_array(bound_parts, pa.large_binary()).combine_chunks()
-    order = pc.sort_indices(bounds)
+    sortable_keys = pa.chunked_array(sortable_parts, pa.large_binary()).combine_chunks()
+    order = pc.sort_indices(sortable_keys)
     sorted_hashes = np.concatenate(hashes).view(np.uint64)[order.to_numpy()]
-    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(sorted_hashes, dtype=np.uint64)])
+    cumulative_hashes = np.concatenate([np.zeros(1, np.uint64), np.cumsum(sorted_hashes, dtype=np.uint64)])
     all_keys = pa.chunked_array(canonical_parts, pa.large_binary()).combine_chunks()
-    return SortedVersions(all_keys.take(order), bounds.take(order), sorted_hashes, sums)
+    return SortedVersions(all_keys.take(order), sortable_keys.take(order), sorted_hashes, cumulative_hashes)
 
 
 def hash_tuples(tuples: pa.Array) -> Int64s:

@@ -34,14 +34,14 @@ from schemas.space import Space
 from sources.iproto.client import Connection
 from sources.iproto.space_pages import FIRST_ROWS, SpacePages, next_page_limit
 
-ATTEMPTS = 6
+MAX_COMPARISONS = 6
 """Maximum number of repeated comparisons of a key; after that the key has no result."""
 
 KEYS_AT_ONCE = 5000
-"""Number of keys that are compared again together."""
+"""Number of keys whose tuples are read from the server by one call."""
 
-DIFFERENCES = 1000
-"""Number of differences after which a comparison ends."""
+MAX_DIFFERENCES = 1000
+"""Number of differing keys after which the comparison of a space ends."""
 
 EXAMPLES = 5
 """Maximum number of differing keys that a result shows; it counts all of them."""
@@ -66,10 +66,8 @@ class ComparedSpace:
     ----------
     space : Space
     table : str
-    replicaset : int
-        The replicaset's id.
-    uuid : str
-        The replicaset's uuid.
+    replicaset_id : int
+    replicaset_uuid : str
     peer : str
         Name of the server.
     is_ordered : bool
@@ -79,8 +77,8 @@ class ComparedSpace:
 
     space: Space
     table: str
-    replicaset: int
-    uuid: str
+    replicaset_id: int
+    replicaset_uuid: str
     peer: str
     is_ordered: bool = True
 
@@ -135,12 +133,13 @@ class SpaceProof:
     looked_again : int
         Number of keys that differed at the first comparison, and were compared again.
     differences : tuple of Difference
+        The keys that differ.
     moving : int
         Number of keys without a result, since they changed during each comparison.
     error : str or None
-        Why the space was compared only in part or not at all.
+        Why the space was compared only in part or not at all; None if it was compared.
     skipped : str or None
-        What cannot be compared in such a space, and why; unlike an error, the proof holds without it.
+        What cannot be compared in the space, and why; the proof holds nevertheless. None if all was compared.
     seconds : float
         Duration of the comparison.
 
@@ -206,7 +205,7 @@ class ReadRateLimit:
         self._next_read_at = time.monotonic()
 
     async def wait(self, rows: int) -> None:
-        """Sleep after `rows` tuples were read, until the next read keeps the rate."""
+        """Sleep after `rows` tuples were read, as long as the next read would exceed the rate."""
         if self._rate is not None:
             now = time.monotonic()
             self._next_read_at = max(self._next_read_at, now - 1.0) + rows / self._rate
@@ -214,7 +213,7 @@ class ReadRateLimit:
 
 
 class _ComparedPage(NamedTuple):
-    """A page's number of rows and of bytes, its last canonical key (None if it is empty), and the keys that differ."""
+    """Of a compared page: number of tuples and bytes, last canonical key (None if empty), and the keys that differ."""
 
     rows: int
     size: int
@@ -260,13 +259,13 @@ class SpaceComparison:
         """Compare the space and return the result; errors are part of it, except a ConnectionLostError."""
         started, space = time.monotonic(), self._compared
         tables = self._tables()
-        result = SpaceProof(space.table, space.uuid, space.peer, tables.epoch)
+        result = SpaceProof(space.table, space.replicaset_uuid, space.peer, tables.epoch)
         try:
-            batches = tables.versions_of_replicaset(space.replicaset, space.table)
+            batches = tables.versions_of_replicaset(space.replicaset_id, space.table)
             versions = sorted_versions(batches, self._keys)
             if space.is_ordered:
                 suspects = await self._compare_pages(versions)
-            elif (whole := await self._whole_space()) is not None:
+            elif (whole := await self._read_if_one_page()) is not None:
                 suspects = versions.differing(0, len(versions), server_page(whole, self._keys))
             else:
                 suspects = await self._compare_known_keys(versions)
@@ -279,7 +278,7 @@ class SpaceComparison:
                     differences=(*result.differences, *differences),
                     moving=result.moving + moving,
                 )
-                if len(result.differences) >= DIFFERENCES:
+                if len(result.differences) >= MAX_DIFFERENCES:
                     break
         except ConnectionLostError:
             raise
@@ -288,7 +287,7 @@ class SpaceComparison:
         return replace(result, rows=self._rows, seconds=time.monotonic() - started)
 
     async def _compare_pages(self, versions: SortedVersions) -> list[bytes]:
-        """Compare all pages of the space once, and return the keys that differ."""
+        """Compare all pages of the space once, and return the canonical keys that differ."""
         suspects: dict[bytes, None] = {}
         after, limit = None, FIRST_ROWS
         while True:
@@ -300,7 +299,7 @@ class SpaceComparison:
                 return list(suspects)
             after, limit = page.last, next_page_limit(page.rows, page.size)
 
-    async def _whole_space(self) -> list[bytes] | None:
+    async def _read_if_one_page(self) -> list[bytes] | None:
         """Return all tuples of the space if they fit one page, which needs no order; else None."""
         limit, wider = 0, FIRST_ROWS
         while wider > limit:
@@ -330,28 +329,32 @@ class SpaceComparison:
         if self._with_checksums:
             sums = await self._pages.checksum(after, limit)
             last = None if sums.last is None else self._key_of(sums.last)
-            begin, end = self._range(versions, after, last if sums.rows == limit else None)
+            begin, end = self._index_range(versions, after, last if sums.rows == limit else None)
             if versions.is_equal(begin, end, sums.rows, sums.checksum):
                 return _ComparedPage(sums.rows, sums.size, last)
         tuples = await self._pages.page(after, limit)
         page = server_page(tuples, self._keys)
         last = page.keys[-1].as_py() if tuples else None
-        begin, end = self._range(versions, after, last if len(tuples) == limit else None)
+        begin, end = self._index_range(versions, after, last if len(tuples) == limit else None)
         differing = versions.differing(begin, end, page)
         return _ComparedPage(len(tuples), sum(map(len, tuples)), last, differing)
 
-    def _range(self, versions: SortedVersions, after: bytes | None, last: bytes | None) -> tuple[int, int]:
-        begin = None if after is None else self._keys.bound(after)
-        return versions.range_of(begin, None if last is None else self._keys.bound(last))
+    def _index_range(
+        self, versions: SortedVersions, after: bytes | None, last: bytes | None
+    ) -> tuple[int, int]:
+        """Return the indexes (begin, end) of the versions after the canonical key `after`, up to `last` inclusive."""
+        begin = None if after is None else self._keys.sortable_key(after)
+        return versions.range_of(begin, None if last is None else self._keys.sortable_key(last))
 
     def _key_of(self, tuple_: bytes) -> bytes:
+        """Return the canonical key of one tuple."""
         key: bytes = self._keys.of_tuples(pa.array([tuple_], pa.binary()))[0].as_py()
         return key
 
     async def _compare_again(self, keys: Sequence[bytes]) -> tuple[list[Difference], int]:
-        """Compare keys until each has a result; return the differences, and the number of keys without a result."""
+        """Compare keys at most `MAX_COMPARISONS` times; return the differences, and how many keys have no result."""
         undecided, differences, previous = list(keys), list[Difference](), dict[bytes, Difference]()
-        for attempt in range(ATTEMPTS):
+        for attempt in range(MAX_COMPARISONS):
             if attempt:
                 await asyncio.sleep(PAUSE_SECONDS)
             differing, changed = await self._compare_keys(undecided)
@@ -364,35 +367,38 @@ class SpaceComparison:
         return differences, len(undecided)
 
     async def _compare_keys(self, keys: Sequence[bytes]) -> tuple[dict[bytes, Difference], set[bytes]]:
-        """Compare keys once; return the differences, and the differing keys that the log changed at the same time."""
+        """Compare keys once.
+
+        Return the differences by key, and the keys that differed while the log changed them, which prove nothing.
+        """
         space = self._compared
         before = self._tables()
-        await self._wait_for_server(before.vclocks.get(space.uuid, {}))
+        await self._wait_for_server(before.vclocks.get(space.replicaset_uuid, {}))
         server_tuples = await self._pages.tuples_by_key(keys)
         await self._rate_limit.wait(len(keys))
         tables = await self._wait_for_tables((await self._connection.vote()).vclock)
-        table_tuples = tables.tuples_of_keys(space.replicaset, space.table, keys)
+        table_tuples = tables.tuples_of_keys(space.replicaset_id, space.table, keys)
         differing = {
             key: Difference(key, on_server, in_tables)
             for key, on_server, in_tables in zip(keys, server_tuples, table_tuples, strict=True)
             if on_server != in_tables
         }
-        logged = tables.changed_keys(space.replicaset, space.space.id, self._keys.plan, before.epoch)
+        logged = tables.changed_keys(space.replicaset_id, space.space.id, self._keys.plan, before.epoch)
         changed = set(differing) if logged is None else logged & differing.keys()
         return {key: one for key, one in differing.items() if key not in changed}, changed
 
     async def _wait_for_server(self, vclock: Mapping[int, int]) -> None:
-        """Wait until the server's vclock covers a vclock; the server may be a replica that lags behind."""
+        """Wait until the server has all rows of a vclock; the server may be a replica that lags behind."""
         deadline = time.monotonic() + self._limits.patience
         while not _covers((await self._connection.vote()).vclock, vclock):
-            _check_deadline(deadline, "the server does not reach the vclock of the tables")
+            _raise_after(deadline, "the server does not reach the vclock of the tables")
             await asyncio.sleep(POLL_SECONDS)
 
     async def _wait_for_tables(self, vclock: Mapping[int, int]) -> EpochTables:
-        """Wait until the vclock of the tables covers a vclock, and return the tables."""
+        """Wait until the tables have all rows of a vclock, and return the tables."""
         deadline = time.monotonic() + self._limits.patience
-        while not _covers((tables := self._tables()).vclocks.get(self._compared.uuid, {}), vclock):
-            _check_deadline(deadline, "the tables do not reach the vclock of the server")
+        while not _covers((tables := self._tables()).vclocks.get(self._compared.replicaset_uuid, {}), vclock):
+            _raise_after(deadline, "the tables do not reach the vclock of the server")
             await asyncio.sleep(POLL_SECONDS)
         return tables
 
@@ -402,6 +408,7 @@ def _covers(vclock: Mapping[int, int], other: Mapping[int, int]) -> bool:
     return all(vclock.get(id_, 0) >= lsn for id_, lsn in other.items() if 0 < id_ < 32)
 
 
-def _check_deadline(deadline: float, message: str) -> None:
+def _raise_after(deadline: float, message: str) -> None:
+    """Raise WarehouseError if a time of the monotonic clock has passed."""
     if time.monotonic() > deadline:
         raise WarehouseError(message, advice="is `aggregator run` running, and does it keep up?")

@@ -84,7 +84,7 @@ def charts(facts: PageFacts) -> Iterator[Chart]:
         spec = _over_time(shown, step, "conflicts", "conflicts", of="space")
         yield Chart("conflicts_over_time", "Conflicts over time", note, spec)
     if facts.sizes:
-        yield _sizes(facts)
+        yield _table_sizes(facts)
 
 
 def duration_in_words(milliseconds: int) -> str:
@@ -106,18 +106,35 @@ def duration_in_words(milliseconds: int) -> str:
 def _over_time(
     rows: Sequence[Row], step: int, value: str, title: str, *, of: str = "source", line: bool = False
 ) -> dict[str, Any]:
-    """Return the specification of a plot of one value over time, with a colour for each source, or as a heat map."""
+    """Return the specification of a plot over time, with a colour for each source, or as a heat map if there are many.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        `at` (time), `source`, and the value.
+    step : int
+        Duration of a point in milliseconds.
+    value : str
+        Name of the column with the value.
+    title : str
+        Title of the value.
+    of : str
+        What the column `source` is called in the plot.
+    line : bool
+        Whether values are drawn as lines, not as stacked bars.
+
+    """
     values = [
         {
-            "at": _moment(r["at"]),
-            "to": _moment(r["at"], step),
+            "at": _time_text(r["at"]),
+            "to": _time_text(r["at"], step),
             "of": str(r["source"]),
             "value": float(r[value]),
         }
         for r in rows
     ]
     names = sorted({str(r["source"]) for r in rows}, key=_natural_order)
-    axis = {"format": _format(step), "labelOverlap": True}
+    axis = {"format": _axis_time_format(step), "labelOverlap": True}
     x = {"field": "at", "type": "temporal", "scale": {"type": "utc"}, "title": None, "axis": axis}
     tooltip = [
         {"field": "of", "type": "nominal", "title": of},
@@ -143,15 +160,15 @@ def _over_time(
             "axis": {"labelOverlap": True},
         }
         encoding = {"x": x, "x2": {"field": "to"}, "y": rows_of, "color": heat, "tooltip": tooltip}
-        return _spec(values, {"type": "rect"}, encoding, height)
+        return _vega_specification(values, {"type": "rect"}, encoding, height)
     if line:
         encoding = {"x": x, "y": y, "color": colour, "tooltip": tooltip}
-        return _spec(values, {"type": "line", "point": True, "strokeWidth": 2}, encoding, 220)
+        return _vega_specification(values, {"type": "line", "point": True, "strokeWidth": 2}, encoding, 220)
     # Vega-Lite does not stack bars that have a start and an end time, so a transform stacks their heights.
     heap = {"stack": "value", "groupby": ["at"], "sort": [{"field": "of"}], "as": ["low", "high"]}
     heights = {"y": {**y, "field": "low"}, "y2": {"field": "high"}}
     encoding = {"x": x, "x2": {"field": "to"}, **heights, "color": colour, "tooltip": tooltip}
-    return {**_spec(values, {"type": "rect"}, encoding, 220), "transform": [heap]}
+    return {**_vega_specification(values, {"type": "rect"}, encoding, 220), "transform": [heap]}
 
 
 def _conflicts_by_space(rows: Sequence[Row]) -> Chart:
@@ -181,11 +198,11 @@ def _conflicts_by_space(rows: Sequence[Row]) -> Chart:
         if len(by_space) > BARS
         else "All spaces with conflicts."
     )
-    spec = _spec(shown, {"type": "bar"}, encoding, BAR_HEIGHT * len(names) + 10)
+    spec = _vega_specification(shown, {"type": "bar"}, encoding, BAR_HEIGHT * len(names) + 10)
     return Chart("conflicts_by_space", "Conflicts by space and pair of replicasets", note, spec)
 
 
-def _sizes(facts: PageFacts) -> Chart:
+def _table_sizes(facts: PageFacts) -> Chart:
     shown = facts.sizes[:BARS]
     values = [{"table": one.table, "value": one.size / 1024, "files": one.files} for one in shown]
     encoding = {
@@ -198,11 +215,11 @@ def _sizes(facts: PageFacts) -> Chart:
         ],
     }
     note = f"Data files at the newest epoch; the {len(shown)} largest of {len(facts.sizes)} tables."
-    spec = _spec(values, {"type": "bar"}, encoding, BAR_HEIGHT * len(shown) + 10)
+    spec = _vega_specification(values, {"type": "bar"}, encoding, BAR_HEIGHT * len(shown) + 10)
     return Chart("sizes", "Sizes of the tables", note, spec)
 
 
-def _spec(
+def _vega_specification(
     values: Sequence[Any], mark: Mapping[str, Any], encoding: Mapping[str, Any], height: int
 ) -> dict[str, Any]:
     return {
@@ -216,11 +233,12 @@ def _spec(
     }
 
 
-def _moment(at: datetime, later: int = 0) -> str:
+def _time_text(at: datetime, later: int = 0) -> str:
+    """Return the time `later` milliseconds after `at`, in ISO 8601."""
     return (at + timedelta(milliseconds=later)).isoformat()
 
 
-def _format(step: int) -> str:
+def _axis_time_format(step: int) -> str:
     """Return the time format of an axis whose points have a duration of `step` milliseconds."""
     if step < 1000:
         return "%H:%M:%S.%L"

@@ -22,6 +22,7 @@ from warehouse.newest_epoch import NEVER_ROLLED_BACK
 from warehouse.warehouse import Warehouse
 
 Row = Mapping[str, Any]
+"""A row of a query's result: values by column."""
 
 THREADS = 4
 """Number of queries that run at the same time."""
@@ -54,7 +55,7 @@ STEPS = (
 )
 """Possible durations of one point of a plot, in milliseconds."""
 
-LIMIT = 200
+MAX_ROWS = 200
 """Maximum rows of a table on the page, which also shows the total number."""
 
 EXAMPLES = 2
@@ -99,7 +100,7 @@ SELECT space, kind, policy, sequence, winner_replicaset_id AS winner, loser_repl
        min(coalesce(winner_timestamp, loser_timestamp, decided_at)) AS first,
        max(coalesce(winner_timestamp, loser_timestamp, decided_at)) AS last
 FROM {conflicts} GROUP BY ALL ORDER BY conflicts DESC, space, winner, loser LIMIT """
-    + str(LIMIT),
+    + str(MAX_ROWS),
     "conflicts_over_time": """
 SELECT space, timestamp_millis(unix_millis(coalesce(winner_timestamp, loser_timestamp, decided_at)) DIV {bucket}
        * {bucket}) AS at, count(*) AS conflicts
@@ -109,21 +110,21 @@ SELECT space, winner_replicaset_id AS winner, loser_replicaset_id AS loser, key,
        winner_tuple, winner_timestamp, winner_lsn, loser_tuple, loser_timestamp, loser_lsn
 FROM (SELECT *, row_number() OVER (PARTITION BY space, winner_replicaset_id, loser_replicaset_id
                                    ORDER BY epoch DESC, key, loser_lsn) AS row_index FROM {{conflicts}})
-WHERE row_index <= {EXAMPLES} ORDER BY space, winner, loser, row_index LIMIT {LIMIT}""",
+WHERE row_index <= {EXAMPLES} ORDER BY space, winner, loser, row_index LIMIT {MAX_ROWS}""",
     "gaps": f"""
 SELECT replicaset_id, source, local_id, first_lsn, last_lsn, kind, min(found_at) AS found_at,
        max_by(state, epoch) AS state, max_by(file, epoch) AS file, count(*) OVER () AS whole
 FROM {{gaps}} GROUP BY replicaset_id, source, local_id, first_lsn, last_lsn, kind
-ORDER BY state = '{GapState.OPEN}' DESC, found_at DESC, replicaset_id, local_id, first_lsn LIMIT {LIMIT}""",
+ORDER BY state = '{GapState.OPEN}' DESC, found_at DESC, replicaset_id, local_id, first_lsn LIMIT {MAX_ROWS}""",
     "quarantine": f"""
 SELECT replicaset_id, space, left(reason, 400) AS reason, count(*) AS rows, min(epoch) AS first_epoch,
        max(epoch) AS last_epoch, max_by(lsn, epoch) AS lsn, max_by(file, epoch) AS file, count(*) OVER () AS whole
 FROM {{quarantine}} GROUP BY replicaset_id, space, left(reason, 400)
-ORDER BY rows DESC, replicaset_id, space, reason LIMIT {LIMIT}""",
+ORDER BY rows DESC, replicaset_id, space, reason LIMIT {MAX_ROWS}""",
     "pending": f"""
 SELECT replicaset_id, source, reason, count(*) AS rows, min(timestamp) AS oldest, count(*) OVER () AS whole
 FROM {{pending}} GROUP BY replicaset_id, source, reason
-ORDER BY rows DESC, replicaset_id, source, reason LIMIT {LIMIT}""",
+ORDER BY rows DESC, replicaset_id, source, reason LIMIT {MAX_ROWS}""",
     "spaces": """
 WITH versions AS (
   SELECT *, row_number() OVER (PARTITION BY replicaset_id, space_id ORDER BY epoch DESC) = 1 AS newest FROM {schema}
@@ -145,9 +146,9 @@ WITH results AS (
 SELECT validated_at, table, expectation, holds, rows, unexpected, examples, error
 FROM results WHERE newest ORDER BY holds, validated_at DESC, table, expectation LIMIT 2000""",
 }
-"""The SQL queries of the page, by name. `{changelog}` represents the table `_changelog` at the epoch's version.
+"""The SQL queries of the page, by name. `{changelog}` stands for the table `_changelog` at its version of the epoch.
 
-Each result is small even for large tables: it is grouped, or limited to `LIMIT` rows with the total number in the
+Each result is small even for large tables: it is grouped, or limited to `MAX_ROWS` rows with the total number in the
 column `whole`.
 """
 
@@ -160,6 +161,7 @@ class TableSize:
     ----------
     table : str
     version : int
+        The Delta version.
     files, size : int
         Number of data files, and their total bytes.
     rows : int or None
@@ -228,7 +230,7 @@ def point_milliseconds(first: datetime | None, last: datetime | None, least: int
 
 
 def time_range(rows: Sequence[Row], first: str, last: str) -> tuple[datetime | None, datetime | None]:
-    """Return the minimum of one column and the maximum of another one."""
+    """Return the minimum of the column `first` and the maximum of the column `last`; None if a column has no values."""
     firsts = [row[first] for row in rows if row[first] is not None]
     lasts = [row[last] for row in rows if row[last] is not None]
     return (min(firsts, default=None), max(lasts, default=None))
@@ -260,7 +262,7 @@ def collect_facts(warehouse: Warehouse) -> PageFacts:
         location_of(warehouse.base_path, warehouse.database) if has_known_scheme(warehouse.root) else None
     )
     side = None if location is None else side_of(location)
-    sizes = () if location is None else _sizes(location, runner.versions)
+    sizes = () if location is None else _table_sizes(location, runner.versions)
     epoch = None if runner.epoch is None else runner.epoch.epoch
     answers = {**first, **second}
     return PageFacts(
@@ -291,7 +293,16 @@ class _Queries:
         return self.versions.get(table, 0)
 
     def run(self, *names: str, **buckets: int) -> dict[str, Sequence[Row]]:
-        """Run queries, and return their rows by name; `buckets` are the names of plots with milliseconds per point."""
+        """Run queries of `QUERIES`, and return the rows of each by name.
+
+        Parameters
+        ----------
+        *names : str
+            Names of queries.
+        **buckets : int
+            Name of a query for a plot over time, and the duration of the plot's points in milliseconds.
+
+        """
         calls = [*((name, None) for name in names), *buckets.items()]
         return dict(_in_threads(lambda call: (call[0], self._rows(*call)), calls))
 
@@ -310,7 +321,7 @@ def _in_utc(row: Mapping[str, Any]) -> Row:
     }
 
 
-def _sizes(location: WarehouseLocation, versions: Mapping[str, int]) -> tuple[TableSize, ...]:
+def _table_sizes(location: WarehouseLocation, versions: Mapping[str, int]) -> tuple[TableSize, ...]:
     """Return the sizes of all tables, the largest first."""
 
     def size(name: str) -> TableSize | None:

@@ -135,7 +135,7 @@ def collisions(facts: PageFacts) -> Sequence[tuple[int, int]]:
 
 
 def spaces(facts: PageFacts) -> Sequence[tuple[str, Sequence[Row]]]:
-    """Return each space by name, with its versions in chronological order."""
+    """Return (name, rows of the query `spaces`) of each space: its definitions in chronological order."""
     found: dict[str, list[Row]] = {}
     for row in facts.rows("spaces"):
         found.setdefault(row["name"], []).append(row)
@@ -148,7 +148,7 @@ def time_text(value: datetime | None) -> str:
 
 
 def number_text(value: float | None) -> str:
-    """Return a number as text, with a separator of thousands."""
+    """Return a number as text, with commas between thousands."""
     return NOTHING if value is None else f"{value:,}"
 
 

@@ -22,7 +22,7 @@ WIDTH = 40
 """Maximum characters of a value."""
 
 TYPED_COLUMNS = 4
-"""Maximum typed columns of a space."""
+"""Maximum number of shown columns of a space's fields."""
 
 BAR = 20
 """Characters of the longest bar."""
@@ -81,8 +81,10 @@ def contended_questions(database: str, table: str, columns: list[str]) -> Iterat
 
     Parameters
     ----------
+    database : str
+    table : str
     columns : list of str
-        The table's columns; the first typed ones are shown.
+        The table's columns; the first `TYPED_COLUMNS` columns of fields are shown.
 
     """
     typed = [column for column in columns if not column.startswith("_")][:TYPED_COLUMNS]

@@ -57,20 +57,20 @@ class CheckFacts:
 
 @dataclass(frozen=True)
 class Check:
-    """The expectations of the rows of one table.
+    """A table's rows, and the expectations that they must fulfil.
 
     Parameters
     ----------
     name : str
         Name of the table, and of the suite in Great Expectations.
     rows : DataFrame
-        As `readable_frame` returns it.
+        Rows with column types that Great Expectations supports (`readable_frame`).
     expectations : tuple
         Great Expectations' expectations; users see their `description`.
     keys : tuple of str
         Columns that identify a row in examples.
     find_examples : mapping of str to callable
-        By column, a function that returns examples of the failure, for columns that are counts of other rows.
+        By column: a function that returns examples of failing rows. Given for columns that count rows of another table.
 
     """
 
@@ -83,7 +83,7 @@ class Check:
 
 @dataclass(frozen=True)
 class TablesCheck:
-    """The expectations of many tables whose rows are in one DataFrame.
+    """The rows of many tables in one DataFrame, and the expectations that those of each table must fulfil.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class TablesCheck:
         Rows of all tables; the column `table` has the name of the row's table.
     tables : tuple of str
     make_expectations : callable
-        Returns the expectations of one table, or of several tables; the same number in the same order.
+        Returns the expectations of one table, or of several tables; both have the same number and order.
 
     """
 
@@ -122,12 +122,12 @@ class CheckResult:
     holds : bool
         Whether the rows fulfil the expectation.
     rows, unexpected : int or None
-        Number of checked rows, and of failing rows; None if Great Expectations has not counted them. If the expectation
-        holds, `rows` is None.
+        Number of checked rows, and of failing rows; None if Great Expectations has not counted them. `rows` is None
+        if the expectation holds.
     examples : tuple of str
         Some of the failing rows.
     error : str or None
-        Why the expectation could not be checked.
+        Why the expectation could not be checked; None if it was checked.
     source : str or None
         The user's file with the expectation; None for the aggregator's own.
 

@@ -38,11 +38,11 @@ EXPECTATIONS = "expectations"
 
 
 def table_opener(warehouse: Warehouse, state: State) -> OpenTable:
-    """Return a function that reads tables at their versions of the last epoch."""
-    made = {name: 0 for name in SYSTEM_TABLES if name not in NEVER_ROLLED_BACK}
+    """Return a function that reads a table at the Delta version that it has in the newest epoch."""
+    first_versions = {name: 0 for name in SYSTEM_TABLES if name not in NEVER_ROLLED_BACK}
 
     def read(table: str) -> DataFrame:
-        version = state.versions.get(table, made.get(table))
+        version = state.versions.get(table, first_versions.get(table))
         return warehouse.read(table, version) if is_space_table(table) else warehouse.read_own(table, version)
 
     return read
@@ -67,7 +67,21 @@ def checks(
     names: Sequence[str],
     user_suites: Mapping[str, Sequence[Any]],
 ) -> Iterator[Check]:
-    """Yield all expectations of single tables; `user_suites` are the user's, by table."""
+    """Yield all checks of single tables.
+
+    Parameters
+    ----------
+    open_table : callable
+        Returns the rows of a table.
+    state : State
+        The state of the tables at the newest epoch.
+    facts : CheckFacts
+    names : sequence of str
+        Tables of spaces to check by the user's expectations.
+    user_suites : mapping of str to sequence
+        The user's expectations, by table.
+
+    """
     for make in CHECKS:
         yield from make(open_table, state, facts)
     for table, expectations in user_suites.items():
@@ -77,7 +91,7 @@ def checks(
 
 
 def tables_of(state: State, config: Config, wanted: Sequence[str] | None) -> list[str]:
-    """Return the tables of spaces to validate.
+    """Return the tables of the wanted spaces; without `wanted`, those of all spaces.
 
     Raises
     ------
@@ -85,11 +99,13 @@ def tables_of(state: State, config: Config, wanted: Sequence[str] | None) -> lis
         A requested space has no table.
 
     """
-    known_ = sorted(filter(is_space_table, state.versions))
+    space_tables = sorted(filter(is_space_table, state.versions))
     if not wanted:
-        return known_
+        return space_tables
     ids = [None, *(one.id for one in state.replicasets.values())]
-    found = {space: {config.spaces.table(space, replicaset=i) for i in ids} & set(known_) for space in wanted}
+    found = {
+        space: {config.spaces.table(space, replicaset=i) for i in ids} & set(space_tables) for space in wanted
+    }
     missing = [space for space, tables in found.items() if not tables]
     if missing:
         raise ConfigurationError(f"there is no table of {', '.join(missing)}", advice="see --space")
@@ -99,10 +115,16 @@ def tables_of(state: State, config: Config, wanted: Sequence[str] | None) -> lis
 def user_expectations(config: Config, file: str) -> dict[str, list[Any]]:
     """Return the user's expectations by table, without Spark.
 
+    Parameters
+    ----------
+    config : Config
+    file : str
+        Path of the configuration; the default folder of the suites is next to it.
+
     Raises
     ------
     ConfigurationError
-        A file of them is wrong, or the configured folder is missing.
+        A suite's file is wrong, or the configured folder is missing.
 
     """
     named = config.validation.expectations

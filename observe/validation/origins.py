@@ -25,24 +25,25 @@ from warehouse.maintenance import RETENTION, Origin, last_removed_lsns
 
 TABLE = "_changelog"
 
-ORIGIN = ("replicaset_id", "local_id", "instance")
+ORIGIN_COLUMNS = ("replicaset_id", "local_id", "instance")
 """Columns that identify an origin: `local_id`, a replica id; `instance`, a global id, null except for local spaces."""
 
-COUNTS = (
+COUNT_COLUMNS = (
     *("rows", "first_lsn", "last_lsn", "settled_lsn"),
     *("missing", "duplicates", "beyond_settled", "unknown_ids", "in_future"),
 )
+"""Columns of the checked frame: counts and lsns of an origin's rows, and how many of them fail each expectation."""
 
 _SCHEMA = StructType(
     [
-        *[StructField(name, IntegerType() if name != "instance" else LongType()) for name in ORIGIN],
-        *[StructField(name, LongType()) for name in COUNTS],
+        *[StructField(name, IntegerType() if name != "instance" else LongType()) for name in ORIGIN_COLUMNS],
+        *[StructField(name, LongType()) for name in COUNT_COLUMNS],
     ]
 )
 
 
 def rows_of_logs(rows: DataFrame, state: State, removed: Mapping[Origin, int]) -> DataFrame:
-    """Return the rows of `_changelog` that come from logs, with the columns `ORIGIN`.
+    """Return the rows of `_changelog` that come from logs, with the columns `ORIGIN_COLUMNS`.
 
     Parameters
     ----------
@@ -50,7 +51,7 @@ def rows_of_logs(rows: DataFrame, state: State, removed: Mapping[Origin, int]) -
         Rows of `_changelog`.
     state : State
     removed : mapping of Origin to int
-        The lsn up to which maintenance has removed rows of an origin. The other rows up to this lsn are left out.
+        By origin: the lsn up to which maintenance has removed rows. Rows up to it that still exist are left out.
 
     """
     is_local = F.coalesce(F.col("group_id") == GROUP_LOCAL, F.lit(False))
@@ -84,7 +85,7 @@ def _replica_id_in_replicaset(state: State) -> Column:
 
 
 def missing_ranges(gaps: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], list[tuple[int, int]]]:
-    """Return the missing lsn ranges (first, last) in `_gaps` by (replicaset id, replica id), without filled ranges.
+    """Return, by (replicaset id, replica id), the ranges (first lsn, last lsn) that `_gaps` calls missing and unfilled.
 
     Parameters
     ----------
@@ -119,16 +120,16 @@ def add_missing_counts(
     settled: Mapping[tuple[int, int], int],
     gaps: Mapping[tuple[int, int], list[tuple[int, int]]],
 ) -> list[dict[str, Any]]:
-    """Return the counts of each origin, with the numbers of missing lsns, of duplicates and of unsettled lsns.
+    """Return the counts of each origin with `missing`, `duplicates` and `beyond_settled`: numbers of failing lsns.
 
     Parameters
     ----------
     counts : iterable of mapping
-        `ORIGIN`, rows, distinct, first_lsn, last_lsn, unknown_ids, in_future.
+        For each origin: `ORIGIN_COLUMNS`, rows, distinct (number of lsns), first_lsn, last_lsn, unknown_ids, in_future.
     settled : mapping of (int, int) to int
         The settled lsn by (replicaset id, replica id).
     gaps : mapping
-        From `missing_ranges`.
+        The missing ranges (first lsn, last lsn) by (replicaset id, replica id), from `missing_ranges`.
 
     """
     origins = []
@@ -141,7 +142,7 @@ def add_missing_counts(
         missing = last - row["first_lsn"] + 1 - row["distinct"]
         missing -= count_covered(gaps.get(key, ()), row["first_lsn"], last)
         is_local = row["local_id"] == 0
-        names = (*ORIGIN, "rows", "first_lsn", "last_lsn", "unknown_ids", "in_future")
+        names = (*ORIGIN_COLUMNS, "rows", "first_lsn", "last_lsn", "unknown_ids", "in_future")
         origin = {name: row[name] for name in names}
         origin |= {"settled_lsn": settled_lsn, "duplicates": row["rows"] - row["distinct"]}
         origin |= {"missing": 0 if is_local else missing}
@@ -150,7 +151,7 @@ def add_missing_counts(
 
 
 def origins_checks(open_table: OpenTable, state: State, facts: CheckFacts) -> Iterator[Check]:
-    """Yield the check of `_changelog`; reads the whole table for its counts."""
+    """Yield the check of `_changelog`; its counts need the whole table."""
     removed = (
         last_removed_lsns(row.asDict() for row in open_table(RETENTION).collect())
         if RETENTION in state.versions
@@ -158,7 +159,7 @@ def origins_checks(open_table: OpenTable, state: State, facts: CheckFacts) -> It
     )
     rows = rows_of_logs(open_table(TABLE), state, removed)
     is_future = F.lit(False) if facts.latest is None else F.col("timestamp") > F.lit(facts.latest)
-    counts = rows.groupBy(*ORIGIN).agg(
+    counts = rows.groupBy(*ORIGIN_COLUMNS).agg(
         F.count("*").alias("rows"),
         F.count_distinct("lsn").alias("distinct"),
         F.min("lsn").alias("first_lsn"),
@@ -176,10 +177,12 @@ def origins_checks(open_table: OpenTable, state: State, facts: CheckFacts) -> It
     find_examples = {
         "missing": partial(_missing_lsns, rows, failing["missing"], settled, gaps),
         "duplicates": partial(_duplicate_lsns, rows, failing["duplicates"]),
-        "unknown_ids": partial(_unknown_ids, rows, facts),
+        "unknown_ids": partial(_rows_with_unknown_ids, rows, facts),
         "in_future": partial(_future_rows, rows, is_future),
     }
-    yield Check(TABLE, frame, tuple(_expectations(facts)), (*ORIGIN, *COUNTS[:4]), find_examples)
+    yield Check(
+        TABLE, frame, tuple(_expectations(facts)), (*ORIGIN_COLUMNS, *COUNT_COLUMNS[:4]), find_examples
+    )
 
 
 def _expectations(facts: CheckFacts) -> list[Any]:
@@ -204,7 +207,8 @@ def _expectations(facts: CheckFacts) -> list[Any]:
 
 
 def _rows_of_origin(rows: DataFrame, origin: Mapping[str, Any]) -> DataFrame:
-    for name in ORIGIN:
+    """Return the rows with the `ORIGIN_COLUMNS` of an origin."""
+    for name in ORIGIN_COLUMNS:
         rows = rows.where(F.col(name).eqNullSafe(F.lit(origin[name])))
     return rows
 
@@ -246,7 +250,7 @@ def _duplicate_lsns(rows: DataFrame, origins: Iterable[Mapping[str, Any]]) -> li
     return texts[:EXAMPLES]
 
 
-def _unknown_ids(rows: DataFrame, facts: CheckFacts) -> list[str]:
+def _rows_with_unknown_ids(rows: DataFrame, facts: CheckFacts) -> list[str]:
     is_unknown = ~F.coalesce(F.col("global_id").isin(list(facts.global_ids)), F.lit(False))
     return [
         f"{_origin_text(row.asDict())}: lsn {row.lsn} of {row.global_id}"
@@ -262,4 +266,4 @@ def _future_rows(rows: DataFrame, is_future: Column) -> list[str]:
 
 
 def _first_rows(rows: DataFrame) -> list[Any]:
-    return rows.orderBy(*ORIGIN, "lsn").limit(EXAMPLES).collect()
+    return rows.orderBy(*ORIGIN_COLUMNS, "lsn").limit(EXAMPLES).collect()

@@ -32,10 +32,10 @@ from warehouse.warehouse import Warehouse
 
 log = logging.getLogger(__name__)
 
-LIMIT = 1000
+MAX_PAIRS = 1000
 """Maximum number of reported pairs of rows per index."""
 
-TABLE = "_secondary_indexes"
+SUITE_NAME = "_secondary_indexes"
 """Name of the suite."""
 
 _SCHEMA = StructType(
@@ -95,9 +95,9 @@ def unique_indexes(state: State) -> list[UniqueIndex]:
 
 
 def format_number_column(plan: TablePlan) -> Column:
-    """Return a column with the index of the tuple format of a row's replicaset; null if the replicaset has none.
+    """Return a column with the index in `plan.formats` of the tuple format of the replicaset `replicaset_id`.
 
-    The index is that of `plan.formats`. The rows have the column `replicaset_id`.
+    It is null if the replicaset has no format.
     """
     indexes = [F.lit(plan.formats.get(i)).cast("int") for i in range(max(plan.formats, default=0) + 1)]
     # For a merged tuple, the column is minus the id of the replicaset with its format.
@@ -145,12 +145,12 @@ def conflicting_rows(warehouse: Warehouse, state: State, config: Config, index: 
 
 @dataclass(frozen=True)
 class IndexConflicts:
-    """The result for all unique indexes.
+    """The pairs of rows with equal keys in the unique indexes of all spaces.
 
     Parameters
     ----------
     rows : list of dict
-        New rows for `_conflicts`.
+        New rows for `_conflicts`, one for each pair that it does not have yet.
     checked : tuple of (str, str)
         Table and name of each checked index.
     unchecked : dict of str to str
@@ -175,7 +175,7 @@ def find_index_conflicts(warehouse: Warehouse, state: State, config: Config) -> 
             pairs = conflicting_rows(warehouse, state, config, index).join(
                 known.select(*columns), columns, "left_anti"
             )
-            rows += [row.asDict() for row in pairs.limit(LIMIT).collect()]
+            rows += [row.asDict() for row in pairs.limit(MAX_PAIRS).collect()]
             checked.append((index.table, index.name))
         except AggregatorError as error:
             unchecked[f"{index.table}.{index.name}"] = str(error)
@@ -202,11 +202,15 @@ def index_check(spark: SparkSession, conflicts: IndexConflicts) -> Check:
     )
     frame = frame_of(spark, rows, _SCHEMA)
     return Check(
-        TABLE, frame, (no_pairs,), ("table", "index", "pairs"), {"pairs": partial(_examples, conflicts)}
+        SUITE_NAME,
+        frame,
+        (no_pairs,),
+        ("table", "index", "pairs"),
+        {"pairs": partial(_pair_texts, conflicts)},
     )
 
 
-def _examples(conflicts: IndexConflicts) -> list[str]:
+def _pair_texts(conflicts: IndexConflicts) -> list[str]:
     return [
         f"{row['space']}.{row['sequence']}: two rows with one key, {row['key'].hex()} lost"
         for row in conflicts.rows[:EXAMPLES]

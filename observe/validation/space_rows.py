@@ -33,14 +33,14 @@ from udfs.tuples.tuples import decode
 from warehouse.data_files import opened
 from warehouse.location import WarehouseLocation
 
-DIFFERING = "differing_columns"
-"""Names of the columns that differ from `_tuple`, joined by commas, or why the tuple cannot be decoded.
+DIFFERING_COLUMNS = "differing_columns"
+"""Name of a computed column: columns that differ from `_tuple`, joined by commas, or why it cannot be decoded.
 
 A column that cannot hold the value of its field must be null, and `_misfits` must name it.
 """
 
-NULLS = "null_columns"
-"""Names of the columns that are null although their fields are not nullable, joined by commas."""
+NULL_COLUMNS = "null_columns"
+"""Name of a computed column: the columns that are null although their fields are not nullable, joined by commas."""
 
 COLUMNS = StructType(
     [
@@ -51,18 +51,18 @@ COLUMNS = StructType(
         StructField("_global_id", LongType()),
         StructField("_timestamp", TimestampType()),
         StructField("_created", TimestampType()),
-        StructField(DIFFERING, StringType()),
-        StructField(NULLS, StringType()),
+        StructField(DIFFERING_COLUMNS, StringType()),
+        StructField(NULL_COLUMNS, StringType()),
     ]
 )
 """The computed columns of a row: `_key` is in hex, `_tuple` is null without a tuple and true with one."""
 
-ARROW = to_arrow_schema(COLUMNS, timezone="UTC")
+ARROW_SCHEMA = to_arrow_schema(COLUMNS, timezone="UTC")
 """`COLUMNS` as an Arrow schema."""
 
-_DIGITS = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), np.uint8).reshape(256, 2)
+_HEX_DIGITS = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), np.uint8).reshape(256, 2)
 
-_COPIED = ("_replicaset_id", "_global_id", "_timestamp", "_created")
+_COPIED_COLUMNS = ("_replicaset_id", "_global_id", "_timestamp", "_created")
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,11 @@ class RowChecks:
     Parameters
     ----------
     table : str
-        Name of the table in results.
+        Name of the space's table, for results.
     exact_table : str
         The table with the complete tuples.
     encoding : TableEncoding or None
-        None if no replicaset defines the space.
+        How tuples of the space are decoded; None if no replicaset defines the space.
     compared : tuple of str
         The typed columns that are compared with the tuple.
     not_nullable : tuple of str
@@ -92,14 +92,14 @@ class RowChecks:
 
 
 def checked_file_rows(location: WarehouseLocation, checks: RowChecks, path: str) -> Iterator[pa.RecordBatch]:
-    """Yield `COLUMNS` of the rows of a file, one batch per row group."""
+    """Yield the computed columns `COLUMNS` of the rows of a file, one batch per row group."""
     with opened(location, checks.exact_table, path) as file:
         for group in range(file.metadata.num_row_groups):
             yield checked_rows(file.read_row_groups([group]), checks)
 
 
 def checked_rows(rows: pa.Table, checks: RowChecks) -> pa.RecordBatch:
-    """Return `COLUMNS` of some rows.
+    """Return the computed columns `COLUMNS` of some rows.
 
     Parameters
     ----------
@@ -110,29 +110,31 @@ def checked_rows(rows: pa.Table, checks: RowChecks) -> pa.RecordBatch:
     Returns
     -------
     pyarrow.RecordBatch
-        Schema `ARROW`, one row per input row.
+        Schema `ARROW_SCHEMA`, one row per input row.
 
     """
     count = rows.num_rows
     columns = {name: as_array(rows[name]) for name in rows.column_names}
     # In a row with misfits a column may be null; `DIFFERING` checks these columns.
-    has_no_misfits = _is_null(columns, MISFITS_COLUMN, count)
-    nulls = {name: has_no_misfits & _is_null(columns, name, count) for name in checks.not_nullable}
+    has_no_misfits = _null_flags_of(columns, MISFITS_COLUMN, count)
+    nulls = {name: has_no_misfits & _null_flags_of(columns, name, count) for name in checks.not_nullable}
     computed = {
         "table": pa.repeat(pa.scalar(checks.table), count),
         "_key": _hex(columns["_key"]),
-        "_tuple": pa.array(np.ones(count, np.bool_), mask=_nulls(columns["_tuple"])),
-        **{name: columns[name].cast(ARROW.field(name).type) for name in _COPIED},
-        DIFFERING: pa.nulls(count, pa.string()),
-        NULLS: _join_names(nulls, count),
+        "_tuple": pa.array(np.ones(count, np.bool_), mask=_null_flags(columns["_tuple"])),
+        **{name: columns[name].cast(ARROW_SCHEMA.field(name).type) for name in _COPIED_COLUMNS},
+        DIFFERING_COLUMNS: pa.nulls(count, pa.string()),
+        NULL_COLUMNS: _join_names(nulls, count),
     }
     if checks.encoding is not None and count:
-        computed[DIFFERING] = _differing(columns, checks.encoding, checks.compared)
-    return pa.RecordBatch.from_arrays([computed[name] for name in ARROW.names], schema=ARROW)
+        computed[DIFFERING_COLUMNS] = _differing_columns(columns, checks.encoding, checks.compared)
+    return pa.RecordBatch.from_arrays([computed[name] for name in ARROW_SCHEMA.names], schema=ARROW_SCHEMA)
 
 
-def _differing(columns: Mapping[str, pa.Array], encoding: TableEncoding, compared: Sequence[str]) -> pa.Array:
-    """Return `DIFFERING` of each row."""
+def _differing_columns(
+    columns: Mapping[str, pa.Array], encoding: TableEncoding, compared: Sequence[str]
+) -> pa.Array:
+    """Return the computed column `DIFFERING_COLUMNS`."""
     replicasets = pc.fill_null(columns["_replicaset_id"], 0).to_numpy()
     formats = encoding.format_of(replicasets.astype(np.int32))
     tuples = pc.if_else(pc.is_valid(formats), columns["_tuple"], pa.scalar(None, pa.binary()))
@@ -149,7 +151,7 @@ def _differing(columns: Mapping[str, pa.Array], encoding: TableEncoding, compare
 
 def _is_equal(actual: pa.Array, expected: pa.Array) -> NDArray[np.bool_]:
     """Return, for each row, whether two columns of one type have equal values; null equals only null."""
-    is_null, is_expected_null = _nulls(actual), _nulls(expected)
+    is_null, is_expected_null = _null_flags(actual), _null_flags(expected)
     if pa.types.is_struct(expected.type):
         parts = [_is_equal(actual.field(part.name), expected.field(part.name)) for part in expected.type]
         equal = np.logical_and.reduce(parts)
@@ -165,14 +167,15 @@ def _is_equal(actual: pa.Array, expected: pa.Array) -> NDArray[np.bool_]:
     return result
 
 
-def _nulls(column: pa.Array) -> NDArray[np.bool_]:
+def _null_flags(column: pa.Array) -> NDArray[np.bool_]:
+    """Return, for each value of a column, whether it is null."""
     nulls: NDArray[np.bool_] = pc.is_null(column).to_numpy(zero_copy_only=False)
     return nulls
 
 
-def _is_null(columns: Mapping[str, pa.Array], name: str, count: int) -> NDArray[np.bool_]:
-    """Return, for each of `count` rows, whether a column is null; a column that a file lacks is null."""
-    return _nulls(columns[name]) if name in columns else np.ones(count, np.bool_)
+def _null_flags_of(columns: Mapping[str, pa.Array], name: str, count: int) -> NDArray[np.bool_]:
+    """Return, for each of `count` rows, whether a named column is null; a column that a file lacks is null."""
+    return _null_flags(columns[name]) if name in columns else np.ones(count, np.bool_)
 
 
 def _join_names(flags: Mapping[str, NDArray[np.bool_]], count: int) -> pa.Array:
@@ -193,5 +196,5 @@ def _hex(keys: pa.Array) -> pa.Array:
     offsets = np.frombuffer(whole.buffers()[1], np.int64)[whole.offset : whole.offset + len(whole) + 1]
     data = np.frombuffer(whole.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
     ends = pa.py_buffer((offsets - offsets[0]) * 2)
-    texts = pa.LargeStringArray.from_buffers(len(whole), ends, pa.py_buffer(_DIGITS[data].tobytes()))
+    texts = pa.LargeStringArray.from_buffers(len(whole), ends, pa.py_buffer(_HEX_DIGITS[data].tobytes()))
     return pc.if_else(pc.is_valid(keys), texts, None).cast(pa.string())

@@ -18,7 +18,13 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from config.deployment import Config
 from observe.validation.check import Check, CheckFacts, TablesCheck, frame_of
-from observe.validation.space_rows import COLUMNS, DIFFERING, NULLS, RowChecks, checked_file_rows
+from observe.validation.space_rows import (
+    COLUMNS,
+    DIFFERING_COLUMNS,
+    NULL_COLUMNS,
+    RowChecks,
+    checked_file_rows,
+)
 from observe.validation.suites import expect_known_ids, expect_not_in_future, expect_not_null, expect_unique
 from pipeline.encode.columns import encoding_of
 from pipeline.plan.tables import TablePlan, current_table_plan
@@ -34,8 +40,8 @@ from warehouse.location import WarehouseLocation
 FILES_A_TASK = 16
 """Minimum number of files of a Spark task, since starting a task takes longer than reading a small file."""
 
-_ABSENT = "none"
-_COLUMNS = StructType(
+_MISSING_TYPE = "none"
+_COLUMN_TYPES_SCHEMA = StructType(
     [StructField(name, StringType()) for name in ("table", "column", "expected_type", "found_type")]
 )
 
@@ -54,7 +60,7 @@ class SpaceTable:
     files : sequence of TableFile
         The files of the exact table.
     plan : TablePlan or None
-        None if no replicaset defines the space, or two definitions contradict each other.
+        How the table is written; None if no replicaset defines the space, or two definitions contradict each other.
 
     """
 
@@ -108,6 +114,7 @@ def space_tables(
 
 
 def _plan_or_none(state: State, config: Config, table: str) -> TablePlan | None:
+    """Return how a table is written by the newest definitions; None if they contradict each other."""
     try:
         return current_table_plan(state, config, table)
     except UnsupportedError:
@@ -134,14 +141,14 @@ def columns_check(spark: SparkSession, tables: Sequence[SpaceTable]) -> Check:
         column_B="expected_type",
         description="each column has the type of its field in the newest definition",
     )
-    frame = frame_of(spark, rows, _COLUMNS)
+    frame = frame_of(spark, rows, _COLUMN_TYPES_SCHEMA)
     keys = ("table", "column", "expected_type", "found_type")
     return Check("_schema_columns", frame, (types_are_equal,), keys)
 
 
 def _type_name(columns: Mapping[str, DataType], name: str) -> str:
     """Return the name of a column's type, as in SQL; "none" for a missing column."""
-    return columns[name].simpleString() if name in columns else _ABSENT
+    return columns[name].simpleString() if name in columns else _MISSING_TYPE
 
 
 def spaces_check(
@@ -186,8 +193,10 @@ def _expectations(facts: CheckFacts, *, is_single_table: bool) -> list[Any]:
         ),
         *expect_not_in_future("_timestamp", facts),
         *expect_not_in_future("_created", facts),
-        gxe.ExpectColumnValuesToBeNull(column=DIFFERING, description="typed columns say what _tuple says"),
         gxe.ExpectColumnValuesToBeNull(
-            column=NULLS, description="columns of fields that are not nullable are never null"
+            column=DIFFERING_COLUMNS, description="typed columns say what _tuple says"
+        ),
+        gxe.ExpectColumnValuesToBeNull(
+            column=NULL_COLUMNS, description="columns of fields that are not nullable are never null"
         ),
     ]

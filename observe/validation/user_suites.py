@@ -18,8 +18,8 @@ from config.yaml_document import Document, Mistake, configuration_error, read_do
 from schemas.errors import ConfigurationError
 
 SUFFIXES = (".yaml", ".yml", ".json")
-_KEYS = {"name", "expectations", "meta", "notes", "id", "suite_parameters"}
-_EXPECTATION = {"type", "kwargs", "meta", "notes", "description", "severity", "id", "rendered_content"}
+_SUITE_KEYS = {"name", "expectations", "meta", "notes", "id", "suite_parameters"}
+_EXPECTATION_KEYS = {"type", "kwargs", "meta", "notes", "description", "severity", "id", "rendered_content"}
 
 FILE = "file"
 """Key in an expectation's `meta` whose value is the path of the expectation's file."""
@@ -88,7 +88,8 @@ def _find_mistakes(document: Document) -> list[Mistake]:
     if not isinstance(data, dict) or not isinstance(data.get("expectations"), list):
         return [Mistake((), "is not a suite: a mapping with a list `expectations`")]
     found = [
-        Mistake((key,), f"is not a key of a suite: {', '.join(sorted(_KEYS))}") for key in {*data} - _KEYS
+        Mistake((key,), f"is not a key of a suite: {', '.join(sorted(_SUITE_KEYS))}")
+        for key in {*data} - _SUITE_KEYS
     ]
     if data.get("name", document.file.stem) != document.file.stem:
         found.append(Mistake(("name",), f"{data['name']!r} is not the file's name"))
@@ -99,10 +100,10 @@ def _find_mistakes(document: Document) -> list[Mistake]:
             continue
         if not isinstance(one.get("kwargs", {}), dict):
             found.append(Mistake((*where, "kwargs"), "is not a mapping"))
-        known = ", ".join(sorted(_EXPECTATION))
+        known = ", ".join(sorted(_EXPECTATION_KEYS))
         found += [
             Mistake((*where, key), f"is not a key of an expectation: {known}")
-            for key in {*one} - _EXPECTATION
+            for key in {*one} - _EXPECTATION_KEYS
         ]
     return found
 

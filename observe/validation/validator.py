@@ -4,9 +4,9 @@ First all expectations of a check run together and only say whether they hold, w
 aggregation. Failed expectations run again, for counts and examples. The results of all checks can be written as Data
 Docs. The library is imported on first use, since the import takes seconds.
 
-Data Docs show only the newest run: the pages of earlier runs are removed first, found by the name `RUN`; other files in
-the folder stay. The pages load their styles from public networks when they are opened; the report's pages do not
-(`observe.report`).
+Data Docs show only the newest run: the pages of earlier runs are removed first, found by the name `RUN_NAME`; other
+files in the folder stay. The pages load their styles from public networks when they are opened; the report's pages do
+not (`observe.report`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from observe.log_rows.row_format import tuple_text
 from observe.validation.check import EXAMPLES, Check, CheckResult, TablesCheck
 from observe.validation.user_suites import FILE
 
-RUN = "tarantool-aggregator"
+RUN_NAME = "tarantool-aggregator"
 """Name of all runs of this module, and of the site in Data Docs."""
 
 
@@ -47,14 +47,14 @@ def write_docs(context: Any, results: Sequence[tuple[Any, Any]], folder: Path, m
     )
 
     remove_pages(folder)
-    run = RunIdentifier(run_name=RUN, run_time=moment)
+    run = RunIdentifier(run_name=RUN_NAME, run_time=moment)
     for suite, result in results:
         result.meta |= {"run_id": run, "validation_time": run.run_time}
         key = ValidationResultIdentifier(ExpectationSuiteIdentifier(suite.name), run, suite.name)
         context.suites.add(suite)
         context.validation_results_store.store_validation_results(result, key)
     context.add_data_docs_site(
-        RUN,
+        RUN_NAME,
         {
             "class_name": "SiteBuilder",
             "show_how_to_buttons": False,
@@ -62,18 +62,18 @@ def write_docs(context: Any, results: Sequence[tuple[Any, Any]], folder: Path, m
             "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
         },
     )
-    context.build_data_docs([RUN])
+    context.build_data_docs([RUN_NAME])
     return folder / "index.html"
 
 
 def remove_pages(folder: Path) -> None:
     """Remove the pages of earlier runs."""
-    for pages in folder.glob(f"validations/*/{RUN}"):
+    for pages in folder.glob(f"validations/*/{RUN_NAME}"):
         shutil.rmtree(pages)
         (folder / "expectations" / f"{pages.parent.name}.html").unlink(missing_ok=True)
 
 
-_INDEX = "index"
+_INDEX_KEY = "index"
 """Key in an expectation's `meta` whose value is the index of the expectation in the check."""
 
 
@@ -97,7 +97,7 @@ class Validator:
         self._source = self._context.data_sources.add_spark(name="warehouse", persist=False)
         self._moment = moment or datetime.now(UTC)
         self._validated_suites: list[Any] = []
-        self._names: set[str] = set()
+        self._used_suite_names: set[str] = set()
 
     def run_check(self, check: Check) -> Iterator[CheckResult]:
         """Run a check, and yield the result of each expectation, in order."""
@@ -117,6 +117,7 @@ class Validator:
             rows.unpersist()
 
     def _run_by_halves(self, check: TablesCheck, tables: Sequence[str]) -> Iterator[CheckResult]:
+        """Check tables together; if an expectation fails, check each half of them in the same way."""
         if not tables:
             return
         joint_check = check.check_of(tables)
@@ -140,29 +141,32 @@ class Validator:
         from great_expectations import ExpectationSuite
 
         for index, expectation in enumerate(check.expectations):
-            expectation.meta = {**(expectation.meta or {}), _INDEX: index}
+            expectation.meta = {**(expectation.meta or {}), _INDEX_KEY: index}
         suite = ExpectationSuite(name=self._new_name(check.name), expectations=list(check.expectations))
         asset = self._source.add_dataframe_asset(name=suite.name)
         definition = asset.add_batch_definition_whole_dataframe("whole")
         batch = definition.get_batch({"dataframe": check.rows})
         result = batch.validate(suite, result_format="BOOLEAN_ONLY")
-        results = {_index(one): one for one in result.results}
+        results = {_expectation_index(one): one for one in result.results}
         if with_examples:
             failed = _failed_indexes(result.results)
-            results |= {_index(one): one for one in self._results_with_examples(batch, check, failed)}
+            results |= {
+                _expectation_index(one): one for one in self._results_with_examples(batch, check, failed)
+            }
         result.results = [results[index] for index in sorted(results)]
         if with_examples or result.success:
             self._validated_suites.append((suite, result))
         return list(result.results)
 
     def _new_name(self, name: str) -> str:
-        """Return a suite name that is not used yet, since a table may have our suite and the user's."""
+        """Return a suite name that is not used yet, since a table may have the aggregator's suite and the user's."""
         names = chain((name,), (f"{name}_{number}" for number in count(2)))
-        new = next(candidate for candidate in names if candidate not in self._names)
-        self._names.add(new)
+        new = next(candidate for candidate in names if candidate not in self._used_suite_names)
+        self._used_suite_names.add(new)
         return new
 
     def _results_with_examples(self, batch: Any, check: Check, failed: Sequence[int]) -> Sequence[Any]:
+        """Return the results of failed expectations (`failed`: their indexes in the check) with counts and examples."""
         from great_expectations import ExpectationSuite
 
         if not failed:
@@ -181,20 +185,20 @@ class Validator:
         return write_docs(self._context, self._validated_suites, folder, self._moment)
 
 
-def _index(result: Any) -> int:
-    return int(result.expectation_config.meta[_INDEX])
+def _expectation_index(result: Any) -> int:
+    return int(result.expectation_config.meta[_INDEX_KEY])
 
 
 def _failed_indexes(results: Sequence[Any]) -> list[int]:
-    return sorted(_index(result) for result in results if not result.success)
+    return sorted(_expectation_index(result) for result in results if not result.success)
 
 
 def _check_result(check: Check, expectation: Any, result: Any) -> CheckResult:
     source = expectation.meta.get(FILE)
-    text = expectation.description or _description(expectation)
+    text = expectation.description or _default_description(expectation)
     if result.success:
         return CheckResult(check.name, text, holds=True, unexpected=0, source=source)
-    error = _error(result.exception_info)
+    error = _error_message(result.exception_info)
     details = dict(result.result or {})
     rows, unexpected = details.get("element_count"), details.get("unexpected_count")
     examples = () if error else _examples(check, getattr(expectation, "column", None), details)
@@ -227,16 +231,19 @@ def _value_text(name: str, value: Any) -> str:
         return value
 
 
-def _error(info: dict[str, Any] | None) -> str | None:
-    """Return the error message of a result; the library nests the message if only one metric failed."""
+def _error_message(info: dict[str, Any] | None) -> str | None:
+    """Return the error message in the `exception_info` of a result; None without an error.
+
+    Great Expectations nests the message if only one metric failed.
+    """
     for entry in (info, *(info or {}).values()):
         if isinstance(entry, dict) and entry.get("exception_message"):
             return " ".join(str(entry["exception_message"]).split())[:300]
     return None
 
 
-def _description(expectation: Any) -> str:
-    """Return an expectation without a description as its type and arguments."""
+def _default_description(expectation: Any) -> str:
+    """Return the text of an expectation that has no description: its type and arguments."""
     kwargs = expectation.configuration.kwargs
     arguments = ", ".join(f"{name} {value}" for name, value in kwargs.items() if name != "batch_id")
     return f"{expectation.expectation_type}({arguments})"

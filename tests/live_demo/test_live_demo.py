@@ -104,4 +104,4 @@ def test_the_page_is_the_newest_report_and_refreshes_itself(tmp_path: Path) -> N
 def test_members_of_a_replicaset_share_its_uuid_alone() -> None:
     assert len({member.replicaset_uuid for member in MEMBERS}) == 2
     assert len({member.instance_uuid for member in MEMBERS}) == len(MEMBERS)
-    assert [member.other for member in MEMBERS] == ["a2", "a1", "b2", "b1"]
+    assert [member.other_name for member in MEMBERS] == ["a2", "a1", "b2", "b1"]

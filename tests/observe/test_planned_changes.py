@@ -221,7 +221,7 @@ SETTINGS = {"policy_changed", "mask_changed", "setting_changed"}
 
 def names_in_code() -> set[str]:
     """Return the names that are passed to `PlannedChange`."""
-    found = {name for _, name, _ in planned_changes_module._TABLES.values()} | SETTINGS
+    found = {name for _, name, _ in planned_changes_module._BY_TABLE_CHANGE.values()} | SETTINGS
     for node in ast.walk(ast.parse(Path(planned_changes_module.__file__).read_text())):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "PlannedChange":
             name = node.args[1]

@@ -21,12 +21,14 @@ from warehouse.lock import local_folder
 JAVA_SECONDS = 20.0
 """Seconds to wait for the output of `java -version`."""
 
-SPARK_MEMORY = 2**30
+SPARK_MEMORY_BYTES = 2**30
 """Spark's default of `spark.driver.memory`."""
 
-SPARK_CONF = Path(__file__).resolve().parents[3] / "conf"
-_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
-_CGROUP = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+DEFAULT_SPARK_CONF = Path(__file__).resolve().parents[3] / "conf"
+"""Spark's configuration folder if the variable `SPARK_CONF_DIR` is not set."""
+
+_BYTES_BY_UNIT = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
 def gather_machine(config: Config | None, subscribe: Subscribe | None) -> MachineFacts:
@@ -40,13 +42,13 @@ def gather_machine(config: Config | None, subscribe: Subscribe | None) -> Machin
         java=java,
         java_version=java_version,
         java_error=java_error,
-        pyspark=_version("pyspark"),
-        delta=_version("delta-spark"),
+        pyspark=_package_version("pyspark"),
+        delta=_package_version("delta-spark"),
         delta_jars=tuple(jar for jar in jars if jar.startswith("delta-")),
         s3_jars=tuple(jar for jar in jars if jar.startswith("hadoop-aws-")),
         needs_s3=any(location.startswith("s3a://") for location in locations),
-        memory_bytes=_memory(),
-        spark_memory_bytes=parse_size(spark_settings().get("spark.driver.memory", "")) or SPARK_MEMORY,
+        memory_bytes=_memory_bytes(),
+        spark_memory_bytes=parse_size(spark_settings().get("spark.driver.memory", "")) or SPARK_MEMORY_BYTES,
         local_bytes=0 if config is None else config.local_bytes,
         disks=tuple(_disks(config, subscribe)),
     )
@@ -54,7 +56,7 @@ def gather_machine(config: Config | None, subscribe: Subscribe | None) -> Machin
 
 def spark_settings() -> dict[str, str]:
     """Return the settings of `spark-defaults.conf` in Spark's configuration folder."""
-    file = Path(os.environ.get("SPARK_CONF_DIR") or SPARK_CONF) / "spark-defaults.conf"
+    file = Path(os.environ.get("SPARK_CONF_DIR") or DEFAULT_SPARK_CONF) / "spark-defaults.conf"
     if not file.is_file():
         return {}
     words = (line.split(None, 1) for line in file.read_text().splitlines() if not line.startswith("#"))
@@ -64,7 +66,7 @@ def spark_settings() -> dict[str, str]:
 def parse_size(text: str) -> int | None:
     """Return a size in Spark's notation (`3g`) in bytes; None if it is not a size."""
     match = re.fullmatch(r"(\d+)\s*([kmgt]?)b?", text.strip().lower())
-    return None if match is None else int(match[1]) * _UNITS[match[2]]
+    return None if match is None else int(match[1]) * _BYTES_BY_UNIT[match[2]]
 
 
 def nearest_folder(path: str | Path) -> Path:
@@ -75,7 +77,8 @@ def nearest_folder(path: str | Path) -> Path:
     return folder
 
 
-def _version(package: str) -> str | None:
+def _package_version(package: str) -> str | None:
+    """Return the installed version of a package; None if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -91,6 +94,7 @@ def _spark_home() -> Path:
 
 
 def _java_program() -> str | None:
+    """Return the path of `java`, from `JAVA_HOME` if it is set, else from the PATH; None without one."""
     home = os.environ.get("JAVA_HOME")
     if home:
         program = Path(home) / "bin" / "java"
@@ -111,9 +115,10 @@ def _java_version(program: str) -> tuple[int | None, str | None]:
     return (None, output.strip().partition("\n")[0]) if match is None else (int(match[1]), None)
 
 
-def _memory() -> int | None:
+def _memory_bytes() -> int | None:
+    """Return the memory of this container or machine, the smaller of the two; None if unknown."""
     limits = []
-    for file in _CGROUP:
+    for file in _CGROUP_LIMITS:
         text = file.read_text().strip() if file.is_file() else ""
         if text.isdigit():
             limits.append(int(text))
@@ -123,6 +128,7 @@ def _memory() -> int | None:
 
 
 def _disks(config: Config | None, subscribe: Subscribe | None) -> Iterator[Disk]:
+    """Yield the free space of each local folder that a run or the daemon writes to."""
     if config is not None:
         for subject, location in (("warehouse", config.warehouse), ("checkpoint", config.checkpoint)):
             folder = local_folder(location)

@@ -29,7 +29,7 @@ from schemas.errors import (
     ServerBusyError,
 )
 from schemas.iproto import Command, MessageKey
-from sources.iproto.address import Peer as Target
+from sources.iproto.address import Peer
 from sources.iproto.client import Connection, connect
 from sources.iproto.messages import ANONYMOUS_SINCE, Ballot, version_number
 from sources.iproto.wire import ACCESS_DENIED, NO_USER, PASSWORD, TOO_EARLY, UNKNOWN_REPLICA
@@ -43,7 +43,7 @@ _FAULT_BY_CODE = {
     NO_USER: "no_such_user",
     PASSWORD: "wrong_password",
 }
-_SELECT_PRIVILEGE: dict[int, Any] = {
+_SELECT_OF_PRIV: dict[int, Any] = {
     MessageKey.SPACE_ID: 312,
     MessageKey.INDEX_ID: 0,
     MessageKey.LIMIT: 1,
@@ -54,16 +54,18 @@ _SELECT_PRIVILEGE: dict[int, Any] = {
 """`_priv` is space 312; only the roles `replication` and `super` may read it."""
 
 
-def gather_masters(section: Subscribe, block: int) -> list[SubscribedReplicaset]:
-    """Return the facts of all masters and their spools; `block` is the configuration's `max_block_bytes`."""
+def gather_masters(section: Subscribe, max_block_bytes: int) -> list[SubscribedReplicaset]:
+    """Return the facts of all masters and their spools; `max_block_bytes` is the setting of that name."""
     peers = asyncio.run(_ask_all(section, seconds(section.answer)))
     return [
-        _with_spool(replicaset, facts, block)
+        _with_spool(replicaset, facts, max_block_bytes)
         for replicaset, facts in zip(section.replicasets, peers, strict=True)
     ]
 
 
 async def _ask_all(section: Subscribe, timeout: float) -> Sequence[Sequence[PeerFacts]]:
+    """Return the facts of the masters of each replicaset, in the order of the configuration."""
+
     async def ask_members(replicaset: ReplicasetConfig) -> Sequence[PeerFacts]:
         return await asyncio.gather(
             *(ask_master(replicaset.peer(text), timeout) for text in replicaset.peers)
@@ -75,36 +77,38 @@ async def _ask_all(section: Subscribe, timeout: float) -> Sequence[Sequence[Peer
     return facts
 
 
-def _with_spool(replicaset: ReplicasetConfig, peers: Sequence[PeerFacts], block: int) -> SubscribedReplicaset:
+def _with_spool(
+    replicaset: ReplicasetConfig, peers: Sequence[PeerFacts], max_block_bytes: int
+) -> SubscribedReplicaset:
     """Add the facts of the spool to those of the peers."""
     spool = Path(replicaset.spool)
     try:
         refuse_foreign_directory(spool)
         if not spool.is_dir():
             return SubscribedReplicaset(replicaset.name, tuple(peers))
-        state = read_state(spool, block)
+        state = read_state(spool, max_block_bytes)
     except (AggregatorError, OSError) as error:
         return SubscribedReplicaset(replicaset.name, tuple(peers), str(error))
     return SubscribedReplicaset(replicaset.name, tuple(peers), None, state.vclock, state.replicaset_uuid)
 
 
-async def ask_master(target: Target, timeout: float) -> PeerFacts:
+async def ask_master(peer: Peer, timeout: float) -> PeerFacts:
     """Return the facts of a master; wait up to `timeout` seconds for each answer."""
     try:
-        connection = await connect(target, timeout)
+        connection = await connect(peer, timeout)
     except (AggregatorError, OSError) as error:
-        return PeerFacts(target.name, _fault_name(error), str(error))
+        return PeerFacts(peer.name, _fault_name(error), str(error))
     version = connection.greeting.version
     try:
         if version < ANONYMOUS_SINCE:
             text = f"Tarantool {'.'.join(map(str, version))} does not support anonymous subscribers"
-            return PeerFacts(target.name, "peer_version", text, version)
+            return PeerFacts(peer.name, "peer_version", text, version)
         ballot = await connection.vote()
         if ballot.is_loading:
-            return PeerFacts(target.name, "peer_loading", "the server is loading its data", version)
+            return PeerFacts(peer.name, "peer_loading", "the server is loading its data", version)
         return await _check_right(connection, ballot)
     except (AggregatorError, OSError) as error:
-        return PeerFacts(target.name, _fault_name(error), str(error), version)
+        return PeerFacts(peer.name, _fault_name(error), str(error), version)
     finally:
         connection.close()
 
@@ -115,7 +119,7 @@ async def _check_right(connection: Connection, ballot: Ballot) -> PeerFacts:
     replicaset = await connection.replicaset_uuid()
     if not await connection.is_relay():
         await connection.cluster()
-        await connection.request(Command.SELECT, _SELECT_PRIVILEGE)
+        await connection.request(Command.SELECT, _SELECT_OF_PRIV)
         try:
             await connection.request(Command.SUBSCRIBE, _subscribe_body(replicaset, version))
         except IprotoError as error:

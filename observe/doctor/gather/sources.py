@@ -34,28 +34,34 @@ FAILURES = (AggregatorError, OSError, pa.ArrowException, ValueError)
 """Exceptions of reading a source, which become facts."""
 
 
-def gather_source(source: SourceConfig, block: int, spools: frozenset[str] = frozenset()) -> SourceFacts:
+def gather_source(
+    source: SourceConfig, max_block_bytes: int, spools: frozenset[str] = frozenset()
+) -> SourceFacts:
     """Return the facts of a source's files.
 
     Parameters
     ----------
     source : SourceConfig
-    block : int
+    max_block_bytes : int
         The configuration's `max_block_bytes`.
     spools : frozenset of str
-        The folders that the section `subscribe` names, which its daemon makes.
+        The spools that the section `subscribe` names; the daemon creates them.
 
     """
     awaits_daemon = source.path in spools and not any(Path(source.path).glob("*.snap"))
     directory = Directory(
-        Source(source.name, source.path, source.replicaset, frozenset(source.origins)), block=block
+        Source(source.name, source.path, source.replicaset, frozenset(source.origins)), block=max_block_bytes
     )
     try:
         listing = directory.listing()
     except FAILURES as error:
-        damaged = isinstance(error, XlogError)
+        is_damaged = isinstance(error, XlogError)
         return SourceFacts(
-            source.name, source.path, str(error), damaged=damaged, awaits_daemon=awaits_daemon and not damaged
+            source.name,
+            source.path,
+            str(error),
+            is_header_damaged=is_damaged,
+            awaits_daemon=awaits_daemon and not is_damaged,
         )
     if not listing.logs and not listing.snapshots:
         return SourceFacts(source.name, source.path, awaits_daemon=awaits_daemon)
@@ -70,18 +76,18 @@ def gather_source(source: SourceConfig, block: int, spools: frozenset[str] = fro
         snapshots=len(listing.snapshots),
         snapshot_vclock=_snapshot_vclock(directory, listing),
         is_spool=is_spool,
-        instances=tuple(sorted({file.instance_uuid for file in files if file.instance_uuid})),
-        strangers=_strangers(directory, listing, replicaset),
+        instance_uuids=tuple(sorted({file.instance_uuid for file in files if file.instance_uuid})),
+        foreign_files=_foreign_files(directory, listing, replicaset),
         has_replicaset_key=source.replicaset is not None,
         replicaset=replicaset,
         identity_error=identity_error,
-        server=_server_version(directory, files[-1]),
-        reached=end.vclock,
-        newest=end.newest,
-        now=time.time(),
+        server_version=_server_version(directory, files[-1]),
+        end_vclock=end.vclock,
+        newest_row_time=end.newest_row_time,
+        read_at=time.time(),
         holes=tuple(_find_holes(directory, listing)),
-        tail_error=end.error,
-        spool_error=_spool_error(source.path, block) if is_spool else None,
+        newest_log_error=end.error,
+        spool_error=_spool_error(source.path, max_block_bytes) if is_spool else None,
     )
 
 
@@ -111,6 +117,7 @@ def start_positions(
 
 
 def _snapshot_vclock(directory: Directory, listing: Listing) -> dict[int, int] | None:
+    """Return the vclock of the newest complete snapshot; None without one."""
     newest = directory.newest_complete(listing.snapshots)
     return None if newest is None else shared(newest.vclock)
 
@@ -123,10 +130,10 @@ def _identity(directory: Directory, listing: Listing) -> tuple[str | None, str |
         return None, str(error)
 
 
-def _strangers(directory: Directory, listing: Listing, replicaset: str | None) -> str | None:
+def _foreign_files(directory: Directory, listing: Listing, replicaset: str | None) -> str | None:
     """Return, as text, which files are of other replicasets than the source.
 
-    None if no file is known to be, or if the replicaset of the source is unknown.
+    None if no such file is known, or if the replicaset of the source is unknown.
     """
     if replicaset is None:
         return None
@@ -142,16 +149,16 @@ def _server_version(directory: Directory, file: LogFile) -> str | None:
 
 
 class _LogEnd(NamedTuple):
-    """The vclock after the newest row, the row's time (seconds since 1970), and the error of a damaged newest log."""
+    """The vclock after the newest row, the row's time (seconds since 1970; None without a row), and the log's error."""
 
     vclock: dict[int, int]
-    newest: float | None
+    newest_row_time: float | None
     error: str | None = None
 
 
 def _end_of_logs(directory: Directory, listing: Listing) -> _LogEnd:
-    """Read the newest log that has rows; right after a server's start, that is the log before the newest one."""
-    reached = shared((listing.logs[-1:] or listing.snapshots[-1:])[0].vclock)
+    """Return the end of the newest log that has rows; right after a server's start, the newest log has none."""
+    start = shared((listing.logs[-1:] or listing.snapshots[-1:])[0].vclock)
     highest, newest = np.zeros(VCLOCK_MAX, np.int64), -1
     try:
         for file in reversed(listing.logs):
@@ -165,9 +172,9 @@ def _end_of_logs(directory: Directory, listing: Listing) -> _LogEnd:
             if newest >= 0:
                 break
     except FAILURES as error:
-        return _LogEnd(reached, None, str(error))
+        return _LogEnd(start, None, str(error))
     lsns = {replica_id: int(lsn) for replica_id, lsn in enumerate(highest) if replica_id and lsn > 0}
-    return _LogEnd(shared(joined(reached, lsns)), None if newest < 0 else newest / 1e6)
+    return _LogEnd(shared(joined(start, lsns)), None if newest < 0 else newest / 1e6)
 
 
 def _find_holes(directory: Directory, listing: Listing) -> Iterator[LogHole]:
@@ -187,13 +194,13 @@ def _find_holes(directory: Directory, listing: Listing) -> Iterator[LogHole]:
             yield LogHole(before.name, after.name, end, shared(after.vclock))
 
 
-def _spool_error(path: str, block: int) -> str | None:
+def _spool_error(path: str, max_block_bytes: int) -> str | None:
     """Return the error of reading a spool's state; None if the spool is sound, or is not on this machine."""
     folder = local_folder(path)
     if folder is None:
         return None
     try:
-        read_state(Path(folder), block)
+        read_state(Path(folder), max_block_bytes)
     except (SpoolError, XlogError, OSError) as error:
         return str(error)
     return None

@@ -55,9 +55,10 @@ def gather_store(config: Config) -> StoreFacts:
 
 
 def _sources_around_and_within(config: Config) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of the sources in whose folder the warehouse is, and of those in the warehouse's folder.
+    """Return two tuples of names: the sources whose folder contains the warehouse, and those that are inside of it.
 
-    Only local folders are compared.
+    Only local folders are compared: other sources are left out, and both tuples are empty if the warehouse is not
+    local.
     """
     own = local_folder(config.warehouse)
     folders = {source.name: local_folder(source.path) for source in config.sources}
@@ -103,6 +104,7 @@ def _probe_folder(folder: Path) -> _ProbeErrors:
 
 
 def _remote_store(root: str, checkpoint_error: str | None) -> StoreFacts:
+    """Return the facts of an object store, whose writer lock is an object with a lease."""
     try:
         lease = object_lease(root, LOCK_NAME)
         now, stored = lease.now(), lease.read()
@@ -114,7 +116,7 @@ def _remote_store(root: str, checkpoint_error: str | None) -> StoreFacts:
         stored is not None and '"free": true' not in stored.text and now - stored.modified < LEASE_SECONDS
     )
     holder = holder_of(stored.text) if stored is not None and is_held else None
-    return StoreFacts(root, checkpoint_error=checkpoint_error, holder=holder)
+    return StoreFacts(root, checkpoint_error=checkpoint_error, lock_holder=holder)
 
 
 def _lock_holder(lock: Path) -> str | None:
@@ -133,39 +135,41 @@ def gather_tables(config: Config) -> TableFacts:
     """Return the facts of a deployment's tables."""
     warehouse = EpochWarehouse(None, config.warehouse, config.database)
     location = warehouse.location
-    checkpoint_error, has_checkpoint = _checkpoint(warehouse, config.checkpoint)
+    checkpoint_error, has_checkpoint = _checkpoint_state(warehouse, config.checkpoint)
     if not location.has(EPOCHS):
         return TableFacts(checkpoint_error=checkpoint_error, has_checkpoint=has_checkpoint)
     try:
         epoch = epochs.last(warehouse)
-        newer = _newer_format(None if epoch is None else epoch.settings)
+        newer = _newer_release_error(None if epoch is None else epoch.settings)
     except _FAILURES as error:
         return TableFacts(unreadable={EPOCHS: str(error)}, has_checkpoint=has_checkpoint)
     versions = {} if epoch is None else epoch.versions
-    unreadable = dict(_unreadable(warehouse, versions))
+    unreadable = dict(_unreadable_tables(warehouse, versions))
     unknown = {} if unreadable else _unknown_columns(warehouse)
     rid = RidTable(location).last()
     readable = {name for name in location.tables() if name not in unreadable}
     gaps = open_gaps(rows_of(warehouse.opened("_gaps"))) if "_gaps" in readable else ()
     return TableFacts(
         epoch=-1 if epoch is None else epoch.epoch,
-        tables=len(versions),
+        table_count=len(versions),
         unreadable=unreadable,
-        newer=newer,
+        newer_release_error=newer,
         unknown_columns=unknown,
-        ahead=tuple(_tables_ahead(warehouse, versions, unreadable)),
+        tables_ahead=tuple(_tables_ahead(warehouse, versions, unreadable)),
         rid=str(rid.node.rid) if rid.number else None,
         is_primary=not rid.number or rid.node.rid.primary,
         allocation=cluster.recorded_allocation(warehouse) if cluster.TABLE in readable else None,
         checkpoint_error=checkpoint_error,
         has_checkpoint=has_checkpoint,
         gaps=tuple(map(str, gaps)),
-        waiting=_count(warehouse, "_pending", "true") if "_pending" in readable else 0,
-        set_aside=_count(warehouse, "_quarantine", "misfits IS NULL") if "_quarantine" in readable else 0,
+        waiting=_count_rows(warehouse, "_pending", "true") if "_pending" in readable else 0,
+        set_aside=_count_rows(warehouse, "_quarantine", "misfits IS NULL")
+        if "_quarantine" in readable
+        else 0,
     )
 
 
-def _checkpoint(warehouse: EpochWarehouse, location: str) -> tuple[str | None, bool]:
+def _checkpoint_state(warehouse: EpochWarehouse, location: str) -> tuple[str | None, bool]:
     """Return the error of reading the checkpoint, and whether there is a checkpoint."""
     try:
         return None, resume_offset(warehouse, location) is not None
@@ -173,7 +177,7 @@ def _checkpoint(warehouse: EpochWarehouse, location: str) -> tuple[str | None, b
         return str(error), True
 
 
-def _newer_format(settings: str | None) -> str | None:
+def _newer_release_error(settings: str | None) -> str | None:
     """Return the error message if the tables have a format of a newer release."""
     try:
         check_format(settings)
@@ -182,7 +186,8 @@ def _newer_format(settings: str | None) -> str | None:
     return None
 
 
-def _unreadable(warehouse: EpochWarehouse, versions: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+def _unreadable_tables(warehouse: EpochWarehouse, versions: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """Yield (table, reason) for each table that cannot be read at its version in `versions`."""
     for name in sorted({*versions, *(n for n in SYSTEM_TABLES if warehouse.exists(n))}):
         try:
             opened = warehouse.location.open(name, versions.get(name))
@@ -205,6 +210,7 @@ def _missing_file(warehouse: EpochWarehouse, table: str, files: list[str]) -> st
 
 
 def _unknown_columns(warehouse: EpochWarehouse) -> dict[str, tuple[str, ...]]:
+    """Return, by table of the aggregator's own, the columns that this release does not know."""
     unknown = {}
     for name, schema in SYSTEM_TABLES.items():
         if name != RID and warehouse.exists(name):
@@ -217,6 +223,7 @@ def _unknown_columns(warehouse: EpochWarehouse) -> dict[str, tuple[str, ...]]:
 def _tables_ahead(
     warehouse: EpochWarehouse, versions: Mapping[str, int], unreadable: Mapping[str, str]
 ) -> Iterator[str]:
+    """Yield the tables with commits after the newest epoch, whose versions are `versions`."""
     for name in sorted(set(versions) - set(unreadable) - NEVER_ROLLED_BACK):
         opened = warehouse.location.open(name)
         if (
@@ -232,6 +239,6 @@ def _is_rolled_back(history: list[dict[str, object]]) -> bool:
     return bool(history) and history[0].get("operation") == "RESTORE"
 
 
-def _count(warehouse: EpochWarehouse, table: str, where: str) -> int:
+def _count_rows(warehouse: EpochWarehouse, table: str, where: str) -> int:
     query = f"SELECT count(*) AS n FROM opened WHERE {where}"
     return int(query_rows(warehouse.opened(table), query)[0]["n"])

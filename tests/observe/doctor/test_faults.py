@@ -177,7 +177,7 @@ def unknown_replicaset(one: Healthy) -> None:
 
 def clock_behind(one: Healthy) -> None:
     """Set the clock that `doctor` reads to a time before the newest row's."""
-    newest = sources.gather_source(one.config().sources[0], 1 << 30).newest
+    newest = sources.gather_source(one.config().sources[0], 1 << 30).newest_row_time
     assert newest is not None
     one.patch.setattr("observe.doctor.gather.sources.time.time", lambda: newest - 60)
 

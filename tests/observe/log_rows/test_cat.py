@@ -78,7 +78,7 @@ def test_the_last_tuples_are_the_servers(node: str) -> None:
     for _ in read_rows(own().directory(node), catalog):
         pass
     stored: dict[int, list[bytes]] = {}
-    for (space_id, _), data in catalog._tuples.items():
+    for (space_id, _), data in catalog._tuple_by_key.items():
         if data is not None:
             stored.setdefault(space_id, []).append(data)
     spaces = own().global_spaces(node)

@@ -45,7 +45,7 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> Labels:
     folder = tmp_path_factory.mktemp("books")
     write_warehouse(folder, 3)
     committed = CommittedBatchReader(location_of(str(folder)))
-    committed._last = -1  # so that all batches are new
+    committed._last_epoch = -1  # so that all batches are new
     metrics = StreamMetrics(0.5, 1.0, committed.open_gaps(), standbys=lambda: [StandbyState("/b", True, 4)])
     for batch in committed.new_batches():
         metrics.count_batch(batch)

@@ -81,7 +81,7 @@ def test_committed_batches_are_read_once_each(tmp_path: Path) -> None:
     committed = CommittedBatchReader(location_of(str(tmp_path)))
     assert list(committed.new_batches()) == []
     assert {gap.replicaset_id for gap in committed.open_gaps()} == {1}
-    committed._last = 0  # as if the reader had been created after the first batch
+    committed._last_epoch = 0  # as if the reader had been created after the first batch
     found = list(committed.new_batches())
     assert [one.epoch for one in found] == [1, 2, 3, 4, 5]
     assert [(one.source, one.global_id, one.rows) for one in found[0].origins] == [
