@@ -65,7 +65,7 @@ class SubscriberUser(Part):
     password_env, password_file : str or None
         The environment variable with the password, or the file whose first line is the password.
     executes : bool
-        Whether the user may also call functions and evaluate code; every user may read.
+        Whether the user may also execute: call functions and evaluate code; every user may read.
 
     """
 

@@ -111,7 +111,7 @@ class Spaces(Part):
         ]
         return frozenset(name for name in fields if _matches(name, tuple(chosen)))
 
-    def sets_misfits_aside(self, space_name: str) -> bool:
+    def quarantines_misfits(self, space_name: str) -> bool:
         """Whether rows with a value that its column cannot hold are left out of the space's table."""
         return _matches(space_name, tuple(self.misfits))
 

@@ -157,7 +157,7 @@ def aggregate(config: Config, *, once: bool = False) -> State:
         with lineage_events(config, spark.version, lambda: writer.state.versions) as around:
             batches = StreamWriter(
                 *(warehouse, config, writer, lambda done: [watch(done) for watch in watches]),
-                progress.log_first_batch(around),
+                progress.with_first_batch_logged(around),
             )
             log_step("starting the stream")
             query = start_stream(spark, config, writer.state, batches, once=once)

@@ -44,7 +44,10 @@ def show_vclock(config: Config, source: str, *, as_json: bool = False) -> None:
 
 
 def show_checksum(config: Config, name: str, *, as_json: bool = False) -> None:
-    """Print the checksum of a replicaset's instances; `name` is its uuid or one of its sources."""
+    """Print the checksum of a replicaset's (replica id, instance uuid) pairs, to compare with another member's.
+
+    `name` is the uuid of the replicaset, or one of its sources.
+    """
     tables = id_tables_of(config)
     is_uuid = name in tables.cluster.replicaset_ids
     uuid = name if is_uuid else tables.replicaset_of(config, name)

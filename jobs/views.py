@@ -14,17 +14,17 @@ from collections.abc import Sequence
 
 from config.deployment import Config
 from jobs.commands.main import main
-from observe.sql_views import dbt_source, statements
+from observe.sql_views import dbt_source, view_statements
 
 
 def views(
     config: Config, epochs: Sequence[int] = (), labels: Sequence[str] = (), *, as_dbt: bool = False
 ) -> None:
-    """Print the statements, or with `as_dbt` the dbt source."""
+    """Print the `CREATE VIEW` statements of epochs and labelled instants; with `as_dbt`, the dbt source instead."""
     if as_dbt:
         print(dbt_source(config), end="")
         return
-    for statement in statements(config, list(epochs), labels):
+    for statement in view_statements(config, list(epochs), labels):
         print(f"{statement};")
 
 

@@ -73,8 +73,8 @@ def refuse_old_epochs(location: WarehouseLocation, wanted: Collection[int]) -> N
         )
 
 
-def statements(config: Config, wanted: list[int], labels: Sequence[str] = ()) -> Iterator[str]:
-    """Yield the SQL statements for a warehouse.
+def view_statements(config: Config, wanted: list[int], labels: Sequence[str] = ()) -> Iterator[str]:
+    """Yield the `CREATE VIEW` statements for the tables of a warehouse.
 
     Parameters
     ----------

@@ -238,7 +238,7 @@ class BatchWriter:
             {number: (one.exact, files[one.exact]) for number, one in enumerate(partition.encodings)},
             tables.files("_versions"),
             tuple(one.name for one in partition.encodings),
-            frozenset(number for number, one in enumerate(partition.encodings) if one.sets_misfits_aside),
+            frozenset(number for number, one in enumerate(partition.encodings) if one.quarantines_misfits),
         )
         again = repeated_lsns(plan)
         return (

@@ -235,7 +235,7 @@ class PartitionResult:
         The keys of the removed rows, by table number.
     versions, conflicts, quarantine : pyarrow.Table
         New rows of the system tables.
-    lost : pyarrow.Table
+    key_errors : pyarrow.Table
         `pipeline.changelog.keyed_rows.KEY_ERRORS`: versions for which a changed primary key has no valid value.
     writers : frozenset of (int, int)
         (table number, replicaset id) of all changed versions.
@@ -253,7 +253,7 @@ class PartitionResult:
     versions: pa.Table
     conflicts: pa.Table
     quarantine: pa.Table
-    lost: pa.Table
+    key_errors: pa.Table
     writers: frozenset[tuple[int, int]]
     unfit_tables: frozenset[int]
     collected: pa.Table = field(default_factory=COLLECTED.empty_table)
@@ -295,7 +295,7 @@ def process_partition(
     resolved = resolve(reduced.changes, found.base_versions, plan.resolve)
     if plan.shards is not None:
         resolved = replace(resolved, conflicts=without_moves(resolved.conflicts, plan.shards))
-    result = encode_result(resolved, reduced.lost, found.files, plan.encodings, plan.resolve)
+    result = encode_result(resolved, reduced.key_errors, found.files, plan.encodings, plan.resolve)
     return replace(result, collected=find_collected_rows(rows, found.base_versions, plan.reduce, plan.shards))
 
 
@@ -312,7 +312,7 @@ def _refuse_huge(keyed: pa.Table) -> None:
 
 def encode_result(
     resolved: Resolved,
-    lost: pa.Table,
+    key_errors: pa.Table,
     files: Sequence[FileRef],
     encodings: Sequence[TableEncoding],
     plan: ResolvePlan,
@@ -338,7 +338,7 @@ def encode_result(
         pa.concat_tables(versions),
         resolved.conflicts,
         pa.concat_tables(quarantine),
-        lost,
+        key_errors,
         resolved.writers,
         frozenset(unfit),
     )

@@ -92,7 +92,7 @@ class Planner:
             parts, whole = _with_pending(own, summaries, pending, known, watched)
             parts, whole = [*(one.segment for one in released), *parts], with_released_counts(whole, released)
             if healing is not None:
-                parts, whole = healing.mark_segments(parts), healing.add_counts(whole)
+                parts, whole = healing.with_healing_set(parts), healing.add_counts(whole)
             plan = plan_batch(self.config, self.state, parts, whole, self.allocate, self.router)
             found = sync_spaces(self.state, plan.controls)
             more = _union(watched_spaces(self.state, plan.controls), _spaces_to_watch(plan), watched)
@@ -109,9 +109,10 @@ class Planner:
             known, watched = found, more
 
     def _empty_summaries_of_waiting(self, is_all: bool) -> dict[str, Summary]:
-        """Return an empty summary of each replicaset whose waiting rows may continue without new rows of its own.
+        """Return an empty summary of each replicaset whose waiting rows this batch may release without new rows of it.
 
-        Those are the storages of vshard, which may wait for another replicaset's log; with `is_all`, all replicasets.
+        These are the storages of vshard, since their rows wait for logs of other replicasets. With `is_all`, these are
+        all replicasets with waiting rows.
         """
         known = self.state.replicasets.items()
         return {uuid: Summary() for uuid, one in known if one.has_waiting_rows and (is_all or one.buckets)}

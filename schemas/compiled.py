@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _PACKAGES = ("schemas", "sources", "udfs", "warehouse", "pipeline")
-"""The packages whose modules kernels import."""
+"""The packages whose modules kernels import: a kernel's cache key holds the text of these modules."""
 
 _IMPORT = re.compile(
     rf"^[ \t]*(?:from[ \t]+((?:{'|'.join(_PACKAGES)})\b[\w.]*)[ \t]+import[ \t]*(\([^)]*\)|.*)"

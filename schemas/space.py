@@ -329,7 +329,8 @@ KeyParts = tuple[tuple[int, str, int | None], ...]
 def key_parts(parts: Sequence[KeyPart]) -> KeyParts:
     """Return field, path and collation of each part, which decide the values of a canonical key.
 
-    The type of a part is left out. It only decides how two rare kinds of integers are written
-    (`udfs.keys.kernels.canonical`): those that are not in their shortest encoding, and those that no double equals.
+    The type of a part is left out. It only decides how a canonical key has two rare kinds of integers
+    (`udfs.keys.kernels.canonical`): integers that are not in their shortest encoding, and integers that a double cannot
+    have exactly.
     """
     return tuple((part.field, part.path, part.collation) for part in parts)

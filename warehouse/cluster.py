@@ -57,12 +57,12 @@ _NO_RETRIES = CommitProperties(custom_metadata={"userMetadata": USER_METADATA}, 
 
 
 def load(warehouse: Warehouse) -> Cluster:
-    """Return the current mapping."""
+    """Return the instances and their global ids that the table has now."""
     return _cluster_in(warehouse.opened(TABLE))
 
 
 def _cluster_in(table: DeltaTable, rows: Iterable[dict[str, Any]] | None = None) -> Cluster:
-    """Return the mapping in an open table; `rows` are its rows if the caller has read them."""
+    """Return the instances and global ids in an open table; `rows` are the table's rows if the caller has read them."""
     rows = rows_of(table) if rows is None else rows
     members = ({n: row[n] for n in COLUMNS} | {"expelled": row["expelled_at"] is not None} for row in rows)
     return cluster_of(members, _allocation_in(table) or "counter")

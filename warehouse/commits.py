@@ -21,7 +21,7 @@ from pyspark.sql.types import StructField, StructType, VariantType
 
 from schemas.errors import UnsupportedError, WarehouseError
 from warehouse.data_files import DataFile, now_millis
-from warehouse.fence import SHARED, Fence, mark_of, marked
+from warehouse.fence import SHARED, Fence, marked, newest_mark
 from warehouse.location import WarehouseLocation
 from warehouse.read import size_of
 from warehouse.write import OWN_COMMIT, OWN_FEATURES
@@ -180,7 +180,7 @@ class OpenTables:
             found = None
         if found is None:
             raise refused from error
-        if mark_of(found) != mark:
+        if newest_mark(found) != mark:
             self.fence.check(table, found)
             raise refused from error
         return found

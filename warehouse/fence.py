@@ -40,7 +40,7 @@ ATTEMPTS = 10
 _COUNT_BITS = 32
 
 
-def mark_of(table: DeltaTable) -> int | None:
+def newest_mark(table: DeltaTable) -> int | None:
     """Return the newest mark in the log of an open table; None if no commit has one."""
     found: int | None = table.transaction_version(APP_ID)
     return found
@@ -86,7 +86,7 @@ class Fence:
     def starts_from(self, table: str, opened: DeltaTable) -> None:
         """Remember the mark and the version of a table before this writer's first commit to it."""
         if table not in SHARED:
-            self._marks[table] = mark_of(opened)
+            self._marks[table] = newest_mark(opened)
             self._versions[table] = int(opened.version())
 
     def committed(self, table: str, mark: int, version: int, base: int) -> None:
@@ -113,7 +113,7 @@ class Fence:
         # A version never changes, and looking up a mark reads the log.
         if self._is_over or table in SHARED or self._versions.get(table) == version:
             return
-        mark = mark_of(opened)
+        mark = newest_mark(opened)
         if table not in self._marks:
             # Created since the start: by this writer, or by another one that has not written to it.
             self._marks[table] = mark if writer_of(mark) == self.writer else None
@@ -145,7 +145,7 @@ def take_number(location: WarehouseLocation, check_lock: Callable[[], None]) -> 
         table = location.open(EPOCHS)
         if table is None:
             break
-        fence = Fence(writer_of(mark_of(table)) + 1, check_lock)
+        fence = Fence(writer_of(newest_mark(table)) + 1, check_lock)
         check_lock()
         mark = fence.next_mark()
         try:

@@ -82,8 +82,8 @@ def generations_of(history: Sequence[RidChange], epoch: int) -> list[HeldGenerat
     return held[::-1]
 
 
-def last_epoch_of(held: Sequence[HeldGeneration], ulid: ULID) -> int | None:
-    """Return the last epoch of a generation of a warehouse; None if it is not among the warehouse's, `held`."""
+def last_epoch_of_generation(held: Sequence[HeldGeneration], ulid: ULID) -> int | None:
+    """Return the last epoch of the generation `ulid`; None if it is not one of `held`, a warehouse's generations."""
     return next((one.last for one in held if one.ulid == ulid), None)
 
 
@@ -127,7 +127,9 @@ def side_of(location: WarehouseLocation) -> ComparedRid:
 def compare_warehouses(a: ComparedRid, b: ComparedRid) -> Comparison:
     """Compare two RIDs and, if both are of warehouses, the last epochs of the newest generation that both have."""
     found = compare(a.node.rid, b.node.rid)
-    ends = None if found.common is None else [last_epoch_of(one.held, found.common) for one in (a, b)]
+    ends = (
+        None if found.common is None else [last_epoch_of_generation(one.held, found.common) for one in (a, b)]
+    )
     if ends is None or ends[0] is None or ends[1] is None:
         return found
     return with_epochs(found, a.node.rid, b.node.rid, (ends[0], ends[1]))
@@ -135,6 +137,6 @@ def compare_warehouses(a: ComparedRid, b: ComparedRid) -> Comparison:
 
 def common_epoch(a: ComparedRid, b: ComparedRid, common: ULID | None) -> int | None:
     """Return the last epoch of the generation `common` that both sides have; None if neither side's is known."""
-    ends = [] if common is None else [last_epoch_of(one.held, common) for one in (a, b)]
+    ends = [] if common is None else [last_epoch_of_generation(one.held, common) for one in (a, b)]
     known = [end for end in ends if end is not None]
     return min(known, default=None)

@@ -80,11 +80,11 @@ def last_epoch(location: WarehouseLocation) -> int:
 
 
 def newest_versions(location: WarehouseLocation) -> TableVersions:
-    """Return the consistent snapshot of the newest epoch, with the tables that no epoch names.
+    """Return the version of each table in the consistent snapshot of the newest epoch.
 
-    Tables of `NEVER_ROLLED_BACK` are in it at their newest version, system tables that no batch has written yet at
-    version 0. A table of a space that the epoch does not name belongs to an unfinished batch or is not the
-    aggregator's, and is not in it.
+    An epoch names the tables that batches have written. Tables of `NEVER_ROLLED_BACK`, which no epoch names, have their
+    newest version. System tables that no batch has written yet have version 0. A space's table that the epoch does not
+    name is left out: an unfinished batch made it, or it is not the aggregator's.
     """
     epochs = location.open(EPOCHS)
     if epochs is None:

@@ -120,7 +120,7 @@ class ConnectedStandby:
             if self._ahead is None:
                 self._ahead = _CopyAhead(self.source, self.location, self.check_lock)
                 self._ahead.start()
-            if not self._ahead.is_done(waits):
+            if not self._ahead.ends_within(waits):
                 self.state = StandbyState(
                     self.location.root, epoch=theirs.epoch or 0, reason="it is being copied"
                 )
@@ -201,7 +201,7 @@ class _CopyAhead(threading.Thread):
         self._stopped.set()
         self.join()
 
-    def is_done(self, seconds: float) -> bool:
+    def ends_within(self, seconds: float) -> bool:
         """Wait at most some seconds, and return whether the copy has ended; raise the error that ended it."""
         self.join(seconds)
         if self.is_alive():

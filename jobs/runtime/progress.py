@@ -64,7 +64,7 @@ class StreamProgress:
         if self._rows:
             print(f"{self._rows} rows in {seconds:.1f} s, {self._rows / seconds:.0f} rows/s", file=sys.stderr)
 
-    def log_first_batch(
+    def with_first_batch_logged(
         self, around: Callable[[BatchName], AbstractContextManager[object]]
     ) -> Callable[[BatchName], AbstractContextManager[object]]:
         """Return `around`, which makes a context for a batch, extended by a message when the first batch begins."""

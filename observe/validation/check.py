@@ -70,7 +70,8 @@ class Check:
     keys : tuple of str
         Columns that identify a row in examples.
     find_examples : mapping of str to callable
-        By column: a function that returns examples of failing rows. Given for columns that count rows of another table.
+        By column of `rows`: a function that returns examples of failing rows. A column that counts rows of another
+        table needs one, since the examples are in that table.
 
     """
 

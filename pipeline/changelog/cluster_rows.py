@@ -1,10 +1,11 @@
 """Returns the aggregator's own changes of `_cluster` as rows of `_changelog`, as if an instance logged them.
 
-A row of a source's `_cluster` becomes a NOP. In its place the aggregator makes a change of its own `_cluster`, in the
-replication group of that space, with the aggregator's global id and its next lsn. `_cluster` is written before the
-batch, and is not rolled back with an unfinished batch; then the next batch writes the rows that `_changelog` lacks.
-`_cluster` has only the last change of each instance. A NOP stands for an earlier change that was replaced before
-`_changelog` got it, so that each lsn of the aggregator has a row.
+A row that a source wrote to its space `_cluster` becomes a NOP. In its place the aggregator changes its own table
+`_cluster`, and logs this change as a row of `_changelog` with the aggregator's global id and its next lsn; its
+`group_id` is that of the space `_cluster`. The table `_cluster` is written before the batch, and is not rolled back
+with an unfinished batch; then the next batch writes the rows that `_changelog` lacks. `_cluster` has only the last
+change of each instance. A NOP stands for an earlier change that was replaced before `_changelog` got it, so that each
+lsn of the aggregator has a row.
 
 Pure.
 """

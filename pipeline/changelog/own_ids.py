@@ -39,21 +39,38 @@ def own_replica_ids(rows: pa.Table, one: ReplicasetState) -> NDArray[np.int64]:
         own = global_ids == global_id
         found[own] = ids[-1]
         if len(set(ids)) > 1 and own.any():
-            _set_ids_by_source(found, rows, own, ids, one.id_translations)
+            _set_ids_of_returned_instance(found, rows, own, ids, one.id_translations)
     return found
 
 
-def _set_ids_by_source(
+def _set_ids_of_returned_instance(
     found: NDArray[np.int64],
     rows: pa.Table,
-    own: NDArray[np.bool_],
+    is_own: NDArray[np.bool_],
     ids: list[int],
     translations: Mapping[str, Mapping[int, int]],
 ) -> None:
-    """Set in `found` the replica ids of an instance that has had several, from the ids that the sources wrote."""
+    """Set `found` for the rows of one instance that has had several replica ids.
+
+    A row's id is the one in its source's log, which `translations` maps to the replicaset's id.
+
+    Parameters
+    ----------
+    found : int64[n]
+        The replica id of each row; set in place.
+    rows : pyarrow.Table
+        All rows, with the columns `source` and `replica_id`.
+    is_own : bool[n]
+        The rows of the instance.
+    ids : list of int
+        All replica ids that the instance has had.
+    translations : mapping of str to mapping of int to int
+        By source: the replicaset's id of each id in the source's log.
+
+    """
     sources, written = pc.fill_null(rows["source"], ""), pc.fill_null(rows["replica_id"], NO_ID).to_numpy()
-    for source in pc.unique(sources.filter(pa.array(own))).to_pylist():
-        is_source = own & pc.equal(sources, source).to_numpy()
+    for source in pc.unique(sources.filter(pa.array(is_own))).to_pylist():
+        is_source = is_own & pc.equal(sources, source).to_numpy()
         for replica_id in np.unique(written[is_source]).tolist():
             translated = translations.get(source, {}).get(replica_id, replica_id)
             # Rows before the translation began have the id itself.

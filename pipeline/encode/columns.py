@@ -60,7 +60,7 @@ class TableEncoding:
     formats : mapping of int to int
         For each replicaset id, the index of its format in the layout.
     mask : Mask or None
-    sets_misfits_aside, has_moved_fields, has_added_fields : bool
+    quarantines_misfits, has_moved_fields, has_added_fields : bool
         As in `pipeline.plan.tables.TablePlan`.
 
     """
@@ -70,7 +70,7 @@ class TableEncoding:
     layout: TableLayout
     formats: Mapping[int, int]
     mask: Mask | None = None
-    sets_misfits_aside: bool = False
+    quarantines_misfits: bool = False
     has_moved_fields: bool = False
     has_added_fields: bool = False
 
@@ -93,7 +93,7 @@ def encoding_of(table: TablePlan) -> TableEncoding:
     """Return the encoding of a planned table."""
     return TableEncoding(
         *(table.name, table.exact, table.layout, table.formats, table.mask),
-        sets_misfits_aside=table.sets_misfits_aside,
+        quarantines_misfits=table.quarantines_misfits,
         has_moved_fields=table.has_moved_fields,
         has_added_fields=table.has_added_fields,
     )
@@ -139,7 +139,7 @@ def encode(puts: pa.Table, encoding: TableEncoding) -> Encoded:
     typed = decode(as_array(puts["tuple"]), encoding.plan, formats)
     error = typed.field(ERROR_COLUMN)
     named = typed.field(MISFITS_COLUMN)
-    if encoding.sets_misfits_aside:
+    if encoding.quarantines_misfits:
         named = pa.nulls(len(named), named.type)
     misfits = puts.append_column("reason", error).append_column("misfits", named)
     if error.null_count == len(error):

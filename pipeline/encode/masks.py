@@ -114,8 +114,8 @@ class Mask:
         """Return whether readers see a column of the exact table."""
         return column not in (TUPLE_COLUMN, EXTRA_COLUMN) and self.kinds.get(column) != "drop"
 
-    def with_key(self) -> Mask:
-        """Return the mask with its key, for tasks."""
+    def with_loaded_key(self) -> Mask:
+        """Return the mask with its key read from the environment or file, since tasks run on machines without them."""
         return replace(self, key=self._key()) if "hash" in self.kinds.values() else self
 
     def _key(self) -> bytes:

@@ -223,7 +223,7 @@ class DistributedExecutor:
         plan = replace(
             work.partition_plan,
             encodings=tuple(
-                one if one.mask is None else replace(one, mask=one.mask.with_key())
+                one if one.mask is None else replace(one, mask=one.mask.with_loaded_key())
                 for one in work.partition_plan.encodings
             ),
         )
@@ -366,7 +366,9 @@ def _combine_reports(
     seconds: Mapping[str, float],
 ) -> BatchOutput:
     """Combine the reports of all tasks; rows of system tables in the reports are written as one file of each table."""
-    errors = [one.key_errors for one in reads] + [one.lost for one in partitions if one.lost is not None]
+    errors = [one.key_errors for one in reads] + [
+        one.key_errors for one in partitions if one.key_errors is not None
+    ]
     system: dict[str, list[DataFile]] = {}
     for table in ("_versions", "_conflicts", "_quarantine"):
         rows = [one.rows[table] for one in partitions if table in one.rows]

@@ -127,7 +127,7 @@ class LocalExecutor:
         result = process_partition(stage.keyed(), work.partition_plan, work.base, self._cache)
         clock.done("reduce, resolve, encode")
         tables = write_tables(work, result, self._cache)
-        quarantine = pa.concat_tables([result.quarantine, stage.key_error_rows(result.lost)])
+        quarantine = pa.concat_tables([result.quarantine, stage.key_error_rows(result.key_errors)])
         system = {"_versions": result.versions, "_conflicts": result.conflicts, "_quarantine": quarantine}
         files = {name: _write_system_rows(work, name, rows) for name, rows in system.items()}
         clock.done("table files")
@@ -186,11 +186,11 @@ class _ChangelogStage:
             [pa.Table.from_batches([one.keyed for one in self._rows if one.keyed.num_rows], KEYED), *again]
         )
 
-    def key_error_rows(self, lost: pa.Table) -> pa.Table:
-        """Return rows of `_quarantine` for rows of the log and for versions (`Reduced.lost`) without a key."""
+    def key_error_rows(self, of_versions: pa.Table) -> pa.Table:
+        """Return rows of `_quarantine` for rows of the log and for versions (`Reduced.key_errors`) without a key."""
         errors = pa.Table.from_batches([one.key_errors for one in self._rows], KEY_ERRORS)
         return key_error_rows(
-            pa.concat_tables([errors, lost]), self._work.partition_plan.reduce, self._work.plan.epoch
+            pa.concat_tables([errors, of_versions]), self._work.partition_plan.reduce, self._work.plan.epoch
         )
 
     def settled(self) -> dict[int, dict[int, int]]:

@@ -60,7 +60,7 @@ class PartitionReport:
         By system table: rows that the driver writes, since they are few.
     removed_bits : dict of FileRef to uint8[m]
         For each file, a bitmap of the rows to remove (`numpy.packbits`).
-    lost : pyarrow.Table
+    key_errors : pyarrow.Table
         `pipeline.changelog.keyed_rows.KEY_ERRORS`.
     writers : frozenset of (int, int)
     unfit_tables : frozenset of int
@@ -72,7 +72,7 @@ class PartitionReport:
     added: dict[str, list[DataFile]] = field(default_factory=dict)
     rows: dict[str, pa.Table] = field(default_factory=dict)
     removed_bits: dict[FileRef, NDArray[np.uint8]] = field(default_factory=dict)
-    lost: pa.Table | None = None
+    key_errors: pa.Table | None = None
     writers: frozenset[tuple[int, int]] = frozenset()
     unfit_tables: frozenset[int] = frozenset()
     collected: pa.Table = field(default_factory=COLLECTED.empty_table)
@@ -114,7 +114,9 @@ def run_partition_task(
 def _write_result(result: PartitionResult, work: PartitionWork, cache: FileCache) -> PartitionReport:
     """Write the changes of a partition to files."""
     report = PartitionReport(
-        writers=result.writers, unfit_tables=result.unfit_tables, lost=merge_key_errors(result.lost)
+        writers=result.writers,
+        unfit_tables=result.unfit_tables,
+        key_errors=merge_key_errors(result.key_errors),
     )
     report.collected = result.collected
     for ref, rows in result.removed.items():

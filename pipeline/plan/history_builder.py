@@ -109,8 +109,8 @@ class _SpaceTrack:
         All primary keys so far.
     lineage : int
         The lineage's number; `NO_TABLE` if no table has versions of the space.
-    reason : str or None
-        For a refused space, the reason.
+    refusal_reason : str or None
+        Why the space is refused; None if it is not.
     is_applied : bool
         Whether the space's rows change its table.
     is_left_out : bool
@@ -121,7 +121,7 @@ class _SpaceTrack:
     definitions: list[Space] = field(default_factory=list)
     primary_keys: frozenset[KeyParts] = frozenset()
     lineage: int = NO_TABLE
-    reason: str | None = None
+    refusal_reason: str | None = None
     is_applied: bool = False
     is_left_out: bool = False
 
@@ -157,7 +157,7 @@ class _HistoryBuilder:
         if isinstance(table, str):
             self._begin_lineage(key, track, space, table, BEGINNING, base=base)
         elif isinstance(table, Refusal):
-            track.reason = table.reason
+            track.refusal_reason = table.reason
             self._freeze(key, track, known.applied_definitions.get(space_id, space), base)
             if track.lineage != NO_TABLE and is_held(table.reason):
                 # Rows that are not applied still show the name of their space in `_changelog`.
@@ -195,7 +195,7 @@ class _HistoryBuilder:
 
     def _define(self, key: tuple[int, int], track: _SpaceTrack, space: Space, position: LogPosition) -> None:
         before = track.definitions[-1] if track.definitions else None
-        is_known = before == space and (track.is_applied or track.reason or track.is_left_out)
+        is_known = before == space and (track.is_applied or track.refusal_reason or track.is_left_out)
         if is_known and not (track.is_applied and self._is_unread(space, position)):
             return
         table = self._route(key, track, space, position)
@@ -210,12 +210,12 @@ class _HistoryBuilder:
             if renamed:
                 self._end_versions(key, track, position)
             self._stop(key, track, position, is_alive=not renamed)
-            track.reason, track.is_left_out = table.reason, False
+            track.refusal_reason, track.is_left_out = table.reason, False
         else:
             # The space has left its table: it was renamed to an excluded name, or has become local or temporary.
             self._end_versions(key, track, position)
             self._stop(key, track, position, is_alive=False)
-            track.is_left_out, track.reason = bool(space.primary_key), None
+            track.is_left_out, track.refusal_reason = bool(space.primary_key), None
 
     def _route(
         self, key: tuple[int, int], track: _SpaceTrack, space: Space, position: LogPosition
@@ -223,8 +223,8 @@ class _HistoryBuilder:
         table = self._router(key[0], space, track.definitions, self._is_unread(space, position))
         if not isinstance(table, str):
             return table
-        if track.reason is not None:
-            return Refusal(*key, space.name, track.reason)
+        if track.refusal_reason is not None:
+            return Refusal(*key, space.name, track.refusal_reason)
         if track.is_left_out:
             reason = "it was left out under another name, so its earlier rows are not here"
             return Refusal(*key, space.name, reason)
@@ -320,7 +320,7 @@ class _HistoryBuilder:
         version = self._meanings[key][-1].version
         self._stop(key, track, change.position, is_alive=True)
         self._add_meaning(key, Meaning(change.position, version))
-        track.reason = change.reason
+        track.refusal_reason = change.reason
 
     def _add_meaning(self, key: tuple[int, int], meaning: Meaning) -> None:
         meanings = self._meanings.setdefault(key, [])
@@ -347,9 +347,9 @@ class _HistoryBuilder:
         lineages = {k: track.lineage for k, track in self._tracks.items() if track.lineage != NO_TABLE}
         tables = {key: self._lineages[lineage].table for key, lineage in lineages.items()}
         refusals = [
-            Refusal(*key, track.definitions[-1].name, track.reason)
+            Refusal(*key, track.definitions[-1].name, track.refusal_reason)
             for key, track in self._tracks.items()
-            if track.reason is not None
+            if track.refusal_reason is not None
         ]
         return History(
             tuple(self._versions),

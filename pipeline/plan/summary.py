@@ -395,8 +395,8 @@ def _held_reasons(
     return found
 
 
-def has_held_rows(rows: pa.Table) -> bool:
-    """Return whether any of the rows cannot be applied to a table.
+def has_inapplicable_rows(rows: pa.Table) -> bool:
+    """Return whether this version cannot apply some row to its table: an unknown type, or a range it cannot decode.
 
     Parameters
     ----------

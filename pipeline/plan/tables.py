@@ -53,7 +53,7 @@ class TablePlan:
         Uuids of the replicasets that `source_priority` puts first.
     mask : Mask or None
         The masked fields, if the space has any.
-    sets_misfits_aside : bool
+    quarantines_misfits : bool
         Whether a row with a value that does not fit its column is left out of the table.
     is_empty : bool
         Whether no replicaset has written the table so far.
@@ -76,7 +76,7 @@ class TablePlan:
     policy: Policy
     priority: tuple[str, ...] = ()
     mask: Mask | None = None
-    sets_misfits_aside: bool = False
+    quarantines_misfits: bool = False
     is_empty: bool = False
     is_contended: bool = False
     has_moved_fields: bool = False
@@ -178,7 +178,7 @@ def table_plan(
         policy,
         config.priority(policy),
         mask_of(config.spaces, spaces, layout, is_masked=exact_table(table) in state.versions),
-        any(config.spaces.sets_misfits_aside(space.name) for space in spaces),
+        any(config.spaces.quarantines_misfits(space.name) for space in spaces),
         is_empty=not before.replicasets,
         is_contended=len(before.replicasets | writing) > 1 or before.has_unfit,
         has_moved_fields=_has_moved_fields(earlier or {}, definitions),

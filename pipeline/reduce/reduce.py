@@ -61,13 +61,13 @@ class Reduced:
     ----------
     changes : pyarrow.Table
         `pipeline.reduce.versions.CHANGES`.
-    lost : pyarrow.Table
+    key_errors : pyarrow.Table
         Versions for which a changed primary key has no value: `pipeline.changelog.keyed_rows.KEY_ERRORS`.
 
     """
 
     changes: pa.Table
-    lost: pa.Table
+    key_errors: pa.Table
 
 
 def reduce(keyed: KeyedRows, base_versions: pa.Table, plan: ReducePlan) -> Reduced:
@@ -94,7 +94,7 @@ class _Reduction:
         self.types = self.rows["type"].to_numpy()
         self.folded: list[FoldedKey] = []
         self.faults: dict[int, list[dict[str, Any]]] = {}
-        self.lost: list[pa.Table] = []
+        self.key_errors: list[pa.Table] = []
         self.changes_base = np.array([one.changes_base for one in plan.lineages], np.bool_)
         self.changes_base |= ranged_lineages(keyed, plan)
         active = [len(one.eras) for one, is_in in zip(plan.lineages, plan.is_active, strict=True) if is_in]
@@ -365,7 +365,7 @@ class _Reduction:
         )
 
     def _add_lost(self, moved: NDArray[np.intp], keys: pa.Array, errors: pa.Array) -> None:
-        """Add the versions without a key in the next era to `lost`."""
+        """Add the versions without a key in the next era to `key_errors`."""
         bad = pc.is_null(keys).to_numpy(zero_copy_only=False)
         origins = self.versions.origins[moved[bad]]
         unknown = "its tuple is not known, so its key under the new primary key is not known either"
@@ -376,7 +376,7 @@ class _Reduction:
             errors.filter(pa.array(bad)).fill_null(unknown),
             pa.array(np.ones(len(origins), np.int64)),
         ]
-        self.lost.append(pa.Table.from_arrays(columns, schema=KEY_ERRORS))
+        self.key_errors.append(pa.Table.from_arrays(columns, schema=KEY_ERRORS))
 
     def reduced(self) -> Reduced:
         """Return the changed versions of all tables."""
@@ -396,8 +396,8 @@ class _Reduction:
         if changes.num_rows and (len(left) or self._has_shared_table()):
             changes = self._one_per_key(changes)
         changes = changes.drop_columns(["rank"])
-        lost = pa.concat_tables(self.lost) if self.lost else KEY_ERRORS.empty_table()
-        return Reduced(changes, lost)
+        key_errors = pa.concat_tables(self.key_errors) if self.key_errors else KEY_ERRORS.empty_table()
+        return Reduced(changes, key_errors)
 
     def _has_shared_table(self) -> bool:
         """Return whether several lineages of a replicaset change one table."""

@@ -81,7 +81,10 @@ class ReducePlan:
 
     @cached_property
     def ranks(self) -> Int32s:
-        """Rank of each lineage, by the position of its end: of several lineages with one key, the highest rank wins."""
+        """Rank of each lineage: lineages that end later in the log have higher ranks, those without an end the highest.
+
+        If several lineages of one table have a version of the same key, the version of the highest rank wins.
+        """
         ends = [BEGINNING if one.ended is None else one.ended for one in self.lineages]
         rank_of = {end: rank for rank, end in enumerate(sorted(set(ends)))}
         found = [

@@ -27,7 +27,7 @@ from pipeline.changelog.own_ids import lsns_of_ids, own_replica_ids
 from pipeline.changelog.rows import CHANGELOG_ARROW
 from pipeline.plan.control import row_space_id
 from pipeline.plan.position import LogSegment
-from pipeline.plan.summary import CONTROL_SPACES, Summary, has_held_rows
+from pipeline.plan.summary import CONTROL_SPACES, Summary, has_inapplicable_rows
 from pipeline.plan.tables import CHANGE_TYPES
 from pipeline.retention.changelog import check_rows_kept
 from pipeline.state import ReplicasetState
@@ -46,7 +46,7 @@ Rows = list[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Healing:
-    """The work of a healing batch in addition to reading its snapshot.
+    """What a batch does to heal a replicaset by a snapshot, in addition to reading the snapshot.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class Healing:
     newly_open: Sequence[Mapping[str, Any]] = ()
     spaces: frozenset[int] | None = None
 
-    def mark_segments(self, segments: Sequence[LogSegment]) -> list[LogSegment]:
+    def with_healing_set(self, segments: Sequence[LogSegment]) -> list[LogSegment]:
         """Return the segments with `heals` and `spaces` set."""
         return [replace(one, heals=True, spaces=self.spaces) for one in segments]
 
@@ -146,7 +146,7 @@ def plan_healing(
             **where,
             advice="take a new one: box.snapshot()",
         )
-    if has_held_rows(_of_spaces(rows, spaces)):
+    if has_inapplicable_rows(_of_spaces(rows, spaces)):
         raise UnsupportedError(
             "there are rows since the snapshot that cannot be applied",
             **where,

@@ -104,7 +104,7 @@ def plan_rebuild(tables: OpenTables, state: State, config: Config, space: str, p
         {0: (encoding.exact, tables.files(encoding.exact))},
         tables.files("_versions"),
         (table,),
-        frozenset({0} if encoding.sets_misfits_aside else ()),
+        frozenset({0} if encoding.quarantines_misfits else ()),
     )
     rebuild, cache = Rebuild(encoding), FileCache()
     for keys in _contended_keys(tables, table):

@@ -256,7 +256,7 @@ def reencode_rows(rows: pa.Table, encoding: TableEncoding) -> pa.Table:
     names = {f"_{name}": name for name in PUTS.names if name != "table"}
     puts = rows.select(list(names)).rename_columns(list(names.values()))
     puts = puts.append_column("table", pa.nulls(rows.num_rows, pa.int32())).select(PUTS.names).cast(PUTS)
-    encoded = encode(puts, replace(encoding, sets_misfits_aside=False))
+    encoded = encode(puts, replace(encoding, quarantines_misfits=False))
     set_aside = encoded.set_aside
     if not set_aside.num_rows:
         return encoded.rows

@@ -135,7 +135,7 @@ def replicaset_status(replicaset: ReplicasetSubscription) -> dict[str, Any]:
             }
             for link in replicaset.links
         ],
-        "transactions": progress.written,
+        "transactions": progress.written_transactions,
         "rows_repeated": progress.repeated + sum(feed.rows.repeated for feed in replicaset.feeds.values()),
         "restarts": replicaset.restarts,
         "streams": progress.streams,

@@ -47,9 +47,9 @@ from sources.xlog.format.vclock import Vclock
 class FeedProgress:
     """Counts rows and events since the start of the daemon, and knows how many rows the spool lacks."""
 
-    received: int = 0
+    received_transactions: int = 0
     """Number of received transactions."""
-    written: int = 0
+    written_transactions: int = 0
     """Number of transactions that were written to the spool."""
     repeated: int = 0
     """Number of received rows that the spool already had."""
@@ -72,7 +72,7 @@ class FeedProgress:
 
     def record_written(self, chunk: TransactionChunk) -> None:
         """Count the transactions of a written chunk, and store the timestamps of its last rows."""
-        self.written += int(chunk.lsns.size)
+        self.written_transactions += int(chunk.lsns.size)
         newest = np.full(VCLOCK_MAX, -1.0)
         np.maximum.at(newest, chunk.replicas, chunk.times)
         for id_ in np.flatnonzero(newest >= 0):
@@ -425,7 +425,7 @@ class ReplicasetSubscription:
                 feed.link.name,
                 ahead,
             )
-        self.progress.received += int(chunk.lsns.size)
+        self.progress.received_transactions += int(chunk.lsns.size)
         self._write_merged()
 
     def _write_merged(self) -> None:

@@ -132,8 +132,8 @@ def test_the_treatment_of_misfits_is_chosen_by_pattern(yaml: Path) -> None:
     assert spaces.binary_fields("old_users", fields) == {"id", "name", "mail"}
     assert spaces.binary_fields("users", fields) == {"name", "mail"}
     assert spaces.binary_fields("people", fields) == frozenset()
-    assert spaces.sets_misfits_aside("ledger")
-    assert not spaces.sets_misfits_aside("users")
+    assert spaces.quarantines_misfits("ledger")
+    assert not spaces.quarantines_misfits("users")
     for wrong, allowed in (("{strings: {a: text}}", "binary"), ("{misfits: {a: keep}}", "quarantine")):
         assert f"allowed: {allowed}" in str(refused(yaml, LEAST + f"spaces: {wrong}"))
     message = str(refused(yaml, LEAST + "spaces: {strings: {a: {b: text}}}"))

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from jobs.maintain import maintain
-from observe.sql_views import statements
+from observe.sql_views import view_statements
 from tests.jobs.deployment import Deployment
 from tests.jobs.written import Node, replicasets_of
 
@@ -42,7 +42,7 @@ def age(spark: SparkSession, deployment: Deployment, days: int) -> None:
 
 
 def names(spark: SparkSession, deployment: Deployment, epoch: int) -> list[str]:
-    for statement in statements(deployment.config(), [epoch]):
+    for statement in view_statements(deployment.config(), [epoch]):
         spark.sql(statement)
     cut = f"{deployment.database}_epoch_{epoch}"
     return [row.name for row in spark.sql(f"SELECT name FROM {cut}.users ORDER BY id").collect()]

@@ -13,7 +13,7 @@ from config.deployment import Config
 from jobs.maintain import maintain
 from jobs.validate import validate
 from observe.space_history import history
-from observe.sql_views import statements
+from observe.sql_views import view_statements
 from schemas.errors import ConfigurationError
 from tests.jobs.deployment import Deployment
 from tests.jobs.test_maintain import age
@@ -112,13 +112,13 @@ def test_retained_epochs_are_readable(spark: SparkSession, deployment: Deploymen
     newest = max(epochs)
     assert [rows for rows, _ in (read[first], read[newest])] == [2, 3]
     assert read[newest - 1][1] == read[newest][1] + 5, "the epoch before the cleaning has what went"
-    for statement in statements(config, []):
+    for statement in view_statements(config, []):
         spark.sql(statement)
     cut = f"{deployment.database}_epoch_{newest}"
     names = [row.name for row in spark.sql(f"SELECT name FROM {cut}.users ORDER BY id").collect()]
     assert names == ["third", "fourth", "third"]
     with pytest.raises(ConfigurationError, match="there is no epoch 0"):
-        list(statements(config, [0]))
+        list(view_statements(config, [0]))
 
 
 def test_spark_keeps_so_many_batches_in_the_checkpoint(deployment: Deployment) -> None:

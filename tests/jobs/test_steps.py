@@ -41,7 +41,7 @@ def test_only_the_first_batch_of_a_run_is_said_when_it_begins(capsys: pytest.Cap
     def work() -> None:
         """Do a thing."""
         with StreamProgress(()) as progress:
-            said = progress.log_first_batch(around)
+            said = progress.with_first_batch_logged(around)
             for number in (7, 8):
                 with said(BatchName("query", number)):
                     pass

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from observe.sql_views import statements
+from observe.sql_views import view_statements
 from tests.jobs.deployment import Deployment
 from tests.jobs.thrift import ThriftServer
 from tests.jobs.written import Node, replicasets_of
@@ -27,7 +27,7 @@ def test_the_tables_and_views_answer_over_jdbc(
     made = Deployment(tmp_path, {n: tmp_path / n for n in ("a1", "b1")}, replicasets_of("a1", "b1"))
     made.run()
     views = tmp_path / "views.sql"
-    views.write_text("".join(f"{statement};\n" for statement in statements(made.config(), [])))
+    views.write_text("".join(f"{statement};\n" for statement in view_statements(made.config(), [])))
     folder = tmp_path / "thrift"
     folder.mkdir()
     with ThriftServer(folder) as server:

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from jobs.views import views
-from observe.sql_views import statements
+from observe.sql_views import view_statements
 from schemas.errors import ConfigurationError, WarehouseError
 from schemas.tables import SYSTEM_TABLES
 from tests.jobs.deployment import Deployment
@@ -31,7 +31,7 @@ def test_names_and_texts_are_escaped() -> None:
 
 def test_before_the_first_batch_there_is_nothing_to_see(tmp_path: Path) -> None:
     with pytest.raises(WarehouseError, match="no batch is done yet"):
-        list(statements(Deployment(tmp_path, {"a1": tmp_path}).config(), []))
+        list(view_statements(Deployment(tmp_path, {"a1": tmp_path}).config(), []))
 
 
 def test_an_epoch_older_than_maintenance_keeps_is_refused(tmp_path: Path) -> None:
@@ -48,8 +48,8 @@ def test_an_epoch_older_than_maintenance_keeps_is_refused(tmp_path: Path) -> Non
     with pytest.raises(
         ConfigurationError, match=r"epoch 0 may have lost files.*ask for epoch 1 or a later one"
     ):
-        list(statements(config, [0, 1]))
-    assert any(f"`{config.database}_epoch_1`.`users`" in one for one in statements(config, [1]))
+        list(view_statements(config, [0, 1]))
+    assert any(f"`{config.database}_epoch_1`.`users`" in one for one in view_statements(config, [1]))
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
 
 
 def registered(spark: SparkSession, deployment: Deployment, *epochs: int) -> str:
-    for statement in statements(deployment.config(), list(epochs)):
+    for statement in view_statements(deployment.config(), list(epochs)):
         spark.sql(statement)
     return deployment.database
 
@@ -108,9 +108,9 @@ def test_the_command_prints_what_a_session_runs(
 ) -> None:
     views(deployment.config())
     printed = capsys.readouterr().out
-    assert printed.count(";\n") == len(list(statements(deployment.config(), [])))
+    assert printed.count(";\n") == len(list(view_statements(deployment.config(), [])))
     with pytest.raises(ConfigurationError, match="there is no epoch 99; the newest is 1"):
-        list(statements(deployment.config(), [99]))
+        list(view_statements(deployment.config(), [99]))
 
 
 @pytest.mark.spark

@@ -13,7 +13,7 @@ import msgpack
 import pytest
 
 from jobs.status import show
-from observe.sql_views import statements
+from observe.sql_views import view_statements
 from pipeline.batch import MakeDistributed
 from pipeline.source_options import stream_options
 from pipeline.state import State
@@ -227,7 +227,7 @@ def test_views_at_a_label(tmp_path: Path) -> None:
     bank.close()
     deployment = bank.deployment(tmp_path)
     deployment.run()
-    found = list(statements(deployment.config(), [], ["p1", "2026-11-30"]))
+    found = list(view_statements(deployment.config(), [], ["p1", "2026-11-30"]))
     assert any("`aggregator_at_p1`.`accounts`" in one for one in found)
     assert any("`aggregator_at_2026_11_30__x7_2dx10_2d`.`accounts`" in one for one in found)
     (epoch,) = [row for row in deployment.rows("_epochs") if row["instant"] == "p1"]
@@ -235,7 +235,7 @@ def test_views_at_a_label(tmp_path: Path) -> None:
     (view,) = [one for one in found if "`aggregator_at_p1`.`accounts`" in one]
     assert view.endswith(f"VERSION AS OF {version}")
     with pytest.raises(ConfigurationError, match="there is no instant other; the newest is 2026-11-30"):
-        list(statements(deployment.config(), [], ["other"]))
+        list(view_statements(deployment.config(), [], ["other"]))
 
 
 def test_another_member_takes_over_at_a_point_and_behind_it(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from deltalake.exceptions import CommitFailedError
 from pipeline.commit.epoch import append_rows
 from schemas.errors import LockError, RidStateError, WarehouseError
 from warehouse import epochs
-from warehouse.fence import SHARED, mark_of, marked, take_number, writer_of
+from warehouse.fence import SHARED, marked, newest_mark, take_number, writer_of
 from warehouse.newest_epoch import EPOCHS
 from warehouse.primary import PrimaryLock
 from warehouse.read import rows_of
@@ -50,7 +50,7 @@ def append(warehouse: Warehouse, table: str = "_gaps") -> int:
 
 
 def test_writers_count(writers: Writers) -> None:
-    marks = [mark_of(writers.start().opened(EPOCHS)) for _ in range(3)]
+    marks = [newest_mark(writers.start().opened(EPOCHS)) for _ in range(3)]
     assert [writer_of(mark) for mark in marks] == [1, 2, 3]
 
 
@@ -138,7 +138,7 @@ def test_marks_are_looked_up_at_the_start_alone(writers: Writers, monkeypatch: p
     one = writers.start()
     append(one)
     looked: list[DeltaTable] = []
-    monkeypatch.setattr("warehouse.fence.mark_of", looked.append)
+    monkeypatch.setattr("warehouse.fence.newest_mark", looked.append)
     for _ in range(3):
         append(one)
         one.opened("_gaps")

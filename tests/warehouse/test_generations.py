@@ -8,7 +8,7 @@ from tests.udfs.rid.rids import node, ulid
 from tests.warehouse.copy.standby import Pair
 from tests.warehouse.warehouses import Made
 from warehouse import switch
-from warehouse.generations import HeldGeneration, generations_of, last_epoch_of
+from warehouse.generations import HeldGeneration, generations_of, last_epoch_of_generation
 from warehouse.newest_epoch import last_epoch
 from warehouse.rid import RidChange, RidTable
 
@@ -55,7 +55,11 @@ def test_data_that_nobody_settled_are_a_generation_too() -> None:
 
 def test_the_last_epoch_of_a_generation() -> None:
     found = [HeldGeneration(ulid(5), 5, 6), HeldGeneration(ulid(1), 0, 4)]
-    assert (last_epoch_of(found, ulid(1)), last_epoch_of(found, ulid(5)), last_epoch_of(found, ulid(9))) == (
+    assert (
+        last_epoch_of_generation(found, ulid(1)),
+        last_epoch_of_generation(found, ulid(5)),
+        last_epoch_of_generation(found, ulid(9)),
+    ) == (
         4,
         6,
         None,

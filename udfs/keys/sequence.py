@@ -135,7 +135,7 @@ def _field_table(formats: Sequence[Sequence[int]]) -> NDArray[np.int32]:
 def sequence_bytes(
     tuples: pa.Array, which: pa.Array | NDArray[np.int32] | int, formats: Sequence[Sequence[int]]
 ) -> pa.Array:
-    """Return the sequence of each tuple.
+    """Return the sequence of each tuple: the values of some of its fields, as bytes that sort as the values do.
 
     Parameters
     ----------

@@ -141,7 +141,7 @@ def upserted_fields(fields: list[bytes], operations: bytes, index_base: int, fmt
 def _upsert_groups(
     fields: list[bytes], groups: Iterable[bytes], index_base: int, fmt: TupleFormat
 ) -> list[bytes]:
-    """Return the fields after several UPSERTs, given by their groups (`operation_groups`)."""
+    """Return the fields after several UPSERTs; each group has the operations of one of them (`operation_groups`)."""
     for group in groups:
         fields = _upsert_group(fields, group, index_base, fmt)
     return fields

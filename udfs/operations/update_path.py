@@ -1,10 +1,10 @@
 """Applies one operation to the tree of a tuple's fields, also inside a field by a JSON path.
 
-The first operation of a request in a field becomes a `Bar` (`src/box/xrow_update_bar.c`): only the changed value is
-rewritten, and the header of its container if the number of elements changes; everything else keeps its bytes. A new key
-of a map comes first.
+The first operation of a request in a field becomes a `SingleUpdate` (`src/box/xrow_update_bar.c`): only the changed
+value is rewritten, and the header of its container if the number of elements changes; everything else keeps its bytes.
+A new key of a map comes first.
 
-A second operation in the same field (`src/box/xrow_update_route.c`) makes a `Route` of the common part of the two
+A second operation in the same field (`src/box/xrow_update_route.c`) makes a `CommonPath` of the common part of the two
 paths, whose bytes stay; where the paths diverge, the container becomes an updated array or map
 (`udfs.operations.update_tree`) with the first operation as its child.
 """
@@ -71,7 +71,7 @@ def element_at(data: bytes, pos: int, token: Token) -> int | None:
     return None
 
 
-class Bar:
+class SingleUpdate:
     """A single operation inside a field, at `point` (`XUPDATE_BAR` in the server).
 
     Parameters
@@ -139,7 +139,7 @@ def node_at(node: FormatNode | None, path: bytes) -> FormatNode | None:
     return node
 
 
-def apply_bar(op: Operation, field: UpdatedField, rules: Rules) -> None:
+def apply_single(op: Operation, field: UpdatedField, rules: Rules) -> None:
     """Apply an operation whose path continues inside an unchanged field.
 
     Raises
@@ -151,77 +151,77 @@ def apply_bar(op: Operation, field: UpdatedField, rules: Rules) -> None:
     lexer = op.lexer
     if lexer is None:
         raise op.no_such_field()
-    bar = Bar(op, lexer.path[lexer.offset :])
-    token = _follow_path(bar, field, lexer)
+    single = SingleUpdate(op, lexer.path[lexer.offset :])
+    token = _follow_path(single, field, lexer)
     data = field.data
     if op.code in "=!":
         if token is not None:
-            bar.code = "!"
-            _find_insertion(bar, field, token)
-        elif op.code == "!" and KIND[data[bar.parent]] == MAP:
+            single.code = "!"
+            _find_insertion(single, field, token)
+        elif op.code == "!" and KIND[data[single.parent]] == MAP:
             raise op.update_error("the key exists already")
     elif token is not None:
         raise op.no_such_field()
     elif op.code == "#":
-        _find_deletion(bar, field)
+        _find_deletion(single, field)
     else:
-        bar.value = compute(op, read_scalar(data, bar.point), rules)
-    field.update = bar
+        single.value = compute(op, read_scalar(data, single.point), rules)
+    field.update = single
 
 
-def _follow_path(bar: Bar, field: UpdatedField, lexer: Lexer) -> Token | None:
-    """Set the point of a bar by following its path; return the last token if the tuple lacks only its element."""
+def _follow_path(single: SingleUpdate, field: UpdatedField, lexer: Lexer) -> Token | None:
+    """Set the point of an update by following its path; return the last token if the tuple lacks only its element."""
     pos: int | None = field.start
     last: Token | None = None
     while (token := lexer.next()).kind != END:
         if last is not None:
-            raise bar.op.no_such_field()
+            raise single.op.no_such_field()
         if token.kind == ANY:
             raise invalid_path(lexer.path, lexer.symbols - 1)
-        bar.parent = bar.parent if pos is None else pos
-        pos = element_at(field.data, bar.parent, token)
+        single.parent = single.parent if pos is None else pos
+        pos = element_at(field.data, single.parent, token)
         if pos is None:
-            if bar.op.code not in "=!":
-                raise bar.op.no_such_field()
+            if single.op.code not in "=!":
+                raise single.op.no_such_field()
             last = token
     if pos is not None:
-        bar.point, bar.point_end = pos, skip(field.data, pos)
+        single.point, single.point_end = pos, skip(field.data, pos)
     return last
 
 
-def _find_insertion(bar: Bar, field: UpdatedField, token: Token) -> None:
-    """Set where a bar inserts a new element."""
-    kind = KIND[field.data[bar.parent]]
+def _find_insertion(single: SingleUpdate, field: UpdatedField, token: Token) -> None:
+    """Set where an update inserts a new element."""
+    kind = KIND[field.data[single.parent]]
     if token.kind == STRING:
         if kind != MAP:
-            raise bar.op.update_error("can not access by key a non-map field")
-        bar.key = token.key
+            raise single.op.update_error("can not access by key a non-map field")
+        single.key = token.key
         return
     if kind != ARRAY:
-        raise bar.op.update_error("can not access by index a non-array field")
-    if token.index > header(field.data, bar.parent)[0]:
-        raise bar.op.no_such_field()
-    bar.point = bar.point_end = skip(field.data, bar.parent)
+        raise single.op.update_error("can not access by index a non-array field")
+    if token.index > header(field.data, single.parent)[0]:
+        raise single.op.no_such_field()
+    single.point = single.point_end = skip(field.data, single.parent)
 
 
-def _find_deletion(bar: Bar, field: UpdatedField) -> None:
-    """Set which bytes a bar removes."""
-    data, op = field.data, bar.op
-    count, pos = header(data, bar.parent)
-    if KIND[data[bar.parent]] == ARRAY:
+def _find_deletion(single: SingleUpdate, field: UpdatedField) -> None:
+    """Set which bytes an update removes."""
+    data, op = field.data, single.op
+    count, pos = header(data, single.parent)
+    if KIND[data[single.parent]] == ARRAY:
         before = 0
-        while pos < bar.point:
+        while pos < single.point:
             pos, before = skip(data, pos), before + 1
         op.count = min(op.count, count - before)
         for _ in range(op.count - 1):
-            bar.point_end = skip(data, bar.point_end)
+            single.point_end = skip(data, single.point_end)
         return
     if op.count != 1:
         raise op.update_error("can delete only 1 field from a map in a row")
-    while (value := skip(data, pos)) != bar.point:
+    while (value := skip(data, pos)) != single.point:
         pos = skip(data, value)
-    _require_plain_key(op, data[pos : bar.point])
-    bar.point = pos
+    _require_plain_key(op, data[pos : single.point])
+    single.point = pos
 
 
 def _require_plain_key(op: Operation, key: bytes) -> None:
@@ -238,37 +238,37 @@ def _require_plain_key(op: Operation, key: bytes) -> None:
         )
 
 
-class Route:
-    """The common path of all operations inside a field, and the container where the paths diverge, `hop`."""
+class CommonPath:
+    """The common path of all operations inside a field, and the container where the paths diverge."""
 
-    __slots__ = ("hop", "path")
+    __slots__ = ("container", "path")
 
-    def __init__(self, path: bytes, hop: UpdatedField) -> None:
-        self.path, self.hop = path, hop
+    def __init__(self, path: bytes, container: UpdatedField) -> None:
+        self.path, self.container = path, container
 
     def render(self, field: UpdatedField, node: FormatNode | None) -> bytes:
         """Return the field: the bytes before the container, the container, the bytes after it."""
         data = field.data
-        inner = self.hop.render(node_at(node, self.path))
-        return data[field.start : self.hop.start] + inner + data[self.hop.end : field.end]
+        inner = self.container.render(node_at(node, self.path))
+        return data[field.start : self.container.start] + inner + data[self.container.end : field.end]
 
 
-def follow_route(op: Operation, field: UpdatedField, route: Route, rules: Rules) -> UpdatedField:
-    """Return the field in which an operation continues: the end of the route, or where its path leaves the route.
+def follow_common_path(op: Operation, field: UpdatedField, common: CommonPath, rules: Rules) -> UpdatedField:
+    """Return the field in which an operation continues: at the end of the common path, or where its path leaves that.
 
-    Paths are compared as bytes, as in the server: a path `.abc` follows a route `.ab` too, and then continues as `c`.
+    Paths are compared as bytes, as in the server: a path `.abc` follows a common path `.ab` too, and continues as `c`.
     """
     lexer = op.lexer
     if lexer is None:
         raise op.no_such_field()
-    if lexer.path.startswith(route.path, lexer.offset):
-        lexer.offset += len(route.path)
-        return route.hop
+    if lexer.path.startswith(common.path, lexer.offset):
+        lexer.offset += len(common.path)
+        return common.container
     return split_path(op, field, rules)
 
 
 def split_path(op: Operation, field: UpdatedField, rules: Rules) -> UpdatedField:
-    """Split the path of a field's bar or route where the path of a new operation leaves it; return the container there.
+    """Split the path of a field's update where the path of a new operation leaves it; return the container there.
 
     Raises
     ------
@@ -279,7 +279,7 @@ def split_path(op: Operation, field: UpdatedField, rules: Rules) -> UpdatedField
 
     """
     update = field.update
-    if not isinstance(update, Bar | Route) or op.lexer is None:
+    if not isinstance(update, SingleUpdate | CommonPath) or op.lexer is None:
         raise op.no_such_field()
     old = Lexer(update.path)
     shared, parent, mine, theirs = _divergence(op, op.lexer, old, field, rules)
@@ -289,9 +289,9 @@ def split_path(op: Operation, field: UpdatedField, rules: Rules) -> UpdatedField
     if not shared:
         field.update = container
         return field
-    hop = UpdatedField(field.data, parent, skip(field.data, parent), container)
-    field.update = Route(update.path[:shared], hop)
-    return hop
+    inner = UpdatedField(field.data, parent, skip(field.data, parent), container)
+    field.update = CommonPath(update.path[:shared], inner)
+    return inner
 
 
 def _divergence(
@@ -350,19 +350,26 @@ def _same_path_error(op: Operation, mine: Token, rules: Rules) -> TupleError | U
     return repeated_update_error(op)
 
 
-def _update_below(update: Bar | Route, offset: int, field: UpdatedField, rules: Rules) -> UpdatedField:
+def _update_below(
+    update: SingleUpdate | CommonPath, offset: int, field: UpdatedField, rules: Rules
+) -> UpdatedField:
     """Return a field for a container inside `field`: its update has only the path from `offset` on."""
     rest = update.path[offset:]
-    if isinstance(update, Route):
+    if isinstance(update, CommonPath):
         if rest:
-            return UpdatedField(field.data, field.start, field.end, Route(rest, update.hop))
-        return update.hop
-    bar = Bar(update.op, rest)
-    bar.code, bar.parent, bar.key, bar.value = update.code, update.parent, update.key, update.value
-    bar.point, bar.point_end = update.point, update.point_end
-    result: Update = bar
-    if rules.can_repeat and not rest and bar.value is not None:
-        result = Computed(bar.value)
+            return UpdatedField(field.data, field.start, field.end, CommonPath(rest, update.container))
+        return update.container
+    single = SingleUpdate(update.op, rest)
+    single.code, single.parent, single.key, single.value = (
+        update.code,
+        update.parent,
+        update.key,
+        update.value,
+    )
+    single.point, single.point_end = update.point, update.point_end
+    result: Update = single
+    if rules.can_repeat and not rest and single.value is not None:
+        result = Computed(single.value)
     return UpdatedField(field.data, field.start, field.end, result)
 
 
@@ -385,7 +392,11 @@ def _add_child(container: Array | Map, token: Token, child: UpdatedField, rules:
     update = child.update
     if isinstance(container, Map) and token.kind != STRING:
         raise UnsupportedError("two operations in a map, one of them by an integer key")
-    if isinstance(update, Bar) and not update.path and update.code in ("!#=" if rules.can_repeat else "!#"):
+    if (
+        isinstance(update, SingleUpdate)
+        and not update.path
+        and update.code in ("!#=" if rules.can_repeat else "!#")
+    ):
         # It changes the container itself, so it is applied there again, as if the request had named it by number.
         update.op.token, update.op.is_consumed = token, False
         container.apply(update.op, rules)
@@ -413,11 +424,11 @@ def apply_operation(op: Operation, tree: TupleFields, rules: Rules) -> None:
         if isinstance(update, Array | Map):
             field = update.apply(op, rules)
         elif update is None:
-            apply_bar(op, field, rules)
+            apply_single(op, field, rules)
             return
-        elif isinstance(update, Bar):
+        elif isinstance(update, SingleUpdate):
             field = split_path(op, field, rules)
-        elif isinstance(update, Route):
-            field = follow_route(op, field, update, rules)
+        elif isinstance(update, CommonPath):
+            field = follow_common_path(op, field, update, rules)
         else:
             raise op.no_such_field() if rules.can_repeat else repeated_update_error(op)

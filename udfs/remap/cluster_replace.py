@@ -214,7 +214,7 @@ def _placeholder_key(cluster: Cluster, new: Incoming) -> str | None:
 
 
 def _map_entry(new: Incoming, member: Member | None) -> tuple[int, int] | None:
-    """Return `Decision.entry`; None if the row assigns no replica id."""
+    """Return the entry (replica id, global id) for the applier map of a row's source; None if the row assigns no id."""
     if member is None or member.global_id is None or new.local_id is None or new.expelled:
         return None
     return new.local_id, member.global_id

@@ -25,8 +25,9 @@ class Node:
     ----------
     rid : Rid
     next : ULID or None
-        The mark: the ULID of the generation that begins with the next write. It is set while an unconnected node may
-        exist; it is None while all nodes are connected, and after that generation has begun.
+        The mark: the ULID of the generation that begins with the next write. It is set when a node loses its
+        connection to the others, or a copy is made. It becomes None when a write begins that generation, or when all
+        nodes are connected again.
 
     """
 

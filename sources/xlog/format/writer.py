@@ -47,12 +47,13 @@ class XlogWriter:
     compress : bool, optional
         Whether to compress every block; by default as Tarantool does (above 2 KiB).
     replace : bool
-        Whether to replace an existing file of that name, in one step, when this one is renamed.
+        Whether an existing file of that name is replaced, atomically: the new file has a temporary name until its
+        header is written (a log), or until it is closed (a snapshot).
 
     Raises
     ------
     FileExistsError
-        If a file of that name exists: a log with rows is never overwritten.
+        A file of that name exists, and `replace` is false.
 
     """
 

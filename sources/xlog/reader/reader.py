@@ -352,7 +352,7 @@ def block_boundary(
     with FileBuffer(fs, path, LARGE_WINDOW if begin is None else SMALL_WINDOW) as buffer:
         last = buffer.size if end is None else min(end, buffer.size)
         if begin is None:
-            found = Scanner(buffer, Decoding(limits=Limits(limit)), Skipped()).find(near, last)
+            found = Scanner(buffer, Decoding(limits=Limits(limit)), Skipped()).find_block_start(near, last)
             return last if found < 0 else found
         for position, _, starts in _walk(buffer, _first_block(fs, path, begin), limit):
             at = np.searchsorted(starts, near)

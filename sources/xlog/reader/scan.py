@@ -80,7 +80,7 @@ class Scanner:
 
     def groups(self, part: Range) -> Iterator[BlockGroup | XlogError]:
         """Yield groups of sound blocks in order, and between them the errors that were counted."""
-        position = part.begin if part.begins_at_block else self.find(part.begin, part.end)
+        position = part.begin if part.begins_at_block else self.find_block_start(part.begin, part.end)
         while 0 <= position < part.end:
             count, position, status = self._walk_group(position, part.end)
             if count:
@@ -95,7 +95,7 @@ class Scanner:
             if error is not None:
                 yield error
 
-    def find(self, begin: int, end: int) -> int:
+    def find_block_start(self, begin: int, end: int) -> int:
         """Return the first verified block start in begin <= position < end, or -1."""
         position, claimed_bytes = begin, 0
         while position < end:
@@ -173,7 +173,7 @@ class Scanner:
         error = damage(status, self._buffer.file, position)
         raise_or_count(error, 0, self._how.mode, self._skipped)
         begin = position if status == Status.AFTER_EOF else position + 1
-        following = self.find(begin, self._buffer.size)
+        following = self.find_block_start(begin, self._buffer.size)
         self._skipped.bytes += (self._buffer.size if following < 0 else following) - position
         return error, following
 

@@ -140,14 +140,14 @@ def after_instant(entry: OffsetEntry, last: Instant | None) -> OffsetEntry:
 
 
 @dataclass(frozen=True)
-class WholeInstant:
+class ReachedInstant:
     """An instant that the tables have reached: its label, and the uuids of the replicasets that have reached it."""
 
     label: str
     replicasets: frozenset[str]
 
 
-def instant_between(start: Offset, end: Offset) -> WholeInstant | None:
+def instant_between(start: Offset, end: Offset) -> ReachedInstant | None:
     """Return the instant at which a batch ends, by its offsets; None if it does not end at one."""
     found = {}
     for uuid, entry in end.items():
@@ -155,7 +155,7 @@ def instant_between(start: Offset, end: Offset) -> WholeInstant | None:
         if now is not None and now.state is InstantState.WHOLE and now != before:
             found[uuid] = now.label
     labels = set(found.values())
-    return WholeInstant(labels.pop(), frozenset(found)) if len(labels) == 1 else None
+    return ReachedInstant(labels.pop(), frozenset(found)) if len(labels) == 1 else None
 
 
 @dataclass

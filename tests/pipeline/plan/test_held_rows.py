@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pipeline.plan.history import NO_TABLE
-from pipeline.plan.summary import control_rows, has_held_rows, row_headers
+from pipeline.plan.summary import control_rows, has_inapplicable_rows, row_headers
 from schemas.iproto import BodyKey
 from tests.pipeline import logs
 from tests.pipeline.logs import A1, Row, Transaction, define, drop, index, put, register, truncate, txn
@@ -136,4 +136,4 @@ def test_rows_that_are_applied_again_are_looked_at_too(name: str | None) -> None
     ranges = other("DELETE_RANGE", begin_key=[1], end_key=[])
     rows = [put(512, 1), ranges, other("TYPE_19", 400), *([HELD[name][0]] if name is not None else [])]
     table = pa.Table.from_batches([logs.batch(txn(1, *rows))])
-    assert has_held_rows(table) == (name is not None)
+    assert has_inapplicable_rows(table) == (name is not None)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from udfs.before_replace.custom import fold_custom, load_function
 from udfs.before_replace.policy import Candidate, Formats, Outcome, PolicyKind, PolicyOptions
 
-SAMPLE = 8
+COMPARED_KEYS = 8
 """Number of keys for which the function is called twice and its answers are compared."""
 
 
@@ -15,7 +15,10 @@ def make(keys: Sequence[Sequence[Candidate]], options: PolicyOptions, formats: F
     """Call the user's function for each key, and return its outcomes."""
     function = load_function(options.function or "")
     names = formats.names
-    return [fold_custom(function, one, names, formats.space, twice=i < SAMPLE) for i, one in enumerate(keys)]
+    return [
+        fold_custom(function, one, names, formats.space, twice=i < COMPARED_KEYS)
+        for i, one in enumerate(keys)
+    ]
 
 
 POLICY = PolicyKind(

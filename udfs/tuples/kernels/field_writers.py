@@ -262,7 +262,7 @@ def put_variant(pos: Int, end: Int, extras: Int, column: Int, row: Int) -> tuple
 
 @inner
 def put_any(pos: Int, end: Int, field: Int, column: Int, row: Int) -> tuple[Int, Int]:
-    """Put a field in any class and encoding.
+    """Write one field of a tuple into its column, whatever its value's class and encoding.
 
     Returns
     -------
@@ -341,8 +341,8 @@ def quick_boolean(pos: Int, column: Int, row: Int) -> Int:
 
 
 @inlined
-def _copy_checked(target: Int, pos: Int, size: Int) -> Int:
-    """Copy bytes in chunks; return 0 if all are below 0x80."""
+def _copy_or_bytes(target: Int, pos: Int, size: Int) -> Int:
+    """Copy bytes in chunks; return 0 if all are below 0x80, so that they are ASCII."""
     high = np.int64(0)
     while size > CHUNK:
         high |= copy_chunk(target, pos)
@@ -369,7 +369,7 @@ def quick_string(pos: Int, end: Int, column: Int, row: Int, is_text: bool, check
     target = word(column, END)
     if target + size > word(column, LIMIT):
         return 0
-    if _copy_checked(target, pos, size) != 0 and checked and not is_utf8(pos, size):
+    if _copy_or_bytes(target, pos, size) != 0 and checked and not is_utf8(pos, size):
         return 0
     close_text(column, row, target + size)
     return pos + size

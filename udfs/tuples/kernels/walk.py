@@ -53,7 +53,7 @@ def _record_status(column: Int, row: Int, status: Int) -> Int:
 
 @inlined
 def _walk_fields(pos: Int, end: Int, field_count: Int, fields: Int, columns: Int, row: Int) -> Stop:
-    """Walk the first `field_count` fields."""
+    """Write the first `field_count` fields of a tuple into their columns."""
     statuses = np.int64(0)
     for position in range(field_count):
         if pos >= end:
@@ -149,7 +149,7 @@ def walk(
     counters: Any,
     first: int,
 ) -> int:
-    """Walk rows from `first` on; stop at a row for which a column has no room left.
+    """Write the fields of tuples from row `first` on into columns; stop at a row for which a column has no memory left.
 
     Parameters
     ----------
@@ -165,16 +165,16 @@ def walk(
         For each format two indexes in `fields`: of its first field, and of the first column that it lacks. At the end
         the length of `fields`.
     fields : int64 array
-        For each format its fields, then the columns that it lacks. A field is a word of the offset of its column
-        (`COLUMN_SHIFT`), its storage (`STORAGE_SHIFT`) and the bits of the classes that it accepts. A column that the
-        format lacks is a word of the column's offset.
+        For each format one number a field, then one for each column that the format lacks. The number of a field
+        combines the offset of its column (from bit `COLUMN_SHIFT` on), the column's storage (from `STORAGE_SHIFT` on)
+        and a bit for each class of values that the field accepts. The number of a lacking column is its offset.
     columns : int64 array, (columns + 1, WORDS)
         Described in `udfs.tuples.kernels.columns`; the last one is for the fields past the format.
     errors : int32 array, (3, rows), zeroed
         The result for bad rows: code, position, class.
     counters : int64 array, (COUNTERS,)
-        Incremented: rows that are bad or have fields that do not fit, rows that may be inexact, rows with undecided
-        fields.
+        Incremented: rows that are bad or have fields that do not fit, rows with fields of the status `INEXACT`, rows
+        with fields of the status `UNDECIDED` (`udfs.tuples.kernels.columns`).
 
     Returns
     -------
