@@ -60,7 +60,8 @@ class Target:
     own : Member
         The aggregator.
     vclock : mapping of int to int
-        The last settled lsn of each instance, by global id.
+        The last settled lsn of each instance, by global id. Of an instance that has had several replica ids it is the
+        highest of them, since the vclock of a stream never goes back.
     left_out : mapping of str to str
         The reasons why spaces (by table) and instances (by uuid) are not served, or not fully.
 
