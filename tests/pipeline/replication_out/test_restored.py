@@ -13,9 +13,8 @@ from tests.pipeline.replication_out.world import World, vclock_of
 pytestmark = pytest.mark.live
 
 
-def restore(root: Path, table: str, version: int) -> None:
-    """Restore a table of the warehouse to an older version, as its owner may."""
-    DeltaTable(str(root / "warehouse" / "aggregator.db" / table)).restore(version)
+def opened(root: Path, table: str) -> DeltaTable:
+    return DeltaTable(str(root / "warehouse" / "aggregator.db" / table))
 
 
 def balance(subscriber: Tarantool, key: int) -> object:
@@ -29,6 +28,7 @@ def test_subscribers_are_led_back(two: World, binary: str, tmp_path: Path) -> No
         with two.subscriber(binary) as subscriber:
             two.await_epoch(subscriber, writer)
             snapshots = sorted(path.name for path in two.directory.glob("*.snap"))
+            versions = {table: opened(tmp_path, table).version() for table in ("_epochs", "accounts")}
             two.eval("a", "box.space.accounts:delete(2) box.space.accounts:insert{500, 'new', 5}")
             two.eval("a", "box.space.accounts:update(3, {{'=', 3, 33}})")
             two.settle()
@@ -36,8 +36,8 @@ def test_subscribers_are_led_back(two: World, binary: str, tmp_path: Path) -> No
             two.await_epoch(subscriber, writer)
             assert (balance(subscriber, 3), balance(subscriber, 2), balance(subscriber, 500)) == (33, None, 5)
             vclock = vclock_of(subscriber)
-            restore(tmp_path, "_epochs", 1)
-            restore(tmp_path, "accounts", 1)
+            for table, version in versions.items():  # as the owner of the warehouse may do
+                opened(tmp_path, table).restore(version)
             assert two.deployment.table("accounts") == before
             assert writer.advance()
             two.await_epoch(subscriber, writer)
