@@ -122,6 +122,8 @@ def test_rows_of_an_instance_that_nobody_names_wait(tmp_path: Path) -> None:
     """Instance 2 was expelled before the spool begins, and still writes; then it is registered again."""
     with ExitStack() as stack:
         masters = stack.enter_context(mesh(tmp_path, 2))
+        # A later server that learns of its expulsion replicates no more.
+        masters[2].eval("box.cfg{replication = {}}")
         masters[1].eval("box.space._cluster:delete(2)")
         start = SpoolStart(masters[1].eval("return box.info.cluster.uuid"), masters.vclock(1))
         how = options(tmp_path / "spool", *addresses(masters)[:1], origins=frozenset({instance_uuid(2)}))
