@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from jobs.runtime.command_line import finished
-from observe.batch_explanation import BatchExplanation, ReadRange, WrittenFiles, explain
+from observe.batch_explanation import BatchExplanation, ReadRange, WrittenFiles, explain_batch
 from schemas.names import replicaset_label
 from warehouse.location import WarehouseLocation
 from warehouse.newest_epoch import last_epoch, no_batch_error
@@ -27,7 +27,7 @@ def show(location: WarehouseLocation, epoch: int | None, *, as_json: bool = Fals
     newest = last_epoch(location)
     if newest < 0:
         raise no_batch_error(location.root)
-    found = explain(location, newest if epoch is None else epoch)
+    found = explain_batch(location, newest if epoch is None else epoch)
     if as_json:
         print(json.dumps({**asdict(found), "copies": found.copies}, default=str, ensure_ascii=False))
     else:

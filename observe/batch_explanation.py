@@ -126,7 +126,7 @@ class BatchExplanation:
         return max(int(self.epoch["rows"]) - logged - new_pending, 0)
 
 
-def explain(location: WarehouseLocation, epoch: int) -> BatchExplanation:
+def explain_batch(location: WarehouseLocation, epoch: int) -> BatchExplanation:
     """Return what the batch of an epoch did.
 
     Raises
@@ -135,7 +135,9 @@ def explain(location: WarehouseLocation, epoch: int) -> BatchExplanation:
         There is no such epoch.
 
     """
-    rows = {int(row["epoch"]): row for row in _query(location, EPOCHS, _TWO_EPOCHS.format(epoch=epoch))}
+    rows = {
+        int(row["epoch"]): row for row in _query(location, EPOCHS, _EPOCH_AND_PREVIOUS.format(epoch=epoch))
+    }
     if epoch not in rows:
         raise ConfigurationError(
             f"there is no epoch {epoch}",
@@ -150,12 +152,12 @@ def explain(location: WarehouseLocation, epoch: int) -> BatchExplanation:
         epoch={name: row[name] for name in ("epoch", "query_id", "batch_id", "committed_at", "rows")}
         | {"instant": row.get("instant")},
         read=_read_ranges(row["start_offset"], row["end_offset"]),
-        changes=_query(location, "_changelog", _CHANGES.format(epoch=epoch)),
-        definitions=_definitions(location, epoch, row["end_offset"]),
+        changes=_query(location, "_changelog", _CHANGE_COUNTS.format(epoch=epoch)),
+        definitions=_labelled_definitions(location, epoch, row["end_offset"]),
         waiting=_pending_counts(location, before.get("_pending"), versions.get("_pending")),
         gaps=_query(location, "_gaps", _GAPS.format(epoch=epoch)),
-        decisions=_query(location, "_conflicts", _DECISIONS.format(epoch=epoch)),
-        set_aside=_query(location, "_quarantine", _SET_ASIDE.format(epoch=epoch)),
+        decisions=_query(location, "_conflicts", _CONFLICT_COUNTS.format(epoch=epoch)),
+        set_aside=_query(location, "_quarantine", _QUARANTINE_COUNTS.format(epoch=epoch)),
         written=[
             _written_files(location, table, before.get(table), version)
             for table, version in sorted(versions.items())
@@ -173,9 +175,11 @@ def _query(
     return [] if opened is None else query_rows(opened, query)
 
 
-def _definitions(location: WarehouseLocation, epoch: int, offset: str | None) -> list[dict[str, Any]]:
+def _labelled_definitions(
+    location: WarehouseLocation, epoch: int, offset: str | None
+) -> list[dict[str, Any]]:
     """Return the rows of `_schema` of an epoch, with the labels of their replicasets."""
-    rows = _query(location, "_schema", _DEFINITIONS.format(epoch=epoch))
+    rows = _query(location, "_schema", _DEFINED_SPACES.format(epoch=epoch))
     leaders = {} if offset is None else {uuid: entry.leader for uuid, entry in from_text(offset).items()}
     members = (
         _query(location, "_cluster", "SELECT replicaset_id, replicaset_uuid FROM opened") if rows else []
@@ -221,7 +225,7 @@ def _pending_counts(
     counts: dict[tuple[str, str], dict[str, int]] = {}
     for moment, version in (("before", before), ("after", after)):
         try:
-            rows = [] if version is None else _query(location, "_pending", _WAITING, version)
+            rows = [] if version is None else _query(location, "_pending", _PENDING_COUNTS, version)
         except DeltaError:  # maintenance has removed the version
             return []
         for row in rows:
@@ -253,26 +257,26 @@ def _rows_by_file(location: WarehouseLocation, table: str, version: int) -> dict
     return dict(zip(actions["path"].to_pylist(), map(int, rows), strict=True))
 
 
-_TWO_EPOCHS = "SELECT * FROM opened WHERE epoch IN ({epoch}, {epoch} - 1)"
+_EPOCH_AND_PREVIOUS = "SELECT * FROM opened WHERE epoch IN ({epoch}, {epoch} - 1)"
 
-_CHANGES = """
+_CHANGE_COUNTS = """
 SELECT source, space, type, state, count(*) AS rows, min(lsn) AS first_lsn, max(lsn) AS last_lsn
 FROM opened WHERE epoch = {epoch} GROUP BY source, space, type, state ORDER BY source, space, type, state"""
 
-_DEFINITIONS = """
+_DEFINED_SPACES = """
 SELECT replicaset_id, name AS space, table_name, state FROM opened WHERE epoch = {epoch}
 ORDER BY replicaset_id, name, state"""
 
-_WAITING = "SELECT source, reason, count(*) AS rows FROM opened GROUP BY source, reason"
+_PENDING_COUNTS = "SELECT source, reason, count(*) AS rows FROM opened GROUP BY source, reason"
 
 _GAPS = """
 SELECT source, kind, state, local_id, first_lsn, last_lsn, file FROM opened WHERE epoch = {epoch}
 ORDER BY source, local_id, first_lsn"""
 
-_DECISIONS = """
+_CONFLICT_COUNTS = """
 SELECT space, kind, policy, sequence, count(*) AS rows FROM opened WHERE epoch = {epoch}
 GROUP BY space, kind, policy, sequence ORDER BY space, kind, policy, sequence"""
 
-_SET_ASIDE = """
+_QUARANTINE_COUNTS = """
 SELECT space, reason, misfits IS NOT NULL AS is_in_table, count(*) AS rows FROM opened WHERE epoch = {epoch}
 GROUP BY space, reason, misfits IS NOT NULL ORDER BY space, reason"""

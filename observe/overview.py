@@ -54,20 +54,22 @@ class StandbyOverview:
     state: str
 
 
-def standby_overview(ours: ComparedRid, standby: WarehouseLocation) -> StandbyOverview:
-    """Return the state of a standby copy, compared with the primary `ours`."""
+def standby_overview(primary: ComparedRid, standby: WarehouseLocation) -> StandbyOverview:
+    """Return the state of a standby copy, compared with the primary `primary`."""
     try:
-        theirs = side_of(standby)
+        standby_rid = side_of(standby)
     except FAILURES as error:
         return StandbyOverview(standby.root, False, f"cannot be read: {error}")
-    if theirs.node.rid == Rid():
+    if standby_rid.node.rid == Rid():
         return StandbyOverview(standby.root, False, "is empty")
-    found = compare_warehouses(ours, theirs)
-    behind = (ours.epoch or 0) - (theirs.epoch or 0)
+    found = compare_warehouses(primary, standby_rid)
+    behind = (primary.epoch or 0) - (standby_rid.epoch or 0)
     is_copy = found.verdict is Verdict.SAME or found.target == "b"
-    if theirs.node.rid.incoming != EMPTY:
-        return StandbyOverview(standby.root, False, f"a copy into it has not ended, at epoch {theirs.epoch}")
-    if is_copy and theirs.node.rid.primary:
+    if standby_rid.node.rid.incoming != EMPTY:
+        return StandbyOverview(
+            standby.root, False, f"a copy into it has not ended, at epoch {standby_rid.epoch}"
+        )
+    if is_copy and standby_rid.node.rid.primary:
         return StandbyOverview(standby.root, False, "is a primary, too")
     if is_copy:
         return StandbyOverview(
@@ -82,9 +84,9 @@ def standbys_overview(config: Config) -> tuple[StandbyOverview, ...]:
     """Return the states of all standby copies of a deployment, compared with its warehouse."""
     if not config.standby.peers:
         return ()
-    ours = side_of(location_of(config.warehouse, config.database))
+    primary = side_of(location_of(config.warehouse, config.database))
     return tuple(
-        standby_overview(ours, location_of(standby, config.database)) for standby in config.standby.peers
+        standby_overview(primary, location_of(standby, config.database)) for standby in config.standby.peers
     )
 
 

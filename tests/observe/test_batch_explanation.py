@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-
 from jobs.explain import lines, show
-from observe.batch_explanation import BatchExplanation, explain
+
+from observe.batch_explanation import BatchExplanation, explain_batch
 from schemas.errors import ConfigurationError
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
@@ -44,7 +44,7 @@ def rows(found: BatchExplanation, kind: str) -> int:
 
 
 def test_read_ranges_and_logged_rows(location: WarehouseLocation) -> None:
-    found = explain(location, 0)
+    found = explain_batch(location, 0)
     (read,) = found.read
     assert (read.source, read.first) == ("a1", ("00000000000000000000.xlog", 0))
     assert read.last[0].endswith(".xlog")
@@ -54,7 +54,7 @@ def test_read_ranges_and_logged_rows(location: WarehouseLocation) -> None:
 
 
 def test_decisions_quarantined_rows_and_written_files(location: WarehouseLocation) -> None:
-    found = explain(location, 1)
+    found = explain_batch(location, 1)
     assert [one.source for one in found.read] == ["b1"]
     assert [(row["space"], row["kind"], row["rows"]) for row in found.decisions] == [("users", "key", 1)]
     assert [(row["space"], row["is_in_table"], row["rows"]) for row in found.set_aside] == [
@@ -68,14 +68,14 @@ def test_decisions_quarantined_rows_and_written_files(location: WarehouseLocatio
 
 
 def test_pending_rows(location: WarehouseLocation) -> None:
-    found = explain(location, 2)
+    found = explain_batch(location, 2)
     assert [(row["source"], row["before"], row["after"]) for row in found.waiting] == [("a1", 0, 1)]
     assert found.copies == 0
 
 
 def test_an_unknown_epoch_is_refused(location: WarehouseLocation) -> None:
     with pytest.raises(ConfigurationError, match="there is no epoch 3"):
-        explain(location, 3)
+        explain_batch(location, 3)
 
 
 def test_the_command_prints_a_batch_as_text_and_as_json(
@@ -87,7 +87,7 @@ def test_the_command_prints_a_batch_as_text_and_as_json(
     assert set(document) >= {"read", "changes", "waiting", "written", "copies"}
     show(location, 1)
     printed = capsys.readouterr().out
-    assert printed.splitlines() == list(lines(explain(location, 1)))
+    assert printed.splitlines() == list(lines(explain_batch(location, 1)))
     label = f"b1 ({replicasets_of('b1')['b1'][:8]})"
     assert f"\n  {label}  from " in printed
     assert f"\n  replicaset {label}  users  users  present" in printed
@@ -103,11 +103,11 @@ def test_an_epoch_whose_predecessor_maintenance_has_removed(tmp_path: Path) -> N
     deployment.run()
     config = deployment.config()
     where = location_of(config.warehouse, config.database)
-    assert explain(where, 1).written[0].before is not None
+    assert explain_batch(where, 1).written[0].before is not None
     epochs = where.open("_epochs")
     assert epochs is not None
     epochs.delete("epoch = 0")
-    found = explain(where, 1)
+    found = explain_batch(where, 1)
     assert (*found.written, *found.waiting) == ()
     assert rows(found, "REPLACE") == 1
     assert "maintenance has removed the epoch before" in [*lines(found)][-1]
