@@ -47,9 +47,9 @@ def cat(
                 continue
             origin = catalog.instances.get(one.row.replica_id or 0)
             if as_json:
-                line = row_json(one, origin, with_result=with_tuples)
+                line = row_json(one, origin, with_tuple_after=with_tuples)
             else:
-                line = row_text(one, origin if with_origins else None, with_result=with_tuples)
+                line = row_text(one, origin if with_origins else None, with_tuple_after=with_tuples)
             sys.stdout.buffer.write(line.encode("utf-8", "backslashreplace") + b"\n")
             count += 1
         sys.stdout.flush()

@@ -19,7 +19,7 @@ import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from observe.log_rows.row_format import tuple_text, visible
+from observe.log_rows.row_format import escape_unprintable, tuple_text
 from observe.report.charts import charts, pair_of
 from observe.report.facts import PageFacts, Row
 from schemas.states import GapState
@@ -37,7 +37,7 @@ def render_page(facts: PageFacts) -> str:
     environment = Environment(
         loader=PackageLoader("observe.report", ""),
         autoescape=True,
-        finalize=_visible,
+        finalize=_escape_unprintable,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -177,9 +177,9 @@ def short_tuple_text(data: bytes | None) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
-def _visible(value: Any) -> Any:
+def _escape_unprintable(value: Any) -> Any:
     """Escape the unprintable characters of a text; return trusted markup and other values unchanged."""
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return escape_unprintable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def fields_text(text: str | None) -> str:

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from jobs.explain import lines, show
 
+from jobs.explain import lines, show
 from observe.batch_explanation import BatchExplanation, explain_batch
 from schemas.errors import ConfigurationError
 from tests.jobs.written import Node, replicasets_of
