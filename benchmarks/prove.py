@@ -101,8 +101,8 @@ def measure(folder: Path, rows: int, minutes: float, writes: int) -> None:
             time.sleep(5)
         print(f"without a proof: SELECTs of another client {latency_text(latencies)}", flush=True)
         for name, limits in (
-            ("checksums, no limit", ProofLimits(by_checksums=True)),
-            ("checksums, 50,000/s", ProofLimits(50_000.0, by_checksums=True)),
+            ("checksums, no limit", ProofLimits(uses_checksums=True)),
+            ("checksums, 50,000/s", ProofLimits(50_000.0, uses_checksums=True)),
             ("SELECTs, no limit", ProofLimits()),
             ("SELECTs, 50,000/s", ProofLimits(50_000.0)),
         ):

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from config.deployment import Config
 from observe.proof.epoch_tables import EpochTables, newest_tables
 from observe.proof.replicaset_proof import prove_spaces
-from observe.proof.space_proof import ProofLimits, SpaceProof, value_text
+from observe.proof.space_proof import ProofLimits, SpaceProof, key_or_tuple_text
 from pipeline.commit.load import load_state
 from pipeline.state import State
 from schemas.errors import ConfigurationError, IprotoError
@@ -60,7 +60,9 @@ def prove(
     _require_known_spaces(state, spaces)
     found, failures = asyncio.run(_proofs(location, state, peers, limits, spaces, as_json=as_json))
     if found and validations.may_write(location):
-        validations.append(location, uuids.uuid4().hex, moment, epoch, [one.row() for one in found])
+        validations.append(
+            location, uuids.uuid4().hex, moment, epoch, [one.validation_row() for one in found]
+        )
     for failure in failures:
         print(f"not compared: {failure}", file=sys.stderr)
     return 0 if found and not failures and all(one.holds for one in found) else 1
@@ -140,7 +142,11 @@ def _require_known_spaces(state: State, spaces: Collection[str]) -> None:
 def _proof_as_json(proof: SpaceProof) -> dict[str, object]:
     """Return a result as a JSON object; keys and tuples as text."""
     differences = [
-        {"key": value_text(one.key), "server": value_text(one.server), "tables": value_text(one.tables)}
+        {
+            "key": key_or_tuple_text(one.key),
+            "server": key_or_tuple_text(one.server_tuple),
+            "tables": key_or_tuple_text(one.table_tuple),
+        }
         for one in proof.differences
     ]
     return {**asdict(proof), "differences": differences, "holds": proof.holds}

@@ -112,7 +112,7 @@ class KeyChangesReader:
         self._versions = {str(name): int(version) for name, version in last["versions"]}
 
     def query_table(self, table: str, query: str) -> list[dict[str, Any]]:
-        """Return the result of an SQL query on one table, which it calls `opened`; empty if the table does not exist."""
+        """Return the result of an SQL query on one table, which it calls `opened`; empty without the table."""
         opened = self._location.open(table, self._versions.get(table))
         return [] if opened is None else query_rows(opened, query)
 

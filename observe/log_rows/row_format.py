@@ -112,22 +112,22 @@ def row_json(logged_row: LoggedRow, origin_uuid: str | None, *, with_tuple_after
         **{"timestamp": time_text(row.timestamp), "space_id": row.space_id},
         **{"space": None if space is None else space.space.name, "index_base": row.index_base},
         **{
-            "key": _decoded(row.key),
-            "tuple": _decoded(row.tuple),
-            "operations": _decoded(row.operations),
+            "key": _json_value_of(row.key),
+            "tuple": _json_value_of(row.tuple),
+            "operations": _json_value_of(row.operations),
         },
     }
     if row.tuple is not None:
         columns["fields"] = with_field_names(columns["tuple"], space)
     if not any((row.key, row.tuple, row.operations)):
-        columns["body"] = _decoded(row.body)
+        columns["body"] = _json_value_of(row.body)
     document = {name: value for name, value in columns.items() if value is not None}
     if with_tuple_after and row.type in ("UPDATE", "UPSERT") and logged_row.context.is_tuple_known:
-        document["result"] = with_field_names(_decoded(logged_row.context.tuple_after), space)
+        document["result"] = with_field_names(_json_value_of(logged_row.context.tuple_after), space)
     return json.dumps(document, ensure_ascii=False)
 
 
-def _decoded(data: bytes | None) -> Any:
+def _json_value_of(data: bytes | None) -> Any:
     """Return MessagePack as a value that JSON can have; None for None."""
     return None if data is None else to_json_value(decode(data))
 
@@ -151,9 +151,9 @@ def row_text(logged_row: LoggedRow, origin_uuid: str | None, *, with_tuple_after
     when = (time_text(row.timestamp) or "-").replace("+00:00", "Z")
     line = f"{when} {who}/{row.lsn if row.lsn is not None else '-'}{end} {row.type}{where}"
     parts: Sequence[tuple[str, Any]] = (
-        ("key", _decoded(row.key)),
-        ("", with_field_names(_decoded(row.tuple), definition)),
-        ("operations", _decoded(row.operations)),
+        ("key", _json_value_of(row.key)),
+        ("", with_field_names(_json_value_of(row.tuple), definition)),
+        ("operations", _json_value_of(row.operations)),
     )
     line += "".join(
         f" {name} {_json_line(value)}" if name else f" {_json_line(value)}"
@@ -161,9 +161,9 @@ def row_text(logged_row: LoggedRow, origin_uuid: str | None, *, with_tuple_after
         if value is not None
     )
     if not any((row.key, row.tuple, row.operations)) and row.body is not None:
-        line += f" {_json_line(_decoded(row.body))}"
+        line += f" {_json_line(_json_value_of(row.body))}"
     if with_tuple_after and row.type in ("UPDATE", "UPSERT"):
-        tuple_after = with_field_names(_decoded(logged_row.context.tuple_after), definition)
+        tuple_after = with_field_names(_json_value_of(logged_row.context.tuple_after), definition)
         line += f" -> {_json_line(tuple_after)}" if logged_row.context.is_tuple_known else " -> not known"
     return line if origin_uuid is None else f"{line}  # {origin_uuid}"
 

@@ -49,7 +49,7 @@ class ChosenTables(EpochTables):
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(space_proof, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(space_proof, "COMPARISON_PAUSE_SECONDS", 0.01)
 
 
 def proof_of(
