@@ -21,7 +21,7 @@ from config.deployment import Config
 from jobs.report import write_page
 from jobs.runtime.session import spark_session
 from observe.report.printed_queries import TitledQuery, print_result
-from observe.status_page import serving
+from observe.status_page import serve_in_thread
 from schemas.errors import ConfigurationError
 from warehouse.catalog import register_tables
 from warehouse.location import location_of
@@ -122,7 +122,7 @@ def serve_page(
         server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     except OSError as error:
         raise ConfigurationError(f"port {port} is taken: {error.strerror}", advice="see --port") from error
-    with serving(server, "page") as opened_port:
+    with serve_in_thread(server, "page") as opened_port:
         yield opened_port
 
 
