@@ -81,8 +81,8 @@ class Options:
     interval_seconds : int
         Seconds between two reads of the tables, and between two loads of the page by the browser.
     kill_after_seconds : int or None
-        Seconds from the first rows to the kill of the master, and from the kill to its new start; None: only a key
-        press kills it.
+        Seconds from the first rows until the master is killed, and from then until it is started again; None: the
+        master is killed and started only by key presses.
 
     """
 
@@ -93,7 +93,7 @@ class Options:
 
 
 def demonstrate(options: Options) -> None:
-    """Run until Ctrl-C or SIGTERM, or until a part fails; then end all child processes."""
+    """Run the demonstration until Ctrl-C or SIGTERM, or until a part fails; then end all child processes."""
     started_at = time.monotonic()
     folder = options.folder.resolve()
     shutil.rmtree(folder, ignore_errors=True)
@@ -151,7 +151,7 @@ def _show_epochs(
 
 
 def _next_kill_at(options: Options) -> float | None:
-    """Return the time of the monotonic clock at which the master is next killed or started; None: never."""
+    """Return when the master is killed or started next, as a time of the monotonic clock; None: only by a key."""
     return None if options.kill_after_seconds is None else time.monotonic() + options.kill_after_seconds
 
 
@@ -170,7 +170,7 @@ def _kill_or_restart(servers: Servers) -> None:
 class UserInput:
     """Receives key presses, if stdin is a terminal, and the request to stop by Ctrl-C or SIGTERM.
 
-    A signal raises nothing: in the middle of a call to Spark, an exception would print long error traces.
+    A signal only sets `wants_stop`: an exception in the middle of a call to Spark would print long error traces.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ class UserInput:
         seconds : float
             Maximum time to wait.
         not_after : float or None
-            Time of the monotonic clock at which waiting ends in any case; None: only `seconds` count.
+            Time of the monotonic clock at which waiting ends even before `seconds` have passed; None: no such time.
 
         """
         if not_after is not None:
@@ -210,7 +210,7 @@ class UserInput:
 
 @contextmanager
 def _user_input() -> Iterator[UserInput]:
-    """Receive signals and single key presses while the block runs."""
+    """Receive signals and single key presses while the block runs; yield the object that has them."""
     with ExitStack() as stack:
         read_end, write_end = os.pipe()
         stack.callback(os.close, read_end)

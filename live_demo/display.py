@@ -49,7 +49,7 @@ class Response(NamedTuple):
 def response_to(
     path: str, report_file: Path, metrics_urls: Mapping[str, str], refresh_seconds: int
 ) -> Response:
-    """Return the response to a GET of a path.
+    """Return the response of the page's server to a GET of a path.
 
     Parameters
     ----------

@@ -1,7 +1,8 @@
 """Explains one batch from the tables: which rows it read, which wait, how conflicts were decided, what it wrote.
 
-Reads with delta-rs, without Spark and without a lock. Files are compared at two Delta versions of each table: that of
-the batch's epoch and that of the preceding epoch. A version that maintenance has removed is skipped. `jobs.explain`
+Reads with delta-rs, without Spark and without a lock. To find what a batch wrote, the files of each table are compared
+at two Delta versions: that of the batch's epoch and that of the preceding epoch. A table is not compared if maintenance
+has removed one of the versions. `jobs.explain`
 prints the result.
 """
 
@@ -37,9 +38,9 @@ class ReadRange:
     source : str
         The source that was read.
     first, last : (str, int)
-        (File, byte offset) of the start and of the end of the range; for a new replicaset it starts at ("", 0).
+        (File, byte offset) of the start and of the end of the range. The start is ("", 0) for a new replicaset.
     instant : str or None
-        Label of the marker at which the range ends; None if it does not end at one. A marker is a row that a
+        Label of the marker at which the range ends; None if it does not end at a marker. A marker is a row that a
         coordinator writes to all replicasets of a sharded cluster.
 
     """
@@ -53,17 +54,17 @@ class ReadRange:
 
 @dataclass(frozen=True)
 class WrittenFiles:
-    """A table that a batch changed.
+    """The files of a table before and after a batch.
 
     Parameters
     ----------
     table : str
     before, version : int or None, int
-        Delta versions before and after the batch; `before` is None for a new table.
+        Delta versions of the table before and after the batch; `before` is None for a new table.
     added, removed : int or None
-        Number of files; None if maintenance has removed one of the versions.
+        Number of added files, and of removed files; None if maintenance has removed one of the two versions.
     rows : int or None
-        Number of rows in the added files, including unchanged rows of rewritten files; None as for `added`.
+        Number of rows in the added files, including rows that were copied from removed files; None if `added` is None.
 
     """
 
@@ -84,7 +85,7 @@ class BatchExplanation:
     epoch : mapping
         The row of `_epochs`: `epoch`, `query_id`, `batch_id`, `committed_at`, `rows`, `instant`.
     read : sequence of ReadRange
-        Empty for a batch outside the stream, such as a backfill's.
+        The parts of logs that the batch read; empty for a batch outside the stream, such as that of a backfill.
     changes : sequence of mapping
         New rows of `_changelog`, grouped by `source`, `space`, `type`, `state`; each group has `rows` (their number),
         `first_lsn` and `last_lsn`.
@@ -101,7 +102,7 @@ class BatchExplanation:
     set_aside : sequence of mapping
         New rows of `_quarantine`, grouped by `space`, `reason`, `is_in_table`; each group has `rows`, their number.
     written : sequence of WrittenFiles
-        The tables that the batch changed.
+        The files of the tables that the batch changed.
     has_before : bool
         Whether `_epochs` has the preceding epoch. If maintenance has removed it, `waiting` and `written` are empty.
 
@@ -120,7 +121,7 @@ class BatchExplanation:
 
     @property
     def copies(self) -> int:
-        """Number of rows that were read and dropped, since the same rows had been read from another member before."""
+        """Number of rows that were read and not stored, since they had been read from another member before."""
         logged = sum(int(row["rows"]) for row in self.changes if row["source"] != "aggregator")
         new_pending = sum(int(row["after"]) - int(row["before"]) for row in self.waiting)
         return max(int(self.epoch["rows"]) - logged - new_pending, 0)
@@ -178,7 +179,10 @@ def _query(
 def _labelled_definitions(
     location: WarehouseLocation, epoch: int, offset: str | None
 ) -> list[dict[str, Any]]:
-    """Return the rows of `_schema` of an epoch, with the labels of their replicasets."""
+    """Return the rows of `_schema` of an epoch, with the names of their replicasets in the output.
+
+    `offset` is the end offset of the epoch's batch, as JSON; it names the leaders.
+    """
     rows = _query(location, "_schema", _DEFINED_SPACES.format(epoch=epoch))
     leaders = {} if offset is None else {uuid: entry.leader for uuid, entry in from_text(offset).items()}
     members = (
@@ -192,7 +196,10 @@ def _labelled_definitions(
 
 
 def _read_ranges(start: str | None, end: str | None) -> list[ReadRange]:
-    """Return the range of each replicaset's logs between two offsets of Spark, which are JSON; None: no offset."""
+    """Return what was read of each replicaset's logs between two offsets of the stream, which are JSON.
+
+    `start` is None for the first batch, and `end` is None for a batch outside the stream: it has no ranges.
+    """
     if end is None:
         return []
     first = {} if start is None else from_text(start)
@@ -214,14 +221,17 @@ def _file_and_position(entry: OffsetEntry | None) -> tuple[str, int]:
 
 
 def _instant_label(entry: OffsetEntry) -> str | None:
-    """Return the label of the marker at which a range ends; None if it does not end at one."""
+    """Return the label of the marker at which a range ends; None if it does not end at a marker."""
     return entry.instant.label if entry.instant is not None and entry.instant.is_at_point else None
 
 
 def _pending_counts(
     location: WarehouseLocation, before: int | None, after: int | None
 ) -> list[dict[str, Any]]:
-    """Return the number of pending rows at two versions of `_pending`, by source and reason."""
+    """Return the numbers of rows at two Delta versions of `_pending`, for each source and reason.
+
+    A version is None if the table does not exist there. The result is empty if maintenance has removed a version.
+    """
     counts: dict[tuple[str, str], dict[str, int]] = {}
     for moment, version in (("before", before), ("after", after)):
         try:
@@ -248,7 +258,7 @@ def _written_files(location: WarehouseLocation, table: str, before: int | None, 
 
 
 def _rows_by_file(location: WarehouseLocation, table: str, version: int) -> dict[str, int]:
-    """Return the number of rows of each file of a table at a version."""
+    """Return, by path of a file, the number of its rows, for the files of a table at a Delta version."""
     opened = location.open(table, version)
     if opened is None:
         return {}

@@ -39,7 +39,8 @@ class EpochChanges:
     ----------
     epoch : int
     rows : pyarrow.Table
-        The table's columns, `_change_type` and `_commit_version`. The rows before and after an update are adjacent.
+        The columns are those of the table, `_change_type` and `_commit_version`. The row before an update is directly
+        followed by the row after it.
 
     """
 
@@ -60,7 +61,8 @@ def versions_by_feed_epoch(
     location : WarehouseLocation
     table : str
     after_epoch : int or None
-        The feed begins with the epoch after this one; None: with the first epoch, and an empty table before it.
+        The feed begins with the epoch after this one; None: with the first epoch, which is compared with an empty
+        table.
     upto_epoch : int or None
         The last epoch of the feed; None: the newest epoch.
 
@@ -112,7 +114,8 @@ def table_changes(
     table : str
         The table of a space.
     after_epoch, upto_epoch : int or None
-        The epoch before the feed, and its last epoch; None: the feed begins with the first epoch, ends with the newest.
+        The epoch before the feed (None: the feed begins with the first epoch), and the feed's last epoch (None: the
+        newest epoch).
     range_rows : int
         Approximate number of rows that are compared at a time; an epoch may have several results.
 
@@ -141,7 +144,10 @@ def table_changes(
 
 
 def diff_rows(old: pa.Table | None, new: pa.Table | None) -> pa.Table:
-    """Return the rows that only one of two tables has, or that differ, each with its `_change_type`; None: no rows."""
+    """Return the differences between the old and the new rows of a table, each with its `_change_type`.
+
+    None stands for a table without rows.
+    """
     removed_or_old, added_or_new = _rows_missing_in(old, new), _rows_missing_in(new, old)
     keys_before = set() if removed_or_old is None else set(removed_or_old[_KEY].to_pylist())
     keys_after = set() if added_or_new is None else set(added_or_new[_KEY].to_pylist())
@@ -162,7 +168,7 @@ def diff_rows(old: pa.Table | None, new: pa.Table | None) -> pa.Table:
 
 
 def _rows_missing_in(rows: pa.Table | None, other_rows: pa.Table | None) -> pa.Table | None:
-    """Return the rows that `other_rows` lacks; two rows are the same if their `_COMPARED_COLUMNS` are equal."""
+    """Return those of some rows that are not among `other_rows`, compared by `_COMPARED_COLUMNS`; None: no rows."""
     if rows is None or other_rows is None or not (rows.num_rows and other_rows.num_rows):
         return rows
     names = [
@@ -180,11 +186,11 @@ def _rows_missing_in(rows: pa.Table | None, other_rows: pa.Table | None) -> pa.T
 
 
 def _tuple_substitutes(rows: pa.Table, other_rows: pa.Table) -> pa.Array:
-    """Return the text by which each row of a masked table is compared, in place of its tuple.
+    """Return a text for each row of a masked table, which is compared in place of the missing `_tuple`.
 
-    If instance and lsn identify the row's tuple, the text is empty. Else, for a tuple that a policy made or a snapshot
-    had, the text has the row's visible columns. If the two tables have different columns, the format or the mask has
-    changed, and all texts are empty.
+    If the row's instance and lsn identify its tuple, the text is empty. Otherwise (the tuple is from a policy or from a
+    snapshot) the text has the values of the row's visible columns. If the two tables have different columns, all texts
+    are empty: then the format or the mask has changed.
     """
     columns = [name for name in rows.column_names if not name.startswith("_")]
     if set(columns) != {name for name in other_rows.column_names if not name.startswith("_")}:
@@ -200,7 +206,10 @@ def _tuple_substitutes(rows: pa.Table, other_rows: pa.Table) -> pa.Array:
 
 
 def _without_nulls(rows: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Replace NULLs by a value that no row has, since a join never matches NULLs; a snapshot's rows have a NULL lsn."""
+    """Replace NULLs in some columns by a value that no row has, since a join never matches NULLs.
+
+    Rows of snapshots have NULL as lsn.
+    """
     for name in names:
         column = rows[name]
         least: bytes | int = b"" if pa.types.is_binary(column.type) else -(1 << 31)

@@ -1,8 +1,7 @@
-"""Up to which point of the logs the tables are complete, and which problems there are.
+"""Reads up to which point of the logs the tables are complete, and which problems there are.
 
-Read from the system tables by delta-rs, without Spark.
-
-A stream may run meanwhile; tables of a running batch may be one batch ahead of the epoch in the overview. Alerts are in
+Reads the aggregator's own tables by delta-rs, without Spark. A stream may run at the same time: then some numbers may
+include the running batch, which is after the epoch of the overview. Alerts are in
 `observe.metrics`, checks of the rows in `observe.validation`.
 """
 
@@ -27,7 +26,7 @@ from warehouse.newest_epoch import newest_epoch_row
 from warehouse.read import newest_of_each, query_rows, rows_of
 from warehouse.standbys import FAILURES
 
-_OPEN_REQUESTS = f"""
+_OPEN_REQUESTS_QUERY = f"""
     SELECT request, kind, asked_at FROM
     (SELECT *, row_number() OVER (PARTITION BY request ORDER BY changed_at DESC) AS row_index FROM opened)
     WHERE row_index = 1 AND state = '{RequestState.ASKED}' ORDER BY asked_at
@@ -36,7 +35,7 @@ _OPEN_REQUESTS = f"""
 
 @dataclass(frozen=True)
 class StandbyOverview:
-    """A standby copy, as it is found now.
+    """The current state of a standby copy.
 
     Parameters
     ----------
@@ -55,7 +54,7 @@ class StandbyOverview:
 
 
 def standby_overview(primary: ComparedRid, standby: WarehouseLocation) -> StandbyOverview:
-    """Return the state of a standby copy, compared with the primary `primary`."""
+    """Return the state of a standby copy, compared with the RID and the epoch of the primary."""
     try:
         standby_rid = side_of(standby)
     except FAILURES as error:
@@ -92,7 +91,7 @@ def standbys_overview(config: Config) -> tuple[StandbyOverview, ...]:
 
 @dataclass(frozen=True)
 class Overview:
-    """The content of `status`.
+    """What `aggregator status` prints.
 
     Parameters
     ----------
@@ -107,12 +106,12 @@ class Overview:
     spaces : int
         Number of tables of spaces.
     replicasets : mapping of str to mapping
-        By uuid: `vclock`, the settled vclock, and the replicaset's part of the stream's offset, such as `leader` (the
-        source that is read now), `file` and `position`.
+        By replicaset uuid: a mapping with `vclock` (the settled vclock) and the replicaset's entry of the stream's
+        offset, such as `leader` (the source that is read now), `file` and `position`.
     gaps : tuple of str
         Open gaps of the logs: missing ranges of lsns, and divergences (two different rows under one lsn).
     requests : tuple of str
-        Requests of commands to the writer (rows of `_requests`) that it has not carried out yet.
+        Requests to the writer (rows of `_requests`) that it has not carried out yet.
     waiting : int
         Number of rows of `_pending`.
     set_aside : int
@@ -126,8 +125,8 @@ class Overview:
     peers : tuple of StandbyOverview
         The standby copies that `standby.peers` names.
     refused : tuple of str
-        Refused spaces, each with its replicasets and the reason. The rows of a refused space are in `_changelog` only;
-        if it has a table from before, the table does not change.
+        Refused spaces, each with its replicasets and the reason. The rows of a refused space go to `_changelog` only; a
+        table that the space already has does not change any more.
 
     """
 
@@ -149,7 +148,7 @@ class Overview:
 
     @property
     def findings(self) -> list[tuple[str, str]]:
-        """Problems as (description, command or query that helps)."""
+        """The problems, each as (description, command or SQL query that helps)."""
         found = [(f"gap: {text}", "aggregator repair, or docs/operation.md, runbook") for text in self.gaps]
         if self.waiting:
             found.append((f"{self.waiting} rows wait", "SELECT reason, count(*) FROM _pending GROUP BY 1"))
@@ -195,7 +194,7 @@ def overview_of(location: WarehouseLocation, now: datetime) -> Overview:
         uuid: {**leaders.get(uuid, {}), "vclock": vclock}
         for uuid, vclock in json.loads(last["vclock"] or "{}").items()
     }
-    asked = [] if requests is None else query_rows(requests, _OPEN_REQUESTS)
+    asked = [] if requests is None else query_rows(requests, _OPEN_REQUESTS_QUERY)
     return Overview(
         warehouse=location.root,
         epoch=int(last["epoch"]),

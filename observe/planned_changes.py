@@ -33,7 +33,7 @@ class ChangeSign(StrEnum):
 
 @dataclass(frozen=True)
 class NextRunChange:
-    """Something that the next run will change: one line of the output.
+    """A change that the next run will make, or what prevents it: one line of the output.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ _LINE_BY_TABLE_CHANGE = {
     TableChange.ADD: (ChangeSign.CHANGED, "columns_added", "gets new columns"),
     TableChange.REWRITE: (ChangeSign.CHANGED, "table_rewritten", "is written again: its columns change"),
 }
-"""By kind of change to a table: sign, name and text of the planned change."""
+"""By kind of change to a table: the sign, the name and the text of the `NextRunChange`."""
 
 _AFFECTED_BY_SETTING = {
     "policies": "rows that come from now on; `aggregator rebuild SPACE` applies it to the other rows",
@@ -68,7 +68,7 @@ _AFFECTED_BY_SETTING = {
     "start": "replicasets that are new",
     "on_gap": "gaps that are found from now on",
 }
-"""By setting: what a change of the setting affects."""
+"""By section or key of the configuration: the rows, tables or replicasets to which a new value applies."""
 
 
 def planned_changes(config: Config, preview: Preview) -> list[NextRunChange]:
@@ -101,7 +101,7 @@ def planned_changes(config: Config, preview: Preview) -> list[NextRunChange]:
 
 
 def replicaset_labels(config: Config, preview: Preview) -> dict[str, str]:
-    """Return, by replicaset uuid, the label by which the output calls the replicaset."""
+    """Return, by replicaset uuid, the name of the replicaset in the output."""
     states = dict(preview.before.replicasets)
     if preview.plan is not None:
         states |= preview.plan.after.replicasets
@@ -128,7 +128,7 @@ def _refusals(config: Config, preview: Preview) -> Iterator[NextRunChange]:
 
 
 def _changed_settings(config: Config, preview: Preview) -> Iterator[NextRunChange]:
-    """Yield the sources and settings that differ from those of the last run."""
+    """Yield a line for each source and each setting that differs from the last run."""
     if preview.before.epoch < 0:
         return
     if preview.before.settings is None:
@@ -152,7 +152,7 @@ def _changed_settings(config: Config, preview: Preview) -> Iterator[NextRunChang
 
 
 def json_differences(old: object, new: object, path: str) -> Iterator[tuple[str, object, object]]:
-    """Yield (path, old value, new value) of each leaf that differs between two JSON values."""
+    """Yield (path, old value, new value) of each leaf that differs between two JSON values at a path."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted({*old, *new}):
             yield from json_differences(old.get(key), new.get(key), f"{path}.{key}")
@@ -217,7 +217,7 @@ def _changed_spaces(config: Config, preview: Preview, plan: BatchPlan) -> Iterat
 
 
 def _unused_space_settings(config: Config, plan: BatchPlan) -> Iterator[NextRunChange]:
-    """Yield the names and patterns of spaces in the configuration that no space matches, such as misspelt ones."""
+    """Yield a line for each name or pattern in the configuration that no space matches, as it may be misspelt."""
     states = plan.after.replicasets.values()
     names = sorted({rows.decoded().name for one in states for rows in one.spaces.values()})
     given = [(f"policies.spaces.{name}", escape(name)) for name in config.policies.spaces]
@@ -287,7 +287,7 @@ def _gaps_and_pending(uuid: str, settlement: Settlement) -> Iterator[NextRunChan
 def format_changes(
     changes: Iterable[NextRunChange], labels: Mapping[str, str]
 ) -> Iterator[tuple[ChangeSign, str]]:
-    """Yield (sign, line of text) for each change; `labels` has the label of each replicaset, by uuid."""
+    """Yield (sign, line of text) for each change; `labels` has the names of replicasets in the output, by uuid."""
     for change in changes:
         subject = labels.get(change.subject, change.subject)
         yield change.sign, f"{change.sign} {subject}  {change.text} [{change.name}]"

@@ -92,23 +92,23 @@ def gather_source(
 
 
 def start_positions(
-    config: Config, state: State, start: Offset
+    config: Config, state: State, read_offset: Offset
 ) -> tuple[list[StartPosition], dict[str, str]]:
-    """Return where a run starts in each replicaset's logs, and, by source that it would not read, the reason.
+    """Return where a run starts in each replicaset's logs, and, by name of a source that is not read, the reason.
 
     Parameters
     ----------
     config : Config
     state : State
         The state of the tables at the newest epoch.
-    start : Offset
+    read_offset : Offset
         The offset up to which the stream has read; empty before the first batch.
 
     """
     options = parse_options({**stream_options(config, state, 1), "on_source_error": "skip"})
     log_stream = LogStream(options)
-    ends = log_stream.latest(start)
-    begins = begin_offsets(log_stream, start, ends)
+    ends = log_stream.latest(read_offset)
+    begins = begin_offsets(log_stream, read_offset, ends)
     positions = [
         StartPosition(uuid, entry.leader, entry.file, entry.position, uuid not in state.replicasets)
         for uuid, entry in sorted(begins.items())
