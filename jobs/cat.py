@@ -39,13 +39,13 @@ def cat(
         Name the instance of each row in text output too.
 
     """
-    catalog = LogCatalog(with_tuples=with_tuples)
+    catalog = LogCatalog(stores_all_tuples=with_tuples)
     count = 0
     for found in read_rows(path, catalog, follow=follow):
         for one in found:
             if not wanted.matches(one, catalog):
                 continue
-            origin = catalog.instances.get(one.row.replica_id or 0)
+            origin = catalog.uuid_by_replica_id.get(one.row.replica_id or 0)
             if as_json:
                 line = row_json(one, origin, with_tuple_after=with_tuples)
             else:

@@ -113,10 +113,7 @@ class LogDefinitions:
 
 
 def definitions_of_log(log: DataFrame, config: Config) -> LogDefinitions:
-    """Return what the rows of system spaces in a log say about definitions, truncations and drops of spaces.
-
-    `log` is from `committed_changelog`.
-    """
+    """Return the definitions, truncations and drops in the rows of a log (`committed_changelog`)."""
     controls = F.col("space_id").isin([int(one) for one in SPACE_CHANGE_SPACES])
     rows = log.where(controls | _is_unsupported_row()).orderBy(*POSITION).collect()
     changes = {}
@@ -128,10 +125,7 @@ def definitions_of_log(log: DataFrame, config: Config) -> LogDefinitions:
 
 
 def _is_unsupported_row() -> Column:
-    """Return a column that is true for rows of user spaces with a type that cannot be applied.
-
-    The space of such a row is refused.
-    """
+    """Return a column that is true for rows of a type that cannot be applied, whose space is therefore refused."""
     applied = [one.name for one in APPLIED_TYPES]
     return (F.col("space_id") > SYSTEM_ID_MAX) & ~F.col("type").isin(applied)
 
@@ -188,12 +182,9 @@ def space_history(warehouse: Warehouse, config: Config, table: str) -> DataFrame
     log = committed_changelog(warehouse)
     definitions = definitions_of_log(log, config)
     lineages = _lineages_of_table(definitions.history, table)
-    numbers = [
-        n
-        for n, version in enumerate(definitions.history.versions)
-        if _belongs_to_lineage(definitions.history, lineages, n)
-    ]
-    versions = [definitions.history.versions[number] for number in numbers]
+    all_versions = definitions.history.versions
+    numbers = [n for n in range(len(all_versions)) if _belongs_to_lineage(definitions.history, lineages, n)]
+    versions = [all_versions[number] for number in numbers]
     spaces = {one.space_id for one in lineages.values()}
     changes = log.where(F.col("type").isin(*CHANGE_TYPES) & F.col("space_id").isin(sorted(spaces)))
     server_versions = _operation_server_versions(changes)
@@ -203,9 +194,8 @@ def space_history(warehouse: Warehouse, config: Config, table: str) -> DataFrame
         for server in server_versions
         for one in versions
     ]
-    layout = _format_index_column(
-        _schema_version_intervals(definitions.history, lineages, numbers), server_versions, len(versions)
-    )
+    intervals = _definition_intervals(definitions.history, lineages, numbers)
+    layout = _format_index_column(intervals, server_versions, len(versions))
     versions = versions * len(server_versions)
     columns = (F.col(name) for name in ("replicaset_id", "space_id", *POSITION, SERVER_VERSION))
     rows = changes.withColumn("layout", layout(*columns)).where("layout IS NOT NULL")
@@ -217,16 +207,7 @@ def space_history(warehouse: Warehouse, config: Config, table: str) -> DataFrame
 
 
 def _lineages_of_table(history: History, table: str) -> dict[int, Lineage]:
-    """Return, by its number in `history`, each lineage whose keys are in a table, or were until the lineage ended.
-
-    Raises
-    ------
-    WarehouseError
-        There is no such lineage.
-    UnsupportedError
-        A space of these lineages was refused, or got another primary key.
-
-    """
+    """Return, by its number in `history`, each lineage whose keys are in a table, or were until the lineage ended."""
     found = {number: one for number, one in enumerate(history.lineages) if one.table == table}
     if not found:
         raise WarehouseError("no space went to this table", table=table, advice="see _schema.table_name")
@@ -251,8 +232,8 @@ def _belongs_to_lineage(history: History, lineages: Mapping[int, Lineage], versi
 
 
 @dataclass(frozen=True)
-class SchemaVersionInterval:
-    """A part of a replicaset's log in which a space id has one schema version (definition of the space).
+class DefinitionInterval:
+    """A part of a replicaset's log in which a space id has one definition (schema version of the space).
 
     Parameters
     ----------
@@ -272,9 +253,9 @@ class SchemaVersionInterval:
     until: LogPosition | None
 
 
-def _schema_version_intervals(
+def _definition_intervals(
     history: History, lineages: Mapping[int, Lineage], version_numbers: Sequence[int]
-) -> list[SchemaVersionInterval]:
+) -> list[DefinitionInterval]:
     """Return the parts of all logs in which a space id belongs to one of some lineages.
 
     Parameters
@@ -290,9 +271,7 @@ def _schema_version_intervals(
     for (replicaset_id, space_id), meanings in history.meanings.items():
         ends = [*(meaning.since for meaning in meanings[1:]), None]
         found += [
-            SchemaVersionInterval(
-                replicaset_id, space_id, version_numbers.index(one.version), one.since, until
-            )
+            DefinitionInterval(replicaset_id, space_id, version_numbers.index(one.version), one.since, until)
             for one, until in zip(meanings, ends, strict=True)
             if one.lineage in lineages
         ]
@@ -358,7 +337,7 @@ def _operation_server_versions(changes: DataFrame) -> list[str | None]:
 
 
 def _format_index_column(
-    intervals: Sequence[SchemaVersionInterval], server_versions: Sequence[str | None], version_count: int
+    intervals: Sequence[DefinitionInterval], server_versions: Sequence[str | None], version_count: int
 ) -> Callable[..., Column]:
     """Return an Arrow UDF that computes which tuple format a row has.
 
@@ -490,11 +469,7 @@ def _with_range_deletions(rows: DataFrame, log: DataFrame, versions: Sequence[Sc
 def _key_versions(
     rows: DataFrame, formats: Sequence[TupleFormat], ends: Mapping[int, Sequence[EndOfAllVersions]]
 ) -> DataFrame:
-    """Return the versions of each key, with the columns of `udfs.versions.history.VERSIONS`.
-
-    `formats` has the tuple formats, by the index in the column `layout`; `ends` has, by replicaset id, the truncations
-    and drops.
-    """
+    """Return the versions of each key, with the columns `VERSIONS`; `ends` are truncations and drops by replicaset."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return key_versions(batches, formats, ends)

@@ -67,8 +67,9 @@ class MachineFacts:
         Memory of this machine or container; None if unknown.
     spark_memory_bytes : int
         The setting `spark.driver.memory`.
-    local_bytes : int
-        The setting `local_bytes`: the largest batch, in bytes of its decoded rows, that runs in the driver's Python.
+    max_local_batch_bytes : int
+        The setting `local_bytes`: the largest batch, in bytes of its decoded rows, that runs in the driver's
+        Python.
     disks : tuple of Disk
 
     """
@@ -84,7 +85,7 @@ class MachineFacts:
     needs_s3: bool
     memory_bytes: int | None
     spark_memory_bytes: int
-    local_bytes: int
+    max_local_batch_bytes: int
     disks: tuple[Disk, ...] = ()
 
 
@@ -155,7 +156,7 @@ def _check_spark(facts: MachineFacts) -> Iterator[Finding]:
 
 
 def _check_memory(facts: MachineFacts) -> Finding:
-    needed = PYTHON_MEMORY_FACTOR * facts.local_bytes + facts.spark_memory_bytes
+    needed = PYTHON_MEMORY_FACTOR * facts.max_local_batch_bytes + facts.spark_memory_bytes
     text = (
         f"the driver may need {size_text(needed)}: {PYTHON_MEMORY_FACTOR} times local_bytes and "
         f"{size_text(facts.spark_memory_bytes)} of spark.driver.memory"

@@ -37,7 +37,7 @@ class PeerFacts:
         Tarantool's version; empty if the master did not answer.
     instance_uuid, replicaset_uuid : str or None
         Uuids of the master and of its replicaset; None if there is a fault.
-    vclock, gc_vclock : mapping of int to int
+    vclock, oldest_log_vclock : mapping of int to int
         The master's vclock, and the vclock at the start of its oldest log (older ones are garbage-collected).
 
     """
@@ -49,7 +49,7 @@ class PeerFacts:
     instance_uuid: str | None = None
     replicaset_uuid: str | None = None
     vclock: Mapping[int, int] = field(default_factory=dict)
-    gc_vclock: Mapping[int, int] = field(default_factory=dict)
+    oldest_log_vclock: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,9 @@ def _check_spool(replicaset: SubscribedReplicaset) -> Iterator[Finding]:
         return
     answering = [peer for peer in replicaset.peers if peer.fault is None]
     behind = [
-        p for p in answering if any(lsn > replicaset.spool_vclock.get(i, 0) for i, lsn in p.gc_vclock.items())
+        p
+        for p in answering
+        if any(lsn > replicaset.spool_vclock.get(i, 0) for i, lsn in p.oldest_log_vclock.items())
     ]
     if answering and len(behind) == len(answering):
         text = "no master has the next logs any more: the spool continues with a new snapshot"

@@ -180,7 +180,9 @@ def definitions_of_space(
         )
     ]
     definitions = tuple(
-        DatedDefinition(int(row["epoch"]), int(row["replicaset_id"]), int(row["space_id"]), _definition(row))
+        DatedDefinition(
+            int(row["epoch"]), int(row["replicaset_id"]), int(row["space_id"]), _definition_in_row(row)
+        )
         for row in of_space
         if row["space_tuple"] is not None
     )
@@ -221,7 +223,7 @@ def _id_periods(
             yield SpaceIdPeriod(*ids, first, last, bool(number), frozenset(row["name"] for row in named))
 
 
-def _definition(row: Mapping[str, Any]) -> LoggedSpace:
+def _definition_in_row(row: Mapping[str, Any]) -> LoggedSpace:
     """Return the definition in a row of `_schema`; a faulty definition has only the space's id and name."""
     fields, indexes = unpacked(row["space_tuple"]), dict(row["index_tuples"] or ())
     try:

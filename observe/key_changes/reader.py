@@ -181,7 +181,7 @@ class KeyChangesReader:
         return [
             row
             for row in rows
-            if space.includes_row(row) and (row["type"] == "DELETE_RANGE" or _has_key(row, space, values))
+            if space.includes_row(row) and (row["type"] == "DELETE_RANGE" or _row_has_key(row, space, values))
         ]
 
     def _truncations_and_drops(self) -> list[dict[str, Any]]:
@@ -243,7 +243,7 @@ class KeyChangesReader:
         is_space = f"space IN ({_sql_literal_list(space.tables)})"
         is_key = _key_column_condition("key", space, values)
         query = f"SELECT *, {tuple_expression} AS shown FROM opened WHERE {is_space} AND ({is_key}) ORDER BY epoch"
-        return [row for row in self.query_table(table, query) if _has_values(row["key"], values)]
+        return [row for row in self.query_table(table, query) if _key_has_values(row["key"], values)]
 
     def _winning_row(self, space: SpaceDefinitions, values: Sequence[Value]) -> dict[str, Any] | None:
         """Return the row of the space's table with a key, from its exact table if the space is masked; else None."""
@@ -252,7 +252,7 @@ class KeyChangesReader:
         for table in sorted(space.tables & self._versions.keys()):
             exact = exact_table(table)
             for row in self.query_table(exact if exact in self._versions else table, query):
-                if _has_values(row["_key"], values):
+                if _key_has_values(row["_key"], values):
                     return row
         return None
 
@@ -295,19 +295,19 @@ def _sql_literal_list(values: Iterable[str]) -> str:
     return ", ".join(map(_sql_literal, sorted(values)))
 
 
-def _has_values(key: bytes, values: Sequence[Value]) -> bool:
+def _key_has_values(key: bytes, values: Sequence[Value]) -> bool:
     """Return whether the parts of a key, which is in MessagePack, have some values."""
     parts = decode(key)
     return len(parts) == len(values) and all(map(is_same_value, parts, values))
 
 
-def _has_key(row: Row, space: SpaceDefinitions, values: Sequence[Value]) -> bool:
+def _row_has_key(row: Row, space: SpaceDefinitions, values: Sequence[Value]) -> bool:
     """Return whether a row of `_changelog` has a key with some values.
 
     The key of a row with a tuple is computed by the definition that its space had then, and by each later one.
     """
     if row["key"] is not None:
-        return _has_values(row["key"], values)
+        return _key_has_values(row["key"], values)
     if row["tuple"] is None:
         return False
     found = (one.key_values_in_tuple(row["tuple"]) for one in space.definitions_since(row))

@@ -145,21 +145,21 @@ class LogCatalog:
 
     Parameters
     ----------
-    with_tuples : bool
+    stores_all_tuples : bool
         Whether the tuples of all spaces are stored, not only those of `DEFINING_SPACES`.
     has_all_rows : bool
         Whether a snapshot and all rows after it were processed. If so, a key without a stored tuple has no tuple; if
         not, the tuple of such a key is unknown.
-    instances : dict of int to str
-        Uuids of the registered instances, by replica id.
+    uuid_by_replica_id : dict of int to str
+        By replica id: the uuid of the registered instance.
     update_rules : Rules
         The rules by which the server that wrote the rows computes UPDATEs.
 
     """
 
-    with_tuples: bool = False
+    stores_all_tuples: bool = False
     has_all_rows: bool = False
-    instances: dict[int, str] = field(default_factory=dict)
+    uuid_by_replica_id: dict[int, str] = field(default_factory=dict)
     update_rules: Rules = LATEST
     _definition_by_id: dict[int, LoggedSpace] = field(default_factory=dict)
     _tuple_by_key: dict[tuple[int, HashableKey], bytes | None] = field(default_factory=dict)
@@ -171,7 +171,7 @@ class LogCatalog:
         except ConfigurationError:
             self.update_rules = LATEST
 
-    def definition(self, space_id: int | None) -> LoggedSpace | None:
+    def definition_of(self, space_id: int | None) -> LoggedSpace | None:
         """Return the current definition of a space id; None if it is unknown."""
         if space_id is None:
             return None
@@ -192,7 +192,7 @@ class LogCatalog:
 
     def process(self, row: PlainRow) -> RowContext:
         """Update the catalog with a row, and return what the catalog knows about the row."""
-        definition = self.definition(row.space_id)
+        definition = self.definition_of(row.space_id)
         if definition is None or row.space_id is None:
             return RowContext(definition)
         if row.type not in _CHANGE_TYPES:
@@ -202,7 +202,7 @@ class LogCatalog:
             return RowContext(definition)
         if row.space_id == SystemSpace.TRUNCATE and row.tuple is not None:
             self._remove_tuples(unpacked(row.tuple)[0])
-        if not self.with_tuples and row.space_id not in DEFINING_SPACES:
+        if not self.stores_all_tuples and row.space_id not in DEFINING_SPACES:
             return RowContext(definition)
         key = definition.hashable_key(row.key, row.tuple)
         if key is None:
@@ -251,9 +251,9 @@ class LogCatalog:
         tuple_after = self._tuple_by_key.get((space_id, key))
         if space_id == SystemSpace.CLUSTER:
             if tuple_after is None:
-                self.instances.pop(key[0], None)
+                self.uuid_by_replica_id.pop(key[0], None)
             else:
-                self.instances[key[0]] = str(unpacked(tuple_after)[1])
+                self.uuid_by_replica_id[key[0]] = str(unpacked(tuple_after)[1])
             return
         number = key[0]
         space_tuple = self._tuple_by_key.get((int(SystemSpace.SPACE), (number,)))

@@ -141,7 +141,7 @@ def prepare_catalog(first_file: Path, catalog: LogCatalog) -> None:
     if not earlier:
         return
     snapshot = earlier[-1]
-    catalog.has_all_rows = catalog.with_tuples
+    catalog.has_all_rows = catalog.stores_all_tuples
     _update_catalog(snapshot, catalog)
     for file in sorted(first_file.parent.glob("*.xlog")):
         if snapshot.stem <= file.stem < first_file.stem:
@@ -167,7 +167,7 @@ def _update_catalog(file: Path, catalog: LogCatalog) -> None:
         catalog.begin_file(meta.other.get("Version"))
         for begin, data, _ in blocks(stream, meta.length, file.name):
             if (
-                not catalog.with_tuples
+                not catalog.stores_all_tuples
                 and meta.filetype == "XLOG"
                 and not any(id_ in data for id_ in _ENCODED_DEFINING_IDS)
             ):
@@ -175,9 +175,9 @@ def _update_catalog(file: Path, catalog: LogCatalog) -> None:
             for row in rows(data, begin, file.name):
                 # The rows of a snapshot are ordered by space id.
                 is_user = row.space_id is not None and row.space_id > SYSTEM_ID_MAX
-                if is_user and meta.filetype == "SNAP" and not catalog.with_tuples:
+                if is_user and meta.filetype == "SNAP" and not catalog.stores_all_tuples:
                     return
-                if catalog.with_tuples or row.space_id in DEFINING_SPACES:
+                if catalog.stores_all_tuples or row.space_id in DEFINING_SPACES:
                     catalog.process(row)
 
 
@@ -234,7 +234,7 @@ class RowFilter:
 
     def _is_of_origins(self, replica_id: int | None, catalog: LogCatalog) -> bool:
         id_ = 0 if replica_id is None else replica_id
-        return str(id_) in self.origins or catalog.instances.get(id_, "").lower() in self.origins
+        return str(id_) in self.origins or catalog.uuid_by_replica_id.get(id_, "").lower() in self.origins
 
     def _has_key(self, logged_row: LoggedRow) -> bool:
         values, key = key_values(logged_row), self.key or ()

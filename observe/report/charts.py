@@ -84,7 +84,7 @@ def charts(facts: PageFacts) -> Iterator[Chart]:
             _plot_over_time(lag, point_milliseconds, "lag", "lag, s", as_lines=True),
         )
     if facts.rows("conflicts"):
-        yield _conflicts_by_space(facts.rows("conflicts"))
+        yield _conflicts_by_space_chart(facts.rows("conflicts"))
     over_time = facts.rows("conflicts_over_time")
     if over_time:
         point_milliseconds = facts.point_milliseconds_by_query["conflicts_over_time"]
@@ -93,7 +93,7 @@ def charts(facts: PageFacts) -> Iterator[Chart]:
         spec = _plot_over_time(shown, point_milliseconds, "conflicts", "conflicts", source_title="space")
         yield Chart("conflicts_over_time", "Conflicts over time", note, spec)
     if facts.sizes:
-        yield _table_sizes(facts)
+        yield _table_sizes_chart(facts)
 
 
 def duration_in_words(milliseconds: int) -> str:
@@ -148,7 +148,7 @@ def _plot_over_time(
         }
         for r in rows
     ]
-    names = sorted({str(r["source"]) for r in rows}, key=_natural_order)
+    names = sorted({str(r["source"]) for r in rows}, key=_natural_sort_key)
     axis = {"format": _axis_time_format(point_milliseconds), "labelOverlap": True}
     x = {"field": "at", "type": "temporal", "scale": {"type": "utc"}, "title": None, "axis": axis}
     tooltip = [
@@ -186,7 +186,7 @@ def _plot_over_time(
     return {**_vega_specification(values, {"type": "rect"}, encoding, 220), "transform": [heap]}
 
 
-def _conflicts_by_space(rows: Sequence[Row]) -> Chart:
+def _conflicts_by_space_chart(rows: Sequence[Row]) -> Chart:
     values = [
         {"space": r["space"], "pair": winner_over_loser(r), "kind": r["kind"], "value": r["conflicts"]}
         for r in rows
@@ -218,7 +218,7 @@ def _conflicts_by_space(rows: Sequence[Row]) -> Chart:
     return Chart("conflicts_by_space", "Conflicts by space and pair of replicasets", note, spec)
 
 
-def _table_sizes(facts: PageFacts) -> Chart:
+def _table_sizes_chart(facts: PageFacts) -> Chart:
     shown = facts.sizes[:MAX_BARS]
     values = [{"table": one.table, "value": one.byte_count / 1024, "files": one.file_count} for one in shown]
     encoding = {
@@ -263,7 +263,7 @@ def _axis_time_format(point_milliseconds: int) -> str:
     return "%m-%d %H:%M" if point_milliseconds < 24 * HOUR_MILLISECONDS else "%Y-%m-%d"
 
 
-def _natural_order(name: str) -> tuple[str, int, str]:
+def _natural_sort_key(name: str) -> tuple[str, int, str]:
     """Sort key that orders `source-10` after `source-9`."""
     head = name.rstrip("0123456789")
     digits = name[len(head) :]

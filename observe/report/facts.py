@@ -290,7 +290,7 @@ class _QueryRunner:
         self.epoch = epochs.last(warehouse)
         self.versions: dict[str, int] = {} if self.epoch is None else dict(self.epoch.versions)
         self._frames = {
-            name.removeprefix("_"): warehouse.read_own(name, self._version(name))
+            name.removeprefix("_"): warehouse.read_own(name, self._version_to_read(name))
             for name in (*QUERIED_TABLES, *(later for later in OPTIONAL_TABLES if warehouse.exists(later)))
         }
 
@@ -298,7 +298,7 @@ class _QueryRunner:
         """Return whether a table of the aggregator exists; `name` is its name without the leading underscore."""
         return name in self._frames
 
-    def _version(self, table: str) -> int | None:
+    def _version_to_read(self, table: str) -> int | None:
         """Return the Delta version of a table to read; None for its newest one."""
         if self.epoch is None or table in NEVER_ROLLED_BACK:
             return None

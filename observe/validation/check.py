@@ -122,9 +122,9 @@ class CheckResult:
         The description of the expectation.
     holds : bool
         Whether the rows fulfil the expectation.
-    rows, unexpected : int or None
+    checked_row_count, failing_row_count : int or None
         Number of checked rows, and of failing rows; None if Great Expectations has not counted them. If the
-        expectation holds, `rows` is None and `unexpected` is 0.
+        expectation holds, `checked_row_count` is None and `failing_row_count` is 0.
     examples : tuple of str
         Some of the failing rows.
     error : str or None
@@ -137,8 +137,8 @@ class CheckResult:
     table: str
     expectation: str
     holds: bool
-    rows: int | None = None
-    unexpected: int | None = None
+    checked_row_count: int | None = None
+    failing_row_count: int | None = None
     examples: tuple[str, ...] = ()
     error: str | None = None
     source: str | None = None
@@ -147,12 +147,14 @@ class CheckResult:
         text = f"{self.table}: {self.expectation}"
         if self.error is not None:
             text += f": cannot be checked: {self.error}"
-        elif self.unexpected is not None:
-            text += f": fails in {self.unexpected}" + ("" if self.rows is None else f" of {self.rows} rows")
+        elif self.failing_row_count is not None:
+            text += f": fails in {self.failing_row_count}" + (
+                "" if self.checked_row_count is None else f" of {self.checked_row_count} rows"
+            )
         elif not self.holds:
             text += ": fails"
         if self.examples:
-            text += (": " if self.unexpected is None else ", such as ") + "; ".join(self.examples)
+            text += (": " if self.failing_row_count is None else ", such as ") + "; ".join(self.examples)
         return text if self.source is None else f"{text} ({self.source})"
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from config.deployment import Config
 from observe.validation.check import Check, CheckFacts, OpenTable, readable_frame
 from observe.validation.origins import origins_checks
-from observe.validation.suites import system_checks
+from observe.validation.suites import system_table_checks
 from observe.validation.user_suites import read_user_suites
 from pipeline.state import State
 from schemas.errors import ConfigurationError
@@ -27,7 +27,7 @@ from warehouse.newest_epoch import NEVER_ROLLED_BACK
 from warehouse.warehouse import Warehouse
 
 CHECKS: tuple[Callable[[OpenTable, State, CheckFacts], Iterator[Check]], ...] = (
-    system_checks,
+    system_table_checks,
     origins_checks,
 )
 """Each function yields checks of tables at the newest epoch."""

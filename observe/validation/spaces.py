@@ -161,10 +161,14 @@ def spaces_check(
 ) -> TablesCheck:
     """Return the check of the rows of all tables of spaces."""
     names = tuple(table.name for table in tables)
-    return TablesCheck("_spaces", space_rows(spark, location, tables), names, partial(_expectations, facts))
+    return TablesCheck(
+        "_spaces", computed_space_rows(spark, location, tables), names, partial(_space_expectations, facts)
+    )
 
 
-def space_rows(spark: SparkSession, location: WarehouseLocation, tables: Sequence[SpaceTable]) -> DataFrame:
+def computed_space_rows(
+    spark: SparkSession, location: WarehouseLocation, tables: Sequence[SpaceTable]
+) -> DataFrame:
     """Return the `COMPUTED_COLUMNS` of the rows of all tables (`observe.validation.space_rows`)."""
     checks = [table.row_checks() for table in tables]
     files = [(index, file.path) for index, table in enumerate(tables) for file in table.files]
@@ -179,7 +183,7 @@ def space_rows(spark: SparkSession, location: WarehouseLocation, tables: Sequenc
     return spark.range(0, tasks, 1, tasks).mapInArrow(read, COMPUTED_COLUMNS)
 
 
-def _expectations(facts: CheckFacts, *, is_single_table: bool) -> list[Any]:
+def _space_expectations(facts: CheckFacts, *, is_single_table: bool) -> list[Any]:
     import great_expectations.expectations as gxe
 
     # Minus the id marks a row that a policy made.

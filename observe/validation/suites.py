@@ -116,7 +116,7 @@ def expect_not_in_future(column: str, facts: CheckFacts) -> list[Any]:
     ]
 
 
-def system_checks(open_table: OpenTable, _state: State, facts: CheckFacts) -> Iterator[Check]:
+def system_table_checks(open_table: OpenTable, _state: State, facts: CheckFacts) -> Iterator[Check]:
     """Yield the checks of the aggregator's own tables."""
     import great_expectations.expectations as gxe
 

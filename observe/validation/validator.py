@@ -152,7 +152,7 @@ class Validator:
         result = batch.validate(suite, result_format="BOOLEAN_ONLY")
         results = {_expectation_index(one): one for one in result.results}
         if with_examples:
-            failed = _failed_indexes(result.results)
+            failed = _failed_expectation_indexes(result.results)
             results |= {
                 _expectation_index(one): one for one in self._results_with_examples(batch, check, failed)
             }
@@ -195,7 +195,7 @@ def _expectation_index(result: Any) -> int:
     return int(result.expectation_config.meta[_INDEX_META_KEY])
 
 
-def _failed_indexes(results: Sequence[Any]) -> list[int]:
+def _failed_expectation_indexes(results: Sequence[Any]) -> list[int]:
     return sorted(_expectation_index(result) for result in results if not result.success)
 
 
@@ -203,15 +203,15 @@ def _check_result(check: Check, expectation: Any, result: Any) -> CheckResult:
     source = expectation.meta.get(FILE_META_KEY)
     text = expectation.description or _default_description(expectation)
     if result.success:
-        return CheckResult(check.name, text, holds=True, unexpected=0, source=source)
+        return CheckResult(check.name, text, holds=True, failing_row_count=0, source=source)
     error = _error_message(result.exception_info)
     details = dict(result.result or {})
-    rows, unexpected = details.get("element_count"), details.get("unexpected_count")
-    examples = () if error else _examples(check, getattr(expectation, "column", None), details)
-    return CheckResult(check.name, text, False, rows, unexpected, examples, error, source)
+    rows, failing_row_count = details.get("element_count"), details.get("unexpected_count")
+    examples = () if error else _failing_row_examples(check, getattr(expectation, "column", None), details)
+    return CheckResult(check.name, text, False, rows, failing_row_count, examples, error, source)
 
 
-def _examples(check: Check, column: str | None, details: dict[str, Any]) -> tuple[str, ...]:
+def _failing_row_examples(check: Check, column: str | None, details: dict[str, Any]) -> tuple[str, ...]:
     if column is not None and column in check.find_examples:
         return tuple(check.find_examples[column]())
     rows = details.get("partial_unexpected_index_list") or []

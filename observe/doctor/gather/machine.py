@@ -50,7 +50,7 @@ def gather_machine(config: Config | None, subscribe: Subscribe | None) -> Machin
         memory_bytes=_memory_bytes(),
         spark_memory_bytes=parse_spark_size(spark_settings().get("spark.driver.memory", ""))
         or DEFAULT_DRIVER_MEMORY_BYTES,
-        local_bytes=0 if config is None else config.local_bytes,
+        max_local_batch_bytes=0 if config is None else config.local_bytes,
         disks=tuple(_disks(config, subscribe)),
     )
 

@@ -38,7 +38,7 @@ from sources.spool.state import read_state, refuse_foreign_directory
 CLOSING_LOOP_ITERATIONS = 3
 """Number of iterations of the event loop to wait after connections are closed: then their sockets are closed, too."""
 
-_FAULT_BY_CODE = {
+_FAULT_BY_ERROR_CODE = {
     ACCESS_DENIED: "no_right_to_replicate",
     NO_USER: "no_such_user",
     PASSWORD: "wrong_password",
@@ -146,8 +146,8 @@ def _refused_subscribe_body(replicaset_uuid: str, version: tuple[int, int, int])
 def _fault_name(error: Exception) -> str:
     """Return the key of `ADVICE` for an error of a connection to a master."""
     code = error.fields.get("code") if isinstance(error, AggregatorError) else None
-    if code in _FAULT_BY_CODE:
-        return _FAULT_BY_CODE[code]
+    if code in _FAULT_BY_ERROR_CODE:
+        return _FAULT_BY_ERROR_CODE[code]
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLError):
