@@ -9,7 +9,7 @@ prints the result.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -33,23 +33,22 @@ class ReadRange:
 
     Parameters
     ----------
-    replicaset : str
-        Uuid of the replicaset.
+    replicaset_uuid : str
     source : str
         The source that was read.
-    first, last : (str, int)
+    start, end : (str, int)
         (File, byte offset) of the start and of the end of the range. The start is ("", 0) for a new replicaset.
-    instant : str or None
+    instant_label : str or None
         Label of the marker at which the range ends; None if it does not end at a marker. A marker is a row that a
         coordinator writes to all replicasets of a sharded cluster.
 
     """
 
-    replicaset: str
+    replicaset_uuid: str
     source: str
-    first: tuple[str, int]
-    last: tuple[str, int]
-    instant: str | None
+    start: tuple[str, int]
+    end: tuple[str, int]
+    instant_label: str | None
 
 
 @dataclass(frozen=True)
@@ -59,21 +58,22 @@ class WrittenFiles:
     Parameters
     ----------
     table : str
-    before, version : int or None, int
-        Delta versions of the table before and after the batch; `before` is None for a new table.
-    added, removed : int or None
+    version_before, version_after : int or None, int
+        Delta versions of the table before and after the batch; `version_before` is None for a new table.
+    added_files, removed_files : int or None
         Number of added files, and of removed files; None if maintenance has removed one of the two versions.
-    rows : int or None
-        Number of rows in the added files, including rows that were copied from removed files; None if `added` is None.
+    added_rows : int or None
+        Number of rows in the added files, including rows that were copied from removed files; None if `added_files` is
+        None.
 
     """
 
     table: str
-    before: int | None
-    version: int
-    added: int | None
-    removed: int | None
-    rows: int | None
+    version_before: int | None
+    version_after: int
+    added_files: int | None
+    removed_files: int | None
+    added_rows: int | None
 
 
 @dataclass(frozen=True)
@@ -84,46 +84,47 @@ class BatchExplanation:
     ----------
     epoch : mapping
         The row of `_epochs`: `epoch`, `query_id`, `batch_id`, `committed_at`, `rows`, `instant`.
-    read : sequence of ReadRange
+    read_ranges : sequence of ReadRange
         The parts of logs that the batch read; empty for a batch outside the stream, such as that of a backfill.
-    changes : sequence of mapping
+    change_counts : sequence of mapping
         New rows of `_changelog`, grouped by `source`, `space`, `type`, `state`; each group has `rows` (their number),
         `first_lsn` and `last_lsn`.
     definitions : sequence of mapping
         Spaces that were defined, changed or refused: `replicaset_id`, `space`, `table_name`, `state`, and `replicaset`:
         the name of the replicaset in the output.
-    waiting : sequence of mapping
+    pending_counts : sequence of mapping
         Rows of `_pending`, grouped by `source` and `reason`; each group has their number `before` and `after` the
         batch.
     gaps : sequence of mapping
         Gaps that were found, or whose state changed.
-    decisions : sequence of mapping
+    conflict_counts : sequence of mapping
         New rows of `_conflicts`, grouped by `space`, `kind`, `policy`, `sequence`; each group has `rows`, their number.
-    set_aside : sequence of mapping
+    quarantine_counts : sequence of mapping
         New rows of `_quarantine`, grouped by `space`, `reason`, `is_in_table`; each group has `rows`, their number.
-    written : sequence of WrittenFiles
+    written_files : sequence of WrittenFiles
         The files of the tables that the batch changed.
-    has_before : bool
-        Whether `_epochs` has the preceding epoch. If maintenance has removed it, `waiting` and `written` are empty.
+    has_epoch_before : bool
+        Whether `_epochs` has the preceding epoch. If maintenance has removed it, `pending_counts` and `written_files`
+        are empty.
 
     """
 
     epoch: Mapping[str, Any]
-    read: Sequence[ReadRange]
-    changes: Rows
+    read_ranges: Sequence[ReadRange]
+    change_counts: Rows
     definitions: Rows
-    waiting: Rows
+    pending_counts: Rows
     gaps: Rows
-    decisions: Rows
-    set_aside: Rows
-    written: Sequence[WrittenFiles]
-    has_before: bool = True
+    conflict_counts: Rows
+    quarantine_counts: Rows
+    written_files: Sequence[WrittenFiles]
+    has_epoch_before: bool = True
 
     @property
-    def copies(self) -> int:
+    def copied_rows(self) -> int:
         """Number of rows that were read and not stored, since they had been read from another member before."""
-        logged = sum(int(row["rows"]) for row in self.changes if row["source"] != "aggregator")
-        new_pending = sum(int(row["after"]) - int(row["before"]) for row in self.waiting)
+        logged = sum(int(row["rows"]) for row in self.change_counts if row["source"] != "aggregator")
+        new_pending = sum(int(row["after"]) - int(row["before"]) for row in self.pending_counts)
         return max(int(self.epoch["rows"]) - logged - new_pending, 0)
 
 
@@ -152,20 +153,29 @@ def explain_batch(location: WarehouseLocation, epoch: int) -> BatchExplanation:
     return BatchExplanation(
         epoch={name: row[name] for name in ("epoch", "query_id", "batch_id", "committed_at", "rows")}
         | {"instant": row.get("instant")},
-        read=_read_ranges(row["start_offset"], row["end_offset"]),
-        changes=_query(location, "_changelog", _CHANGE_COUNTS.format(epoch=epoch)),
+        read_ranges=_read_ranges(row["start_offset"], row["end_offset"]),
+        change_counts=_query(location, "_changelog", _CHANGE_COUNTS.format(epoch=epoch)),
         definitions=_labelled_definitions(location, epoch, row["end_offset"]),
-        waiting=_pending_counts(location, before.get("_pending"), versions.get("_pending")),
+        pending_counts=_pending_counts(location, before.get("_pending"), versions.get("_pending")),
         gaps=_query(location, "_gaps", _GAPS.format(epoch=epoch)),
-        decisions=_query(location, "_conflicts", _CONFLICT_COUNTS.format(epoch=epoch)),
-        set_aside=_query(location, "_quarantine", _QUARANTINE_COUNTS.format(epoch=epoch)),
-        written=[
+        conflict_counts=_query(location, "_conflicts", _CONFLICT_COUNTS.format(epoch=epoch)),
+        quarantine_counts=_query(location, "_quarantine", _QUARANTINE_COUNTS.format(epoch=epoch)),
+        written_files=[
             _written_files(location, table, before.get(table), version)
             for table, version in sorted(versions.items())
             if before.get(table) != version
         ],
-        has_before=has_before,
+        has_epoch_before=has_before,
     )
+
+
+def explanation_as_json(explanation: BatchExplanation) -> dict[str, Any]:
+    """Return an explanation as a JSON object; its names are those of `aggregator explain-batch --json`."""
+
+    def renamed(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+        return {_JSON_NAMES.get(name, name): value for name, value in fields}
+
+    return {**asdict(explanation, dict_factory=renamed), "copies": explanation.copied_rows}
 
 
 def _query(
@@ -290,3 +300,12 @@ GROUP BY space, kind, policy, sequence ORDER BY space, kind, policy, sequence"""
 _QUARANTINE_COUNTS = """
 SELECT space, reason, misfits IS NOT NULL AS is_in_table, count(*) AS rows FROM opened WHERE epoch = {epoch}
 GROUP BY space, reason, misfits IS NOT NULL ORDER BY space, reason"""
+
+_JSON_NAMES = {
+    **{"read_ranges": "read", "replicaset_uuid": "replicaset", "start": "first", "end": "last"},
+    **{"instant_label": "instant", "change_counts": "changes", "pending_counts": "waiting"},
+    **{"conflict_counts": "decisions", "quarantine_counts": "set_aside", "written_files": "written"},
+    **{"has_epoch_before": "has_before", "version_before": "before", "version_after": "version"},
+    **{"added_files": "added", "removed_files": "removed", "added_rows": "rows"},
+}
+"""By field of these classes: its name in the JSON object, if it has another one there."""
