@@ -21,7 +21,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -131,37 +131,37 @@ class SpaceProof:
 
     Parameters
     ----------
-    table, replicaset, peer : str
+    table, replicaset_uuid, peer : str
         The space's table, the replicaset's uuid, and the server.
     epoch : int
         The newest epoch when the comparison began.
-    rows : int
+    read_tuples : int
         Number of tuples that were read from the server.
-    looked_again : int
+    recompared_keys : int
         Number of keys that differed at the first comparison, and were compared again.
     differences : tuple of Difference
         The keys that differ.
-    moving : int
+    undecided_keys : int
         Number of keys that have no result, since they changed during each comparison.
     error : str or None
         Why the space was not compared, or only in part; None if it was compared.
     skipped : str or None
         What cannot be compared in the space, and why, although the proof may hold; None if all was compared.
-    seconds : float
+    duration_seconds : float
         Duration of the comparison.
 
     """
 
     table: str
-    replicaset: str
+    replicaset_uuid: str
     peer: str
     epoch: int
-    rows: int = 0
-    looked_again: int = 0
+    read_tuples: int = 0
+    recompared_keys: int = 0
     differences: tuple[Difference, ...] = ()
-    moving: int = 0
+    undecided_keys: int = 0
     error: str | None = None
-    seconds: float = 0.0
+    duration_seconds: float = 0.0
     skipped: str | None = None
 
     @property
@@ -170,26 +170,26 @@ class SpaceProof:
         return not self.differences and self.error is None
 
     def __str__(self) -> str:
-        text = f"{self.table} of replicaset {self.replicaset}, asked {self.peer}: "
+        text = f"{self.table} of replicaset {self.replicaset_uuid}, asked {self.peer}: "
         if self.differences:
-            text += f"{len(self.differences)} of {self.rows} keys differ"
+            text += f"{len(self.differences)} of {self.read_tuples} keys differ"
         elif self.error is None:
-            text += f"{self.rows} tuples {'were read, no key differs' if self.moving else 'are equal'}"
+            text += f"{self.read_tuples} tuples {'were read, no key differs' if self.undecided_keys else 'are equal'}"
         if self.error is not None:
             text += f"{', and then ' if self.differences else ''}not compared: {self.error}"
         if self.skipped is not None:
             text += f"; skipped: {self.skipped}"
-        if self.moving:
-            text += f"; {self.moving} keys changed during each comparison and have no result"
+        if self.undecided_keys:
+            text += f"; {self.undecided_keys} keys changed during each comparison and have no result"
         return "\n  ".join([text, *map(str, self.differences[:MAX_SHOWN_DIFFERENCES])])
 
     def validation_row(self) -> dict[str, Any]:
         """Return the result as a row of `_validations`."""
         return {
             "table": self.table,
-            "expectation": f"each key is as the servers of replicaset {self.replicaset} have it",
+            "expectation": f"each key is as the servers of replicaset {self.replicaset_uuid} have it",
             "holds": self.holds,
-            "rows": self.rows,
+            "rows": self.read_tuples,
             "unexpected": len(self.differences),
             "examples": json.dumps(
                 [str(difference) for difference in self.differences[:MAX_SHOWN_DIFFERENCES]]
@@ -199,6 +199,23 @@ class SpaceProof:
             "error": self.error,
             "source": None,
         }
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the result as a JSON object; its names are those of `aggregator prove --json`."""
+        names = {
+            **{"replicaset_uuid": "replicaset", "read_tuples": "rows", "recompared_keys": "looked_again"},
+            **{"undecided_keys": "moving", "duration_seconds": "seconds"},
+        }
+        differences = [
+            {
+                "key": key_or_tuple_text(one.key),
+                "server": key_or_tuple_text(one.server_tuple),
+                "tables": key_or_tuple_text(one.table_tuple),
+            }
+            for one in self.differences
+        ]
+        fields = {names.get(name, name): value for name, value in asdict(self).items()}
+        return {**fields, "differences": differences, "holds": self.holds}
 
 
 def key_or_tuple_text(data: bytes | None) -> str:
@@ -262,7 +279,7 @@ class SpaceComparison:
         self._limits, self._rate_limit, self._with_checksums = limits, rate_limit, with_checksums
         self._pages = SpacePages(connection, compared.space.id)
         self._keys: SpaceKeyFunctions = space_key_functions(compared.space)
-        self._rows = 0
+        self._read_tuples = 0
 
     async def compare(self) -> SpaceProof:
         """Compare the space and return the result; errors are part of it, except a ConnectionLostError."""
@@ -279,13 +296,13 @@ class SpaceComparison:
             else:
                 suspects = await self._compare_known_keys(versions)
                 result = replace(result, skipped=SKIPPED_WITHOUT_ORDER)
-            result = replace(result, looked_again=len(suspects))
+            result = replace(result, recompared_keys=len(suspects))
             for begin in range(0, len(suspects), KEYS_PER_REQUEST):
-                differences, moving = await self._compare_again(suspects[begin : begin + KEYS_PER_REQUEST])
+                differences, undecided = await self._compare_again(suspects[begin : begin + KEYS_PER_REQUEST])
                 result = replace(
                     result,
                     differences=(*result.differences, *differences),
-                    moving=result.moving + moving,
+                    undecided_keys=result.undecided_keys + undecided,
                 )
                 if len(result.differences) >= MAX_DIFFERENCES:
                     break
@@ -293,7 +310,7 @@ class SpaceComparison:
             raise
         except AggregatorError as error:
             result = replace(result, error=str(error))
-        return replace(result, rows=self._rows, seconds=time.monotonic() - started)
+        return replace(result, read_tuples=self._read_tuples, duration_seconds=time.monotonic() - started)
 
     async def _compare_pages(self, versions: SortedVersions) -> list[bytes]:
         """Compare all pages of the space once, and return the canonical keys that differ."""
@@ -302,7 +319,7 @@ class SpaceComparison:
         while True:
             page = await self._compare_page(versions, after, limit)
             suspects.update(dict.fromkeys(page.differing_keys))
-            self._rows += page.tuple_count
+            self._read_tuples += page.tuple_count
             await self._rate_limit.wait(page.tuple_count)
             if page.tuple_count < limit or page.last_key is None:
                 return list(suspects)
@@ -316,7 +333,7 @@ class SpaceComparison:
             tuples = await self._pages.page(None, limit)
             await self._rate_limit.wait(len(tuples))
             if len(tuples) < limit:
-                self._rows = len(tuples)
+                self._read_tuples = len(tuples)
                 return tuples
             wider = next_page_limit(len(tuples), sum(map(len, tuples)))
         return None
@@ -329,7 +346,7 @@ class SpaceComparison:
             answers = await self._pages.tuples_by_key(versions.keys[begin:end].to_pylist())
             tuples = [one for one in answers if one is not None]
             suspects += versions.differing_keys(begin, end, server_page(tuples, self._keys))
-            self._rows += len(tuples)
+            self._read_tuples += len(tuples)
             await self._rate_limit.wait(end - begin)
         return suspects
 
