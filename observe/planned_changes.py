@@ -152,7 +152,7 @@ def _changed_settings(config: Config, preview: Preview) -> Iterator[NextRunChang
 
 
 def json_differences(old: object, new: object, path: str) -> Iterator[tuple[str, object, object]]:
-    """Yield (path, old value, new value) of each leaf that differs between two JSON values at a path."""
+    """Yield (path, old value, new value) of each leaf that differs between two JSON values, which are at `path`."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted({*old, *new}):
             yield from json_differences(old.get(key), new.get(key), f"{path}.{key}")

@@ -223,7 +223,7 @@ def _lineages_of_table(history: History, table: str) -> dict[int, Lineage]:
 
 
 def _belongs_to_lineage(history: History, lineages: Mapping[int, Lineage], version_number: int) -> bool:
-    """Return whether one of some lineages has the schema version with a number in `history`."""
+    """Return whether a schema version, given by its number in `history`, belongs to one of some lineages."""
     return any(
         meaning.version == version_number and meaning.lineage in lineages
         for meanings in history.meanings.values()
@@ -330,7 +330,7 @@ def register_history(warehouse: Warehouse, config: Config, table: str) -> str:
 
 
 def _operation_server_versions(changes: DataFrame) -> list[str | None]:
-    """Return all server versions of UPDATEs and UPSERTs, after None, which stands for rows without one."""
+    """Return a list of None, for rows without a server version, and all server versions of UPDATEs and UPSERTs."""
     operations = changes.where(F.col("type").isin("UPDATE", "UPSERT"))
     found = operations.select(SERVER_VERSION).distinct().collect()
     return [None, *sorted(row[0] for row in found if row[0] is not None)]
@@ -406,7 +406,7 @@ def _with_keys(rows: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
 
 
 def _without_unknown_tuples(rows: DataFrame, cleaned_replicaset_ids: Collection[int]) -> DataFrame:
-    """Leave out UPDATEs and UPSERTs of tuples that are unknown, since maintenance has removed their rows.
+    """Leave out UPDATEs and UPSERTs of tuples that are unknown, since maintenance has removed older rows.
 
     Parameters
     ----------

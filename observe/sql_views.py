@@ -56,7 +56,7 @@ def epoch_by_instant(location: WarehouseLocation) -> dict[str, int]:
 
 
 def refuse_old_epochs(location: WarehouseLocation, requested_epochs: Collection[int]) -> None:
-    """Raise an error if maintenance may have removed files of one of some epochs.
+    """Raise an error if maintenance may have removed files of one of the requested epochs.
 
     Raises
     ------

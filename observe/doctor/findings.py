@@ -12,7 +12,7 @@ RUNBOOK = "docs/operation.md"
 
 
 class Level(StrEnum):
-    """Severity of a finding: after `fail` a run would stop or have a wrong result; after `warn` it still works."""
+    """Severity of a finding. `fail`: a run would stop or have a wrong result; `warn`: a run works, at least for now."""
 
     OK = "ok"
     WARN = "warn"

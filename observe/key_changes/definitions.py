@@ -72,7 +72,7 @@ class SpaceDefinitions:
         Names of all other spaces.
     definitions : tuple of DatedDefinition
         The oldest first.
-    id_periods : tuple of SpaceSpan
+    id_periods : tuple of SpaceIdPeriod
         In which epochs a space id means the space.
 
     """

@@ -296,13 +296,13 @@ def _sql_literal_list(values: Iterable[str]) -> str:
 
 
 def _key_has_values(key: bytes, values: Sequence[Value]) -> bool:
-    """Return whether the parts of a key, which is in MessagePack, have some values."""
+    """Return whether a key, which is in MessagePack, has `values` as its parts."""
     parts = decode(key)
     return len(parts) == len(values) and all(map(is_same_value, parts, values))
 
 
 def _row_has_key(row: Row, space: SpaceDefinitions, values: Sequence[Value]) -> bool:
-    """Return whether a row of `_changelog` has a key with some values.
+    """Return whether a row of `_changelog` has the key with `values` as its parts.
 
     The key of a row with a tuple is computed by the definition that its space had then, and by each later one.
     """

@@ -102,9 +102,9 @@ class LoggedSpace:
     def hashable_key(self, key: bytes | None, tuple_: bytes | None) -> HashableKey | None:
         """Return a row's key as a hashable value; None if `key_values_of_row` returns None.
 
-        An unsigned part is compared by its encoding (`udfs.keys.keys`): for Tarantool `01` and `cd 00 01` are two keys.
-        Keys of system spaces are compared by value, since servers encode the same id in several ways (`cd 01 18`,
-        `ce 00 00 01 18`).
+        An unsigned part is represented by its encoded bytes, since for Tarantool `01` and `cd 00 01` are two keys
+        (`udfs.keys.keys`). Keys of system spaces are represented by their values, since servers encode the same id in
+        several ways (`cd 01 18`, `ce 00 00 01 18`).
         """
         values = self.key_values_of_row(key, tuple_)
         if values is None:

@@ -149,7 +149,7 @@ def prepare_catalog(first_file: Path, catalog: LogCatalog) -> None:
 
 
 def _is_snapshot_before(snapshot: Path, meta: Meta) -> bool:
-    """Return whether a snapshot is of the instance of the log with the header `meta`, and not newer than its start."""
+    """Return whether a snapshot is of the instance of the log with the header `meta`, and not newer than the log."""
     snapshot_meta = _meta_of(snapshot)
     is_same = snapshot_meta.instance_uuid == meta.instance_uuid
     return is_same and is_at_most(snapshot_meta.vclock, meta.vclock)

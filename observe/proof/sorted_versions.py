@@ -139,7 +139,7 @@ class SortedVersions:
         return begin, max(begin, len(self) if last is None else self._count_up_to(last))
 
     def range_has_checksum(self, begin: int, end: int, rows: int, checksum: int) -> bool:
-        """Return whether the versions from index `begin` to `end` are `rows` in number, with `checksum` as hash sum."""
+        """Return whether there are `rows` versions from index `begin` to `end`, and `checksum` is their hash sum."""
         total = (int(self.cumulative_hashes[end]) - int(self.cumulative_hashes[begin])) % _HASH_SUM_MODULUS
         return end - begin == rows and total == checksum
 

@@ -208,9 +208,9 @@ def _unreadable_tables(warehouse: EpochWarehouse, versions: Mapping[str, int]) -
 
 
 def _missing_file(warehouse: EpochWarehouse, table: str, files: list[str]) -> str | None:
-    """Return the first of some files of a table that does not exist; None if all exist, or in an object store.
+    """Return the first of some files of a table that does not exist; None if all exist.
 
-    In an object store each check would be a request.
+    Files in an object store are not checked, since each check would be a request.
     """
     folder = local_folder(warehouse.root)
     if folder is None:
