@@ -62,35 +62,26 @@ def charts(facts: PageFacts) -> Iterator[Chart]:
     """Yield the plots that have data."""
     rows, lag = facts.rows("rows_over_time"), facts.rows("lag_over_time")
     if rows:
-        point_milliseconds = facts.point_milliseconds_by_query["rows_over_time"]
-        note = f"By the times of the rows in the log, UTC; a point represents {duration_in_words(point_milliseconds)}."
-        yield Chart(
-            "rows",
-            "Rows of each source over time",
-            note,
-            _plot_over_time(rows, point_milliseconds, "rows", "rows"),
-        )
+        step = facts.point_milliseconds_by_query["rows_over_time"]
+        note = f"By the times of the rows in the log, UTC; a point represents {duration_in_words(step)}."
+        spec = _plot_over_time(rows, step, "rows", "rows")
+        yield Chart("rows", "Rows of each source over time", note, spec)
     if lag:
-        point_milliseconds = facts.point_milliseconds_by_query["lag_over_time"]
+        step = facts.point_milliseconds_by_query["lag_over_time"]
         note = (
             "How old the newest of a source's rows in a batch was when the batch was committed, by the time of the "
-            f"commit, UTC; the longest within {duration_in_words(point_milliseconds)}. Logs that were read late "
-            "show their age."
+            f"commit, UTC; the longest within {duration_in_words(step)}. Logs that were read late show their age."
         )
-        yield Chart(
-            "lag",
-            "Lag of each source over time",
-            note,
-            _plot_over_time(lag, point_milliseconds, "lag", "lag, s", as_lines=True),
-        )
+        spec = _plot_over_time(lag, step, "lag", "lag, s", as_lines=True)
+        yield Chart("lag", "Lag of each source over time", note, spec)
     if facts.rows("conflicts"):
         yield _conflicts_by_space_chart(facts.rows("conflicts"))
     over_time = facts.rows("conflicts_over_time")
     if over_time:
-        point_milliseconds = facts.point_milliseconds_by_query["conflicts_over_time"]
-        note = f"By the time of the version that won, UTC; a point represents {duration_in_words(point_milliseconds)}."
+        step = facts.point_milliseconds_by_query["conflicts_over_time"]
+        note = f"By the time of the version that won, UTC; a point represents {duration_in_words(step)}."
         shown = [{**row, "source": row["space"]} for row in over_time]
-        spec = _plot_over_time(shown, point_milliseconds, "conflicts", "conflicts", source_title="space")
+        spec = _plot_over_time(shown, step, "conflicts", "conflicts", source_title="space")
         yield Chart("conflicts_over_time", "Conflicts over time", note, spec)
     if facts.sizes:
         yield _table_sizes_chart(facts)
