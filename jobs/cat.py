@@ -39,17 +39,17 @@ def cat(
         Name the instance of each row in text output too.
 
     """
-    catalog = LogCatalog(with_tuples=with_tuples)
+    catalog = LogCatalog(stores_all_tuples=with_tuples)
     count = 0
     for found in read_rows(path, catalog, follow=follow):
         for one in found:
             if not wanted.matches(one, catalog):
                 continue
-            origin = catalog.instances.get(one.row.replica_id or 0)
+            origin = catalog.uuid_by_replica_id.get(one.row.replica_id or 0)
             if as_json:
-                line = row_json(one, origin, with_result=with_tuples)
+                line = row_json(one, origin, with_tuple_after=with_tuples)
             else:
-                line = row_text(one, origin if with_origins else None, with_result=with_tuples)
+                line = row_text(one, origin if with_origins else None, with_tuple_after=with_tuples)
             sys.stdout.buffer.write(line.encode("utf-8", "backslashreplace") + b"\n")
             count += 1
         sys.stdout.flush()

@@ -18,7 +18,7 @@ import sys
 from config.deployment import Config
 from jobs.commands.main import main
 from observe.instance_ids import (
-    id_tables_of,
+    instance_id_reader,
     instances_in_source,
     json_document,
     text_lines,
@@ -29,13 +29,13 @@ from schemas.cluster_checksum import checksum
 
 def show(config: Config, *, as_json: bool = False) -> None:
     """Print every instance, and the owners of each replica id over time."""
-    tables = id_tables_of(config)
+    tables = instance_id_reader(config)
     print(json.dumps(json_document(tables)) if as_json else "\n".join(text_lines(tables)))
 
 
 def show_vclock(config: Config, source: str, *, as_json: bool = False) -> None:
     """Print the vclock after which a source is read next, in the source's own replica ids."""
-    tables = id_tables_of(config)
+    tables = instance_id_reader(config)
     lsns = vclock_in_source(tables, tables.replicaset_of(config, source), source)
     if as_json:
         print(json.dumps(lsns))
@@ -48,7 +48,7 @@ def show_checksum(config: Config, name: str, *, as_json: bool = False) -> None:
 
     `name` is the uuid of the replicaset, or one of its sources.
     """
-    tables = id_tables_of(config)
+    tables = instance_id_reader(config)
     is_uuid = name in tables.cluster.replicaset_ids
     uuid = name if is_uuid else tables.replicaset_of(config, name)
     found = f"{checksum(instances_in_source(tables, uuid, None if is_uuid else name)):08x}"

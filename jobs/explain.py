@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
 
 from jobs.runtime.command_line import finished
-from observe.batch_explanation import BatchExplanation, ReadRange, WrittenFiles, explain
+from observe.batch_explanation import (
+    BatchExplanation,
+    ReadRange,
+    WrittenFiles,
+    explain_batch,
+    explanation_as_json,
+)
 from schemas.names import replicaset_label
 from warehouse.location import WarehouseLocation
 from warehouse.newest_epoch import last_epoch, no_batch_error
@@ -27,13 +32,13 @@ def show(location: WarehouseLocation, epoch: int | None, *, as_json: bool = Fals
     newest = last_epoch(location)
     if newest < 0:
         raise no_batch_error(location.root)
-    found = explain(location, newest if epoch is None else epoch)
+    found = explain_batch(location, newest if epoch is None else epoch)
     if as_json:
-        print(json.dumps({**asdict(found), "copies": found.copies}, default=str, ensure_ascii=False))
+        print(json.dumps(explanation_as_json(found), default=str, ensure_ascii=False))
     else:
         print("\n".join(lines(found)))
     rows = found.epoch["rows"]
-    written = f", {len(found.written)} tables written" if found.has_before else ""
+    written = f", {len(found.written_files)} tables written" if found.has_epoch_before else ""
     finished(f"epoch {found.epoch['epoch']}: {rows} rows read{written}")
     return 0
 
@@ -44,14 +49,14 @@ def lines(found: BatchExplanation) -> Iterator[str]:
     yield f"epoch {epoch['epoch']}, batch {epoch['batch_id']} of {epoch['query_id']}, {epoch['committed_at']}"
     if epoch["instant"] is not None:
         yield f"at the instant {epoch['instant']}"
-    yield f"read: {epoch['rows']} rows, {found.copies} of them copies of rows that were read before"
-    yield from (f"  {_read_range_text(one)}" for one in found.read)
+    yield f"read: {epoch['rows']} rows, {found.copied_rows} of them copies of rows that were read before"
+    yield from (f"  {_read_range_text(one)}" for one in found.read_ranges)
     yield from _part(
         "logged (_changelog)",
         (
             f"{row['source']}  {row['space'] or '-'}  {row['type']}  {row['state']}  {row['rows']}"
             f"  (lsn {row['first_lsn']} to {row['last_lsn']})"
-            for row in found.changes
+            for row in found.change_counts
         ),
     )
     yield from _part(
@@ -63,7 +68,10 @@ def lines(found: BatchExplanation) -> Iterator[str]:
     )
     yield from _part(
         "waiting (_pending)",
-        (f"{row['source']}  {row['reason']}  {row['before']} → {row['after']}" for row in found.waiting),
+        (
+            f"{row['source']}  {row['reason']}  {row['before']} → {row['after']}"
+            for row in found.pending_counts
+        ),
     )
     yield from _part(
         "gaps (_gaps)",
@@ -77,18 +85,18 @@ def lines(found: BatchExplanation) -> Iterator[str]:
         "decided (_conflicts)",
         (
             f"{row['space']}  {row['kind']}  {row['policy']}  by {row['sequence']}  {row['rows']}"
-            for row in found.decisions
+            for row in found.conflict_counts
         ),
     )
     yield from _part(
         "set aside (_quarantine)",
         (
             f"{row['space']}  {row['reason']}  {row['rows']}{' (in the table)' if row['is_in_table'] else ''}"
-            for row in found.set_aside
+            for row in found.quarantine_counts
         ),
     )
-    yield from _part("written", map(_written_text, found.written))
-    if not found.has_before:
+    yield from _part("written", map(_written_text, found.written_files))
+    if not found.has_epoch_before:
         yield "maintenance has removed the epoch before: what was written, and what waited, is not known"
 
 
@@ -100,13 +108,16 @@ def _part(title: str, texts: Iterator[str]) -> Iterator[str]:
 
 
 def _read_range_text(one: ReadRange) -> str:
-    first = "the beginning" if not one.first[0] else f"{one.first[0]} byte {one.first[1]}"
-    text = f"{replicaset_label(one.replicaset, one.source)}  from {first} to {one.last[0]} byte {one.last[1]}"
-    return text if one.instant is None else f"{text}, the instant {one.instant}"
+    first = "the beginning" if not one.start[0] else f"{one.start[0]} byte {one.start[1]}"
+    text = (
+        f"{replicaset_label(one.replicaset_uuid, one.source)}  from {first} to {one.end[0]} byte {one.end[1]}"
+    )
+    return text if one.instant_label is None else f"{text}, the instant {one.instant_label}"
 
 
 def _written_text(one: WrittenFiles) -> str:
-    versions = f"{'new' if one.before is None else one.before} → {one.version}"
-    if one.rows is None:
+    versions = f"{'new' if one.version_before is None else one.version_before} → {one.version_after}"
+    if one.added_rows is None:
         return f"{one.table}  version {versions}  (its files are removed by maintenance)"
-    return f"{one.table}  version {versions}  {one.added} files added with {one.rows} rows, {one.removed} removed"
+    files = f"{one.added_files} files added with {one.added_rows} rows, {one.removed_files} removed"
+    return f"{one.table}  version {versions}  {files}"

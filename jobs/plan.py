@@ -12,13 +12,18 @@ import click
 
 from config.deployment import Config
 from jobs.runtime.command_line import DONE, FAILED, finished
-from observe.planned_changes import Sign, as_json, format_changes, planned_changes, replicaset_labels
+from observe.planned_changes import ChangeSign, as_json, format_changes, planned_changes, replicaset_labels
 from pipeline.preview import preview_next_run
 
 EXPLAINED_BY_DOCTOR = {"not_primary", "source_not_followed"}
 """Names of the refusals of sources and of the warehouse that `aggregator doctor` explains in more detail."""
 
-COLOURS = {Sign.NEW: "green", Sign.CHANGED: "yellow", Sign.GONE: "magenta", Sign.REFUSED: "red"}
+COLOURS = {
+    ChangeSign.NEW: "green",
+    ChangeSign.CHANGED: "yellow",
+    ChangeSign.GONE: "magenta",
+    ChangeSign.REFUSED: "red",
+}
 
 
 def show(config: Config, file: str, *, is_json: bool) -> int:
@@ -39,14 +44,14 @@ def show(config: Config, file: str, *, is_json: bool) -> int:
     else:
         for sign, line in format_changes(changes, replicaset_labels(config, preview)):
             click.echo(click.style(line, fg=COLOURS.get(sign)))
-    count = {sign: sum(one.sign is sign for one in changes) for sign in Sign}
-    done = f"{count[Sign.NEW]} new, {count[Sign.CHANGED]} changed, {count[Sign.GONE]} gone"
-    if not count[Sign.REFUSED]:
+    count = {sign: sum(one.sign is sign for one in changes) for sign in ChangeSign}
+    done = f"{count[ChangeSign.NEW]} new, {count[ChangeSign.CHANGED]} changed, {count[ChangeSign.GONE]} gone"
+    if not count[ChangeSign.REFUSED]:
         finished(done, f"aggregator run --config {file}")
         return DONE
-    refused = {one.name for one in changes if one.sign is Sign.REFUSED}
+    refused = {one.name for one in changes if one.sign is ChangeSign.REFUSED}
     advice = "each line with ! says what to do; the run continues without it"
     if refused & EXPLAINED_BY_DOCTOR:
         advice = f"aggregator doctor --config {file}"
-    finished(f"{done}, {count[Sign.REFUSED]} refused", advice)
+    finished(f"{done}, {count[ChangeSign.REFUSED]} refused", advice)
     return FAILED

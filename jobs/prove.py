@@ -11,13 +11,12 @@ import json
 import sys
 import uuid as uuids
 from collections.abc import Collection, Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 
 from config.deployment import Config
 from observe.proof.epoch_tables import EpochTables, newest_tables
 from observe.proof.replicaset_proof import prove_spaces
-from observe.proof.space_proof import ProofLimits, SpaceProof, value_text
+from observe.proof.space_proof import ProofLimits, SpaceProof
 from pipeline.commit.load import load_state
 from pipeline.state import State
 from schemas.errors import ConfigurationError, IprotoError
@@ -60,7 +59,9 @@ def prove(
     _require_known_spaces(state, spaces)
     found, failures = asyncio.run(_proofs(location, state, peers, limits, spaces, as_json=as_json))
     if found and validations.may_write(location):
-        validations.append(location, uuids.uuid4().hex, moment, epoch, [one.row() for one in found])
+        validations.append(
+            location, uuids.uuid4().hex, moment, epoch, [one.validation_row() for one in found]
+        )
     for failure in failures:
         print(f"not compared: {failure}", file=sys.stderr)
     return 0 if found and not failures and all(one.holds for one in found) else 1
@@ -85,7 +86,7 @@ async def _proofs(
         try:
             async for one in prove_spaces(members, state, tables, limits, spaces):
                 found.append(one)
-                print(json.dumps(_proof_as_json(one)) if as_json else one, flush=True)
+                print(json.dumps(one.as_json()) if as_json else one, flush=True)
         except IprotoError as error:
             failures.append(str(error))
     return found, failures
@@ -135,15 +136,6 @@ def _require_known_spaces(state: State, spaces: Collection[str]) -> None:
     missing = sorted(set(spaces) - known)
     if missing:
         raise ConfigurationError(f"there is no table of {', '.join(missing)}", path="SPACE")
-
-
-def _proof_as_json(proof: SpaceProof) -> dict[str, object]:
-    """Return a result as a JSON object; keys and tuples as text."""
-    differences = [
-        {"key": value_text(one.key), "server": value_text(one.server), "tables": value_text(one.tables)}
-        for one in proof.differences
-    ]
-    return {**asdict(proof), "differences": differences, "holds": proof.holds}
 
 
 if __name__ == "__main__":

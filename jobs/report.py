@@ -17,7 +17,7 @@ from jobs.runtime.progress import log_step
 from jobs.runtime.session import spark_session
 from observe.report.facts import collect_facts
 from observe.report.page import render_page
-from observe.report.questions import show_all
+from observe.report.printed_queries import print_all_results
 from schemas.errors import ConfigurationError
 from warehouse.warehouse import Warehouse
 
@@ -51,7 +51,7 @@ def report(config: Config, file: str = PAGE) -> None:
     warehouse.require_tables()
     tables = warehouse.tables()
     log_step(f"asking {len(tables)} tables")
-    show_all(spark, warehouse, tables)
+    print_all_results(spark, warehouse, tables)
     page = Path(file).resolve()
     log_step("collecting what the page shows")
     write_page(warehouse, page)

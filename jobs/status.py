@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from config.deployment import Config
 from jobs.runtime.command_line import DONE, FAILED, finished
-from observe.overview import Overview, overview_of, standbys_overview
+from observe.overview import Overview, overview_as_json, overview_of, standbys_overview
 from schemas.names import replicaset_label
 from sources.spool.state import stopped_spools
 from sources.xlog.directory.offset import InstantState
@@ -24,9 +24,9 @@ def show(config: Config, *, as_json: bool) -> int:
     folders = [local_folder(source.path) for source in config.sources]
     stopped = stopped_spools(folder for folder in folders if folder is not None)
     found = overview_of(location_of(config.warehouse, config.database), datetime.now(UTC))
-    found = replace(found, stopped=tuple(stopped), peers=standbys_overview(config))
+    found = replace(found, stopped_spools=tuple(stopped), standbys=standbys_overview(config))
     if as_json:
-        print(json.dumps(asdict(found), default=str))
+        print(json.dumps(overview_as_json(found), default=str))
     else:
         _print(found)
     for text, advice in found.findings:
@@ -37,7 +37,9 @@ def show(config: Config, *, as_json: bool) -> int:
 
 
 def _print(found: Overview) -> None:
-    print(f"{found.warehouse}: epoch {found.epoch}, {found.age_seconds:.0f} s ago, {found.spaces} spaces")
+    print(
+        f"{found.warehouse}: epoch {found.epoch}, {found.age_seconds:.0f} s ago, {found.space_table_count} spaces"
+    )
     for uuid, one in found.replicasets.items():
         reached = f"{one['file']} at {one['position']}" if "leader" in one else "no source"
         instant = one.get("instant")
@@ -45,13 +47,15 @@ def _print(found: Overview) -> None:
             reached += f", waits for the others at the instant {instant['label']}"
         vclock = ", ".join(f"{id_}: {lsn}" for id_, lsn in one["vclock"].items())
         print(f"replicaset {replicaset_label(uuid, one.get('leader'))}: {reached}, vclock {{{vclock}}}")
-    for text in found.refused:
+    for text in found.refused_spaces:
         print(f"refused: {text}")
-    print(f"{found.conflicts} decisions between replicasets, {found.misfits} rows with a value left out")
-    for spool in found.stopped:
+    print(
+        f"{found.conflict_rows} decisions between replicasets, {found.misfit_rows} rows with a value left out"
+    )
+    for spool in found.stopped_spools:
         since = datetime.fromtimestamp(spool.written, UTC).isoformat(timespec="seconds")
         print(f"spool {spool.directory}: no daemon, last written at {since}, as {spool.instance_uuid}")
-    for standby in found.peers:
+    for standby in found.standbys:
         print(f"standby {standby.root}: {standby.state}")
-    for text in found.requests:
+    for text in found.open_requests:
         print(f"request {text}")

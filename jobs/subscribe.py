@@ -24,7 +24,7 @@ from config.subscribe import Subscribe
 from config.values import listen_address
 from jobs.commands.main import main
 from jobs.runtime.command_line import Stopped, log_to_stderr, make_new_files_private, until_stopped
-from observe.instance_ids import IdTables, vclock_in_source
+from observe.instance_ids import InstanceIdReader, vclock_in_source
 from observe.status_page import status_page
 from schemas.errors import ConfigurationError
 from sources.spool.options import SpoolRetention
@@ -50,13 +50,13 @@ def is_empty(spool: Path) -> bool:
     return not spool.is_dir() or read_state(spool).vclock is None
 
 
-def spool_start_of(tables: IdTables, source: str) -> SpoolStart | None:
+def spool_start_of(ids: InstanceIdReader, source: str) -> SpoolStart | None:
     """Return where an empty spool begins: at the vclock up to which the tables have the source's replicaset.
 
     None if the tables have no rows of the source.
     """
-    uuid = tables.replicaset_read_from(source)
-    return None if uuid is None else SpoolStart(uuid, vclock_in_source(tables, uuid, source))
+    uuid = ids.replicaset_of_read_source(source)
+    return None if uuid is None else SpoolStart(uuid, vclock_in_source(ids, uuid, source))
 
 
 def spool_starts(section: Subscribe) -> list[SpoolStart | None]:
@@ -71,7 +71,7 @@ def spool_starts(section: Subscribe) -> list[SpoolStart | None]:
     if section.warehouse is None:
         return [None] * len(section.replicasets)
     location = location_of(section.warehouse, section.database)
-    tables = IdTables(location) if location.has(EPOCHS) else None
+    tables = InstanceIdReader(location) if location.has(EPOCHS) else None
     found = []
     for replicaset in section.replicasets:
         empty = tables is not None and is_empty(Path(replicaset.spool))

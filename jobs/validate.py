@@ -26,7 +26,7 @@ from jobs.commands.main import main
 from jobs.runtime.progress import log_step
 from jobs.runtime.session import spark_session
 from observe.validation.check import CheckResult
-from observe.validation.checks import checks, facts_of, table_opener, tables_of, user_expectations
+from observe.validation.checks import check_facts, checks, table_opener, tables_of_spaces, user_expectations
 from observe.validation.secondary_keys import IndexConflicts, find_index_conflicts, index_check
 from observe.validation.spaces import columns_check, space_tables, spaces_check
 from observe.validation.validator import Validator
@@ -44,8 +44,8 @@ def request_conflict_rows(
     spark: SparkSession, config: Config, warehouse: Warehouse, found: IndexConflicts
 ) -> None:
     """Have the holder of the writer lock add the found conflicts to `_conflicts`."""
-    if found.rows:
-        rows = [conflict_to_json(row) for row in found.rows]
+    if found.conflict_rows:
+        rows = [conflict_to_json(row) for row in found.conflict_rows]
         request_and_wait(config, warehouse, RequestKind.CONFLICTS, {"rows": rows}, lambda: spark)
 
 
@@ -64,8 +64,8 @@ def row_of(one: CheckResult) -> dict[str, Any]:
         "table": one.table,
         "expectation": one.expectation,
         "holds": one.holds,
-        "rows": one.rows,
-        "unexpected": one.unexpected,
+        "rows": one.checked_row_count,
+        "unexpected": one.failing_row_count,
         "examples": json.dumps(one.examples) if one.examples else None,
         "error": one.error,
         "source": one.source,
@@ -121,8 +121,8 @@ def validate(
     if state.epoch < 0:
         print("no batch is done yet: there is nothing to validate")
         return 0
-    names, open_table = tables_of(state, config, spaces), table_opener(warehouse, state)
-    facts = facts_of(open_table, state, config, moment)
+    names, open_table = tables_of_spaces(state, config, spaces), table_opener(warehouse, state)
+    facts = check_facts(open_table, state, config, moment)
     validator = Validator(moment)
     log_step("validating the aggregator's own tables")
     results = [
@@ -145,7 +145,7 @@ def validate(
     say = _to_stderr if as_json else print
     for one in failed:
         say(f"FAILED {one}")
-    for index, reason in found.unchecked.items():
+    for index, reason in found.reason_by_unchecked_index.items():
         say(f"not checked: the unique index {index}: {reason}")
     request_conflict_rows(spark, config, warehouse, found)
     store_results(warehouse, moment, state.epoch, results)

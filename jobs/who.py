@@ -24,30 +24,32 @@ from warehouse.location import WarehouseLocation
 
 def described(history: KeyHistory) -> dict[str, Any]:
     """Return the history of a key as a JSON object."""
-    newest = history.space.definitions[-1][3]
-    winner = history.winner
+    newest = history.space.definitions[-1].definition
+    winner = history.winning_row
     return {
         "changes": [_change_as_json(change, history) for change in history.changes],
         "decisions": [_decision_as_json(row, history, newest) for row in history.decisions],
         "versions": [
             {
-                "replicaset": history.replicasets.get(row["replicaset_id"]),
+                "replicaset": history.replicaset_uuids.get(row["replicaset_id"]),
                 "state": row["state"],
                 "lsn": row["lsn"],
                 "tuple": _readable_tuple(row["tuple"], newest),
             }
-            for row in history.versions
+            for row in history.newest_versions
         ],
         "current": None
         if winner is None
         else {
             "tuple": _readable_tuple(winner["_tuple"], newest),
-            "replicaset": history.replicasets.get(abs(winner["_replicaset_id"])),
-            "origin": history.instances.get(winner["_global_id"]),
+            "replicaset": history.replicaset_uuids.get(abs(winner["_replicaset_id"])),
+            "origin": history.instance_uuids.get(winner["_global_id"]),
             "lsn": winner["_lsn"],
             "timestamp": _iso_time(winner["_timestamp"]),
         },
-        "incomplete": sorted(history.replicasets.get(one, str(one)) for one in history.cleaned),
+        "incomplete": sorted(
+            history.replicaset_uuids.get(one, str(one)) for one in history.cleaned_replicaset_ids
+        ),
     }
 
 
@@ -57,8 +59,8 @@ def _change_as_json(change: KeyChange, history: KeyHistory) -> dict[str, Any]:
     is_snapshot = row["file"].endswith(".snap")
     found = {
         **{"timestamp": None if is_snapshot else _iso_time(row["timestamp"]), "type": row["type"]},
-        **{"replicaset": history.replicasets.get(row["replicaset_id"]), "source": row["source"]},
-        **{"origin": history.instances.get(row["global_id"]), "lsn": row["lsn"], "state": row["state"]},
+        **{"replicaset": history.replicaset_uuids.get(row["replicaset_id"]), "source": row["source"]},
+        **{"origin": history.instance_uuids.get(row["global_id"]), "lsn": row["lsn"], "state": row["state"]},
         **{"epoch": row["epoch"], "file": row["file"], "position": row["position"], "row": row["row"]},
         "operations": None if row["operations"] is None else to_json_value(decode(row["operations"])),
         "transaction": [
@@ -72,8 +74,8 @@ def _change_as_json(change: KeyChange, history: KeyHistory) -> dict[str, Any]:
             for one in change.transaction_rows
         ],
     }
-    if change.is_known:
-        found["after"] = _readable_tuple(change.after, definition)
+    if change.is_tuple_known:
+        found["after"] = _readable_tuple(change.tuple_after, definition)
     return found
 
 
@@ -81,8 +83,8 @@ def _decision_as_json(row: Mapping[str, Any], history: KeyHistory, definition: L
     def side(name: str) -> dict[str, Any]:
         replicaset = row[f"{name}_replicaset_id"]
         return {
-            "replicaset": None if replicaset is None else history.replicasets.get(abs(replicaset)),
-            "origin": history.instances.get(row[f"{name}_global_id"]),
+            "replicaset": None if replicaset is None else history.replicaset_uuids.get(abs(replicaset)),
+            "origin": history.instance_uuids.get(row[f"{name}_global_id"]),
             "lsn": row[f"{name}_lsn"],
             "timestamp": _iso_time(row[f"{name}_timestamp"]),
             "tuple": _readable_tuple(row[f"{name}_tuple"], definition),
@@ -193,7 +195,7 @@ def who(location: WarehouseLocation, space: str, values: Sequence[Value], *, as_
         print(json.dumps({"space": space, "key": to_json_value(list(values)), **found}, ensure_ascii=False))
     else:
         print("\n".join(lines(found)))
-    if not history.changes and history.winner is None:
+    if not history.changes and history.winning_row is None:
         finished(
             f"no row of {space} has the key {json.dumps(to_json_value(list(values)))}",
             f"aggregator cat --space {space}",

@@ -23,16 +23,16 @@ from pathlib import Path
 import yaml
 
 from config.deployment import load
-from live_demo.display import EpochDisplay, page_server
+from live_demo.display import EpochDisplay, serve_page
 from live_demo.processes import Child, Servers
 
 STREAM, DAEMON = "stream", "daemon"
 """The two commands: `<name>.log` has the output of each, and the page has its metrics under `/metrics/<name>`."""
 
-VICTIM = "a1"
+KILLED_MASTER = "a1"
 """Name of the master that is killed and started again."""
 
-HELP = f"k kills the master {VICTIM}, or starts it again; Ctrl-C ends everything"
+KEYS_HELP = f"k kills the master {KILLED_MASTER}, or starts it again; Ctrl-C ends everything"
 
 
 def deployment_yaml(socket: Callable[[str], Path], stream_port: int, daemon_port: int) -> str:
@@ -81,8 +81,8 @@ class Options:
     interval_seconds : int
         Seconds between two reads of the tables, and between two loads of the page by the browser.
     kill_after_seconds : int or None
-        Seconds from the first rows to the kill of the master, and from the kill to its new start; None: only a key
-        press kills it.
+        Seconds from the first rows until the master is killed, and from then until it is started again; None: the
+        master is killed and started only by key presses.
 
     """
 
@@ -93,8 +93,8 @@ class Options:
 
 
 def demonstrate(options: Options) -> None:
-    """Run until Ctrl-C or SIGTERM, or until a part fails; then end all child processes."""
-    began = time.monotonic()
+    """Run the demonstration until Ctrl-C or SIGTERM, or until a part fails; then end all child processes."""
+    started_at = time.monotonic()
     folder = options.folder.resolve()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -104,13 +104,15 @@ def demonstrate(options: Options) -> None:
         ports = {name: free_port() for name in (STREAM, DAEMON)}
         file = folder / "deployment.yaml"
         file.write_text(deployment_yaml(servers.socket, ports[STREAM], ports[DAEMON]))
-        metrics = {name: f"http://127.0.0.1:{port}/metrics" for name, port in ports.items()}
-        page = folder / "report.html"
-        port = stack.enter_context(page_server(options.port, page, metrics, options.interval_seconds))
-        display = EpochDisplay(load(file), page)
+        metrics_urls = {name: f"http://127.0.0.1:{port}/metrics" for name, port in ports.items()}
+        report_file = folder / "report.html"
+        port = stack.enter_context(
+            serve_page(options.port, report_file, metrics_urls, options.interval_seconds)
+        )
+        display = EpochDisplay(load(file), report_file)
         stack.enter_context(_stop_at_end(servers.stop))
         servers.start_all()
-        print(f"servers: a1 and a2, b1 and b2, after {time.monotonic() - began:.1f} s", flush=True)
+        print(f"servers: a1 and a2, b1 and b2, after {time.monotonic() - started_at:.1f} s", flush=True)
         commands = []
         for name, command in ((DAEMON, "subscribe"), (STREAM, "run")):
             words = [sys.executable, "-m", "aggregator", command, "--config", str(file)]
@@ -119,52 +121,56 @@ def demonstrate(options: Options) -> None:
         stack.enter_context(_stop_at_end(display.stop))
         display.start()
         print(f"page: http://127.0.0.1:{port}/ - metrics: /metrics/stream, /metrics/daemon", flush=True)
-        print(f"files: {folder} - {HELP}", flush=True)
-        _show_epochs(options, servers, commands, display, began)
+        print(f"files: {folder} - {KEYS_HELP}", flush=True)
+        _show_epochs(options, servers, commands, display, started_at)
 
 
 def _show_epochs(
-    options: Options, servers: Servers, commands: list[Child], display: EpochDisplay, began: float
+    options: Options, servers: Servers, commands: list[Child], display: EpochDisplay, started_at: float
 ) -> None:
     """Show each new epoch, and kill and restart the master, until a signal comes or a child ends."""
     first_rows_at: float | None = None
     kill_at: float | None = None
-    with _receive_user_input() as user:
+    with _user_input() as user:
         while not user.wants_stop:
             if display.has_new_epoch():
                 display.show()
                 if first_rows_at is None and display.first_rows_at is not None:
                     first_rows_at = display.first_rows_at
-                    print(f"first SQL rows {first_rows_at - began:.1f} s after the start", flush=True)
+                    print(f"first SQL rows {first_rows_at - started_at:.1f} s after the start", flush=True)
                     kill_at = _next_kill_at(options)
-            pressed = user.wait(options.interval_seconds if first_rows_at is not None else 0.2, kill_at)
+            pressed = user.wait_for_keys(
+                options.interval_seconds if first_rows_at is not None else 0.2, kill_at
+            )
             if "k" in pressed or (kill_at is not None and time.monotonic() >= kill_at):
                 _kill_or_restart(servers)
-                kill_at = None if servers.is_running(VICTIM) else _next_kill_at(options)
+                kill_at = None if servers.is_running(KILLED_MASTER) else _next_kill_at(options)
             servers.raise_if_ended()
             for command in commands:
                 command.raise_if_ended()
 
 
 def _next_kill_at(options: Options) -> float | None:
-    """Return the time of the monotonic clock at which the master is next killed or started; None: never."""
+    """Return when the master is killed or started next, as a time of the monotonic clock; None: only by a key."""
     return None if options.kill_after_seconds is None else time.monotonic() + options.kill_after_seconds
 
 
 def _kill_or_restart(servers: Servers) -> None:
     """Kill the master if it runs; start it if it was killed."""
-    if servers.is_running(VICTIM):
-        servers.kill(VICTIM)
-        print(f"\n== master {VICTIM} is killed: the daemon continues with the other member", flush=True)
+    if servers.is_running(KILLED_MASTER):
+        servers.kill(KILLED_MASTER)
+        print(
+            f"\n== master {KILLED_MASTER} is killed: the daemon continues with the other member", flush=True
+        )
     else:
-        servers.start(VICTIM)
-        print(f"\n== master {VICTIM} runs again", flush=True)
+        servers.start(KILLED_MASTER)
+        print(f"\n== master {KILLED_MASTER} runs again", flush=True)
 
 
 class UserInput:
     """Receives key presses, if stdin is a terminal, and the request to stop by Ctrl-C or SIGTERM.
 
-    A signal raises nothing: in the middle of a call to Spark, an exception would print long error traces.
+    A signal only sets `wants_stop`: an exception in the middle of a call to Spark would print long error traces.
 
     Parameters
     ----------
@@ -180,34 +186,38 @@ class UserInput:
         self._inputs = [signal_pipe] if terminal is None else [signal_pipe, terminal]
         self.wants_stop = False
 
-    def wait(self, seconds: float, until: float | None) -> str:
+    def wait_for_keys(self, seconds: float, not_after: float | None) -> str:
         """Wait for a key press or a signal, and return the pressed keys; empty if there were none.
 
         Parameters
         ----------
         seconds : float
             Maximum time to wait.
-        until : float or None
-            Time of the monotonic clock at which waiting ends in any case; None: only `seconds` count.
+        not_after : float or None
+            Time of the monotonic clock at which waiting ends even before `seconds` have passed; None: no such time.
 
         """
-        if until is not None:
-            seconds = min(seconds, max(0.0, until - time.monotonic()))
+        if not_after is not None:
+            seconds = min(seconds, max(0.0, not_after - time.monotonic()))
         ready, _, _ = select.select(self._inputs, [], [], seconds)
         self.wants_stop = self.wants_stop or self._signal_pipe in ready
-        return "".join(os.read(one, 64).decode(errors="replace") for one in ready if one != self._signal_pipe)
+        return "".join(
+            os.read(descriptor, 64).decode(errors="replace")
+            for descriptor in ready
+            if descriptor != self._signal_pipe
+        )
 
 
 @contextmanager
-def _receive_user_input() -> Iterator[UserInput]:
-    """Receive signals and single key presses while the block runs."""
+def _user_input() -> Iterator[UserInput]:
+    """Receive signals and single key presses while the block runs; yield the object that has them."""
     with ExitStack() as stack:
         read_end, write_end = os.pipe()
         stack.callback(os.close, read_end)
         stack.callback(os.close, write_end)
         for number in (signal.SIGINT, signal.SIGTERM):
-            before = signal.signal(number, lambda *_: os.write(write_end, b"."))
-            stack.callback(signal.signal, number, before)
+            old_handler = signal.signal(number, lambda *_: os.write(write_end, b"."))
+            stack.callback(signal.signal, number, old_handler)
         if not sys.stdin.isatty():
             yield UserInput(None, read_end)
             return

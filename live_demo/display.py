@@ -20,22 +20,22 @@ from pyspark.sql import SparkSession
 from config.deployment import Config
 from jobs.report import write_page
 from jobs.runtime.session import spark_session
-from observe.report.questions import Question, show
-from observe.status_page import serving
+from observe.report.printed_queries import TitledQuery, print_result
+from observe.status_page import serve_in_thread
 from schemas.errors import ConfigurationError
 from warehouse.catalog import register_tables
 from warehouse.location import location_of
 from warehouse.newest_epoch import BEFORE_THE_FIRST, last_epoch
 from warehouse.warehouse import Warehouse
 
-PAGE_WITHOUT_REPORT = b"<!doctype html><title>aggregator</title><p>The first report is being made.</p>"
-REFRESH_WITHOUT_REPORT_SECONDS = 2
+PLACEHOLDER_PAGE = b"<!doctype html><title>aggregator</title><p>The first report is being made.</p>"
+PLACEHOLDER_REFRESH_SECONDS = 2
 METRICS_TIMEOUT_SECONDS = 5.0
 
-SPACE = "accounts"
+WRITTEN_SPACE = "accounts"
 """The space that `server.lua` writes, and its table."""
 
-QUERIED_TABLES = ("_cluster", "_changelog", "_conflicts", SPACE)
+QUERIED_TABLES = ("_cluster", "_changelog", "_conflicts", WRITTEN_SPACE)
 
 
 class Response(NamedTuple):
@@ -46,27 +46,31 @@ class Response(NamedTuple):
     body: bytes
 
 
-def response_to(path: str, page: Path, metrics: Mapping[str, str], refresh_seconds: int) -> Response:
-    """Return the response to a GET of a path.
+def response_to(
+    path: str, report_file: Path, metrics_urls: Mapping[str, str], refresh_seconds: int
+) -> Response:
+    """Return the response of the page's server to a GET of a path.
 
     Parameters
     ----------
     path : str
-    page : Path
+    report_file : Path
         The file of the report, which may not exist yet.
-    metrics : mapping of str to str
-        URL of the metrics, by the name under `/metrics/`.
+    metrics_urls : mapping of str to str
+        URL of the metrics of each command, by the command's name in the path `/metrics/<name>`.
     refresh_seconds : int
         Seconds after which the browser loads the page again.
 
     """
     html = "text/html; charset=utf-8"
     if path == "/":
-        if not page.is_file():
-            headers = {"Content-Type": html, "Refresh": str(REFRESH_WITHOUT_REPORT_SECONDS)}
-            return Response(200, headers, PAGE_WITHOUT_REPORT)
-        return Response(200, {"Content-Type": html, "Refresh": str(refresh_seconds)}, page.read_bytes())
-    url = metrics.get(path.removeprefix("/metrics/"))
+        if not report_file.is_file():
+            headers = {"Content-Type": html, "Refresh": str(PLACEHOLDER_REFRESH_SECONDS)}
+            return Response(200, headers, PLACEHOLDER_PAGE)
+        return Response(
+            200, {"Content-Type": html, "Refresh": str(refresh_seconds)}, report_file.read_bytes()
+        )
+    url = metrics_urls.get(path.removeprefix("/metrics/"))
     plain = {"Content-Type": "text/plain; charset=utf-8"}
     if url is None:
         return Response(404, plain, b"/, /metrics/stream, /metrics/daemon\n")
@@ -78,17 +82,19 @@ def response_to(path: str, page: Path, metrics: Mapping[str, str], refresh_secon
 
 
 @contextmanager
-def page_server(port: int, page: Path, metrics: Mapping[str, str], refresh_seconds: int) -> Iterator[int]:
+def serve_page(
+    port: int, report_file: Path, metrics_urls: Mapping[str, str], refresh_seconds: int
+) -> Iterator[int]:
     """Serve the responses of `response_to` on a port while the block runs, and yield the port.
 
     Parameters
     ----------
     port : int
         Port of this machine; 0: any free one.
-    page : Path
+    report_file : Path
         The file of the report.
-    metrics : mapping of str to str
-        URL of the metrics, by the name under `/metrics/`.
+    metrics_urls : mapping of str to str
+        URL of the metrics of each command, by the command's name in the path `/metrics/<name>`.
     refresh_seconds : int
         Seconds after which the browser loads the page again.
 
@@ -101,7 +107,7 @@ def page_server(port: int, page: Path, metrics: Mapping[str, str], refresh_secon
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            response = response_to(self.path, page, metrics, refresh_seconds)
+            response = response_to(self.path, report_file, metrics_urls, refresh_seconds)
             self.send_response(response.status)
             for name, value in response.headers.items():
                 self.send_header(name, value)
@@ -116,24 +122,24 @@ def page_server(port: int, page: Path, metrics: Mapping[str, str], refresh_secon
         server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     except OSError as error:
         raise ConfigurationError(f"port {port} is taken: {error.strerror}", advice="see --port") from error
-    with serving(server, "page") as opened_port:
+    with serve_in_thread(server, "page") as opened_port:
         yield opened_port
 
 
-def questions(database: str) -> tuple[Question, ...]:
+def shown_queries(database: str) -> tuple[TitledQuery, ...]:
     """Return the queries that are shown at each new epoch."""
     pair = "winner_replicaset_id AS winner, loser_replicaset_id AS loser"
     return (
-        Question(
+        TitledQuery(
             "The newest rows of one space over both replicasets, with the origin of the version that won",
-            f"SELECT id, owner, balance, _replicaset_id, _global_id, _lsn, _timestamp FROM {database}.{SPACE} "
+            f"SELECT id, owner, balance, _replicaset_id, _global_id, _lsn, _timestamp FROM {database}.{WRITTEN_SPACE} "
             f"ORDER BY _timestamp DESC",
         ),
-        Question(
+        TitledQuery(
             "Who won how many keys",
             f"SELECT {pair}, count(*) AS conflicts FROM {database}._conflicts GROUP BY ALL ORDER BY ALL",
         ),
-        Question(
+        TitledQuery(
             "Rows of each instance: in each replicaset ids start at 1, global ids do not collide",
             f"SELECT c.replicaset_id, c.local_id, c.global_id, count(*) AS rows, max(l.timestamp) AS newest "
             f"FROM {database}._changelog l JOIN {database}._cluster c ON c.global_id = l.global_id "
@@ -150,13 +156,13 @@ class EpochDisplay:
     Parameters
     ----------
     config : Config
-    page : Path
+    report_file : Path
         The file of the report page.
 
     """
 
-    def __init__(self, config: Config, page: Path) -> None:
-        self._config, self._page = config, page
+    def __init__(self, config: Config, report_file: Path) -> None:
+        self._config, self._report_file = config, report_file
         self._shown_epoch = BEFORE_THE_FIRST
         self._location = location_of(config.warehouse, config.database)
         self._session: SparkSession | None = None
@@ -168,8 +174,10 @@ class EpochDisplay:
         self._session.sparkContext.setLogLevel("ERROR")
 
     def has_new_epoch(self) -> bool:
-        """Whether an epoch was committed after the last shown one, and the table `SPACE` exists."""
-        return last_epoch(self._location) > self._shown_epoch and self._location.open(SPACE) is not None
+        """Whether an epoch was committed after the last shown one, and the table `WRITTEN_SPACE` exists."""
+        return (
+            last_epoch(self._location) > self._shown_epoch and self._location.open(WRITTEN_SPACE) is not None
+        )
 
     def show(self) -> None:
         """Print the queries with their results, and write the page."""
@@ -177,12 +185,12 @@ class EpochDisplay:
         epoch = last_epoch(self._location)
         register_tables(warehouse, QUERIED_TABLES)
         print(f"\n== epoch {epoch}", flush=True)
-        for question in questions(self._config.database):
-            show(warehouse.session, question)
+        for query in shown_queries(self._config.database):
+            print_result(warehouse.session, query)
             self.first_rows_at = self.first_rows_at or time.monotonic()
-        written = self._page.with_suffix(".new")
+        written = self._report_file.with_suffix(".new")
         write_page(warehouse, written)
-        written.replace(self._page)
+        written.replace(self._report_file)
         self._shown_epoch = epoch
 
     def stop(self) -> None:

@@ -21,17 +21,17 @@ from uuid import UUID
 
 from schemas.errors import AggregatorError
 
-SCRIPT = Path(__file__).with_name("server.lua")
-START_SECONDS = 30.0
+SERVER_SCRIPT = Path(__file__).with_name("server.lua")
+START_TIMEOUT_SECONDS = 30.0
 """Seconds within which a server must be ready."""
 
-MEMTX_BYTES = 32 << 20
+MEMTX_MEMORY_BYTES = 32 << 20
 """Memory for tuples: the least that a server accepts without a warning."""
 
-STOP_SECONDS = 60.0
+STOP_TIMEOUT_SECONDS = 60.0
 """Seconds to wait for the end of a child after SIGTERM; then it is killed."""
 
-SHOWN_BYTES = 2000
+SHOWN_OUTPUT_BYTES = 2000
 """Length of the end of a child's output that an error shows."""
 
 
@@ -39,10 +39,10 @@ class DemonstrationError(AggregatorError):
     """A part of the demonstration cannot start, or has ended by itself."""
 
 
-def command_ending_with_parent(words: Sequence[str]) -> list[str]:
+def command_ending_with_parent(command_line: Sequence[str]) -> list[str]:
     """Return a command line whose process gets SIGTERM when this process ends; unchanged without `setpriv`."""
     setpriv = shutil.which("setpriv")
-    return list(words) if setpriv is None else [setpriv, "--pdeathsig", "TERM", *words]
+    return list(command_line) if setpriv is None else [setpriv, "--pdeathsig", "TERM", *command_line]
 
 
 class Child:
@@ -52,9 +52,9 @@ class Child:
     ----------
     name : str
         Name in messages.
-    words : sequence of str
+    command_line : sequence of str
         The command line.
-    log : Path
+    log_file : Path
         The file to which the output is appended.
     environment : mapping of str to str, optional
         Variables to add to those of this process.
@@ -62,12 +62,16 @@ class Child:
     """
 
     def __init__(
-        self, name: str, words: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+        self,
+        name: str,
+        command_line: Sequence[str],
+        log_file: Path,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        self.name, self.log = name, log
-        with log.open("ab") as file:
+        self.name, self.log_file = name, log_file
+        with log_file.open("ab") as file:
             self._process = subprocess.Popen(
-                command_ending_with_parent(words),
+                command_ending_with_parent(command_line),
                 env={**os.environ, **(environment or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=file,
@@ -83,9 +87,9 @@ class Child:
     def raise_if_ended(self) -> None:
         """Raise `DemonstrationError` with the end of the output if the process has ended."""
         if not self.is_running:
-            last = self.log.read_bytes()[-SHOWN_BYTES:].decode(errors="replace")
+            last = self.log_file.read_bytes()[-SHOWN_OUTPUT_BYTES:].decode(errors="replace")
             raise DemonstrationError(
-                f"{self.name} has ended with code {self._process.returncode}: {last}", file=str(self.log)
+                f"{self.name} has ended with code {self._process.returncode}: {last}", file=str(self.log_file)
             )
 
     def terminate(self) -> None:
@@ -97,7 +101,7 @@ class Child:
         """Send SIGTERM, wait for the end of the process, and kill the rest of its group."""
         self.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(STOP_SECONDS)
+            self._process.wait(STOP_TIMEOUT_SECONDS)
         self.kill()
 
     def kill(self) -> None:
@@ -178,14 +182,14 @@ class Servers:
         for number in (1, 2):
             started = [member for member in MEMBERS if member.number == number]
             for member in started:
-                self._start(member, joins=number == 2)
+                self._start(member, is_joining=number == 2)
             for member in started:
-                self._await_ready(member.name)
+                self._wait_until_ready(member.name)
 
     def start(self, name: str) -> None:
         """Start a member that was killed."""
-        self._start(Member(name), joins=False)
-        self._await_ready(name)
+        self._start(Member(name), is_joining=False)
+        self._wait_until_ready(name)
 
     def kill(self, name: str) -> None:
         """Kill a member with SIGKILL."""
@@ -208,7 +212,7 @@ class Servers:
             child.stop()
         self._children.clear()
 
-    def _start(self, member: Member, *, joins: bool) -> None:
+    def _start(self, member: Member, *, is_joining: bool) -> None:
         folder = self._folder / member.name
         folder.mkdir(parents=True, exist_ok=True)
         socket = self.socket(member.name)
@@ -221,8 +225,8 @@ class Servers:
             "replicaset_uuid": member.replicaset_uuid,
             "replication_timeout": 1,
             "replication_connect_timeout": 10,
-            "memtx_memory": MEMTX_BYTES,
-            **({"replication": [f"unix/:{self.socket(member.other_name)}"]} if joins else {}),
+            "memtx_memory": MEMTX_MEMORY_BYTES,
+            **({"replication": [f"unix/:{self.socket(member.other_name)}"]} if is_joining else {}),
         }
         environment = {
             "DEMO_CFG": json.dumps(cfg),
@@ -232,16 +236,16 @@ class Servers:
             "DEMO_NAME": member.name,
             "DEMO_PARENT": str(os.getpid()),
         }
-        log = self._folder / f"{member.name}.log"
-        log.unlink(missing_ok=True)
-        words = [tarantool_program(), str(SCRIPT)]
-        self._children[member.name] = Child(f"the server {member.name}", words, log, environment)
+        log_file = self._folder / f"{member.name}.log"
+        log_file.unlink(missing_ok=True)
+        command_line = [tarantool_program(), str(SERVER_SCRIPT)]
+        self._children[member.name] = Child(f"the server {member.name}", command_line, log_file, environment)
 
-    def _await_ready(self, name: str) -> None:
+    def _wait_until_ready(self, name: str) -> None:
         child = self._children[name]
-        deadline = time.monotonic() + START_SECONDS
-        while b"ready\n" not in child.log.read_bytes():
+        deadline = time.monotonic() + START_TIMEOUT_SECONDS
+        while b"ready\n" not in child.log_file.read_bytes():
             child.raise_if_ended()
             if time.monotonic() > deadline:
-                raise DemonstrationError(f"the server {name} does not start", file=str(child.log))
+                raise DemonstrationError(f"the server {name} does not start", file=str(child.log_file))
             time.sleep(0.05)

@@ -10,7 +10,8 @@ Terms that all modules use:
 
 - An *epoch* is the commit of one batch: a row of `_epochs`, which names the Delta version of every table.
 - An *instant* is an epoch at which all replicasets are at one common point of a sharded cluster.
-- A row is *settled* if it was applied, or never will be. The settled vclock is the one up to which all rows are.
+- A row is *settled* if it was applied, or never will be. The settled vclock is the one up to which all rows are
+  settled.
 - The *canonical key* of a row is its primary key in bytes that are equal if Tarantool's index calls the keys equal
   (`_key`).
 - A *misfit* is a value that its column cannot hold: the column is NULL. A version is *unfit* if its tuple is not known.

@@ -1,14 +1,15 @@
 """Explains one batch from the tables: which rows it read, which wait, how conflicts were decided, what it wrote.
 
-Reads with delta-rs, without Spark and without a lock. Files are compared at two Delta versions of each table: that of
-the batch's epoch and that of the preceding epoch. A version that maintenance has removed is skipped. `jobs.explain`
+Reads with delta-rs, without Spark and without a lock. To find what a batch wrote, the files of each table are compared
+at two Delta versions: that of the batch's epoch and that of the preceding epoch. A table is not compared if maintenance
+has removed one of the versions. `jobs.explain`
 prints the result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -32,47 +33,47 @@ class ReadRange:
 
     Parameters
     ----------
-    replicaset : str
-        Uuid of the replicaset.
+    replicaset_uuid : str
     source : str
         The source that was read.
-    first, last : (str, int)
-        (File, byte offset) of the start and of the end of the range; for a new replicaset it starts at ("", 0).
-    instant : str or None
-        Label of the marker at which the range ends; None if it does not end at one. A marker is a row that a
+    start, end : (str, int)
+        (File, byte offset) of the start and of the end of the range. The start is ("", 0) for a new replicaset.
+    instant_label : str or None
+        Label of the marker at which the range ends; None if it does not end at a marker. A marker is a row that a
         coordinator writes to all replicasets of a sharded cluster.
 
     """
 
-    replicaset: str
+    replicaset_uuid: str
     source: str
-    first: tuple[str, int]
-    last: tuple[str, int]
-    instant: str | None
+    start: tuple[str, int]
+    end: tuple[str, int]
+    instant_label: str | None
 
 
 @dataclass(frozen=True)
 class WrittenFiles:
-    """A table that a batch changed.
+    """The files of a table before and after a batch.
 
     Parameters
     ----------
     table : str
-    before, version : int or None, int
-        Delta versions before and after the batch; `before` is None for a new table.
-    added, removed : int or None
-        Number of files; None if maintenance has removed one of the versions.
-    rows : int or None
-        Number of rows in the added files, including unchanged rows of rewritten files; None as for `added`.
+    version_before, version_after : int or None, int
+        Delta versions of the table before and after the batch; `version_before` is None for a new table.
+    added_files, removed_files : int or None
+        Number of added files, and of removed files; None if maintenance has removed one of the two versions.
+    added_rows : int or None
+        Number of rows in the added files, including rows that were copied from removed files; None if `added_files` is
+        None.
 
     """
 
     table: str
-    before: int | None
-    version: int
-    added: int | None
-    removed: int | None
-    rows: int | None
+    version_before: int | None
+    version_after: int
+    added_files: int | None
+    removed_files: int | None
+    added_rows: int | None
 
 
 @dataclass(frozen=True)
@@ -83,50 +84,51 @@ class BatchExplanation:
     ----------
     epoch : mapping
         The row of `_epochs`: `epoch`, `query_id`, `batch_id`, `committed_at`, `rows`, `instant`.
-    read : sequence of ReadRange
-        Empty for a batch outside the stream, such as a backfill's.
-    changes : sequence of mapping
+    read_ranges : sequence of ReadRange
+        The parts of logs that the batch read; empty for a batch outside the stream, such as that of a backfill.
+    change_counts : sequence of mapping
         New rows of `_changelog`, grouped by `source`, `space`, `type`, `state`; each group has `rows` (their number),
         `first_lsn` and `last_lsn`.
     definitions : sequence of mapping
         Spaces that were defined, changed or refused: `replicaset_id`, `space`, `table_name`, `state`, and `replicaset`:
         the name of the replicaset in the output.
-    waiting : sequence of mapping
+    pending_counts : sequence of mapping
         Rows of `_pending`, grouped by `source` and `reason`; each group has their number `before` and `after` the
         batch.
     gaps : sequence of mapping
         Gaps that were found, or whose state changed.
-    decisions : sequence of mapping
+    conflict_counts : sequence of mapping
         New rows of `_conflicts`, grouped by `space`, `kind`, `policy`, `sequence`; each group has `rows`, their number.
-    set_aside : sequence of mapping
+    quarantine_counts : sequence of mapping
         New rows of `_quarantine`, grouped by `space`, `reason`, `is_in_table`; each group has `rows`, their number.
-    written : sequence of WrittenFiles
-        The tables that the batch changed.
-    has_before : bool
-        Whether `_epochs` has the preceding epoch. If maintenance has removed it, `waiting` and `written` are empty.
+    written_files : sequence of WrittenFiles
+        The files of the tables that the batch changed.
+    has_epoch_before : bool
+        Whether `_epochs` has the preceding epoch. If maintenance has removed it, `pending_counts` and `written_files`
+        are empty.
 
     """
 
     epoch: Mapping[str, Any]
-    read: Sequence[ReadRange]
-    changes: Rows
+    read_ranges: Sequence[ReadRange]
+    change_counts: Rows
     definitions: Rows
-    waiting: Rows
+    pending_counts: Rows
     gaps: Rows
-    decisions: Rows
-    set_aside: Rows
-    written: Sequence[WrittenFiles]
-    has_before: bool = True
+    conflict_counts: Rows
+    quarantine_counts: Rows
+    written_files: Sequence[WrittenFiles]
+    has_epoch_before: bool = True
 
     @property
-    def copies(self) -> int:
-        """Number of rows that were read and dropped, since the same rows had been read from another member before."""
-        logged = sum(int(row["rows"]) for row in self.changes if row["source"] != "aggregator")
-        new_pending = sum(int(row["after"]) - int(row["before"]) for row in self.waiting)
+    def copied_rows(self) -> int:
+        """Number of rows that were read and not stored, since they had been read from another member before."""
+        logged = sum(int(row["rows"]) for row in self.change_counts if row["source"] != "aggregator")
+        new_pending = sum(int(row["after"]) - int(row["before"]) for row in self.pending_counts)
         return max(int(self.epoch["rows"]) - logged - new_pending, 0)
 
 
-def explain(location: WarehouseLocation, epoch: int) -> BatchExplanation:
+def explain_batch(location: WarehouseLocation, epoch: int) -> BatchExplanation:
     """Return what the batch of an epoch did.
 
     Raises
@@ -135,7 +137,9 @@ def explain(location: WarehouseLocation, epoch: int) -> BatchExplanation:
         There is no such epoch.
 
     """
-    rows = {int(row["epoch"]): row for row in _query(location, EPOCHS, _TWO_EPOCHS.format(epoch=epoch))}
+    rows = {
+        int(row["epoch"]): row for row in _query(location, EPOCHS, _EPOCH_AND_PREVIOUS.format(epoch=epoch))
+    }
     if epoch not in rows:
         raise ConfigurationError(
             f"there is no epoch {epoch}",
@@ -149,20 +153,29 @@ def explain(location: WarehouseLocation, epoch: int) -> BatchExplanation:
     return BatchExplanation(
         epoch={name: row[name] for name in ("epoch", "query_id", "batch_id", "committed_at", "rows")}
         | {"instant": row.get("instant")},
-        read=_read_ranges(row["start_offset"], row["end_offset"]),
-        changes=_query(location, "_changelog", _CHANGES.format(epoch=epoch)),
-        definitions=_definitions(location, epoch, row["end_offset"]),
-        waiting=_pending_counts(location, before.get("_pending"), versions.get("_pending")),
+        read_ranges=_read_ranges(row["start_offset"], row["end_offset"]),
+        change_counts=_query(location, "_changelog", _CHANGE_COUNTS.format(epoch=epoch)),
+        definitions=_labelled_definitions(location, epoch, row["end_offset"]),
+        pending_counts=_pending_counts(location, before.get("_pending"), versions.get("_pending")),
         gaps=_query(location, "_gaps", _GAPS.format(epoch=epoch)),
-        decisions=_query(location, "_conflicts", _DECISIONS.format(epoch=epoch)),
-        set_aside=_query(location, "_quarantine", _SET_ASIDE.format(epoch=epoch)),
-        written=[
+        conflict_counts=_query(location, "_conflicts", _CONFLICT_COUNTS.format(epoch=epoch)),
+        quarantine_counts=_query(location, "_quarantine", _QUARANTINE_COUNTS.format(epoch=epoch)),
+        written_files=[
             _written_files(location, table, before.get(table), version)
             for table, version in sorted(versions.items())
             if before.get(table) != version
         ],
-        has_before=has_before,
+        has_epoch_before=has_before,
     )
+
+
+def explanation_as_json(explanation: BatchExplanation) -> dict[str, Any]:
+    """Return an explanation as a JSON object; its names are those of `aggregator explain-batch --json`."""
+
+    def renamed(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+        return {_JSON_NAMES.get(name, name): value for name, value in fields}
+
+    return {**asdict(explanation, dict_factory=renamed), "copies": explanation.copied_rows}
 
 
 def _query(
@@ -173,9 +186,14 @@ def _query(
     return [] if opened is None else query_rows(opened, query)
 
 
-def _definitions(location: WarehouseLocation, epoch: int, offset: str | None) -> list[dict[str, Any]]:
-    """Return the rows of `_schema` of an epoch, with the labels of their replicasets."""
-    rows = _query(location, "_schema", _DEFINITIONS.format(epoch=epoch))
+def _labelled_definitions(
+    location: WarehouseLocation, epoch: int, offset: str | None
+) -> list[dict[str, Any]]:
+    """Return the rows of `_schema` of an epoch, with the names of their replicasets in the output.
+
+    `offset` is the end offset of the epoch's batch, as JSON; it names the leaders.
+    """
+    rows = _query(location, "_schema", _DEFINED_SPACES.format(epoch=epoch))
     leaders = {} if offset is None else {uuid: entry.leader for uuid, entry in from_text(offset).items()}
     members = (
         _query(location, "_cluster", "SELECT replicaset_id, replicaset_uuid FROM opened") if rows else []
@@ -188,7 +206,10 @@ def _definitions(location: WarehouseLocation, epoch: int, offset: str | None) ->
 
 
 def _read_ranges(start: str | None, end: str | None) -> list[ReadRange]:
-    """Return the range of each replicaset's logs between two offsets of Spark, which are JSON; None: no offset."""
+    """Return what was read of each replicaset's logs between two offsets of the stream, which are JSON.
+
+    `start` is None for the first batch, and `end` is None for a batch outside the stream: it has no ranges.
+    """
     if end is None:
         return []
     first = {} if start is None else from_text(start)
@@ -210,18 +231,21 @@ def _file_and_position(entry: OffsetEntry | None) -> tuple[str, int]:
 
 
 def _instant_label(entry: OffsetEntry) -> str | None:
-    """Return the label of the marker at which a range ends; None if it does not end at one."""
+    """Return the label of the marker at which a range ends; None if it does not end at a marker."""
     return entry.instant.label if entry.instant is not None and entry.instant.is_at_point else None
 
 
 def _pending_counts(
     location: WarehouseLocation, before: int | None, after: int | None
 ) -> list[dict[str, Any]]:
-    """Return the number of pending rows at two versions of `_pending`, by source and reason."""
+    """Return the numbers of rows at two Delta versions of `_pending`, for each source and reason.
+
+    A version is None if the table does not exist there. The result is empty if maintenance has removed a version.
+    """
     counts: dict[tuple[str, str], dict[str, int]] = {}
     for moment, version in (("before", before), ("after", after)):
         try:
-            rows = [] if version is None else _query(location, "_pending", _WAITING, version)
+            rows = [] if version is None else _query(location, "_pending", _PENDING_COUNTS, version)
         except DeltaError:  # maintenance has removed the version
             return []
         for row in rows:
@@ -244,7 +268,7 @@ def _written_files(location: WarehouseLocation, table: str, before: int | None, 
 
 
 def _rows_by_file(location: WarehouseLocation, table: str, version: int) -> dict[str, int]:
-    """Return the number of rows of each file of a table at a version."""
+    """Return, by path of a file, the number of its rows, for the files of a table at a Delta version."""
     opened = location.open(table, version)
     if opened is None:
         return {}
@@ -253,26 +277,35 @@ def _rows_by_file(location: WarehouseLocation, table: str, version: int) -> dict
     return dict(zip(actions["path"].to_pylist(), map(int, rows), strict=True))
 
 
-_TWO_EPOCHS = "SELECT * FROM opened WHERE epoch IN ({epoch}, {epoch} - 1)"
+_EPOCH_AND_PREVIOUS = "SELECT * FROM opened WHERE epoch IN ({epoch}, {epoch} - 1)"
 
-_CHANGES = """
+_CHANGE_COUNTS = """
 SELECT source, space, type, state, count(*) AS rows, min(lsn) AS first_lsn, max(lsn) AS last_lsn
 FROM opened WHERE epoch = {epoch} GROUP BY source, space, type, state ORDER BY source, space, type, state"""
 
-_DEFINITIONS = """
+_DEFINED_SPACES = """
 SELECT replicaset_id, name AS space, table_name, state FROM opened WHERE epoch = {epoch}
 ORDER BY replicaset_id, name, state"""
 
-_WAITING = "SELECT source, reason, count(*) AS rows FROM opened GROUP BY source, reason"
+_PENDING_COUNTS = "SELECT source, reason, count(*) AS rows FROM opened GROUP BY source, reason"
 
 _GAPS = """
 SELECT source, kind, state, local_id, first_lsn, last_lsn, file FROM opened WHERE epoch = {epoch}
 ORDER BY source, local_id, first_lsn"""
 
-_DECISIONS = """
+_CONFLICT_COUNTS = """
 SELECT space, kind, policy, sequence, count(*) AS rows FROM opened WHERE epoch = {epoch}
 GROUP BY space, kind, policy, sequence ORDER BY space, kind, policy, sequence"""
 
-_SET_ASIDE = """
+_QUARANTINE_COUNTS = """
 SELECT space, reason, misfits IS NOT NULL AS is_in_table, count(*) AS rows FROM opened WHERE epoch = {epoch}
 GROUP BY space, reason, misfits IS NOT NULL ORDER BY space, reason"""
+
+_JSON_NAMES = {
+    **{"read_ranges": "read", "replicaset_uuid": "replicaset", "start": "first", "end": "last"},
+    **{"instant_label": "instant", "change_counts": "changes", "pending_counts": "waiting"},
+    **{"conflict_counts": "decisions", "quarantine_counts": "set_aside", "written_files": "written"},
+    **{"has_epoch_before": "has_before", "version_before": "before", "version_after": "version"},
+    **{"added_files": "added", "removed_files": "removed", "added_rows": "rows"},
+}
+"""By field of these classes: its name in the JSON object, if it has another one there."""

@@ -27,7 +27,7 @@ from warehouse.version_files import RANGE_ROWS, files_at, rows_by_key_range
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = "insert", "update_preimage", "update_postimage", "delete"
 
 _KEY = "_key"
-_VERSION_COLUMNS = ("_key", "_replicaset_id", "_global_id", "_lsn", "_tuple")
+_COMPARED_COLUMNS = ("_key", "_replicaset_id", "_global_id", "_lsn", "_tuple")
 """Two rows with equal values in these columns are the same version; a column that a table lacks is ignored."""
 
 
@@ -39,7 +39,8 @@ class EpochChanges:
     ----------
     epoch : int
     rows : pyarrow.Table
-        The table's columns, `_change_type` and `_commit_version`. The rows before and after an update are adjacent.
+        The columns are those of the table, `_change_type` and `_commit_version`. The row before an update is directly
+        followed by the row after it.
 
     """
 
@@ -47,61 +48,62 @@ class EpochChanges:
     rows: pa.Table
 
 
-def table_versions(
-    location: WarehouseLocation, table: str, after: int | None, upto: int | None
+def versions_by_feed_epoch(
+    location: WarehouseLocation, table: str, after_epoch: int | None, upto_epoch: int | None
 ) -> list[tuple[int, int | None]]:
     """Return (epoch, the table's Delta version in this epoch) for each epoch of a feed, in order.
 
-    The first pair is that of the epoch `after`, with which the feed's first epoch is compared; its epoch is -1 without
-    `after`. The version is None if the table does not exist in the epoch.
+    The first pair is that of `after_epoch`, with which the feed's first epoch is compared, or (-1, None) if
+    `after_epoch` is None. The version is None if the table does not exist in the epoch.
 
     Parameters
     ----------
     location : WarehouseLocation
     table : str
-    after : int or None
-        The feed begins with the epoch after this one; None: with the first epoch, and an empty table before it.
-    upto : int or None
+    after_epoch : int or None
+        The feed begins with the epoch after this one; None: with the first epoch, which is compared with an empty
+        table.
+    upto_epoch : int or None
         The last epoch of the feed; None: the newest epoch.
 
     Raises
     ------
     ConfigurationError
-        The epoch `after` is no longer available, or there is no epoch.
+        The epoch `after_epoch` is no longer available, or there is no epoch.
 
     """
     epochs = location.open(EPOCHS)
     if epochs is None:
         raise ConfigurationError("no batch is done yet", warehouse=location.root)
     _, first = retention_horizon(location)
-    if after is None and first > 0:
+    if after_epoch is None and first > 0:
         raise ConfigurationError(
             f"epochs before {first} are no longer available: a feed from the beginning would lack their rows",
             advice=f"read the table as of epoch {first} (aggregator views --epoch {first}), then --after {first}",
         )
-    if after is not None and after < first:
+    if after_epoch is not None and after_epoch < first:
         raise ConfigurationError(
-            f"epoch {after} is no longer available", advice=f"begin with the table as of epoch {first}"
+            f"epoch {after_epoch} is no longer available", advice=f"begin with the table as of epoch {first}"
         )
     known = {
         int(row["epoch"]): dict(row["versions"]).get(table) for row in rows_of(epochs, ["epoch", "versions"])
     }
-    if after is not None and after not in known:
+    if after_epoch is not None and after_epoch not in known:
         raise ConfigurationError(
-            f"there is no epoch {after}", advice="`aggregator status` shows the newest one"
+            f"there is no epoch {after_epoch}", advice="`aggregator status` shows the newest one"
         )
-    last = max(known) if upto is None else upto
-    start = -1 if after is None else after
+    last = max(known) if upto_epoch is None else upto_epoch
+    start = -1 if after_epoch is None else after_epoch
     versions: list[tuple[int, int | None]] = [(start, known.get(start))]
     versions += [(epoch, known[epoch]) for epoch in sorted(known) if start < epoch <= last]
     return versions
 
 
-def changes(
+def table_changes(
     location: WarehouseLocation,
     table: str,
-    after: int | None = None,
-    upto: int | None = None,
+    after_epoch: int | None = None,
+    upto_epoch: int | None = None,
     range_rows: int = RANGE_ROWS,
 ) -> Iterator[EpochChanges]:
     """Yield the changes of a table by epochs, in the order of epochs and, within one, of canonical keys.
@@ -111,20 +113,21 @@ def changes(
     location : WarehouseLocation
     table : str
         The table of a space.
-    after, upto : int or None
-        The epoch before the feed, and its last epoch; None: the feed begins with the first epoch, ends with the newest.
+    after_epoch, upto_epoch : int or None
+        The epoch before the feed (None: the feed begins with the first epoch), and the feed's last epoch (None: the
+        newest epoch).
     range_rows : int
         Approximate number of rows that are compared at a time; an epoch may have several results.
 
     Raises
     ------
     ConfigurationError
-        The epoch `after` is no longer available, or there is no epoch.
+        The epoch `after_epoch` is no longer available, or there is no epoch.
     WarehouseError
         The table has never existed, or a version of it cannot be read.
 
     """
-    versions = table_versions(location, table, after, upto)
+    versions = versions_by_feed_epoch(location, table, after_epoch, upto_epoch)
     if not location.has(table):
         raise WarehouseError("there is no such table", table=table, warehouse=location.root)
     previous = versions[0][1]
@@ -141,51 +144,56 @@ def changes(
 
 
 def diff_rows(old: pa.Table | None, new: pa.Table | None) -> pa.Table:
-    """Return the rows that only one of two tables has, or that differ, each with its `_change_type`; None: no rows."""
-    before, after = _rows_not_in(old, new), _rows_not_in(new, old)
-    keys_before = set() if before is None else set(before[_KEY].to_pylist())
-    keys_after = set() if after is None else set(after[_KEY].to_pylist())
-    parts = [
-        rows.append_column("_change_type", _change_types(rows, other_keys, in_both, in_one)).append_column(
-            "_image", pa.array([image] * rows.num_rows, pa.int8())
-        )
-        for rows, other_keys, in_both, in_one, image in (
-            (before, keys_after, UPDATE_BEFORE, DELETE, 0),
-            (after, keys_before, UPDATE_AFTER, INSERT, 1),
+    """Return the differences between the old and the new rows of a table, each with its `_change_type`.
+
+    None stands for a table without rows.
+    """
+    removed_or_old, added_or_new = _rows_missing_in(old, new), _rows_missing_in(new, old)
+    keys_before = set() if removed_or_old is None else set(removed_or_old[_KEY].to_pylist())
+    keys_after = set() if added_or_new is None else set(added_or_new[_KEY].to_pylist())
+    changed_rows = [
+        rows.append_column(
+            "_change_type", _change_types(rows, other_keys, type_in_both, type_in_one)
+        ).append_column("_image", pa.array([image] * rows.num_rows, pa.int8()))
+        for rows, other_keys, type_in_both, type_in_one, image in (
+            (removed_or_old, keys_after, UPDATE_BEFORE, DELETE, 0),
+            (added_or_new, keys_before, UPDATE_AFTER, INSERT, 1),
         )
         if rows is not None
     ]
-    if not parts:
+    if not changed_rows:
         return pa.table({})
-    whole = pa.concat_tables(parts, promote_options="default")
-    return whole.sort_by([(_KEY, "ascending"), ("_image", "ascending")]).drop_columns(["_image"])
+    all_rows = pa.concat_tables(changed_rows, promote_options="default")
+    return all_rows.sort_by([(_KEY, "ascending"), ("_image", "ascending")]).drop_columns(["_image"])
 
 
-def _rows_not_in(rows: pa.Table | None, others: pa.Table | None) -> pa.Table | None:
-    """Return the rows that `others` lacks; two rows are the same if their `_VERSION_COLUMNS` are equal."""
-    if rows is None or others is None or not (rows.num_rows and others.num_rows):
+def _rows_missing_in(rows: pa.Table | None, other_rows: pa.Table | None) -> pa.Table | None:
+    """Return those of some rows that are not among `other_rows`, compared by `_COMPARED_COLUMNS`; None: no rows."""
+    if rows is None or other_rows is None or not (rows.num_rows and other_rows.num_rows):
         return rows
-    names = [name for name in _VERSION_COLUMNS if name in rows.column_names and name in others.column_names]
-    left, right = _without_nulls(rows.select(names), names), _without_nulls(others.select(names), names)
+    names = [
+        name for name in _COMPARED_COLUMNS if name in rows.column_names and name in other_rows.column_names
+    ]
+    left, right = _without_nulls(rows.select(names), names), _without_nulls(other_rows.select(names), names)
     if "_tuple" not in names:
         left, right = (
-            one.append_column("_content", _comparison_texts(whole, other))
-            for one, whole, other in ((left, rows, others), (right, others, rows))
+            one.append_column("_content", _tuple_substitutes(all_rows, other))
+            for one, all_rows, other in ((left, rows, other_rows), (right, other_rows, rows))
         )
         names.append("_content")
     left = left.append_column("_number", pa.array(range(rows.num_rows), pa.int64()))
     return rows.take(left.join(right, names, join_type="left anti")["_number"].sort())
 
 
-def _comparison_texts(rows: pa.Table, others: pa.Table) -> pa.Array:
-    """Return the text by which each row of a masked table is compared, in place of its tuple.
+def _tuple_substitutes(rows: pa.Table, other_rows: pa.Table) -> pa.Array:
+    """Return a text for each row of a masked table, which is compared in place of the missing `_tuple`.
 
-    If instance and lsn identify the row's tuple, the text is empty. Else, for a tuple that a policy made or a snapshot
-    had, the text has the row's visible columns. If the two tables have different columns, the format or the mask has
-    changed, and all texts are empty.
+    If the row's instance and lsn identify its tuple, the text is empty. Otherwise (the tuple is from a policy or from a
+    snapshot) the text has the values of the row's visible columns. If the two tables have different columns, all texts
+    are empty: then the format or the mask has changed.
     """
     columns = [name for name in rows.column_names if not name.startswith("_")]
-    if set(columns) != {name for name in others.column_names if not name.startswith("_")}:
+    if set(columns) != {name for name in other_rows.column_names if not name.startswith("_")}:
         columns = []
     is_made = pc.less(rows["_replicaset_id"], 0)
     is_unnamed = pc.fill_null(pc.or_(is_made, pc.is_null(rows["_global_id"])), True).to_pylist()
@@ -198,7 +206,10 @@ def _comparison_texts(rows: pa.Table, others: pa.Table) -> pa.Array:
 
 
 def _without_nulls(rows: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Replace NULLs by a value that no row has, since a join never matches NULLs; a snapshot's rows have a NULL lsn."""
+    """Replace NULLs in some columns by a value that no row has, since a join never matches NULLs.
+
+    Rows of snapshots have NULL as lsn.
+    """
     for name in names:
         column = rows[name]
         least: bytes | int = b"" if pa.types.is_binary(column.type) else -(1 << 31)
@@ -208,9 +219,13 @@ def _without_nulls(rows: pa.Table, names: Sequence[str]) -> pa.Table:
     return rows
 
 
-def _change_types(rows: pa.Table, other_keys: Collection[bytes], in_both: str, in_one: str) -> pa.Array:
-    """Return the change type of each row: `in_both` if its key is in `other_keys`, else `in_one`."""
-    return pa.array([in_both if key in other_keys else in_one for key in rows[_KEY].to_pylist()], pa.string())
+def _change_types(
+    rows: pa.Table, other_keys: Collection[bytes], type_in_both: str, type_in_one: str
+) -> pa.Array:
+    """Return the change type of each row: `type_in_both` if its key is in `other_keys`, else `type_in_one`."""
+    return pa.array(
+        [type_in_both if key in other_keys else type_in_one for key in rows[_KEY].to_pylist()], pa.string()
+    )
 
 
 def _with_commit_version(rows: pa.Table, version: int | None) -> pa.Table:

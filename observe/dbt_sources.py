@@ -3,10 +3,9 @@
 The format is dbt's (docs.getdbt.com, "Source properties", dbt 1.8 or later: `data_tests`). `tables_at_epoch` reads the
 tables with delta-rs; `source_yaml` has no I/O.
 
-The tests cover what always holds: `_key` of a space's table is unique, and columns that validation expects to have no
-NULL are not null. The columns of primary keys have no test, since different keys may have equal columns: if a value
-does not fit the type of its column, the row has the nearest value that the type can represent, or NULL (then
-`_misfits` names the column).
+The tests check what always holds: `_key` of a space's table is unique, and columns that validation expects to have no
+NULL are not null. The columns of a primary key have no test, since two keys may have equal columns: if a value does not
+fit the type of its column, the column has the nearest value of the type, or NULL (and `_misfits` names the column).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any
 import yaml
 from deltalake import DeltaTable
 
-from observe.validation.suites import NEVER_NULL
+from observe.validation.suites import NEVER_NULL_COLUMNS
 from schemas.descriptions import COLUMNS, TABLES, UNIQUE, VERSION_COLUMNS
 from schemas.names import column_name, exact_table, is_space_table, unescape
 from schemas.states import SpaceState
@@ -29,7 +28,7 @@ from warehouse.read import newest_of_each
 NEVER_NULL_IN_SPACES = ("_key", "_tuple", "_replicaset_id")
 """Columns of a space's table that are never null."""
 
-UNKNOWN_COLUMN = "Column that this release does not write."
+UNKNOWN_COLUMN_DESCRIPTION = "Column that this release does not write."
 """Description of a column that only another release of the aggregator knows."""
 
 
@@ -44,7 +43,7 @@ class Column:
         The SQL type.
     description : str
     is_unique, is_never_null : bool
-        Whether no two rows have one value, and whether no row has NULL.
+        Whether no two rows have the same value, and whether no row has NULL.
 
     """
 
@@ -65,7 +64,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table; `version` is its Delta version in the epoch, None if no epoch names the table."""
+    """A table with its description; `version` is its Delta version in the epoch, None if no epoch names the table."""
 
     name: str
     description: str
@@ -105,7 +104,7 @@ def source_yaml(database: str, epoch: int, tables: Iterable[Table]) -> str:
 
 
 def tables_at_epoch(location: WarehouseLocation, versions: Mapping[str, int]) -> list[Table]:
-    """Return the tables of a warehouse: each as of an epoch, or as it is now if epochs do not name it.
+    """Return the descriptions of all tables of a warehouse: as of an epoch, or as of now if epochs do not name a table.
 
     Parameters
     ----------
@@ -124,7 +123,7 @@ def tables_at_epoch(location: WarehouseLocation, versions: Mapping[str, int]) ->
 
 
 def field_descriptions(location: WarehouseLocation, version: int | None) -> dict[str, dict[str, str]]:
-    """Return, by table and column, the description of the field, from the newest definitions in `_schema`."""
+    """Return, by table and column, the description of the space's field, from its newest definition in `_schema`."""
     opened = location.open("_schema", version)
     rows = [] if opened is None else newest_of_each(opened, ["replicaset_id", "space_id"])
     result: dict[str, dict[str, str]] = {}
@@ -137,7 +136,10 @@ def field_descriptions(location: WarehouseLocation, version: int | None) -> dict
 
 
 def _describe_fields(format_json: str, key_json: str) -> dict[str, str]:
-    """Return, by column, the description of its field, such as `Field 1, unsigned; part 1 of the primary key.`."""
+    """Return, by column, the description of a space's field: `Field 1, unsigned; part 1 of the primary key.`.
+
+    The arguments are the columns `format` and `primary_key` of `_schema`.
+    """
     parts: dict[int, int] = {}
     for number, part in enumerate(json.loads(key_json), start=1):
         parts.setdefault(part["field"], number)
@@ -149,7 +151,7 @@ def _describe_fields(format_json: str, key_json: str) -> dict[str, str]:
 
 
 def describe_table(
-    name: str, version: int | None, opened: DeltaTable, descriptions: Mapping[str, Mapping[str, str]]
+    name: str, version: int | None, delta_table: DeltaTable, descriptions: Mapping[str, Mapping[str, str]]
 ) -> Table:
     """Return the description of a table.
 
@@ -158,21 +160,21 @@ def describe_table(
     name : str
     version : int or None
         The table's Delta version in the epoch; None if no epoch names the table.
-    opened : DeltaTable
-        The table at this version, or at its newest one.
+    delta_table : DeltaTable
+        The table at this version, or at its newest version if `version` is None.
     descriptions : mapping
-        Descriptions of the fields of spaces, by table and column.
+        By table and column: the description of the space's field.
 
     """
-    types = {field.name: sql_type(json.loads(field.type.to_json())) for field in opened.schema().fields}
+    types = {field.name: sql_type(json.loads(field.type.to_json())) for field in delta_table.schema().fields}
     if name in TABLES:
         columns = [
             Column(
                 column,
                 type_,
-                COLUMNS.get(column, UNKNOWN_COLUMN),
+                COLUMNS.get(column, UNKNOWN_COLUMN_DESCRIPTION),
                 column in UNIQUE.get(name, ()),
-                column in NEVER_NULL.get(name, ()),
+                column in NEVER_NULL_COLUMNS.get(name, ()),
             )
             for column, type_ in types.items()
         ]
@@ -197,7 +199,7 @@ def describe_table(
 
 
 def sql_type(type_: Any) -> str:
-    """Return Spark's SQL name of a type of Delta's schema (Delta's JSON, decoded)."""
+    """Return Spark's SQL name of a column's type, which is given as in the decoded JSON of a Delta schema."""
     if isinstance(type_, str):
         return {"long": "bigint", "integer": "int"}.get(type_, type_)
     if type_["type"] == "array":

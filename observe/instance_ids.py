@@ -1,4 +1,4 @@
-"""Which instance has which replica id, and up to which vclock each source was read; without Spark.
+"""Reads from the tables which instance has which replica id, and up to which vclock each source was read; no Spark.
 
 The *applier map* of a replicaset, in the table `_applier_map`, says which instance a replica id means, and from which
 lsn on. If the `_cluster` of a source differs from that of its replicaset, the map has rows for that source, and the
@@ -27,8 +27,8 @@ from warehouse.read import rows_of
 
 
 @dataclass(frozen=True)
-class IdTables:
-    """The tables about ids of a warehouse, each read on first use.
+class InstanceIdReader:
+    """Reads the ids of instances and replicasets from the tables of a warehouse, each table on first use.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class IdTables:
 
     location: WarehouseLocation
 
-    def _opened(self, table: str) -> DeltaTable:
+    def _open_table(self, table: str) -> DeltaTable:
         """Open a table; raise WarehouseError if it does not exist or cannot be opened."""
         try:
             opened = self.location.open(table)
@@ -49,9 +49,9 @@ class IdTables:
             raise no_tables_error(self.location.root)
         return opened
 
-    def _rows(self, table: str, columns: Sequence[str]) -> list[dict[str, Any]]:
-        """Return some columns (empty: all) of all rows of a table at its newest version."""
-        opened = self._opened(table)
+    def _rows_of_table(self, table: str, columns: Sequence[str]) -> list[dict[str, Any]]:
+        """Return all rows of a table at its newest version, with some of its columns; empty `columns`: with all."""
+        opened = self._open_table(table)
         try:
             return rows_of(opened, columns)
         except DeltaError as error:
@@ -60,8 +60,8 @@ class IdTables:
     @cached_property
     def cluster(self) -> Cluster:
         """All instances and replicasets, with their ids, from the table `_cluster`."""
-        rows = self._rows(cluster.TABLE, (*cluster.COLUMNS, "expelled_at"))
-        properties = self._opened(cluster.TABLE).metadata().configuration
+        rows = self._rows_of_table(cluster.TABLE, (*cluster.COLUMNS, "expelled_at"))
+        properties = self._open_table(cluster.TABLE).metadata().configuration
         allocation = cluster.allocation_of(properties.get(cluster.ALLOCATION))
         members = ({**row, "expelled": row["expelled_at"] is not None} for row in rows)
         return cluster.cluster_of(
@@ -72,20 +72,20 @@ class IdTables:
     @cached_property
     def applier_maps(self) -> Mapping[int, tuple[applier_map.MapRow, ...]]:
         """By replicaset id, the rows of the replicaset's applier map."""
-        rows = self._rows(applier_map.TABLE, ())
+        rows = self._rows_of_table(applier_map.TABLE, ())
         return applier_map.by_replicaset(rows, self.cluster)
 
     @cached_property
     def newest_epoch(self) -> Mapping[str, object]:
         """`epoch` and `end_offset` of the newest row of `_epochs`; empty before the first batch."""
-        rows = self._rows(EPOCHS, ("epoch", "end_offset"))
+        rows = self._rows_of_table(EPOCHS, ("epoch", "end_offset"))
         return max(rows, key=lambda row: int(row["epoch"]), default={})
 
     @cached_property
-    def components(self) -> list[vclock.Component]:
-        """The components of all settled vclocks at the newest epoch, without those of an unfinished batch."""
+    def vclock_components(self) -> list[vclock.Component]:
+        """The components (replicaset, replica id, lsn) of all settled vclocks at the newest epoch."""
         last = int(str(self.newest_epoch.get("epoch", -1)))
-        rows = self._rows(vclock.TABLE, ("replicaset_id", "global_id", "local_id", "lsn", "epoch"))
+        rows = self._rows_of_table(vclock.TABLE, ("replicaset_id", "global_id", "local_id", "lsn", "epoch"))
         return vclock.newest(row for row in rows if row["epoch"] <= last)
 
     @property
@@ -103,7 +103,7 @@ class IdTables:
             Neither the tables nor the configuration have the replicaset.
 
         """
-        read = self.replicaset_read_from(source)
+        read = self.replicaset_of_read_source(source)
         known = [] if read is None else [read]
         configured = [one.replicaset for one in config.sources if one.name == source and one.replicaset]
         for uuid in (*known, *configured):
@@ -114,8 +114,8 @@ class IdTables:
             advice=f"name one that was read ({', '.join(names)}), or give it the key replicaset",
         )
 
-    def replicaset_read_from(self, source: str) -> str | None:
-        """Return the uuid of the replicaset whose rows were read from a source; None if there is none."""
+    def replicaset_of_read_source(self, source: str) -> str | None:
+        """Return the uuid of the replicaset whose rows were read from a source; None if no row was read from it."""
         uuids = {id_: uuid for uuid, id_ in self.cluster.replicaset_ids.items()}
         led = [uuid for uuid, leader in self.leaders.items() if leader == source]
         own = [
@@ -123,22 +123,22 @@ class IdTables:
         ]
         return next(iter([*led, *own]), None)
 
-    def map_rows(self, replicaset_uuid: str) -> tuple[applier_map.MapRow, ...]:
+    def applier_map_rows(self, replicaset_uuid: str) -> tuple[applier_map.MapRow, ...]:
         """Return the rows of a replicaset's applier map; empty if the tables do not have the replicaset."""
         return self.applier_maps.get(self.cluster.replicaset_ids.get(replicaset_uuid, -1), ())
 
 
-def vclock_in_source(tables: IdTables, replicaset_uuid: str, source: str) -> dict[int, int]:
+def vclock_in_source(reader: InstanceIdReader, replicaset_uuid: str, source: str) -> dict[int, int]:
     """Return the vclock up to which a replicaset was read, in the replica ids of one of its sources.
 
     If a replica id was given to another instance, the new owner's lsns continue after the last lsn of the previous one.
-    So the component of an id is the highest lsn of all its owners. Component 0 counts one instance's changes of local
-    spaces, and is never sent to a master.
+    So the component of an id is the highest lsn of all its owners. Component 0 is left out: it counts an instance's
+    changes of local spaces, and is never sent to a master.
     """
-    ids = applier_map.ids_of(tables.map_rows(replicaset_uuid)).get(source, {})
-    number = tables.cluster.replicaset_ids.get(replicaset_uuid)
+    ids = applier_map.ids_of(reader.applier_map_rows(replicaset_uuid)).get(source, {})
+    number = reader.cluster.replicaset_ids.get(replicaset_uuid)
     found: dict[int, int] = {}
-    for one in tables.components:
+    for one in reader.vclock_components:
         if one.replicaset_id == number and one.local_id:
             own = replica_id_in_source(ids, one.local_id)
             if own is not None:
@@ -146,27 +146,27 @@ def vclock_in_source(tables: IdTables, replicaset_uuid: str, source: str) -> dic
     return dict(sorted(found.items()))
 
 
-def instances_in_source(tables: IdTables, replicaset_uuid: str, source: str | None) -> dict[int, str]:
+def instances_in_source(reader: InstanceIdReader, replicaset_uuid: str, source: str | None) -> dict[int, str]:
     """Return the uuids of a replicaset's registered instances, by their replica ids in a source.
 
     If `source` is None, the ids are those that the tables use: they are from the `_cluster` that was read first.
     """
-    map_rows = tables.map_rows(replicaset_uuid)
-    ids = applier_map.ids_of(map_rows).get(source or "", {})
-    known = applier_map.instances_of(map_rows, tables.cluster, replicaset_uuid)
+    applier_map_rows = reader.applier_map_rows(replicaset_uuid)
+    ids = applier_map.ids_of(applier_map_rows).get(source or "", {})
+    known = applier_map.instances_of(applier_map_rows, reader.cluster, replicaset_uuid)
     own_ids = {meant: replica_id_in_source(ids, meant) for meant in sorted(known)}
     return {own: known[meant] for meant, own in own_ids.items() if own is not None}
 
 
-def json_document(tables: IdTables) -> dict[str, Any]:
-    """Return what `show` prints, as a JSON object."""
-    own = [one.lsn for one in tables.components if one.local_id is None]
-    members = sorted(tables.cluster.members.values(), key=lambda member: member.global_id or 0)
+def json_document(reader: InstanceIdReader) -> dict[str, Any]:
+    """Return the ids of all instances and all applier maps as a JSON object, for `aggregator cluster show --json`."""
+    own = [one.lsn for one in reader.vclock_components if one.local_id is None]
+    members = sorted(reader.cluster.members.values(), key=lambda member: member.global_id or 0)
     kept = ("global_id", "uuid", "local_id", "replicaset_uuid", "lsn", "expelled")
-    uuids = {number: uuid for uuid, number in tables.cluster.replicaset_ids.items()}
-    map_rows = [entry for number in sorted(tables.applier_maps) for entry in tables.applier_maps[number]]
+    uuids = {number: uuid for uuid, number in reader.cluster.replicaset_ids.items()}
+    map_rows = [entry for number in sorted(reader.applier_maps) for entry in reader.applier_maps[number]]
     return {
-        "allocation": tables.cluster.allocation,
+        "allocation": reader.cluster.allocation,
         "own_lsn": max(own, default=0),
         "instances": [{name: getattr(member, name) for name in kept} for member in members],
         "maps": [
@@ -182,22 +182,22 @@ def json_document(tables: IdTables) -> dict[str, Any]:
     }
 
 
-def text_lines(tables: IdTables) -> Iterator[str]:
-    """Yield the lines of `show`: each instance, then the owners of each replicaset's replica ids over time."""
-    own = [one.lsn for one in tables.components if one.local_id is None]
-    yield f"allocation {tables.cluster.allocation}, own lsn {max(own, default=0)}"
+def text_lines(reader: InstanceIdReader) -> Iterator[str]:
+    """Yield the lines of `aggregator cluster show`: each instance, then the owners of each replica id over time."""
+    own = [one.lsn for one in reader.vclock_components if one.local_id is None]
+    yield f"allocation {reader.cluster.allocation}, own lsn {max(own, default=0)}"
     yield "global_id  replica_id  lsn  instance"
-    for member in sorted(tables.cluster.members.values(), key=lambda member: member.global_id or 0):
+    for member in sorted(reader.cluster.members.values(), key=lambda member: member.global_id or 0):
         where = "the aggregator" if member.replicaset_uuid == AGGREGATOR else f"of {member.replicaset_uuid}"
         gone = ", expelled" if member.expelled else ""
         replica_id = "-" if member.local_id is None else member.local_id
         yield f"{member.global_id or '-':>9}  {replica_id:>10}  {member.lsn:>3}  {member.uuid or '-'} {where}{gone}"
-    for uuid, number in sorted(tables.cluster.replicaset_ids.items(), key=lambda pair: pair[1]):
-        for entry in tables.applier_maps.get(number, ()):
+    for uuid, number in sorted(reader.cluster.replicaset_ids.items(), key=lambda pair: pair[1]):
+        for entry in reader.applier_maps.get(number, ()):
             where = f" in the source {entry.source}" if entry.source is not None else ""
             yield f"{uuid}{where}: {entry.local_id} is {entry.global_id} from lsn {entry.since_lsn}"
 
 
-def id_tables_of(config: Config) -> IdTables:
-    """Return the tables about ids of a deployment."""
-    return IdTables(location_of(config.warehouse, config.database))
+def instance_id_reader(config: Config) -> InstanceIdReader:
+    """Return the reader for the tables of a deployment."""
+    return InstanceIdReader(location_of(config.warehouse, config.database))

@@ -1,8 +1,7 @@
-"""Up to which point of the logs the tables are complete, and which problems there are.
+"""Reads up to which point of the logs the tables are complete, and which problems there are.
 
-Read from the system tables by delta-rs, without Spark.
-
-A stream may run meanwhile; tables of a running batch may be one batch ahead of the epoch in the overview. Alerts are in
+Reads the aggregator's own tables by delta-rs, without Spark. A stream may run at the same time: then some numbers may
+include the running batch, which is after the epoch of the overview. Alerts are in
 `observe.metrics`, checks of the rows in `observe.validation`.
 """
 
@@ -10,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,7 +26,7 @@ from warehouse.newest_epoch import newest_epoch_row
 from warehouse.read import newest_of_each, query_rows, rows_of
 from warehouse.standbys import FAILURES
 
-_OPEN_REQUESTS = f"""
+_OPEN_REQUESTS_QUERY = f"""
     SELECT request, kind, asked_at FROM
     (SELECT *, row_number() OVER (PARTITION BY request ORDER BY changed_at DESC) AS row_index FROM opened)
     WHERE row_index = 1 AND state = '{RequestState.ASKED}' ORDER BY asked_at
@@ -36,7 +35,7 @@ _OPEN_REQUESTS = f"""
 
 @dataclass(frozen=True)
 class StandbyOverview:
-    """A standby copy, as it is found now.
+    """The current state of a standby copy.
 
     Parameters
     ----------
@@ -54,20 +53,22 @@ class StandbyOverview:
     state: str
 
 
-def standby_overview(ours: ComparedRid, standby: WarehouseLocation) -> StandbyOverview:
-    """Return the state of a standby copy, compared with the primary `ours`."""
+def standby_overview(primary: ComparedRid, standby: WarehouseLocation) -> StandbyOverview:
+    """Return the state of a standby copy, compared with the RID and the epoch of the primary."""
     try:
-        theirs = side_of(standby)
+        standby_rid = side_of(standby)
     except FAILURES as error:
         return StandbyOverview(standby.root, False, f"cannot be read: {error}")
-    if theirs.node.rid == Rid():
+    if standby_rid.node.rid == Rid():
         return StandbyOverview(standby.root, False, "is empty")
-    found = compare_warehouses(ours, theirs)
-    behind = (ours.epoch or 0) - (theirs.epoch or 0)
+    found = compare_warehouses(primary, standby_rid)
+    behind = (primary.epoch or 0) - (standby_rid.epoch or 0)
     is_copy = found.verdict is Verdict.SAME or found.target == "b"
-    if theirs.node.rid.incoming != EMPTY:
-        return StandbyOverview(standby.root, False, f"a copy into it has not ended, at epoch {theirs.epoch}")
-    if is_copy and theirs.node.rid.primary:
+    if standby_rid.node.rid.incoming != EMPTY:
+        return StandbyOverview(
+            standby.root, False, f"a copy into it has not ended, at epoch {standby_rid.epoch}"
+        )
+    if is_copy and standby_rid.node.rid.primary:
         return StandbyOverview(standby.root, False, "is a primary, too")
     if is_copy:
         return StandbyOverview(
@@ -82,15 +83,15 @@ def standbys_overview(config: Config) -> tuple[StandbyOverview, ...]:
     """Return the states of all standby copies of a deployment, compared with its warehouse."""
     if not config.standby.peers:
         return ()
-    ours = side_of(location_of(config.warehouse, config.database))
+    primary = side_of(location_of(config.warehouse, config.database))
     return tuple(
-        standby_overview(ours, location_of(standby, config.database)) for standby in config.standby.peers
+        standby_overview(primary, location_of(standby, config.database)) for standby in config.standby.peers
     )
 
 
 @dataclass(frozen=True)
 class Overview:
-    """The content of `status`.
+    """What `aggregator status` prints.
 
     Parameters
     ----------
@@ -102,30 +103,30 @@ class Overview:
         Time at which the newest epoch was committed, in UTC.
     age_seconds : float
         Seconds from the commit of the newest epoch until now.
-    spaces : int
+    space_table_count : int
         Number of tables of spaces.
     replicasets : mapping of str to mapping
-        By uuid: `vclock`, the settled vclock, and the replicaset's part of the stream's offset, such as `leader` (the
-        source that is read now), `file` and `position`.
-    gaps : tuple of str
+        By replicaset uuid: a mapping with `vclock` (the settled vclock) and the replicaset's entry of the stream's
+        offset, such as `leader` (the source that is read now), `file` and `position`.
+    open_gaps : tuple of str
         Open gaps of the logs: missing ranges of lsns, and divergences (two different rows under one lsn).
-    requests : tuple of str
-        Requests of commands to the writer (rows of `_requests`) that it has not carried out yet.
-    waiting : int
+    open_requests : tuple of str
+        Requests to the writer (rows of `_requests`) that it has not carried out yet.
+    pending_rows : int
         Number of rows of `_pending`.
-    set_aside : int
+    set_aside_rows : int
         Number of rows of `_quarantine` that are in no table.
-    misfits : int
+    misfit_rows : int
         Number of rows of `_quarantine` that are in their table, with NULL in a column that cannot hold the value.
-    conflicts : int
+    conflict_rows : int
         Number of rows of `_conflicts`.
-    stopped : tuple of StoppedSpool
+    stopped_spools : tuple of StoppedSpool
         Sources that are spools and that no daemon writes to now.
-    peers : tuple of StandbyOverview
+    standbys : tuple of StandbyOverview
         The standby copies that `standby.peers` names.
-    refused : tuple of str
-        Refused spaces, each with its replicasets and the reason. The rows of a refused space are in `_changelog` only;
-        if it has a table from before, the table does not change.
+    refused_spaces : tuple of str
+        Refused spaces, each with its replicasets and the reason. The rows of a refused space go to `_changelog` only; a
+        table that the space already has does not change any more.
 
     """
 
@@ -133,31 +134,37 @@ class Overview:
     epoch: int
     committed_at: str
     age_seconds: float
-    spaces: int
+    space_table_count: int
     replicasets: Mapping[str, Mapping[str, Any]]
-    gaps: tuple[str, ...]
-    requests: tuple[str, ...]
-    waiting: int
-    set_aside: int
-    misfits: int
-    conflicts: int
-    stopped: tuple[StoppedSpool, ...] = ()
-    peers: tuple[StandbyOverview, ...] = ()
-    refused: tuple[str, ...] = ()
+    open_gaps: tuple[str, ...]
+    open_requests: tuple[str, ...]
+    pending_rows: int
+    set_aside_rows: int
+    misfit_rows: int
+    conflict_rows: int
+    stopped_spools: tuple[StoppedSpool, ...] = ()
+    standbys: tuple[StandbyOverview, ...] = ()
+    refused_spaces: tuple[str, ...] = ()
 
     @property
     def findings(self) -> list[tuple[str, str]]:
-        """Problems as (description, command or query that helps)."""
-        found = [(f"gap: {text}", "aggregator repair, or docs/operation.md, runbook") for text in self.gaps]
-        if self.waiting:
-            found.append((f"{self.waiting} rows wait", "SELECT reason, count(*) FROM _pending GROUP BY 1"))
-        if self.set_aside:
-            found.append((f"{self.set_aside} rows are set aside", "SELECT * FROM _quarantine"))
-        for spool in self.stopped:
+        """The problems, each as (description, command or SQL query that helps)."""
+        found = [
+            (f"gap: {text}", "aggregator repair, or docs/operation.md, runbook") for text in self.open_gaps
+        ]
+        if self.pending_rows:
+            found.append(
+                (f"{self.pending_rows} rows wait", "SELECT reason, count(*) FROM _pending GROUP BY 1")
+            )
+        if self.set_aside_rows:
+            found.append((f"{self.set_aside_rows} rows are set aside", "SELECT * FROM _quarantine"))
+        for spool in self.stopped_spools:
             found.append((f"no daemon writes the spool {spool.directory}", _spool_advice(spool)))
         compare = f"aggregator rid compare {self.warehouse}"
         found += [
-            (f"standby {p.root}: {p.state}", f"{compare} {p.root}") for p in self.peers if not p.is_up_to_date
+            (f"standby {p.root}: {p.state}", f"{compare} {p.root}")
+            for p in self.standbys
+            if not p.is_up_to_date
         ]
         return found
 
@@ -193,22 +200,40 @@ def overview_of(location: WarehouseLocation, now: datetime) -> Overview:
         uuid: {**leaders.get(uuid, {}), "vclock": vclock}
         for uuid, vclock in json.loads(last["vclock"] or "{}").items()
     }
-    asked = [] if requests is None else query_rows(requests, _OPEN_REQUESTS)
+    asked = [] if requests is None else query_rows(requests, _OPEN_REQUESTS_QUERY)
     return Overview(
         warehouse=location.root,
         epoch=int(last["epoch"]),
         committed_at=last["committed_at"].isoformat(),
         age_seconds=round((now - last["committed_at"].astimezone(UTC)).total_seconds(), 1),
-        spaces=sum(1 for name, _ in last["versions"] if is_space_table(name)),
+        space_table_count=sum(1 for name, _ in last["versions"] if is_space_table(name)),
         replicasets=replicasets,
-        gaps=() if gaps is None else tuple(str(gap) for gap in open_gaps(rows_of(gaps))),
-        requests=tuple(f"{one['kind']} {one['request']}, asked {one['asked_at']}" for one in asked),
-        waiting=count("_pending", "true"),
-        set_aside=count("_quarantine", "misfits IS NULL"),
-        misfits=count("_quarantine", "misfits IS NOT NULL"),
-        conflicts=count("_conflicts", "true"),
-        refused=_refused_spaces(location, {uuid: str(one["leader"]) for uuid, one in leaders.items()}),
+        open_gaps=() if gaps is None else tuple(str(gap) for gap in open_gaps(rows_of(gaps))),
+        open_requests=tuple(f"{one['kind']} {one['request']}, asked {one['asked_at']}" for one in asked),
+        pending_rows=count("_pending", "true"),
+        set_aside_rows=count("_quarantine", "misfits IS NULL"),
+        misfit_rows=count("_quarantine", "misfits IS NOT NULL"),
+        conflict_rows=count("_conflicts", "true"),
+        refused_spaces=_refused_spaces(location, {uuid: str(one["leader"]) for uuid, one in leaders.items()}),
     )
+
+
+_JSON_NAMES = {
+    **{
+        "space_table_count": "spaces",
+        "open_gaps": "gaps",
+        "open_requests": "requests",
+        "pending_rows": "waiting",
+    },
+    **{"set_aside_rows": "set_aside", "misfit_rows": "misfits", "conflict_rows": "conflicts"},
+    **{"stopped_spools": "stopped", "standbys": "peers", "refused_spaces": "refused"},
+}
+"""By field of `Overview`: its name in the JSON object, if it has another one there."""
+
+
+def overview_as_json(overview: Overview) -> dict[str, Any]:
+    """Return an overview as a JSON object; its names are those of `aggregator status --json`."""
+    return {_JSON_NAMES.get(name, name): value for name, value in asdict(overview).items()}
 
 
 def _refused_spaces(location: WarehouseLocation, leaders: Mapping[str, str]) -> tuple[str, ...]:

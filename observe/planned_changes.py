@@ -21,7 +21,7 @@ from pipeline.write.tables import TableChange
 from schemas.names import replicaset_label
 
 
-class Sign(StrEnum):
+class ChangeSign(StrEnum):
     """Kind of a planned change, and the first character of its line."""
 
     SAME = " "
@@ -32,12 +32,12 @@ class Sign(StrEnum):
 
 
 @dataclass(frozen=True)
-class PlannedChange:
-    """Something that the next run will change: one line of the output.
+class NextRunChange:
+    """A change that the next run will make, or what prevents it: one line of the output.
 
     Parameters
     ----------
-    sign : Sign
+    sign : ChangeSign
     name : str
         Stable name, such as `table_made`; docs/operation.md lists all names.
     subject : str
@@ -47,20 +47,20 @@ class PlannedChange:
 
     """
 
-    sign: Sign
+    sign: ChangeSign
     name: str
     subject: str
     text: str
 
 
-_BY_TABLE_CHANGE = {
-    TableChange.CREATE: (Sign.NEW, "table_made", "is made"),
-    TableChange.ADD: (Sign.CHANGED, "columns_added", "gets new columns"),
-    TableChange.REWRITE: (Sign.CHANGED, "table_rewritten", "is written again: its columns change"),
+_LINE_BY_TABLE_CHANGE = {
+    TableChange.CREATE: (ChangeSign.NEW, "table_made", "is made"),
+    TableChange.ADD: (ChangeSign.CHANGED, "columns_added", "gets new columns"),
+    TableChange.REWRITE: (ChangeSign.CHANGED, "table_rewritten", "is written again: its columns change"),
 }
-"""By kind of change to a table: sign, name and text of the planned change."""
+"""By kind of change to a table: the sign, the name and the text of the `NextRunChange`."""
 
-_EFFECTS = {
+_AFFECTED_BY_SETTING = {
     "policies": "rows that come from now on; `aggregator rebuild SPACE` applies it to the other rows",
     "masks": "all rows, before the first batch",
     "types": "tables that are made from now on, and those whose columns it changes are written again",
@@ -68,17 +68,17 @@ _EFFECTS = {
     "start": "replicasets that are new",
     "on_gap": "gaps that are found from now on",
 }
-"""By setting: what a change of the setting affects."""
+"""By section or key of the configuration: the rows, tables or replicasets to which a new value applies."""
 
 
-def planned_changes(config: Config, preview: Preview) -> list[PlannedChange]:
+def planned_changes(config: Config, preview: Preview) -> list[NextRunChange]:
     """Return what the next run will change, in the order in which it does so."""
     changes = list(_refusals(config, preview))
-    changes += _settings(config, preview)
-    changes += _masks(preview)
+    changes += _changed_settings(config, preview)
+    changes += _changed_masks(preview)
     changes += [
-        PlannedChange(
-            Sign.NEW,
+        NextRunChange(
+            ChangeSign.NEW,
             "request",
             request.id,
             f"{request.kind} {json.dumps(dict(request.arguments))} is taken up",
@@ -87,21 +87,21 @@ def planned_changes(config: Config, preview: Preview) -> list[PlannedChange]:
     ]
     if preview.own_tables:
         text = f"the aggregator's own tables are made: {', '.join(preview.own_tables)}"
-        changes.append(PlannedChange(Sign.NEW, "own_tables_made", "tables", text))
-    changes += _start_positions(preview)
+        changes.append(NextRunChange(ChangeSign.NEW, "own_tables_made", "tables", text))
+    changes += _start_position_lines(preview)
     if preview.plan is not None:
         plan = preview.plan
-        changes += _instances(preview, plan)
-        changes += _unused_settings(config, plan)
-        changes += _spaces(config, preview, plan)
-        changes += _tables(preview, plan)
+        changes += _new_instances(preview, plan)
+        changes += _unused_space_settings(config, plan)
+        changes += _changed_spaces(config, preview, plan)
+        changes += _changed_tables(preview, plan)
         for uuid, settlement in sorted(plan.settlements.items()):
             changes += _gaps_and_pending(uuid, settlement)
     return changes
 
 
 def replicaset_labels(config: Config, preview: Preview) -> dict[str, str]:
-    """Return, by replicaset uuid, the label by which the output calls the replicaset."""
+    """Return, by replicaset uuid, the name of the replicaset in the output."""
     states = dict(preview.before.replicasets)
     if preview.plan is not None:
         states |= preview.plan.after.replicasets
@@ -114,44 +114,48 @@ def replicaset_labels(config: Config, preview: Preview) -> dict[str, str]:
     return {uuid: replicaset_label(uuid, *names) for uuid, names in sources.items()}
 
 
-def _refusals(config: Config, preview: Preview) -> Iterator[PlannedChange]:
+def _refusals(config: Config, preview: Preview) -> Iterator[NextRunChange]:
     if not preview.is_writable:
-        yield PlannedChange(
-            Sign.REFUSED, "not_primary", "rid", "the warehouse is secondary: a run is refused (docs/rid.md)"
+        yield NextRunChange(
+            ChangeSign.REFUSED,
+            "not_primary",
+            "rid",
+            "the warehouse is secondary: a run is refused (docs/rid.md)",
         )
     for source, reason in preview.unreadable_sources.items():
         result = "the run stops" if config.on_source_error == "fail" else "it is left out"
-        yield PlannedChange(Sign.REFUSED, "source_not_followed", source, f"{result}: {reason}")
+        yield NextRunChange(ChangeSign.REFUSED, "source_not_followed", source, f"{result}: {reason}")
 
 
-def _settings(config: Config, preview: Preview) -> Iterator[PlannedChange]:
-    """Yield the sources and settings that differ from those of the last run."""
+def _changed_settings(config: Config, preview: Preview) -> Iterator[NextRunChange]:
+    """Yield a line for each source and each setting that differs from the last run."""
     if preview.before.epoch < 0:
         return
     if preview.before.settings is None:
         text = "unknown of the last run, since its release did not store them: nothing is compared"
-        yield PlannedChange(Sign.SAME, "settings_unknown", "settings", text)
+        yield NextRunChange(ChangeSign.SAME, "settings_unknown", "settings", text)
         return
     old, new = json.loads(preview.before.settings), json.loads(settings_json(config))
     old_sources, new_sources = set(old.pop("sources", ())), set(new.pop("sources", ()))
     for source in sorted(new_sources - old_sources):
-        yield PlannedChange(Sign.NEW, "source_new", source, "a new source")
+        yield NextRunChange(ChangeSign.NEW, "source_new", source, "a new source")
     for source in sorted(old_sources - new_sources):
-        yield PlannedChange(
-            Sign.GONE, "source_gone", source, "not a source any more; its rows stay in the tables"
+        yield NextRunChange(
+            ChangeSign.GONE, "source_gone", source, "not a source any more; its rows stay in the tables"
         )
     for key in sorted({*old, *new} - {"format"}):
-        for path, before, after in differences(old.get(key), new.get(key), key):
+        for path, before, after in json_differences(old.get(key), new.get(key), key):
             name = {"policies": "policy_changed", "masks": "mask_changed"}.get(key, "setting_changed")
-            text = f"{_json_text(before)} → {_json_text(after)}; it concerns {_EFFECTS.get(key, 'the whole run')}"
-            yield PlannedChange(Sign.CHANGED, name, path, text)
+            affected = _AFFECTED_BY_SETTING.get(key, "the whole run")
+            text = f"{_json_text(before)} → {_json_text(after)}; it concerns {affected}"
+            yield NextRunChange(ChangeSign.CHANGED, name, path, text)
 
 
-def differences(old: object, new: object, path: str) -> Iterator[tuple[str, object, object]]:
-    """Yield (path, old value, new value) of each leaf that differs between two JSON values."""
+def json_differences(old: object, new: object, path: str) -> Iterator[tuple[str, object, object]]:
+    """Yield (path, old value, new value) of each leaf that differs between two JSON values, which are at `path`."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted({*old, *new}):
-            yield from differences(old.get(key), new.get(key), f"{path}.{key}")
+            yield from json_differences(old.get(key), new.get(key), f"{path}.{key}")
     elif old != new:
         yield path, old, new
 
@@ -160,22 +164,24 @@ def _json_text(value: object) -> str:
     return "nothing" if value is None else json.dumps(value, ensure_ascii=False)
 
 
-def _masks(preview: Preview) -> Iterator[PlannedChange]:
+def _changed_masks(preview: Preview) -> Iterator[NextRunChange]:
     for mask in preview.masks:
         if mask.encoding is None:
             text = "is not masked any more: readers see the exact rows"
-            yield PlannedChange(Sign.CHANGED, "table_unmasked", mask.table, text)
-            yield PlannedChange(Sign.GONE, "table_removed", mask.exact, "is removed: it held the exact rows")
+            yield NextRunChange(ChangeSign.CHANGED, "table_unmasked", mask.table, text)
+            yield NextRunChange(
+                ChangeSign.GONE, "table_removed", mask.exact, "is removed: it held the exact rows"
+            )
             continue
         text = "is masked in another way: it is written again before the first batch"
-        yield PlannedChange(Sign.CHANGED, "table_masked", mask.table, text)
+        yield NextRunChange(ChangeSign.CHANGED, "table_masked", mask.table, text)
         if not mask.was_masked:
-            yield PlannedChange(
-                Sign.NEW, "table_made", mask.exact, "is made: it holds the exact rows from now on"
+            yield NextRunChange(
+                ChangeSign.NEW, "table_made", mask.exact, "is made: it holds the exact rows from now on"
             )
 
 
-def _start_positions(preview: Preview) -> Iterator[PlannedChange]:
+def _start_position_lines(preview: Preview) -> Iterator[NextRunChange]:
     for uuid, entry in sorted(preview.start_offsets.items()):
         is_new = uuid not in preview.before.replicasets
         where = f"in {entry.file} at {entry.position} of {entry.leader}"
@@ -186,23 +192,23 @@ def _start_positions(preview: Preview) -> Iterator[PlannedChange]:
         )
         amount = f"{rows} rows in {preview.bytes.get(uuid, 0)} bytes of logs are new"
         if is_new:
-            yield PlannedChange(Sign.NEW, "replicaset_new", uuid, f"begins {where}: {amount}")
+            yield NextRunChange(ChangeSign.NEW, "replicaset_new", uuid, f"begins {where}: {amount}")
         else:
-            yield PlannedChange(Sign.SAME, "continues", uuid, f"continues {where}: {amount}")
+            yield NextRunChange(ChangeSign.SAME, "continues", uuid, f"continues {where}: {amount}")
     for uuid in sorted(preview.before.replicasets.keys() - preview.start_offsets.keys()):
-        yield PlannedChange(
-            Sign.GONE, "replicaset_gone", uuid, "no source has it; its rows stay in the tables"
+        yield NextRunChange(
+            ChangeSign.GONE, "replicaset_gone", uuid, "no source has it; its rows stay in the tables"
         )
 
 
-def _instances(preview: Preview, plan: BatchPlan) -> Iterator[PlannedChange]:
+def _new_instances(preview: Preview, plan: BatchPlan) -> Iterator[NextRunChange]:
     own_id = plan.after.own_id
     for uuid, number in sorted(plan.after.global_ids.items(), key=lambda item: item[1]):
         if uuid not in preview.before.global_ids and number != own_id:
-            yield PlannedChange(Sign.NEW, "instance_new", uuid, f"gets the global id {number}")
+            yield NextRunChange(ChangeSign.NEW, "instance_new", uuid, f"gets the global id {number}")
 
 
-def _spaces(config: Config, preview: Preview, plan: BatchPlan) -> Iterator[PlannedChange]:
+def _changed_spaces(config: Config, preview: Preview, plan: BatchPlan) -> Iterator[NextRunChange]:
     labels = replicaset_labels(config, preview)
     for uuid, after in sorted(plan.after.replicasets.items()):
         before = preview.before.replicasets.get(uuid) or ReplicasetState(0, uuid)
@@ -210,8 +216,8 @@ def _spaces(config: Config, preview: Preview, plan: BatchPlan) -> Iterator[Plann
             yield from _space_changes(labels[uuid], number, before, after)
 
 
-def _unused_settings(config: Config, plan: BatchPlan) -> Iterator[PlannedChange]:
-    """Yield the names and patterns of spaces in the configuration that no space matches, such as misspelt ones."""
+def _unused_space_settings(config: Config, plan: BatchPlan) -> Iterator[NextRunChange]:
+    """Yield a line for each name or pattern in the configuration that no space matches, as it may be misspelt."""
     states = plan.after.replicasets.values()
     names = sorted({rows.decoded().name for one in states for rows in one.spaces.values()})
     given = [(f"policies.spaces.{name}", escape(name)) for name in config.policies.spaces]
@@ -224,66 +230,72 @@ def _unused_settings(config: Config, plan: BatchPlan) -> Iterator[PlannedChange]
             continue
         close = get_close_matches(pattern, names, n=1)
         question = f"; did you mean {close[0]}?" if close else ""
-        yield PlannedChange(Sign.SAME, "setting_unused", subject, f"is of no space that is known{question}")
+        yield NextRunChange(
+            ChangeSign.SAME, "setting_unused", subject, f"is of no space that is known{question}"
+        )
 
 
 def _space_changes(
     label: str, number: int, before: ReplicasetState, after: ReplicasetState
-) -> Iterator[PlannedChange]:
+) -> Iterator[NextRunChange]:
     name = (after.spaces.get(number) or before.spaces[number]).decoded().name
     where = f"space {name} ({number}) of {label}"
     old, new = before.tables.get(number), after.tables.get(number)
     refused = after.refused.get(number)
     if number not in after.spaces:
         if old is not None:
-            yield PlannedChange(
-                Sign.GONE, "space_gone", old, f"{where} is dropped; the table stays, without its rows"
+            yield NextRunChange(
+                ChangeSign.GONE, "space_gone", old, f"{where} is dropped; the table stays, without its rows"
             )
     elif refused is not None and refused != before.refused.get(number):
-        yield PlannedChange(Sign.REFUSED, "space_refused", name, f"{where} goes to no table: {refused}")
+        yield NextRunChange(ChangeSign.REFUSED, "space_refused", name, f"{where} goes to no table: {refused}")
     elif new is not None and old is None:
-        yield PlannedChange(Sign.NEW, "space_new", new, f"{where} is taken up")
+        yield NextRunChange(ChangeSign.NEW, "space_new", new, f"{where} is taken up")
     elif new is not None and new != old:
-        yield PlannedChange(
-            Sign.CHANGED, "space_moved", new, f"{where} goes here; its rows leave the table {old}"
+        yield NextRunChange(
+            ChangeSign.CHANGED, "space_moved", new, f"{where} goes here; its rows leave the table {old}"
         )
 
 
-def _tables(preview: Preview, plan: BatchPlan) -> Iterator[PlannedChange]:
+def _changed_tables(preview: Preview, plan: BatchPlan) -> Iterator[NextRunChange]:
     for table, change in preview.tables.items():
-        if change in _BY_TABLE_CHANGE:
-            sign, name, text = _BY_TABLE_CHANGE[change]
-            yield PlannedChange(sign, name, table, text)
+        if change in _LINE_BY_TABLE_CHANGE:
+            sign, name, text = _LINE_BY_TABLE_CHANGE[change]
+            yield NextRunChange(sign, name, table, text)
     possible = {version.table for version in plan.history.versions}
     for table in sorted(possible - preview.tables.keys() - preview.before.versions.keys()):
         text = "is made, and stays empty, if a batch ends while a space has this name"
-        yield PlannedChange(Sign.SAME, "table_possible", table, text)
+        yield NextRunChange(ChangeSign.SAME, "table_possible", table, text)
     for table, reason in plan.refused_tables.items():
-        yield PlannedChange(Sign.REFUSED, "table_refused", table, f"cannot be written: {reason}")
+        yield NextRunChange(ChangeSign.REFUSED, "table_refused", table, f"cannot be written: {reason}")
 
 
-def _gaps_and_pending(uuid: str, settlement: Settlement) -> Iterator[PlannedChange]:
+def _gaps_and_pending(uuid: str, settlement: Settlement) -> Iterator[NextRunChange]:
     for gap in settlement.gaps:
-        yield PlannedChange(
-            Sign.REFUSED,
+        yield NextRunChange(
+            ChangeSign.REFUSED,
             "gap_found",
             uuid,
             f"lsns {gap.first} to {gap.last} of replica id {gap.replica_id} are missing",
         )
     if settlement.waits_from is not None:
-        yield PlannedChange(Sign.REFUSED, "rows_wait", uuid, f"rows wait in _pending: {settlement.reason}")
+        yield NextRunChange(
+            ChangeSign.REFUSED, "rows_wait", uuid, f"rows wait in _pending: {settlement.reason}"
+        )
 
 
-def format_changes(changes: Iterable[PlannedChange], labels: Mapping[str, str]) -> Iterator[tuple[Sign, str]]:
-    """Yield (sign, line of text) for each change; `labels` has the label of each replicaset, by uuid."""
+def format_changes(
+    changes: Iterable[NextRunChange], labels: Mapping[str, str]
+) -> Iterator[tuple[ChangeSign, str]]:
+    """Yield (sign, line of text) for each change; `labels` has the names of replicasets in the output, by uuid."""
     for change in changes:
         subject = labels.get(change.subject, change.subject)
         yield change.sign, f"{change.sign} {subject}  {change.text} [{change.name}]"
 
 
-def as_json(changes: Iterable[PlannedChange]) -> dict[str, Any]:
+def as_json(changes: Iterable[NextRunChange]) -> dict[str, Any]:
     """Return the changes as a JSON object."""
     documents = [{**asdict(change), "sign": change.sign.name.lower()} for change in changes]
     signs = [document["sign"] for document in documents]
-    totals = {name: signs.count(name) for name in (sign.name.lower() for sign in Sign)}
+    totals = {name: signs.count(name) for name in (sign.name.lower() for sign in ChangeSign)}
     return {"changes": documents, "totals": totals}

@@ -6,11 +6,11 @@
 
 The view shows each replicaset's own versions; `_conflicts` says which of them won between replicasets. An UPDATE's
 tuple is computed by the rules of its row's server (`_changelog.server_version`, `udfs.operations.update_rules`). Rows
-of an earlier release have no server version: the rules of the server that wrote their newest log file are used, or, if
-that file is gone, those of a new server, with a warning. The view `<table>_history` reads the changelog at the newest
-epoch and lives in the session: nothing is stored. If the aggregator first read a space from a snapshot, the history of
-the space begins with the snapshot's rows, whose time is unknown. If maintenance has removed rows of a key, the key's
-history begins with the first remaining row that has a complete tuple or is a DELETE.
+of an earlier release have no server version. For them, the rules of the server that wrote their newest log file are
+used, or, if that file does not exist any more, those of a new server, with a warning. The view `<table>_history` reads
+the changelog at the newest epoch and lives in the session: nothing is stored. If the aggregator first read a space from
+a snapshot, the history of the space begins with the snapshot's rows, whose time is unknown. If maintenance has removed
+rows of a key, the key's history begins with the first remaining row that has a complete tuple or is a DELETE.
 
 A *lineage* is a space from its creation to its drop; the definitions of the space within it are its schema versions.
 A *segment* is a part of one log file that a batch has read, numbered within the batch. `udfs.versions.history` computes
@@ -64,7 +64,7 @@ from warehouse.warehouse import Warehouse
 
 LOG = logging.getLogger(__name__)
 
-CONTROL_SPACES = (SystemSpace.SPACE, SystemSpace.INDEX, SystemSpace.TRUNCATE)
+SPACE_CHANGE_SPACES = (SystemSpace.SPACE, SystemSpace.INDEX, SystemSpace.TRUNCATE)
 """The system spaces whose rows define, truncate and drop spaces."""
 
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -73,7 +73,7 @@ _SEGMENTS_PER_EPOCH = 1 << 20
 """More than an epoch can have segments, so that `epoch * _SEGMENTS_PER_EPOCH + segment` is in log order."""
 
 
-def whole_log(warehouse: Warehouse) -> DataFrame:
+def committed_changelog(warehouse: Warehouse) -> DataFrame:
     """Return the committed rows of `_changelog` at the newest epoch.
 
     In the table, `segment` is a number within one batch. Here it is a number over all batches: it grows with the epoch,
@@ -96,42 +96,42 @@ def whole_log(warehouse: Warehouse) -> DataFrame:
 
 
 @dataclass(frozen=True)
-class Definitions:
+class LogDefinitions:
     """Definitions, truncations and drops of spaces over the whole log.
 
     Parameters
     ----------
     history : History
         The schema versions and lineages of all spaces, and what a space id means at each position of the log.
-    changes : mapping of int to sequence of SpaceChange
+    changes_by_replicaset : mapping of int to sequence of SpaceChange
         By replicaset id: the changes of the replicaset's spaces, in the order of its log.
 
     """
 
     history: History
-    changes: Mapping[int, Sequence[SpaceChange]]
+    changes_by_replicaset: Mapping[int, Sequence[SpaceChange]]
 
 
-def definitions_of(log: DataFrame, config: Config) -> Definitions:
-    """Return the definitions of spaces over the whole log."""
-    controls = F.col("space_id").isin([int(one) for one in CONTROL_SPACES])
-    rows = log.where(controls | _makes_space_refused()).orderBy(*POSITION).collect()
+def definitions_of_log(log: DataFrame, config: Config) -> LogDefinitions:
+    """Return the definitions, truncations and drops in the rows of a log (`committed_changelog`)."""
+    controls = F.col("space_id").isin([int(one) for one in SPACE_CHANGE_SPACES])
+    rows = log.where(controls | _is_unsupported_row()).orderBy(*POSITION).collect()
     changes = {}
     for replicaset_id in {row.replicaset_id for row in rows}:
         own = [row for row in rows if row.replicaset_id == replicaset_id]
         snapshots = frozenset(row.segment for row in own if row.file.endswith(".snap"))
         changes[replicaset_id] = apply_control_rows({}, {}, map(_control_row, own), snapshots).changes
-    return Definitions(build_history({}, changes, build_router(config.spaces, check_space)), changes)
+    return LogDefinitions(build_history({}, changes, build_router(config.spaces, check_space)), changes)
 
 
-def _makes_space_refused() -> Column:
-    """Return a column that is true for rows of a type that cannot be applied; their space is refused."""
+def _is_unsupported_row() -> Column:
+    """Return a column that is true for rows of a type that cannot be applied, whose space is therefore refused."""
     applied = [one.name for one in APPLIED_TYPES]
     return (F.col("space_id") > SYSTEM_ID_MAX) & ~F.col("type").isin(applied)
 
 
 def _control_row(row: Any) -> ControlRow:
-    """Convert a row of `_changelog` to a `ControlRow`, from which `apply_control_rows` finds changes of spaces."""
+    """Return a row of `_changelog` as a `ControlRow`, the input of `apply_control_rows`."""
     key, tuple_, operations, body = (
         None if data is None else bytes(data) for data in (row.key, row.tuple, row.operations, row.body)
     )
@@ -152,7 +152,7 @@ def _control_row(row: Any) -> ControlRow:
     )
 
 
-def history(warehouse: Warehouse, config: Config, table: str) -> DataFrame:
+def space_history(warehouse: Warehouse, config: Config, table: str) -> DataFrame:
     """Return the versions of the keys of a space.
 
     Parameters
@@ -179,35 +179,35 @@ def history(warehouse: Warehouse, config: Config, table: str) -> DataFrame:
         The space's primary key was changed, or some of its rows could not be applied.
 
     """
-    log = whole_log(warehouse)
-    found = definitions_of(log, config)
-    lineages = _lineages_of(found.history, table)
-    numbers = [
-        n for n, version in enumerate(found.history.versions) if _is_version_of(found.history, lineages, n)
-    ]
-    versions = [found.history.versions[number] for number in numbers]
+    log = committed_changelog(warehouse)
+    definitions = definitions_of_log(log, config)
+    lineages = _lineages_of_table(definitions.history, table)
+    all_versions = definitions.history.versions
+    numbers = [n for n in range(len(all_versions)) if _belongs_to_lineage(definitions.history, lineages, n)]
+    versions = [all_versions[number] for number in numbers]
     spaces = {one.space_id for one in lineages.values()}
     changes = log.where(F.col("type").isin(*CHANGE_TYPES) & F.col("space_id").isin(sorted(spaces)))
-    servers = _server_versions(changes)
-    rules = rules_by_replicaset(changes, config)
+    server_versions = _operation_server_versions(changes)
+    rules = update_rules_by_replicaset(changes, config)
     formats = [
         format_of(one.space, rules.get(one.replicaset_id, LATEST) if server is None else rules_of(server))
-        for server in servers
+        for server in server_versions
         for one in versions
     ]
-    layout = _format_index_column(_intervals(found.history, lineages, numbers), servers, len(versions))
-    versions = versions * len(servers)
+    intervals = _definition_intervals(definitions.history, lineages, numbers)
+    layout = _format_index_column(intervals, server_versions, len(versions))
+    versions = versions * len(server_versions)
     columns = (F.col(name) for name in ("replicaset_id", "space_id", *POSITION, SERVER_VERSION))
     rows = changes.withColumn("layout", layout(*columns)).where("layout IS NOT NULL")
     keyed = _without_unknown_tuples(_with_keys(rows, versions), cleaned_replicasets(warehouse.location))
     key_version_rows = _key_versions(
-        _with_expanded_ranges(keyed, rows, versions), formats, _truncations_and_drops(found, lineages)
+        _with_range_deletions(keyed, rows, versions), formats, _truncations_and_drops(definitions, lineages)
     )
-    return _with_periods(key_version_rows, versions, config)
+    return _with_validity_periods(key_version_rows, versions, config)
 
 
-def _lineages_of(history: History, table: str) -> dict[int, Lineage]:
-    """Return, by their number in `history`, the lineages whose keys are in a table, or were until the lineage ended."""
+def _lineages_of_table(history: History, table: str) -> dict[int, Lineage]:
+    """Return, by its number in `history`, each lineage whose keys are in a table, or were until the lineage ended."""
     found = {number: one for number, one in enumerate(history.lineages) if one.table == table}
     if not found:
         raise WarehouseError("no space went to this table", table=table, advice="see _schema.table_name")
@@ -222,23 +222,23 @@ def _lineages_of(history: History, table: str) -> dict[int, Lineage]:
     return found
 
 
-def _is_version_of(history: History, lineages: Mapping[int, Lineage], number: int) -> bool:
-    """Whether one of the lineages has the schema version with this number."""
+def _belongs_to_lineage(history: History, lineages: Mapping[int, Lineage], version_number: int) -> bool:
+    """Return whether a schema version, given by its number in `history`, belongs to one of some lineages."""
     return any(
-        meaning.version == number and meaning.lineage in lineages
+        meaning.version == version_number and meaning.lineage in lineages
         for meanings in history.meanings.values()
         for meaning in meanings
     )
 
 
 @dataclass(frozen=True)
-class Interval:
-    """A part of a replicaset's log in which a space id has one schema version.
+class DefinitionInterval:
+    """A part of a replicaset's log in which a space id has one definition (schema version of the space).
 
     Parameters
     ----------
     replicaset_id, space_id : int
-    version : int
+    version_index : int
         Index of the schema version among those of the requested table.
     since : LogPosition
     until : LogPosition or None
@@ -248,20 +248,22 @@ class Interval:
 
     replicaset_id: int
     space_id: int
-    version: int
+    version_index: int
     since: LogPosition
     until: LogPosition | None
 
 
-def _intervals(history: History, lineages: Mapping[int, Lineage], numbers: Sequence[int]) -> list[Interval]:
-    """Return the intervals in which a space id belongs to one of some lineages.
+def _definition_intervals(
+    history: History, lineages: Mapping[int, Lineage], version_numbers: Sequence[int]
+) -> list[DefinitionInterval]:
+    """Return the parts of all logs in which a space id belongs to one of some lineages.
 
     Parameters
     ----------
     history : History
     lineages : mapping of int to Lineage
         Lineages of `history`, by number.
-    numbers : sequence of int
+    version_numbers : sequence of int
         The numbers in `history` of the schema versions of these lineages.
 
     """
@@ -269,7 +271,7 @@ def _intervals(history: History, lineages: Mapping[int, Lineage], numbers: Seque
     for (replicaset_id, space_id), meanings in history.meanings.items():
         ends = [*(meaning.since for meaning in meanings[1:]), None]
         found += [
-            Interval(replicaset_id, space_id, numbers.index(one.version), one.since, until)
+            DefinitionInterval(replicaset_id, space_id, version_numbers.index(one.version), one.since, until)
             for one, until in zip(meanings, ends, strict=True)
             if one.lineage in lineages
         ]
@@ -277,14 +279,14 @@ def _intervals(history: History, lineages: Mapping[int, Lineage], numbers: Seque
 
 
 def _truncations_and_drops(
-    found: Definitions, lineages: Mapping[int, Lineage]
+    definitions: LogDefinitions, lineages: Mapping[int, Lineage]
 ) -> dict[int, list[EndOfAllVersions]]:
     """Return, by replicaset id, the truncations and drops of the lineages' spaces, in log order."""
     result: dict[int, list[EndOfAllVersions]] = {}
     for number, lineage in lineages.items():
-        meanings = found.history.meanings[lineage.replicaset_id, lineage.space_id]
+        meanings = definitions.history.meanings[lineage.replicaset_id, lineage.space_id]
         since = min(meaning.since for meaning in meanings if meaning.lineage == number)
-        for change in found.changes[lineage.replicaset_id]:
+        for change in definitions.changes_by_replicaset[lineage.replicaset_id]:
             is_own = change.space_id == lineage.space_id and change.position >= since
             is_within = lineage.ended is None or change.position <= lineage.ended
             if is_own and is_within and change.kind in (SpaceEvent.TRUNCATED, SpaceEvent.DROPPED):
@@ -296,15 +298,15 @@ def _truncations_and_drops(
 
 
 def _microseconds(moment: datetime | None) -> int | None:
-    """Return a time, as Spark's driver returns it in the local time zone, in microseconds since 1970."""
+    """Return a time in microseconds since 1970; `moment` is in the local time zone, as Spark's driver returns it."""
     return None if moment is None else (moment.astimezone(UTC) - _UNIX_EPOCH) // timedelta(microseconds=1)
 
 
-def rules_by_replicaset(log: DataFrame, config: Config) -> dict[int, Rules]:
-    """Return, by replicaset id, the rules for UPDATEs and UPSERTs that have no server version.
+def update_rules_by_replicaset(log: DataFrame, config: Config) -> dict[int, Rules]:
+    """Return, by replicaset id, the rules for those UPDATEs and UPSERTs that have no server version.
 
-    They are the rules of the server that wrote the newest file with such a row. A replicaset whose file is gone is left
-    out, with a warning.
+    They are the rules of the server that wrote the newest file with such a row. If that file does not exist any more,
+    the replicaset is left out, and a warning is logged.
     """
     newest = F.max_by(F.struct("source", "file"), F.struct(*POSITION)).alias("newest")
     unknown = log.where(F.col("type").isin("UPDATE", "UPSERT") & F.col(SERVER_VERSION).isNull())
@@ -323,38 +325,38 @@ def rules_by_replicaset(log: DataFrame, config: Config) -> dict[int, Rules]:
 def register_history(warehouse: Warehouse, config: Config, table: str) -> str:
     """Register the history as a temporary view of the session, and return the view's name."""
     name = f"{table}_history"
-    history(warehouse, config, table).createOrReplaceTempView(name)
+    space_history(warehouse, config, table).createOrReplaceTempView(name)
     return name
 
 
-def _server_versions(changes: DataFrame) -> list[str | None]:
-    """Return None, for rows without a server version, then all server versions of UPDATEs and UPSERTs."""
+def _operation_server_versions(changes: DataFrame) -> list[str | None]:
+    """Return a list of None, for rows without a server version, and all server versions of UPDATEs and UPSERTs."""
     operations = changes.where(F.col("type").isin("UPDATE", "UPSERT"))
     found = operations.select(SERVER_VERSION).distinct().collect()
     return [None, *sorted(row[0] for row in found if row[0] is not None)]
 
 
 def _format_index_column(
-    intervals: Sequence[Interval], servers: Sequence[str | None], version_count: int
+    intervals: Sequence[DefinitionInterval], server_versions: Sequence[str | None], version_count: int
 ) -> Callable[..., Column]:
     """Return an Arrow UDF that computes which tuple format a row has.
 
-    There is a format for each server version and schema version. The result is its index: `version_count` times the
-    index of the row's server version in `servers`, plus the index of the schema version. It is null if the space id
-    belongs to another space at the row's position. The UDF's arguments are the row's replicaset id, space id, position
-    (segment, position, row) and server version.
+    There is a format for each pair of a server version and a schema version. The result is its index: `version_count`
+    times the index of the row's server version in `server_versions`, plus the index of the schema version. It is null
+    if the space id belongs to another space at the row's position. The UDF's arguments are the row's replicaset id,
+    space id, position (segment, position, row) and server version.
 
     Parameters
     ----------
     intervals : sequence of Interval
         Which schema version a space id has in which part of a log.
-    servers : sequence of str or None
+    server_versions : sequence of str or None
         The server versions; None for rows without one.
     version_count : int
         Number of schema versions.
 
     """
-    offsets = {server: number * version_count for number, server in enumerate(servers)}
+    offsets = {server: number * version_count for number, server in enumerate(server_versions)}
 
     def column(
         replicaset: pa.Array,
@@ -371,10 +373,10 @@ def _format_index_column(
             own = (replicasets == one.replicaset_id) & (spaces == one.space_id)
             own &= _is_at_or_after(position_columns, one.since)
             found[own if one.until is None else own & ~_is_at_or_after(position_columns, one.until)] = (
-                one.version
+                one.version_index
             )
         is_absent = found < 0
-        # Only operations depend on their server; `servers` lacks the versions of other rows.
+        # Only operations depend on their server; `server_versions` lacks the versions of other rows.
         found += np.array([offsets.get(one, 0) for one in server.to_pylist()], np.int32)
         return pa.array(found, mask=is_absent)
 
@@ -385,7 +387,7 @@ def _format_index_column(
 
 
 def _is_at_or_after(position: Sequence[NDArray[np.int64]], since: LogPosition) -> NDArray[np.bool_]:
-    """Return for each position (segment, byte, row) whether it is at or after `since`."""
+    """Return for each position of three columns (segment, byte, row) whether it is at or after `since`."""
     segment, byte, row = position
     same_block = (segment == since.segment) & (byte == since.position)
     is_later = (segment > since.segment) | ((segment == since.segment) & (byte > since.position))
@@ -394,7 +396,7 @@ def _is_at_or_after(position: Sequence[NDArray[np.int64]], since: LogPosition) -
 
 
 def _with_keys(rows: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
-    """Add the canonical key as `_key`; leave out rows without a key, and set the time of a snapshot's rows to null."""
+    """Add the canonical key as `_key`; leave out rows without a key, and set the time of rows of snapshots to null."""
     timed = F.when(~F.col("file").endswith(".snap"), F.col("timestamp"))
     from_tuple = ~F.col("type").isin("UPDATE", "DELETE")
     data = F.when(from_tuple, F.col("tuple")).otherwise(F.col("key"))
@@ -403,26 +405,28 @@ def _with_keys(rows: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
     return keyed.where("_key IS NOT NULL").select(*COLUMNS)
 
 
-def _without_unknown_tuples(rows: DataFrame, cleaned: Collection[int]) -> DataFrame:
-    """Leave out UPDATEs and UPSERTs whose earlier tuple is unknown, since maintenance has removed its row.
+def _without_unknown_tuples(rows: DataFrame, cleaned_replicaset_ids: Collection[int]) -> DataFrame:
+    """Leave out UPDATEs and UPSERTs of tuples that are unknown, since maintenance has removed older rows.
 
     Parameters
     ----------
     rows : DataFrame
-    cleaned : collection of int
-        Ids of the replicasets of whose rows maintenance has removed some.
+    cleaned_replicaset_ids : collection of int
+        Ids of the replicasets of which maintenance has removed older rows.
 
     """
-    if not cleaned:
+    if not cleaned_replicaset_ids:
         return rows
     knows = F.when(~F.col("type").isin("UPDATE", "UPSERT"), F.struct(*POSITION))
     first = F.min(knows).over(Window.partitionBy(*KEY))
     marked = rows.withColumn("_known", F.coalesce(F.struct(*POSITION) >= first, F.lit(False)))
-    return marked.where(F.col("_known") | ~F.col("replicaset_id").isin(sorted(cleaned))).drop("_known")
+    return marked.where(F.col("_known") | ~F.col("replicaset_id").isin(sorted(cleaned_replicaset_ids))).drop(
+        "_known"
+    )
 
 
-def _with_expanded_ranges(rows: DataFrame, log: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
-    """Add the DELETEs that each DELETE_RANGE stands for: one for each key of its range that has an earlier row.
+def _with_range_deletions(rows: DataFrame, log: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
+    """Add, for each DELETE_RANGE, a DELETE of each key in its range that has an earlier row.
 
     Parameters
     ----------
@@ -465,7 +469,7 @@ def _with_expanded_ranges(rows: DataFrame, log: DataFrame, versions: Sequence[Sc
 def _key_versions(
     rows: DataFrame, formats: Sequence[TupleFormat], ends: Mapping[int, Sequence[EndOfAllVersions]]
 ) -> DataFrame:
-    """Return the versions of each key; the columns are those of `udfs.versions.history.VERSIONS`."""
+    """Return the versions of each key, with the columns `VERSIONS`; `ends` are truncations and drops by replicaset."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return key_versions(batches, formats, ends)
@@ -474,10 +478,10 @@ def _key_versions(
     return apart.mapInArrow(run, from_arrow_schema(VERSIONS))
 
 
-def _with_periods(
+def _with_validity_periods(
     key_version_rows: DataFrame, versions: Sequence[SchemaVersion], config: Config
 ) -> DataFrame:
-    """Return the versions of keys with their typed columns and their period of validity."""
+    """Return the versions of keys with their typed columns and their period of validity, as `space_history` does."""
     decode = tuple_columns(build_table_layout([one.space for one in versions], config.types, config.spaces))
     of_key = Window.partitionBy(*KEY).orderBy(*POSITION)
     return key_version_rows.select(

@@ -1,7 +1,8 @@
-"""SQL that registers the tables by name, with views of the writer of each row and of the tables of an epoch.
+"""Returns SQL statements that register tables by name, and views: who wrote each row, and the tables as of an epoch.
 
-The newest epoch always has views. An epoch of which maintenance may have removed files or log entries is refused. Reads
-only, without Spark. `warehouse.views` makes the statements, `observe.dbt_sources` the source of dbt.
+The newest epoch always has views. An epoch is refused if maintenance may have removed some of its files. The module
+only reads the warehouse, without Spark. `warehouse.views` creates the statements. `dbt_source` describes the tables for
+the tool dbt (`observe.dbt_sources`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from warehouse.views import OLD_VERSIONS, epoch_statements, table_statements, wh
 
 
 def versions_by_epoch(location: WarehouseLocation) -> dict[int, Mapping[str, int]]:
-    """Return, by epoch, the Delta version of each table; a table that no batch had written by then has version 0.
+    """Return, by epoch, the Delta version of each table; a table that was not written up to the epoch has version 0.
 
     Raises
     ------
@@ -46,7 +47,7 @@ def versions_by_epoch(location: WarehouseLocation) -> dict[int, Mapping[str, int
 
 
 def epoch_by_instant(location: WarehouseLocation) -> dict[str, int]:
-    """Return, by its label, the epoch of each instant of a sharded cluster; for a repeated label the newest epoch."""
+    """Return, by label of an instant of a sharded cluster, its epoch; the newest one if the label is repeated."""
     table = location.open(EPOCHS)
     if table is None or "instant" not in {field.name for field in table.schema().fields}:
         return {}
@@ -54,17 +55,17 @@ def epoch_by_instant(location: WarehouseLocation) -> dict[str, int]:
     return {row["instant"]: int(row["epoch"]) for row in rows if row["instant"] is not None}
 
 
-def refuse_old_epochs(location: WarehouseLocation, wanted: Collection[int]) -> None:
-    """Refuse epochs whose files maintenance may have removed.
+def refuse_old_epochs(location: WarehouseLocation, requested_epochs: Collection[int]) -> None:
+    """Raise an error if maintenance may have removed files of one of the requested epochs.
 
     Raises
     ------
     ConfigurationError
-        An epoch is too old; the message names it and the oldest complete epoch.
+        An epoch is too old; the message names this epoch and the oldest complete one.
 
     """
     horizon, first = retention_horizon(location)
-    old = sorted(epoch for epoch in wanted if epoch < first)
+    old = sorted(epoch for epoch in requested_epochs if epoch < first)
     if old:
         raise ConfigurationError(
             f"epoch {', '.join(map(str, old))} may have lost files: maintenance kept what was the newest at "
@@ -73,16 +74,16 @@ def refuse_old_epochs(location: WarehouseLocation, wanted: Collection[int]) -> N
         )
 
 
-def view_statements(config: Config, wanted: list[int], labels: Sequence[str] = ()) -> Iterator[str]:
+def view_statements(config: Config, extra_epochs: list[int], labels: Sequence[str] = ()) -> Iterator[str]:
     """Yield the `CREATE VIEW` statements for the tables of a warehouse.
 
     Parameters
     ----------
     config : Config
-    wanted : list of int
-        Epochs that get views, in addition to the newest one.
+    extra_epochs : list of int
+        Epochs that get views, besides the newest one.
     labels : sequence of str
-        Labels of instants of a sharded cluster, whose epochs get views, too.
+        Labels of instants of a sharded cluster; the epochs of these instants get views, too.
 
     Raises
     ------
@@ -92,7 +93,7 @@ def view_statements(config: Config, wanted: list[int], labels: Sequence[str] = (
     """
     location = location_of(config.warehouse, config.database)
     epochs = versions_by_epoch(location)
-    missing = sorted(set(wanted) - set(epochs))
+    missing = sorted(set(extra_epochs) - set(epochs))
     if missing:
         raise ConfigurationError(
             f"there is no epoch {', '.join(map(str, missing))}; the newest is {max(epochs)}",
@@ -105,7 +106,7 @@ def view_statements(config: Config, wanted: list[int], labels: Sequence[str] = (
         raise ConfigurationError(
             f"there is no instant {', '.join(unknown)}; the newest is {newest or 'none'}", advice="see --at"
         )
-    refuse_old_epochs(location, [*wanted, *(instants[label] for label in labels)])
+    refuse_old_epochs(location, [*extra_epochs, *(instants[label] for label in labels)])
     tables = location.tables()
     spaces = [name for name in tables if is_space_table(name) and name in epochs[max(epochs)]]
     yield from table_statements(
@@ -113,7 +114,7 @@ def view_statements(config: Config, wanted: list[int], labels: Sequence[str] = (
     )
     yield from who_wrote_statements(config.database, spaces)
     yield f"SET {OLD_VERSIONS}=false"
-    for epoch in sorted({*wanted, max(epochs)}):
+    for epoch in sorted({*extra_epochs, max(epochs)}):
         yield from epoch_statements(location.root, config.database, f"epoch_{epoch}", epochs[epoch])
     for label in dict.fromkeys(labels):
         versions = epochs[instants[label]]
@@ -121,7 +122,7 @@ def view_statements(config: Config, wanted: list[int], labels: Sequence[str] = (
 
 
 def dbt_source(config: Config) -> str:
-    """Return the tables of the newest epoch as a dbt source."""
+    """Return a dbt source with the tables of the newest epoch, as YAML text."""
     location = location_of(config.warehouse, config.database)
     versions = versions_by_epoch(location)
     newest = max(versions)

@@ -1,6 +1,6 @@
 """The status page of a daemon: `/metrics` for Prometheus, `/status` as JSON, on a local port.
 
-Runs in its own thread, so that a slow client does not delay rows.
+The server runs in its own thread, so that a slow client does not delay the daemon's work.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from prometheus_client.registry import Collector
 from schemas.errors import ConfigurationError
 from sources.iproto.address import Address
 
-MOST_REQUESTS = 32
+MAX_CONCURRENT_REQUESTS = 32
 """Maximum number of concurrent requests; a further one ends the oldest, so slow clients do not block the page."""
 
 
-class _Server(ThreadingMixIn, WSGIServer):
+class _StatusServer(ThreadingMixIn, WSGIServer):
     daemon_threads = True
-    request_queue_size = 4 * MOST_REQUESTS
+    request_queue_size = 4 * MAX_CONCURRENT_REQUESTS
     """Maximum number of connections that wait to be accepted; beyond it, a client's retry takes a second or more."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -36,8 +36,8 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().__init__(*args, **options)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer a request in its own thread; if there are too many, end the oldest."""
-        if len(self._open) >= MOST_REQUESTS:
+        """Answer a request in its own thread; if `MAX_CONCURRENT_REQUESTS` are open, end the oldest one first."""
+        if len(self._open) >= MAX_CONCURRENT_REQUESTS:
             for oldest in list(self._open)[:1]:
                 self._open.pop(oldest, None)
                 with suppress(OSError):  # the request may have just ended
@@ -103,16 +103,16 @@ def status_page(
         return [b"/metrics, /status\n"]
 
     try:
-        server = make_server(address.host or "", address.port, app, _Server, _RequestHandler)
+        server = make_server(address.host or "", address.port, app, _StatusServer, _RequestHandler)
     except OSError as error:
         raise ConfigurationError(f"the status page cannot listen on {address}: {error.strerror}") from error
-    with serving(server, "status") as port:
+    with serve_in_thread(server, "status") as port:
         yield port
 
 
 @contextmanager
-def serving(server: HTTPServer, name: str) -> Iterator[int]:
-    """Serve in a thread of this name while the block runs, and yield the port; closes the server at the end."""
+def serve_in_thread(server: HTTPServer, name: str) -> Iterator[int]:
+    """Run a server in a thread with a name while the block runs, and yield its port; close the server at the end."""
     thread = threading.Thread(target=server.serve_forever, name=name, daemon=True)
     thread.start()
     try:

@@ -206,8 +206,8 @@ def cat(path: Path, **options: Any) -> None:
         origins=[one.lower() for one in options["origins"]],
         first_lsn=first,
         last_lsn=last,
-        since=since,
-        until=until,
+        since_microseconds=since,
+        until_microseconds=until,
     )
     given = {name: options[name] for name in ("as_json", "follow", "with_tuples", "with_origins")}
     work(path, wanted, **given)

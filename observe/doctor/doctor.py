@@ -10,7 +10,7 @@ from config.subscribe import Subscribe
 from observe.doctor.findings import Finding, Level, fail, ok
 from observe.doctor.gather.machine import gather_machine
 from observe.doctor.gather.masters import gather_masters
-from observe.doctor.gather.sources import FAILURES, gather_source, start_positions
+from observe.doctor.gather.sources import SOURCE_ERRORS, gather_source, start_positions
 from observe.doctor.gather.store import gather_store, gather_tables
 from observe.doctor.machine import check_machine
 from observe.doctor.masters import check_masters
@@ -64,7 +64,7 @@ def findings_of(deployment: Deployment) -> list[Finding]:
 
 
 def _check_policy_functions(config: Config) -> Iterator[Finding]:
-    """Yield, for each policy with a function of the user, whether the function can be imported."""
+    """Yield a finding for each policy with a function of the user: whether the function can be imported."""
     policies = config.policies
     for space, policy in (("default", policies.default), *((n, policies.of(n)) for n in policies.spaces)):
         if policy.function is None:
@@ -79,7 +79,7 @@ def _check_policy_functions(config: Config) -> Iterator[Finding]:
 
 
 def _check_mask_key(config: Config) -> Iterator[Finding]:
-    """Yield whether the secret key of hashed fields can be read; nothing if no field is hashed."""
+    """Yield one finding: whether the secret key of hashed fields can be read; none if no field is hashed."""
     if not any("hash" in kinds.values() for kinds in config.spaces.masks.values()):
         return
     try:
@@ -103,12 +103,12 @@ def _check_tables_and_sources(config: Config, subscribe: Subscribe | None) -> li
     spools = frozenset() if subscribe is None else frozenset(one.spool for one in subscribe.replicasets)
     facts = [gather_source(source, config.max_block_bytes, spools) for source in config.sources]
     try:
-        if not tables.unreadable and tables.newer_release_error is None:
+        if not tables.unreadable_tables and tables.newer_release_error is None:
             warehouse = EpochWarehouse(None, config.warehouse, config.database)
             state = load_state(warehouse) if warehouse.exists(EPOCHS) else State()
             start = resume_offset(warehouse, config.checkpoint) if tables.checkpoint_error is None else None
             positions, unread_sources = start_positions(config, state, start or {})
-    except FAILURES as error:
+    except SOURCE_ERRORS as error:
         has_failed = any(finding.level is Level.FAIL for finding in findings)
         if not has_failed and all(source.error is None for source in facts):
             findings.append(fail("cannot_continue", "sources", str(error), "see the message"))

@@ -12,7 +12,7 @@ RUNBOOK = "docs/operation.md"
 
 
 class Level(StrEnum):
-    """Severity of a finding: with `fail`, a run would stop or have a wrong result; with `warn`, it works for now."""
+    """Severity of a finding. `fail`: a run would stop or have a wrong result; `warn`: a run works, at least for now."""
 
     OK = "ok"
     WARN = "warn"
@@ -68,7 +68,7 @@ def count_by_level(findings: Iterable[Finding]) -> dict[Level, int]:
 
 
 def format_findings(findings: Sequence[Finding]) -> Iterator[tuple[Level, str]]:
-    """Yield (level, line of text with the advice) for each finding."""
+    """Yield for each finding its level and its line of the output."""
     width = max((len(finding.subject) for finding in findings), default=0)
     for finding in findings:
         name = "" if finding.level is Level.OK else f" [{finding.name}]"

@@ -26,14 +26,14 @@ class Disk:
     Parameters
     ----------
     subject : str
-        `warehouse`, `checkpoint`, `spool a`, `scratch`.
+        What the folder is for, as the output calls it: `warehouse`, `checkpoint`, `spool a`, `scratch`.
     path : str
     free_bytes : int
         Free space for this user.
     free_inodes : int or None
         None if the file system does not count inodes.
     batch_bytes : int
-        Maximum size of one batch, or of one file of a spool.
+        Maximum size of what is written at once: of one batch, or of one file of a spool.
 
     """
 
@@ -50,42 +50,42 @@ class MachineFacts:
 
     Parameters
     ----------
-    python : tuple of int
-        Version of Python.
-    java : str or None
+    python_version : tuple of int
+    java_path : str or None
         Path of the program `java`; None if it is not installed.
     java_version : int or None
         Major version of Java; None if `java` is not installed or does not start.
     java_error : str or None
         The output of a `java` that does not start.
-    pyspark, delta : str or None
-        Installed versions; None for a missing package.
+    pyspark_version, delta_version : str or None
+        Installed versions of pyspark and delta-spark; None for a missing package.
     delta_jars, s3_jars : tuple of str
         Names of Delta's and of hadoop-aws' jars in Spark's folder.
     needs_s3 : bool
-        Whether the warehouse or the checkpoint is on `s3a://`, which Spark reads.
+        Whether the warehouse or the checkpoint is on `s3a://`, for which Spark needs the jars of hadoop-aws.
     memory_bytes : int or None
         Memory of this machine or container; None if unknown.
     spark_memory_bytes : int
         The setting `spark.driver.memory`.
-    local_bytes : int
-        The setting `local_bytes`: the largest batch, in bytes of its decoded rows, that runs in the driver's Python.
+    max_local_batch_bytes : int
+        The setting `local_bytes`: the largest batch, in bytes of its decoded rows, that runs in the driver's
+        Python.
     disks : tuple of Disk
 
     """
 
-    python: tuple[int, ...]
-    java: str | None
+    python_version: tuple[int, ...]
+    java_path: str | None
     java_version: int | None
     java_error: str | None
-    pyspark: str | None
-    delta: str | None
+    pyspark_version: str | None
+    delta_version: str | None
     delta_jars: tuple[str, ...]
     s3_jars: tuple[str, ...]
     needs_s3: bool
     memory_bytes: int | None
     spark_memory_bytes: int
-    local_bytes: int
+    max_local_batch_bytes: int
     disks: tuple[Disk, ...] = ()
 
 
@@ -101,8 +101,8 @@ def check_machine(facts: MachineFacts) -> list[Finding]:
 
 
 def _check_python(facts: MachineFacts) -> Finding:
-    shown = ".".join(map(str, facts.python))
-    if facts.python[:2] != (3, 11):
+    shown = ".".join(map(str, facts.python_version))
+    if facts.python_version[:2] != (3, 11):
         return fail(
             "python_version",
             "python",
@@ -114,25 +114,25 @@ def _check_python(facts: MachineFacts) -> Finding:
 
 def _check_java(facts: MachineFacts) -> Finding:
     advice = f"install Java {MIN_JAVA_VERSION}, or set JAVA_HOME to one"
-    if facts.java is None:
+    if facts.java_path is None:
         return fail("java_missing", "java", "there is no java on the PATH, and JAVA_HOME names none", advice)
     if facts.java_version is None:
-        return fail("java_missing", "java", f"{facts.java} does not start: {facts.java_error}", advice)
+        return fail("java_missing", "java", f"{facts.java_path} does not start: {facts.java_error}", advice)
     if facts.java_version < MIN_JAVA_VERSION:
-        return fail("java_too_old", "java", f"{facts.java} is Java {facts.java_version}", advice)
-    return ok("java", "java", f"{facts.java_version} ({facts.java})")
+        return fail("java_too_old", "java", f"{facts.java_path} is Java {facts.java_version}", advice)
+    return ok("java", "java", f"{facts.java_version} ({facts.java_path})")
 
 
 def _check_spark(facts: MachineFacts) -> Iterator[Finding]:
-    if facts.pyspark is None or facts.delta is None:
+    if facts.pyspark_version is None or facts.delta_version is None:
         missing = [
             name
-            for name, version in (("pyspark", facts.pyspark), ("delta-spark", facts.delta))
+            for name, version in (("pyspark", facts.pyspark_version), ("delta-spark", facts.delta_version))
             if not version
         ]
         yield fail("spark_missing", "spark", f"not installed: {', '.join(missing)}", "make setup")
         return
-    yield ok("spark", "spark", facts.pyspark)
+    yield ok("spark", "spark", facts.pyspark_version)
     jars = [jar for jar in facts.delta_jars if jar.startswith("delta-spark_")]
     if not jars:
         yield fail(
@@ -141,11 +141,11 @@ def _check_spark(facts: MachineFacts) -> Iterator[Finding]:
             "Spark's folder of jars has no delta-spark, so each start would download it with Ivy",
             "make setup, or spark-submit --packages (docs/operation.md, Set-up)",
         )
-    elif not any(jar.endswith(f"-{facts.delta}.jar") for jar in jars):
-        text = f"delta-spark is {facts.delta} in Python and {', '.join(jars)} among Spark's jars"
+    elif not any(jar.endswith(f"-{facts.delta_version}.jar") for jar in jars):
+        text = f"delta-spark is {facts.delta_version} in Python and {', '.join(jars)} among Spark's jars"
         yield fail("delta_jar_version", "delta", text, "make setup")
     else:
-        yield ok("delta", "delta", facts.delta)
+        yield ok("delta", "delta", facts.delta_version)
     if facts.needs_s3 and not any(jar.startswith("hadoop-aws-") for jar in facts.s3_jars):
         yield fail(
             "s3_jar_missing",
@@ -156,7 +156,7 @@ def _check_spark(facts: MachineFacts) -> Iterator[Finding]:
 
 
 def _check_memory(facts: MachineFacts) -> Finding:
-    needed = PYTHON_MEMORY_FACTOR * facts.local_bytes + facts.spark_memory_bytes
+    needed = PYTHON_MEMORY_FACTOR * facts.max_local_batch_bytes + facts.spark_memory_bytes
     text = (
         f"the driver may need {size_text(needed)}: {PYTHON_MEMORY_FACTOR} times local_bytes and "
         f"{size_text(facts.spark_memory_bytes)} of spark.driver.memory"

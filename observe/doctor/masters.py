@@ -30,15 +30,15 @@ class PeerFacts:
     ----------
     address : str
     fault : str or None
-        The fault's name, one of `ADVICE`; None without a fault.
+        Name of what is wrong with the master, a key of `ADVICE`; None if nothing is wrong.
     error : str or None
-        The error message of the fault; None without a fault.
+        The error message; None if there is no fault.
     version : tuple of int
         Tarantool's version; empty if the master did not answer.
-    instance, replicaset : str or None
-        Uuids of the master and of its replicaset; None with a fault.
-    vclock, gc_vclock : mapping of int to int
-        The master's vclock, and the vclock at the start of its oldest log.
+    instance_uuid, replicaset_uuid : str or None
+        Uuids of the master and of its replicaset; None if there is a fault.
+    vclock, oldest_log_vclock : mapping of int to int
+        The master's vclock, and the vclock at the start of its oldest log (older ones are garbage-collected).
 
     """
 
@@ -46,10 +46,10 @@ class PeerFacts:
     fault: str | None = None
     error: str | None = None
     version: tuple[int, ...] = ()
-    instance: str | None = None
-    replicaset: str | None = None
+    instance_uuid: str | None = None
+    replicaset_uuid: str | None = None
     vclock: Mapping[int, int] = field(default_factory=dict)
-    gc_vclock: Mapping[int, int] = field(default_factory=dict)
+    oldest_log_vclock: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class SubscribedReplicaset:
         Damage of the spool, or why the folder is not a spool.
     spool_vclock : mapping of int to int, or None
         The vclock at the spool's end; None if the spool is empty.
-    spool_replicaset : str or None
+    spool_replicaset_uuid : str or None
         Uuid of the replicaset whose rows are in the spool.
 
     """
@@ -73,7 +73,7 @@ class SubscribedReplicaset:
     peers: tuple[PeerFacts, ...]
     spool_error: str | None = None
     spool_vclock: Mapping[int, int] | None = None
-    spool_replicaset: str | None = None
+    spool_replicaset_uuid: str | None = None
 
 
 def check_masters(replicasets: Sequence[SubscribedReplicaset]) -> list[Finding]:
@@ -93,7 +93,7 @@ def _check_peers(replicaset: SubscribedReplicaset) -> Iterator[Finding]:
             continue
         version = ".".join(map(str, peer.version))
         vclock = ", ".join(f"{i}: {lsn}" for i, lsn in sorted(peer.vclock.items()))
-        text = f"Tarantool {version}, instance {peer.instance}, at {{{vclock}}}; the user may replicate"
+        text = f"Tarantool {version}, instance {peer.instance_uuid}, at {{{vclock}}}; the user may replicate"
         yield ok("peer", subject, text)
 
 
@@ -108,7 +108,9 @@ def _check_spool(replicaset: SubscribedReplicaset) -> Iterator[Finding]:
         return
     answering = [peer for peer in replicaset.peers if peer.fault is None]
     behind = [
-        p for p in answering if any(lsn > replicaset.spool_vclock.get(i, 0) for i, lsn in p.gc_vclock.items())
+        p
+        for p in answering
+        if any(lsn > replicaset.spool_vclock.get(i, 0) for i, lsn in p.oldest_log_vclock.items())
     ]
     if answering and len(behind) == len(answering):
         text = "no master has the next logs any more: the spool continues with a new snapshot"
@@ -119,13 +121,21 @@ def _check_spool(replicaset: SubscribedReplicaset) -> Iterator[Finding]:
 
 
 def _check_same_replicaset(replicaset: SubscribedReplicaset) -> Iterator[Finding]:
-    uuids = {peer.replicaset: peer.address for peer in replicaset.peers if peer.replicaset is not None}
+    uuids = {
+        peer.replicaset_uuid: peer.address for peer in replicaset.peers if peer.replicaset_uuid is not None
+    }
     if len(uuids) > 1:
         replicasets = ", ".join(f"{address} is of {uuid}" for uuid, address in sorted(uuids.items()))
         text = f"its peers are of different replicasets: {replicasets}"
         yield fail("mixed_peers", f"replicaset {replicaset.name}", text, "list peers of one replicaset only")
-    elif uuids and replicaset.spool_replicaset is not None and replicaset.spool_replicaset not in uuids:
-        text = f"the spool has rows of {replicaset.spool_replicaset}, its peers are of {next(iter(uuids))}"
+    elif (
+        uuids
+        and replicaset.spool_replicaset_uuid is not None
+        and replicaset.spool_replicaset_uuid not in uuids
+    ):
+        text = (
+            f"the spool has rows of {replicaset.spool_replicaset_uuid}, its peers are of {next(iter(uuids))}"
+        )
         yield fail(
             "mixed_peers", f"replicaset {replicaset.name}", text, "correct `peers`, or name another spool"
         )

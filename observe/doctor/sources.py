@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from observe.doctor.findings import Finding, fail, ok, warn
 from sources.xlog.format.vclock import is_at_most, joined
 
-AHEAD_SECONDS = 5.0
+MAX_CLOCK_AHEAD_SECONDS = 5.0
 """Seconds by which a server's clock may be ahead without a warning; policies compare times of replicasets."""
 
 
@@ -16,31 +16,31 @@ AHEAD_SECONDS = 5.0
 class LogHole:
     """Two successive files of a log between which rows are missing.
 
-    If the tables have the missing rows, from another source, the hole is no gap of the tables.
+    A hole in the logs of one source is not a gap if the tables have the missing rows from another source.
 
     Parameters
     ----------
-    before, after : str
+    file_before, file_after : str
         Names of the two files.
-    end_vclock, start_vclock : mapping of int to int
+    vclock_before, vclock_after : mapping of int to int
         The vclock at the end of the first file, and at the start of the second.
 
     """
 
-    before: str
-    after: str
-    end_vclock: Mapping[int, int]
-    start_vclock: Mapping[int, int]
+    file_before: str
+    file_after: str
+    vclock_before: Mapping[int, int]
+    vclock_after: Mapping[int, int]
 
-    def missing_lsn_ranges(self, settled: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+    def missing_lsn_ranges(self, settled_vclock: Mapping[int, int]) -> dict[int, tuple[int, int]]:
         """Return, by replica id, the range (first, last) of the lsns that neither the files nor the tables have.
 
-        `settled` is the vclock up to which the tables have the replicaset's rows.
+        `settled_vclock` is the vclock up to which the tables have the replicaset's rows.
         """
-        known = joined(self.end_vclock, settled)
+        known = joined(self.vclock_before, settled_vclock)
         return {
             replica_id: (known.get(replica_id, 0) + 1, lsn)
-            for replica_id, lsn in sorted(self.start_vclock.items())
+            for replica_id, lsn in sorted(self.vclock_after.items())
             if replica_id and lsn > known.get(replica_id, 0)
         }
 
@@ -56,21 +56,21 @@ class SourceFacts:
         Why the files cannot be read; then the other fields have no values.
     is_header_damaged : bool
         Whether `error` is about a damaged header of a file.
-    logs, snapshots : int
-        Number of files.
+    log_count, snapshot_count : int
+        Number of `.xlog` files and of `.snap` files.
     snapshot_vclock : mapping of int to int, or None
         Vclock of the newest complete snapshot; None without a snapshot.
     is_spool : bool
     instance_uuids : tuple of str
         Uuids of the instances in the files' headers.
-    foreign_files : str or None
+    foreign_files_text : str or None
         Which files are of other replicasets than the source, as text; None if no such file is known.
-    has_replicaset_key : bool
+    is_replicaset_configured : bool
         Whether the configuration has the key `replicaset` for the source.
-    replicaset : str or None
-        The source's replicaset; None if unknown.
+    replicaset_uuid : str or None
+        Uuid of the source's replicaset; None if unknown.
     identity_error : str or None
-        Why the replicaset is unknown, or differs from the configuration's; None if neither is so.
+        Why the replicaset is unknown, or how it differs from the one in the configuration; else None.
     server_version : str or None
         Version of the server that wrote the newest file.
     end_vclock : mapping of int to int
@@ -85,7 +85,7 @@ class SourceFacts:
     spool_error : str or None
         Damage of a spool; None without damage, or if the source is not a spool.
     awaits_daemon : bool
-        Whether it is a spool of the section `subscribe` in which the daemon has not begun to write.
+        Whether the source is a spool of the section `subscribe` to which the daemon has not written yet.
 
     """
 
@@ -93,14 +93,14 @@ class SourceFacts:
     path: str
     error: str | None = None
     is_header_damaged: bool = False
-    logs: int = 0
-    snapshots: int = 0
+    log_count: int = 0
+    snapshot_count: int = 0
     snapshot_vclock: Mapping[int, int] | None = None
     is_spool: bool = False
     instance_uuids: tuple[str, ...] = ()
-    foreign_files: str | None = None
-    has_replicaset_key: bool = False
-    replicaset: str | None = None
+    foreign_files_text: str | None = None
+    is_replicaset_configured: bool = False
+    replicaset_uuid: str | None = None
     identity_error: str | None = None
     server_version: str | None = None
     end_vclock: Mapping[int, int] = field(default_factory=dict)
@@ -118,27 +118,26 @@ class StartPosition:
 
     Parameters
     ----------
-    replicaset : str
-        Uuid of the replicaset.
+    replicaset_uuid : str
     source, file : str
-        The leader (the source that is read), and the log file.
-    position : int
-        Byte offset in the file.
-    is_new : bool
+        Name of the leader (the source that is read), and of the log file.
+    byte_offset : int
+        Offset in the file.
+    is_new_replicaset : bool
         Whether the tables do not have the replicaset yet.
 
     """
 
-    replicaset: str
+    replicaset_uuid: str
     source: str
     file: str
-    position: int
-    is_new: bool
+    byte_offset: int
+    is_new_replicaset: bool
 
 
 def check_sources(
     sources: Sequence[SourceFacts],
-    settled: Mapping[str, Mapping[int, int]],
+    settled_vclocks: Mapping[str, Mapping[int, int]],
     positions: Sequence[StartPosition],
     unread_sources: Mapping[str, str],
     *,
@@ -149,7 +148,7 @@ def check_sources(
     Parameters
     ----------
     sources : sequence of SourceFacts
-    settled : mapping of str to mapping
+    settled_vclocks : mapping of str to mapping
         By replicaset uuid: the vclock up to which the tables have the replicaset's rows.
     positions : sequence of StartPosition
         Where a run starts in each replicaset's logs.
@@ -161,9 +160,11 @@ def check_sources(
     """
     findings: list[Finding] = []
     for source in sources:
-        wants_snapshot = starts_with_snapshot and source.replicaset not in settled
+        wants_snapshot = starts_with_snapshot and source.replicaset_uuid not in settled_vclocks
         own_findings = list(
-            _check_source(source, settled.get(source.replicaset or "", {}), wants_snapshot=wants_snapshot)
+            _check_source(
+                source, settled_vclocks.get(source.replicaset_uuid or "", {}), wants_snapshot=wants_snapshot
+            )
         )
         if source.name in unread_sources and not any(finding.level == "fail" for finding in own_findings):
             text = f"it is not followed: {unread_sources[source.name]}"
@@ -175,7 +176,7 @@ def check_sources(
 
 
 def _check_source(
-    source: SourceFacts, settled: Mapping[int, int], *, wants_snapshot: bool
+    source: SourceFacts, settled_vclock: Mapping[int, int], *, wants_snapshot: bool
 ) -> Iterator[Finding]:
     subject = f"source {source.name}"
     if source.awaits_daemon:
@@ -191,7 +192,7 @@ def _check_source(
         )
         yield fail(name, subject, source.error, advice)
         return
-    if not source.logs and not source.snapshots:
+    if not source.log_count and not source.snapshot_count:
         yield fail(
             "source_empty",
             subject,
@@ -203,13 +204,14 @@ def _check_source(
     yield ok(
         "source",
         subject,
-        f"{'spool, ' if source.is_spool else ''}{source.snapshots} snapshots, {source.logs} logs up to {{{shown}}}, "
-        f"Tarantool {source.server_version or 'unknown'}, replicaset {source.replicaset or 'unknown'}",
+        f"{'spool, ' if source.is_spool else ''}{source.snapshot_count} snapshots, {source.log_count} logs "
+        f"up to {{{shown}}}, Tarantool {source.server_version or 'unknown'}, "
+        f"replicaset {source.replicaset_uuid or 'unknown'}",
     )
     yield from _check_identity(source, subject)
     begin = (source.snapshot_vclock or {}) if wants_snapshot else {}
-    yield from _check_completeness(source, subject, joined(settled, begin))
-    if not source.logs:
+    yield from _check_completeness(source, subject, joined(settled_vclock, begin))
+    if not source.log_count:
         yield warn(
             "no_logs",
             subject,
@@ -227,39 +229,45 @@ def _check_source(
 
 
 def _check_identity(source: SourceFacts, subject: str) -> Iterator[Finding]:
-    if source.foreign_files is not None:
+    if source.foreign_files_text is not None:
         yield fail(
             "mixed_replicasets",
             subject,
-            f"files of several replicasets are in one folder: {source.foreign_files}",
+            f"files of several replicasets are in one folder: {source.foreign_files_text}",
             "give each replicaset a folder and a source of its own",
         )
     elif source.identity_error is not None:
-        name = "other_replicaset" if source.has_replicaset_key else "replicaset_unknown"
+        name = "other_replicaset" if source.is_replicaset_configured else "replicaset_unknown"
         advice = (
             "correct the source's path, or its key `replicaset`"
-            if source.has_replicaset_key
+            if source.is_replicaset_configured
             else "set the source's key `replicaset`"
         )
         yield fail(name, subject, source.identity_error, advice)
 
 
-def _check_completeness(source: SourceFacts, subject: str, settled: Mapping[int, int]) -> Iterator[Finding]:
+def _check_completeness(
+    source: SourceFacts, subject: str, settled_vclock: Mapping[int, int]
+) -> Iterator[Finding]:
     if source.spool_error is not None:
         yield fail("spool_damaged", subject, source.spool_error, "begin a new spool: move this folder away")
     elif source.newest_log_error is not None:
         yield fail("log_damaged", subject, source.newest_log_error, "copy the file again from its server")
     for hole in source.holes:
-        missing = hole.missing_lsn_ranges(settled)
+        missing = hole.missing_lsn_ranges(settled_vclock)
         if missing:
             lsns = ", ".join(f"{first} to {last} of replica id {i}" for i, (first, last) in missing.items())
             yield fail(
                 "log_gap",
                 subject,
-                f"lsns {lsns} are missing between {hole.before} and {hole.after}",
+                f"lsns {lsns} are missing between {hole.file_before} and {hole.file_after}",
                 "bring the log back, or add a member that has it to `sources`; then aggregator repair",
             )
-    if source.logs and settled and not is_at_most({i: n for i, n in settled.items() if i}, source.end_vclock):
+    if (
+        source.log_count
+        and settled_vclock
+        and not is_at_most({i: n for i, n in settled_vclock.items() if i}, source.end_vclock)
+    ):
         yield warn(
             "source_behind",
             subject,
@@ -270,7 +278,7 @@ def _check_completeness(source: SourceFacts, subject: str, settled: Mapping[int,
 
 def _check_clock(source: SourceFacts, subject: str) -> Iterator[Finding]:
     ahead = 0.0 if source.newest_row_time is None else source.newest_row_time - source.read_at
-    if ahead > AHEAD_SECONDS:
+    if ahead > MAX_CLOCK_AHEAD_SECONDS:
         yield warn(
             "clock_ahead",
             subject,
@@ -294,6 +302,6 @@ def _check_shared_instances(sources: Sequence[SourceFacts]) -> Iterator[Finding]
 
 
 def _start_finding(start: StartPosition) -> Finding:
-    verb = "begins" if start.is_new else "continues"
-    text = f"{verb} in {start.file} at byte {start.position} of {start.source}"
-    return ok("begin", f"replicaset {start.replicaset}", text)
+    verb = "begins" if start.is_new_replicaset else "continues"
+    text = f"{verb} in {start.file} at byte {start.byte_offset} of {start.source}"
+    return ok("begin", f"replicaset {start.replicaset_uuid}", text)

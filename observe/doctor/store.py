@@ -17,12 +17,12 @@ class StoreFacts:
     location : str
         Path or URI of the folder with the tables.
     scheme_error : str or None
-        Why neither Spark nor delta-rs can open the location; None if one can.
+        Why Spark and delta-rs cannot open the location; None if one of them can.
     write_error, rename_error : str or None
-        Why a test file could not be written, and why it could not be renamed; None if the test passed.
-    condition_error : str or None
-        The error if the store does not support conditional writes: it lets two writers create the same file, so that
-        one overwrites the commit of the other.
+        Why a test file could not be written, and why it could not be renamed; None if it could.
+    conditional_write_error : str or None
+        The error if two writers can create the same file in the store, so that one overwrites the commit of the other;
+        None if the store refuses the second one (a conditional write).
     checkpoint_error : str or None
         Why the checkpoint's folder cannot be written; None if it can.
     lock_holder : str or None
@@ -36,7 +36,7 @@ class StoreFacts:
     scheme_error: str | None = None
     write_error: str | None = None
     rename_error: str | None = None
-    condition_error: str | None = None
+    conditional_write_error: str | None = None
     checkpoint_error: str | None = None
     lock_holder: str | None = None
     sources_above: tuple[str, ...] = ()
@@ -53,44 +53,44 @@ class TableFacts:
         The newest epoch; -1 without one.
     table_count : int
         Number of tables in the newest epoch.
-    unreadable : mapping of str to str
-        By table, why it cannot be read.
+    unreadable_tables : mapping of str to str
+        By name of a table that cannot be read: the reason.
     newer_release_error : str or None
-        The error message if a newer release has written the tables, else None.
+        The error message if a newer release of the aggregator has written the tables, else None.
     unknown_columns : mapping of str to tuple of str
-        By table of the aggregator's own, the columns that this release does not know.
+        By name of one of the aggregator's own tables: its columns that this release does not know.
     tables_ahead : tuple of str
         Tables with commits of an unfinished batch, after the newest epoch.
     rid : str or None
         The RID (generation and role of the warehouse, docs/rid.md) as text; None without one.
     is_primary : bool
-        Whether the warehouse may be written; a secondary one is a copy.
-    allocation : str or None
+        Whether the warehouse may be written; a warehouse that is not primary is a copy.
+    id_allocation : str or None
         How the global ids were allocated (`cluster.allocation` of the configuration); None if unknown.
     checkpoint_error : str or None
         Why the checkpoint cannot be read; None if it can, or does not exist.
     has_checkpoint : bool
-    gaps : tuple of str
-        Descriptions of the open gaps.
-    waiting, set_aside : int
-        Number of rows of `_pending`, and of rows of `_quarantine` that are in no table.
+    open_gaps : tuple of str
+        Description of each open gap.
+    pending_rows, set_aside_rows : int
+        Number of rows of `_pending`, and of those rows of `_quarantine` that are in no table of a space.
 
     """
 
     epoch: int = -1
     table_count: int = 0
-    unreadable: Mapping[str, str] = field(default_factory=dict)
+    unreadable_tables: Mapping[str, str] = field(default_factory=dict)
     newer_release_error: str | None = None
     unknown_columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     tables_ahead: tuple[str, ...] = ()
     rid: str | None = None
     is_primary: bool = True
-    allocation: str | None = None
+    id_allocation: str | None = None
     checkpoint_error: str | None = None
     has_checkpoint: bool = False
-    gaps: tuple[str, ...] = ()
-    waiting: int = 0
-    set_aside: int = 0
+    open_gaps: tuple[str, ...] = ()
+    pending_rows: int = 0
+    set_aside_rows: int = 0
 
 
 def check_store(facts: StoreFacts) -> Iterator[Finding]:
@@ -109,9 +109,9 @@ def check_store(facts: StoreFacts) -> Iterator[Finding]:
     elif facts.rename_error is not None:
         advice = "commits need a hard link or a rename: name another file system"
         yield fail("warehouse_no_rename", "warehouse", facts.rename_error, advice)
-    elif facts.condition_error is not None:
+    elif facts.conditional_write_error is not None:
         advice = f"use another store ({RUNBOOK}, Stores): two writers could overwrite each other's commits"
-        yield fail("no_conditional_writes", "warehouse", facts.condition_error, advice)
+        yield fail("no_conditional_writes", "warehouse", facts.conditional_write_error, advice)
     else:
         yield ok("warehouse", "warehouse", f"{facts.location} can be written, renamed and locked")
     if facts.checkpoint_error is not None:
@@ -146,7 +146,7 @@ def check_tables(facts: TableFacts, allocation: str) -> Iterator[Finding]:
         yield ok("tables", "tables", "none yet: the first run creates them")
     else:
         yield ok("tables", "tables", f"epoch {facts.epoch} names {facts.table_count} tables")
-    for table, reason in facts.unreadable.items():
+    for table, reason in facts.unreadable_tables.items():
         yield fail(
             "table_unreadable",
             f"table {table}",
@@ -159,12 +159,12 @@ def check_tables(facts: TableFacts, allocation: str) -> Iterator[Finding]:
     for table, columns in facts.unknown_columns.items():
         text = f"this release does not know the columns {', '.join(columns)}"
         yield warn("tables_newer", f"table {table}", text, newest)
-    if facts.allocation is not None and facts.allocation != allocation:
+    if facts.id_allocation is not None and facts.id_allocation != allocation:
         yield fail(
             "allocation_changed",
             "tables",
-            f"global ids were allocated by {facts.allocation!r}, the configuration says {allocation!r}",
-            f"set cluster.allocation to {facts.allocation}",
+            f"global ids were allocated by {facts.id_allocation!r}, the configuration says {allocation!r}",
+            f"set cluster.allocation to {facts.id_allocation}",
         )
     yield from _check_state(facts)
 
@@ -196,12 +196,15 @@ def _check_state(facts: TableFacts) -> Iterator[Finding]:
             "nothing: a running writer finishes it, or the next start rolls it back",
         )
     advice = "aggregator repair, or docs/operation.md, Runbook"
-    for gap in facts.gaps:
+    for gap in facts.open_gaps:
         yield warn("gap_open", "tables", gap, advice)
-    if facts.waiting:
+    if facts.pending_rows:
         query = "SELECT reason, count(*) FROM _pending GROUP BY 1"
-        yield warn("rows_waiting", "tables", f"{facts.waiting} rows wait", query)
-    if facts.set_aside:
+        yield warn("rows_waiting", "tables", f"{facts.pending_rows} rows wait", query)
+    if facts.set_aside_rows:
         yield warn(
-            "rows_set_aside", "tables", f"{facts.set_aside} rows are set aside", "SELECT * FROM _quarantine"
+            "rows_set_aside",
+            "tables",
+            f"{facts.set_aside_rows} rows are set aside",
+            "SELECT * FROM _quarantine",
         )

@@ -1,7 +1,7 @@
-"""The definitions of a space over time: which rows of `_changelog` are its own, under which names and ids. No I/O.
+"""The definitions of a space over time, which say which rows of `_changelog` belong to it. No I/O.
 
-`_schema` has a row for each epoch in which the definition of a space id changed. After a rename the rows that were
-written under the earlier name still belong to the space, so the history of a key includes the space's earlier names.
+`_schema` has a row for each epoch in which the definition of a space id changed. Rows that were written before the
+space was renamed belong to it, too, so the history of a key includes the space's earlier names.
 `reader` reads the tables.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from observe.log_rows.catalog import LoggedSpace
 from schemas.errors import TupleError, UnsupportedError
@@ -18,18 +18,27 @@ from schemas.states import SpaceState
 from schemas.system_tuples import unpacked
 
 
+class DatedDefinition(NamedTuple):
+    """A definition of a space id in a replicaset; `epoch` is the first epoch in which it holds."""
+
+    epoch: int
+    replicaset_id: int
+    space_id: int
+    definition: LoggedSpace
+
+
 @dataclass(frozen=True)
-class SpaceSpan:
-    """A range of epochs in which a space id of a replicaset belongs to the wanted space, under any of its names.
+class SpaceIdPeriod:
+    """A range of epochs in which a space id of a replicaset means the requested space, under any of its names.
 
     Parameters
     ----------
     replicaset_id, space_id : int
-    first, last : int or None
-        The first and the last epoch, both included; None without such a limit. In the epoch `last` the space was
-        dropped, or got a name that is not wanted.
+    first_epoch, last_epoch : int or None
+        The first and the last epoch, both included; None: the range has no such limit. In the last epoch the space was
+        dropped, or was renamed to a name that was not requested.
     is_id_reused : bool
-        Whether the id belonged earlier to another space, which was dropped at or before `first`.
+        Whether the id meant another space before, which was dropped in the first epoch or earlier.
     names : frozenset of str
         The names that the space had in these epochs.
 
@@ -37,21 +46,21 @@ class SpaceSpan:
 
     replicaset_id: int
     space_id: int
-    first: int | None
-    last: int | None
+    first_epoch: int | None
+    last_epoch: int | None
     is_id_reused: bool
     names: frozenset[str]
 
     def covers(self, replicaset_id: int, space_id: int | None, epoch: int) -> bool:
-        """Whether a replicaset's space id belongs to the wanted space at an epoch."""
+        """Whether a replicaset's space id means the requested space at an epoch."""
         is_own = (self.replicaset_id, self.space_id) == (replicaset_id, space_id)
-        is_since = self.first is None or self.first <= epoch
-        return is_own and is_since and (self.last is None or epoch <= self.last)
+        is_since = self.first_epoch is None or self.first_epoch <= epoch
+        return is_own and is_since and (self.last_epoch is None or epoch <= self.last_epoch)
 
 
 @dataclass(frozen=True)
 class SpaceDefinitions:
-    """The definitions of a space, in all replicasets and epochs: of each space id while it had the space's name.
+    """All definitions of the requested space: in all replicasets, at all epochs, under all of its names.
 
     Parameters
     ----------
@@ -59,25 +68,25 @@ class SpaceDefinitions:
         Names that the space has or had, as in `_changelog.space`.
     tables : frozenset of str
         Tables to which the rows of the space were written.
-    other_names : frozenset of str
+    names_of_other_spaces : frozenset of str
         Names of all other spaces.
-    definitions : tuple
-        (epoch from which the definition holds, replicaset id, space id, definition), the oldest first.
-    spans : tuple of SpaceSpan
-        In which epochs a space id belongs to the space.
+    definitions : tuple of DatedDefinition
+        The oldest first.
+    id_periods : tuple of SpaceIdPeriod
+        In which epochs a space id means the space.
 
     """
 
     names: frozenset[str]
     tables: frozenset[str]
-    other_names: frozenset[str]
-    definitions: tuple[tuple[int, int, int, LoggedSpace], ...]
-    spans: tuple[SpaceSpan, ...] = ()
+    names_of_other_spaces: frozenset[str]
+    definitions: tuple[DatedDefinition, ...]
+    id_periods: tuple[SpaceIdPeriod, ...] = ()
 
     def definition_at(self, epoch: int, replicaset_id: int, space_id: int | None) -> LoggedSpace | None:
-        """Return the definition that a space id has at an epoch, or its first one if the id was defined only later.
+        """Return the definition that a space id has at an epoch; if it had none yet, its first later one.
 
-        None if the id was never defined.
+        None if the id is in no definition.
         """
         own = [
             (since, definition)
@@ -87,19 +96,20 @@ class SpaceDefinitions:
         before = [definition for since, definition in own if since <= epoch]
         return before[-1] if before else own[0][1] if own else None
 
-    def definitions_from(self, row: Mapping[str, Any]) -> Iterator[LoggedSpace]:
+    def definitions_since(self, row: Mapping[str, Any]) -> Iterator[LoggedSpace]:
         """Yield the definition of a row's space at the row's epoch, then the space's later definitions.
 
-        `row` is a row of `_changelog`. By a later definition, its tuple may have another key.
+        `row` is a row of `_changelog`. A later definition may have another primary key, so that the row's tuple has
+        another key.
         """
         replicaset_id, space_id, epoch = row["replicaset_id"], row["space_id"], row["epoch"]
         own = self.definition_at(epoch, replicaset_id, space_id)
         if own is not None:
             yield own
-        spans = [span for span in self.spans if span.covers(replicaset_id, space_id, epoch)]
+        id_periods = [period for period in self.id_periods if period.covers(replicaset_id, space_id, epoch)]
         for since, replicaset, space, definition in self.definitions:
             is_own = (replicaset, space) == (replicaset_id, space_id) and since > epoch
-            if is_own and any(span.covers(replicaset, space, since) for span in spans):
+            if is_own and any(period.covers(replicaset, space, since) for period in id_periods):
                 yield definition
 
     def includes_row(self, row: Mapping[str, Any]) -> bool:
@@ -109,24 +119,26 @@ class SpaceDefinitions:
         written before a rename has the space's earlier name.
         """
         ids, name = (row["replicaset_id"], row["space_id"]), row["space"]
-        if name in self.names or (ids in self.ids and name not in self.other_names):
+        if name in self.names or (
+            ids in self.replicaset_and_space_ids and name not in self.names_of_other_spaces
+        ):
             return True
-        return any(name in span.names and span.covers(*ids, row["epoch"]) for span in self.spans)
+        return any(name in period.names and period.covers(*ids, row["epoch"]) for period in self.id_periods)
 
-    def is_ended_by(self, row: Mapping[str, Any]) -> bool:
-        """Return whether a row of `_changelog` with the type TRUNCATE or DROP ends all keys of the space.
+    def is_emptied_by(self, row: Mapping[str, Any]) -> bool:
+        """Return whether a row of `_changelog` with the type TRUNCATE or DROP deletes all tuples of the space.
 
         `row["of"]` is the id of the truncated or dropped space.
         """
         epoch, is_drop = row["epoch"], row["type"] == "DROP"
         return any(
-            span.covers(row["replicaset_id"], row["of"], epoch)
-            and not (is_drop and span.is_id_reused and epoch == span.first)
-            for span in self.spans
+            period.covers(row["replicaset_id"], row["of"], epoch)
+            and not (is_drop and period.is_id_reused and epoch == period.first_epoch)
+            for period in self.id_periods
         )
 
     @property
-    def ids(self) -> set[tuple[int, int]]:
+    def replicaset_and_space_ids(self) -> set[tuple[int, int]]:
         """The (replicaset id, space id) of all definitions."""
         return {(replicaset, space) for _, replicaset, space, _ in self.definitions}
 
@@ -137,10 +149,10 @@ class SpaceDefinitions:
         return {key for key in keys if key}
 
 
-def definitions_of(
+def definitions_of_space(
     rows: Iterable[Mapping[str, Any]], name: str, drops: Collection[tuple[int, int, int]] = ()
 ) -> SpaceDefinitions:
-    """Return the definitions of the space with a name.
+    """Return the definitions of the space that has or had a name.
 
     Parameters
     ----------
@@ -157,29 +169,34 @@ def definitions_of(
     tables = {row["table_name"] for row in all_rows if name in (row["name"], row["table_name"])} - {None}
     direct = [row for row in all_rows if row["name"] == name or row["table_name"] in tables]
     names = frozenset(row["name"] for row in direct)
-    spans = tuple(_spans(all_rows, names, drops))
+    id_periods = tuple(_id_periods(all_rows, names, drops))
     of_space = [
         row
         for row in all_rows
         if row["name"] in names
         or any(
-            row["name"] in span.names and span.covers(row["replicaset_id"], row["space_id"], row["epoch"])
-            for span in spans
+            row["name"] in period.names and period.covers(row["replicaset_id"], row["space_id"], row["epoch"])
+            for period in id_periods
         )
     ]
     definitions = tuple(
-        (int(row["epoch"]), int(row["replicaset_id"]), int(row["space_id"]), _definition(row))
+        DatedDefinition(
+            int(row["epoch"]), int(row["replicaset_id"]), int(row["space_id"]), _definition_in_row(row)
+        )
         for row in of_space
         if row["space_tuple"] is not None
     )
-    other_names = frozenset(row["name"] for row in all_rows) - names
-    return SpaceDefinitions(names, frozenset(tables), other_names, definitions, spans)
+    names_of_other_spaces = frozenset(row["name"] for row in all_rows) - names
+    return SpaceDefinitions(names, frozenset(tables), names_of_other_spaces, definitions, id_periods)
 
 
-def _spans(
+def _id_periods(
     rows: Sequence[Mapping[str, Any]], names: Collection[str], drops: Collection[tuple[int, int, int]]
-) -> Iterator[SpaceSpan]:
-    """Yield the spans of the spaces that have one of `names`; `rows` are all rows of `_schema`, the oldest first."""
+) -> Iterator[SpaceIdPeriod]:
+    """Yield the periods in which a space id means a space with one of some names.
+
+    `rows` are all rows of `_schema`, the oldest first; for `drops` see `definitions_of_space`.
+    """
     lineages: dict[tuple[int, int], list[list[Mapping[str, Any]]]] = {}
     for row in rows:
         ids = int(row["replicaset_id"]), int(row["space_id"])
@@ -203,11 +220,11 @@ def _spans(
             elif not later and number + 1 < len(own):
                 later = own[number + 1][:1]
             first, last = (named[0]["epoch"] if number else None), (later[0]["epoch"] if later else None)
-            yield SpaceSpan(*ids, first, last, bool(number), frozenset(row["name"] for row in named))
+            yield SpaceIdPeriod(*ids, first, last, bool(number), frozenset(row["name"] for row in named))
 
 
-def _definition(row: Mapping[str, Any]) -> LoggedSpace:
-    """Return the definition in a row of `_schema`; if it is faulty, with only the id and a name."""
+def _definition_in_row(row: Mapping[str, Any]) -> LoggedSpace:
+    """Return the definition in a row of `_schema`; a faulty definition has only the space's id and name."""
     fields, indexes = unpacked(row["space_tuple"]), dict(row["index_tuples"] or ())
     try:
         return LoggedSpace(space_of_rows(fields, indexes))

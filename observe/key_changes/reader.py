@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from observe.key_changes.definitions import SpaceDefinitions, definitions_of
+from observe.key_changes.definitions import SpaceDefinitions, definitions_of_space
 from observe.log_rows.read import is_same_value
 from schemas.errors import ConfigurationError
 from schemas.iproto import SystemSpace
@@ -30,14 +30,14 @@ Row = Mapping[str, Any]
 """A row of a table: values by column."""
 
 _SERVER_VERSION = "server_version"
-_COLUMNS = (
+_CHANGELOG_COLUMNS = (
     "epoch, replicaset_id, source, segment, global_id, state, space, file, position, row, type, lsn, tsn, timestamp, "
     "space_id, index_base, key, tuple, operations"
 )
-_ALL_KEYS = ("TRUNCATE", "DROP", "DELETE_RANGE")
-"""Types of changes that concern all keys, or a range of keys."""
+_MANY_KEY_TYPES = ("TRUNCATE", "DROP", "DELETE_RANGE")
+"""Types of changes of all keys of a space, or of a range of keys."""
 
-_ONE_KEY = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
+_ONE_KEY_TYPES = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
 
 
 @dataclass(frozen=True)
@@ -48,18 +48,18 @@ class KeyChange:
     ----------
     row : mapping
         The row of `_changelog`.
-    after : bytes or None
-        The key's tuple in the replicaset after the change; None if the key has no tuple.
-    is_known : bool
-        Whether `after` is known.
+    tuple_after : bytes or None
+        The tuple that the key has in the replicaset after the change; None if it has none, or if it is not known.
+    is_tuple_known : bool
+        Whether `tuple_after` is known.
     transaction_rows : sequence of mapping
         The other rows of the same transaction.
 
     """
 
     row: Row
-    after: bytes | None
-    is_known: bool
+    tuple_after: bytes | None
+    is_tuple_known: bool
     transaction_rows: Sequence[Row] = ()
 
 
@@ -70,30 +70,30 @@ class KeyHistory:
     Parameters
     ----------
     space : SpaceDefinitions
-        The definitions of the key's space.
+        The definitions of the space that has the key.
     changes : sequence of KeyChange
         In log order, grouped by replicaset.
     decisions : sequence of mapping
         Rows of `_conflicts`, the oldest first.
-    versions : sequence of mapping
-        The key's newest row of `_versions` of each replicaset.
-    winner : mapping or None
-        The key's row of the space's table; None if the table has no such row.
-    instances, replicasets : mapping of int to str
+    newest_versions : sequence of mapping
+        The newest row of `_versions` with the key, for each replicaset.
+    winning_row : mapping or None
+        The row of the space's table with the key; None if there is none.
+    instance_uuids, replicaset_uuids : mapping of int to str
         Uuids by global id, and by replicaset id.
-    cleaned : set of int
-        Ids of replicasets whose older rows maintenance has removed from `_changelog`.
+    cleaned_replicaset_ids : set of int
+        Ids of the replicasets of which maintenance has removed older rows from `_changelog`.
 
     """
 
     space: SpaceDefinitions
     changes: Sequence[KeyChange]
     decisions: Sequence[Row]
-    versions: Sequence[Row]
-    winner: Row | None
-    instances: Mapping[int, str]
-    replicasets: Mapping[int, str]
-    cleaned: set[int]
+    newest_versions: Sequence[Row]
+    winning_row: Row | None
+    instance_uuids: Mapping[int, str]
+    replicaset_uuids: Mapping[int, str]
+    cleaned_replicaset_ids: set[int]
 
 
 class KeyChangesReader:
@@ -111,18 +111,18 @@ class KeyChangesReader:
         last = newest_epoch_row(location)
         self._versions = {str(name): int(version) for name, version in last["versions"]}
 
-    def ask(self, table: str, query: str) -> list[dict[str, Any]]:
-        """Return the result of an SQL query on one table; in the query its name is `opened`."""
+    def query_table(self, table: str, query: str) -> list[dict[str, Any]]:
+        """Return the result of an SQL query on one table, which it calls `opened`; empty without the table."""
         opened = self._location.open(table, self._versions.get(table))
         return [] if opened is None else query_rows(opened, query)
 
-    def _columns(self) -> str:
-        """Return the columns of `_changelog` to read; a table of an earlier release has no `server_version`."""
+    def _changelog_columns(self) -> str:
+        """Return the columns of `_changelog` to read, as SQL; a table of an earlier release has no `server_version`."""
         opened = self._location.open("_changelog", self._versions.get("_changelog"))
         has_version = opened is not None and any(
             one.name == _SERVER_VERSION for one in opened.schema().fields
         )
-        return f"{_COLUMNS}, {_SERVER_VERSION}" if has_version else _COLUMNS
+        return f"{_CHANGELOG_COLUMNS}, {_SERVER_VERSION}" if has_version else _CHANGELOG_COLUMNS
 
     def history(self, name: str, values: Sequence[Value]) -> KeyHistory:
         """Return the history of a key.
@@ -140,9 +140,9 @@ class KeyChangesReader:
             There is no such space, or its primary key has another number of parts.
 
         """
-        ends = self._ending_rows()
+        ends = self._truncations_and_drops()
         drops = {(row["epoch"], row["replicaset_id"], row["of"]) for row in ends if row["type"] == "DROP"}
-        space = definitions_of(self.ask("_schema", "SELECT * FROM opened"), name, drops)
+        space = definitions_of_space(self.query_table("_schema", "SELECT * FROM opened"), name, drops)
         if not space.definitions:
             raise ConfigurationError(f"no replicaset has a space {name!r}", advice="see _schema.name")
         if not any(len(parts) == len(values) for parts in space.primary_keys):
@@ -151,65 +151,68 @@ class KeyChangesReader:
                 f"the key of {name} has {counts} parts, not {len(values)}",
                 advice="write the key as JSON: '[1, \"a\"]'",
             )
-        members = self.ask("_cluster", "SELECT global_id, uuid, replicaset_id, replicaset_uuid FROM opened")
-        rows = [*self._changes(space, values), *filter(space.is_ended_by, ends)]
-        changes = [*_with_tuples(space, sorted(rows, key=_log_order))]
+        members = self.query_table(
+            "_cluster", "SELECT global_id, uuid, replicaset_id, replicaset_uuid FROM opened"
+        )
+        rows = [*self._changelog_rows(space, values), *filter(space.is_emptied_by, ends)]
+        changes = [*_key_changes(space, sorted(rows, key=_log_order_key))]
         return KeyHistory(
             space=space,
-            changes=self._with_transactions(changes),
+            changes=self._with_transaction_rows(changes),
             decisions=self._rows_of_key(space, values, "_conflicts", "coalesce(winner_tuple, loser_tuple)"),
-            versions=_newest_of_each(self._rows_of_key(space, values, "_versions", "tuple")),
-            winner=self._winner(space, values),
-            instances={row["global_id"]: row["uuid"] for row in members},
-            replicasets={row["replicaset_id"]: row["replicaset_uuid"] for row in members},
-            cleaned=cleaned_replicasets(self._location),
+            newest_versions=_newest_of_each_replicaset(
+                self._rows_of_key(space, values, "_versions", "tuple")
+            ),
+            winning_row=self._winning_row(space, values),
+            instance_uuids={row["global_id"]: row["uuid"] for row in members},
+            replicaset_uuids={row["replicaset_id"]: row["replicaset_uuid"] for row in members},
+            cleaned_replicaset_ids=cleaned_replicasets(self._location),
         )
 
-    def _changes(self, space: SpaceDefinitions, values: Sequence[Value]) -> list[dict[str, Any]]:
-        """Return the rows of `_changelog` that change a key or delete a range of keys."""
-        ids = _number_list(space_id for _, space_id in space.ids)
-        is_space = f"(space IN ({_literal_list(space.names)}) OR space_id IN ({ids}))"
+    def _changelog_rows(self, space: SpaceDefinitions, values: Sequence[Value]) -> list[dict[str, Any]]:
+        """Return the rows of `_changelog` that change a key, and those that delete a range of keys of its space."""
+        ids = _sql_number_list(space_id for _, space_id in space.replicaset_and_space_ids)
+        is_space = f"(space IN ({_sql_literal_list(space.names)}) OR space_id IN ({ids}))"
         conditions = [
             _changelog_condition(values, parts) for parts in space.primary_keys if len(parts) == len(values)
         ]
         where = f"{is_space} AND ({' OR '.join(conditions)})"
-        rows = self.ask("_changelog", f"SELECT {self._columns()} FROM opened WHERE {where}")
+        rows = self.query_table("_changelog", f"SELECT {self._changelog_columns()} FROM opened WHERE {where}")
         return [
             row
             for row in rows
-            if space.includes_row(row)
-            and (row["type"] == "DELETE_RANGE" or _is_row_of_key(row, space, values))
+            if space.includes_row(row) and (row["type"] == "DELETE_RANGE" or _row_has_key(row, space, values))
         ]
 
-    def _ending_rows(self) -> list[dict[str, Any]]:
-        """Return the rows that truncated or dropped a space; `of` is its id."""
+    def _truncations_and_drops(self) -> list[dict[str, Any]]:
+        """Return the rows that truncate or drop any space, with the type TRUNCATE or DROP; `of` is the space's id."""
         truncate, drop = int(SystemSpace.TRUNCATE), int(SystemSpace.SPACE)
         where = f"(space_id = {truncate} OR (space_id = {drop} AND type = 'DELETE')) AND state = '{RowState.COMMITTED}'"
-        rows = self.ask("_changelog", f"SELECT {self._columns()} FROM opened WHERE {where}")
+        rows = self.query_table("_changelog", f"SELECT {self._changelog_columns()} FROM opened WHERE {where}")
         return [
             {**row, "type": "TRUNCATE" if row["space_id"] == truncate else "DROP", "of": unpacked(data)[0]}
             for row in rows
             if (data := row["key"] or row["tuple"]) is not None and not row["file"].endswith(".snap")
         ]
 
-    def _with_transactions(self, changes: Sequence[KeyChange]) -> list[KeyChange]:
+    def _with_transaction_rows(self, changes: Sequence[KeyChange]) -> list[KeyChange]:
         """Add to each change the other rows of its transaction."""
         rows = (change.row for change in changes)
         logged = [row for row in rows if row["tsn"] is not None and not row["file"].endswith(".snap")]
         if not logged:
             return list(changes)
-        epochs, tsns = (_number_list(row[name] for row in logged) for name in ("epoch", "tsn"))
+        epochs, tsns = (_sql_number_list(row[name] for row in logged) for name in ("epoch", "tsn"))
         columns = "replicaset_id, global_id, epoch, tsn, space, space_id, type, lsn, key, tuple"
         # A transaction is in one epoch only, so only files of these epochs are read.
         query = f"SELECT {columns} FROM opened WHERE epoch IN ({epochs}) AND tsn IN ({tsns}) ORDER BY lsn"
         by_transaction: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-        for row in self.ask("_changelog", query):
+        for row in self.query_table("_changelog", query):
             by_transaction.setdefault(_transaction_id(row), []).append(row)
         return [
             KeyChange(
                 change.row,
-                change.after,
-                change.is_known,
+                change.tuple_after,
+                change.is_tuple_known,
                 ()
                 if change.row not in logged
                 else [
@@ -222,9 +225,9 @@ class KeyChangesReader:
         ]
 
     def _rows_of_key(
-        self, space: SpaceDefinitions, values: Sequence[Value], table: str, tuples: str
+        self, space: SpaceDefinitions, values: Sequence[Value], table: str, tuple_expression: str
     ) -> list[dict[str, Any]]:
-        """Return the rows of a table whose column `key` equals a key, the oldest first.
+        """Return the rows of a space in `_conflicts` or `_versions` with a key, the oldest first.
 
         Parameters
         ----------
@@ -232,48 +235,52 @@ class KeyChangesReader:
         values : sequence
             The values of the key's parts, as in JSON.
         table : str
-        tuples : str
-            SQL expression of the tuple of a row, which the result has in the column `shown`.
+            `_conflicts` or `_versions`.
+        tuple_expression : str
+            SQL expression of the row's tuple, for the column `shown` of the result.
 
         """
-        is_space = f"space IN ({_literal_list(space.tables)})"
+        is_space = f"space IN ({_sql_literal_list(space.tables)})"
         is_key = _key_column_condition("key", space, values)
-        query = f"SELECT *, {tuples} AS shown FROM opened WHERE {is_space} AND ({is_key}) ORDER BY epoch"
-        return [row for row in self.ask(table, query) if _is_key_of(row["key"], values)]
+        query = f"SELECT *, {tuple_expression} AS shown FROM opened WHERE {is_space} AND ({is_key}) ORDER BY epoch"
+        return [row for row in self.query_table(table, query) if _key_has_values(row["key"], values)]
 
-    def _winner(self, space: SpaceDefinitions, values: Sequence[Value]) -> dict[str, Any] | None:
-        """Return the key's row in the space's table; for a masked space, the complete row from the exact table."""
+    def _winning_row(self, space: SpaceDefinitions, values: Sequence[Value]) -> dict[str, Any] | None:
+        """Return the row of the space's table with a key, from its exact table if the space is masked; else None."""
         where = _key_column_condition("_key", space, values)
         query = f"SELECT _key, _tuple, _global_id, _replicaset_id, _lsn, _timestamp FROM opened WHERE {where}"
         for table in sorted(space.tables & self._versions.keys()):
             exact = exact_table(table)
-            for row in self.ask(exact if exact in self._versions else table, query):
-                if _is_key_of(row["_key"], values):
+            for row in self.query_table(exact if exact in self._versions else table, query):
+                if _key_has_values(row["_key"], values):
                     return row
         return None
 
 
 def _key_column_condition(column: str, space: SpaceDefinitions, values: Sequence[Value]) -> str:
-    """Return an SQL condition that is true if `column` is the canonical key of `values`, and for some other rows."""
+    """Return an SQL condition for rows whose `column` is the canonical key of `values`; few other rows fulfil it."""
     patterns = [key_pattern(values, parts) for parts in space.primary_keys if len(parts) == len(values)]
-    return " OR ".join(f"regexp_like(encode({column}, 'hex'), {_literal(one or '')})" for one in patterns)
+    return " OR ".join(f"regexp_like(encode({column}, 'hex'), {_sql_literal(one or '')})" for one in patterns)
 
 
 def _changelog_condition(values: Sequence[Value], parts: Sequence[Any]) -> str:
-    """Return an SQL condition that is true for all rows of `_changelog` about a key, and for some other rows."""
-    pattern = _literal(key_pattern(values, parts) or "")
+    """Return an SQL condition for the rows of `_changelog` that may change a key; some other rows fulfil it, too.
+
+    `values` are the values of the key's parts, and `parts` the parts of the primary key.
+    """
+    pattern = _sql_literal(key_pattern(values, parts) or "")
     if begins_with_key(parts):
         return f"regexp_like(encode(coalesce(key, tuple), 'hex'), {pattern}) OR type = 'DELETE_RANGE'"
     return f"key IS NULL OR regexp_like(encode(key, 'hex'), {pattern})"
 
 
-def _literal(value: str) -> str:
+def _sql_literal(value: str) -> str:
     """Return a string as an SQL literal."""
     escaped = value.replace("'", "''")
     return f"'{escaped}'"
 
 
-def _number_list(values: Iterable[int]) -> str:
+def _sql_number_list(values: Iterable[int]) -> str:
     """Return numbers as an SQL list, without the parentheses."""
     return ", ".join(map(str, sorted(set(values))))
 
@@ -283,59 +290,62 @@ def _transaction_id(row: Row) -> tuple[Any, ...]:
     return row["replicaset_id"], row["global_id"], row["epoch"], row["tsn"]
 
 
-def _literal_list(values: Iterable[str]) -> str:
+def _sql_literal_list(values: Iterable[str]) -> str:
     """Return strings as an SQL list, without the parentheses."""
-    return ", ".join(map(_literal, sorted(values)))
+    return ", ".join(map(_sql_literal, sorted(values)))
 
 
-def _is_key_of(key: bytes, values: Sequence[Value]) -> bool:
-    """Return whether a key, which is in MessagePack, has these values of its parts."""
+def _key_has_values(key: bytes, values: Sequence[Value]) -> bool:
+    """Return whether a key, which is in MessagePack, has `values` as its parts."""
     parts = decode(key)
     return len(parts) == len(values) and all(map(is_same_value, parts, values))
 
 
-def _is_row_of_key(row: Row, space: SpaceDefinitions, values: Sequence[Value]) -> bool:
-    """Return whether a row of `_changelog` has a key, by its space's definition at the row or a later one."""
+def _row_has_key(row: Row, space: SpaceDefinitions, values: Sequence[Value]) -> bool:
+    """Return whether a row of `_changelog` has the key with `values` as its parts.
+
+    The key of a row with a tuple is computed by the definition that its space had then, and by each later one.
+    """
     if row["key"] is not None:
-        return _is_key_of(row["key"], values)
+        return _key_has_values(row["key"], values)
     if row["tuple"] is None:
         return False
-    found = (one.values_in(row["tuple"]) for one in space.definitions_from(row))
+    found = (one.key_values_in_tuple(row["tuple"]) for one in space.definitions_since(row))
     return any(
         parts is not None and len(parts) == len(values) and all(map(is_same_value, parts, values))
         for parts in found
     )
 
 
-def _log_order(row: Row) -> tuple[int, ...]:
-    """Sort key: log order, grouped by replicaset."""
+def _log_order_key(row: Row) -> tuple[int, ...]:
+    """Return the sort key of a row of `_changelog`, for log order within each replicaset."""
     return tuple(int(row[name]) for name in ("replicaset_id", "epoch", "segment", "position", "row"))
 
 
-def _newest_of_each(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the last of the rows of each space and replicaset."""
+def _newest_of_each_replicaset(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the last row of each space and replicaset; `rows` begin with the oldest."""
     return list({(row["space"], row["replicaset_id"]): row for row in rows}.values())
 
 
-def _with_tuples(space: SpaceDefinitions, rows: Sequence[Row]) -> Iterator[KeyChange]:
-    """Yield each row with the key's tuple after it; `rows` are in log order, grouped by replicaset."""
+def _key_changes(space: SpaceDefinitions, rows: Sequence[Row]) -> Iterator[KeyChange]:
+    """Yield each row with the tuple that the key has after it; `rows` are in log order, grouped by replicaset."""
     formats = []
     for row in rows:
         definition = space.definition_at(row["epoch"], row["replicaset_id"], row["space_id"])
         rules = LATEST if row.get(_SERVER_VERSION) is None else rules_of(row[_SERVER_VERSION])
-        formats.append(format_of((definition or space.definitions[-1][3]).space, rules))
+        formats.append(format_of((definition or space.definitions[-1].definition).space, rules))
     folds: dict[tuple[tuple[int, int | None], Any], Fold] = {}
     for index, row in enumerate(rows):
         definition = space.definition_at(row["epoch"], row["replicaset_id"], row["space_id"])
-        exact_key = None if definition is None else definition.key_of(row["key"], row["tuple"])
+        exact_key = None if definition is None else definition.hashable_key(row["key"], row["tuple"])
         ids = row["replicaset_id"], row.get("of", row["space_id"])
         key_fold = folds.setdefault((ids, exact_key), Fold(formats))
-        if row["type"] in _ALL_KEYS:
+        if row["type"] in _MANY_KEY_TYPES:
             for (own, _), fold in folds.items():
                 if own == ids:
                     fold.start(None, is_unfit=row["type"] == "DELETE_RANGE")
-        elif row["state"] == RowState.COMMITTED and row["type"] in _ONE_KEY:
+        elif row["state"] == RowState.COMMITTED and row["type"] in _ONE_KEY_TYPES:
             data = (row["tuple"], row["operations"], row["index_base"])
             key_fold.apply(RowChange(row["type"], *data, row["global_id"] or 0, row["lsn"] or 0, None, index))
-        after = key_fold.version.tuple if key_fold.is_present and not key_fold.is_unfit else None
-        yield KeyChange(row, after, not key_fold.is_unfit)
+        tuple_after = key_fold.version.tuple if key_fold.is_present and not key_fold.is_unfit else None
+        yield KeyChange(row, tuple_after, not key_fold.is_unfit)

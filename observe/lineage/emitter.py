@@ -1,7 +1,7 @@
 """Sends OpenLineage events of each batch from a separate thread: START before it; COMPLETE, FAIL or ABORT after it.
 
 A slow or failing service never delays or fails a batch: an event that cannot be sent causes a warning, and events are
-dropped while too many wait. `observe.lineage.events` defines their content.
+dropped while too many wait. `observe.lineage.events` creates the events.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-WAITING_EVENTS = 100
+MAX_WAITING_EVENTS = 100
 """Maximum number of waiting events; more are dropped, since the service has not answered for many batches."""
 
-RETRIES = 3
+MAX_RETRIES = 3
 """Number of retries to send an event; the client waits 0.3, 0.6, 1.2 s before them."""
 
 
@@ -52,17 +52,17 @@ class LineageEmitter:
 
     def __init__(self, client: OpenLineageClient) -> None:
         self._client = client
-        self._free_slots = BoundedSemaphore(WAITING_EVENTS)
+        self._free_slots = BoundedSemaphore(MAX_WAITING_EVENTS)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="lineage")
         self._is_closing = Event()
         self._unsent_at_close = 0
 
     def send(self, create_event: Callable[[], RunEvent]) -> None:
-        """Create and send an event later, in the emitter's thread."""
+        """Let the emitter's thread create and send an event; drop the event if too many wait."""
         if self._free_slots.acquire(blocking=False):
             self._thread.submit(self._send, create_event)
         else:
-            log.warning("lineage: %d events wait, one more is dropped", WAITING_EVENTS)
+            log.warning("lineage: %d events wait, one more is dropped", MAX_WAITING_EVENTS)
 
     def _send(self, create_event: Callable[[], RunEvent]) -> None:
         try:
@@ -77,7 +77,7 @@ class LineageEmitter:
             self._free_slots.release()
 
     def close(self) -> None:
-        """Send the waiting events until one fails, so that the job's end does not wait for an unreachable service."""
+        """Send the waiting events; if one fails, drop the others, so that the job does not wait for the service."""
         self._is_closing.set()
         self._thread.shutdown()
         if self._unsent_at_close > 1:
@@ -89,9 +89,9 @@ class LineageEmitter:
 def lineage_events(
     config: Config, spark_version: str, versions: Callable[[], Mapping[str, int]]
 ) -> Iterator[BatchContext]:
-    """Yield a function that takes a batch's name and returns a context manager, which sends the batch's events.
+    """Yield a function that takes a batch's name, and returns a context manager in which the batch runs.
 
-    The batch runs inside the context manager. It does nothing without the section `lineage` of the configuration.
+    The context manager sends the batch's events. Without the section `lineage` of the configuration it does nothing.
 
     Parameters
     ----------
@@ -113,12 +113,12 @@ def lineage_events(
         return
     emitter = LineageEmitter(_create_client(section))
     try:
-        yield _BatchEvents(config, section, spark_version, versions, emitter).send_around
+        yield _BatchEventSender(config, section, spark_version, versions, emitter).send_around
     finally:
         emitter.close()
 
 
-class _BatchEvents:
+class _BatchEventSender:
     """Sends the events of the batches of one stream."""
 
     def __init__(
@@ -135,25 +135,30 @@ class _BatchEvents:
 
     @contextmanager
     def send_around(self, name: BatchName) -> Iterator[None]:
-        """Send START at the beginning of the block, and the result of the batch at its end."""
+        """Send START at the beginning of the block, and at its end COMPLETE, FAIL or ABORT."""
         from openlineage.client.event_v2 import RunState
         from openlineage.client.uuid import generate_new_uuid
 
-        from observe.lineage.events import BatchRun, inputs_between, outputs_of, run_event
+        from observe.lineage.events import BatchRun, output_datasets, read_datasets, run_event
 
         run = BatchRun(
             str(generate_new_uuid()), self._section.namespace, self._section.job, self._spark_version
         )
         paths = {source.name: source.path for source in self._config.sources}
         start, end = (from_text(text) if text is not None else {} for text in name.offsets)
-        inputs = inputs_between(start, end, paths)
+        inputs = read_datasets(start, end, paths)
 
-        def send(kind: RunState, tables: Mapping[str, int], error: BaseException | None = None) -> None:
+        def send(state: RunState, tables: Mapping[str, int], error: BaseException | None = None) -> None:
             at = datetime.now(UTC)
             database = self._config.database
             self._emitter.send(
                 lambda: run_event(
-                    run, kind, at, inputs, outputs_of(written_tables(self._location, database, tables)), error
+                    run,
+                    state,
+                    at,
+                    inputs,
+                    output_datasets(written_tables(self._location, database, tables)),
+                    error,
                 )
             )
 
@@ -172,7 +177,10 @@ class _BatchEvents:
 def written_tables(
     location: WarehouseLocation, database: str, versions: Mapping[str, int]
 ) -> Iterator[WrittenTable]:
-    """Yield each table of `versions`, with its columns at this Delta version; a table that is missing is left out."""
+    """Yield the tables that a batch wrote; a table that does not exist is left out.
+
+    `versions` has the Delta version of each of them after the batch.
+    """
     from observe.lineage.events import WrittenTable
 
     for name, version in sorted(versions.items()):
@@ -208,7 +216,7 @@ def _transport(section: LineageConfig) -> dict[str, Any]:
                 f"events cannot be written: {error.strerror}", path="lineage.file", file=section.file
             ) from error
         return {"type": "file", "log_file_path": section.file, "append": True}
-    transport: dict[str, Any] = {"type": "http", "url": section.url, "retry": {"total": RETRIES}}
+    transport: dict[str, Any] = {"type": "http", "url": section.url, "retry": {"total": MAX_RETRIES}}
     if section.key_env is not None:
         key = os.environ.get(section.key_env)
         if not key:

@@ -1,8 +1,8 @@
 """Creates the OpenLineage events of a batch: the job, its inputs (sources), its outputs (tables). No I/O.
 
 Names of datasets follow OpenLineage's naming conventions (openlineage.io/docs/spec/naming): a path of this machine is
-`file` and the path, an object store is `s3://bucket` and the key. Each table also has its SQL name as a symlink.
-`observe.lineage.emitter` sends the events.
+in the namespace `file` with the path as its name, a path in an object store in `s3://bucket` with the key. Each table
+also has its SQL name as a symlink. `observe.lineage.emitter` sends the events.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class BatchRun:
     Parameters
     ----------
     run_id : str
-        A uuid; if a batch is repeated after the job was killed, the repetition is a new run.
-    namespace, job : str
+        A uuid. If a batch is repeated since the job was killed, the repetition has another one.
+    namespace, job_name : str
         OpenLineage's namespace and name of the job.
     spark_version : str
 
@@ -46,7 +46,7 @@ class BatchRun:
 
     run_id: str
     namespace: str
-    job: str
+    job_name: str
     spark_version: str
 
 
@@ -73,8 +73,8 @@ class WrittenTable:
     columns: tuple[tuple[str, str, str], ...]
 
 
-def dataset_name(uri: str) -> tuple[str, str]:
-    """Return the OpenLineage namespace and name of a path or URI."""
+def dataset_namespace_and_name(uri: str) -> tuple[str, str]:
+    """Return (namespace, name) of the dataset at a path or URI, as OpenLineage names it."""
     parts = urlparse(uri)
     if parts.scheme in ("", "file"):
         return "file", str(Path(parts.path if parts.scheme else uri).absolute())
@@ -82,28 +82,31 @@ def dataset_name(uri: str) -> tuple[str, str]:
     return f"{scheme}://{parts.netloc}", parts.path.strip("/") or "/"
 
 
-def inputs_between(
-    start: Mapping[str, OffsetEntry], end: Mapping[str, OffsetEntry], sources: Mapping[str, str]
+def read_datasets(
+    start: Mapping[str, OffsetEntry], end: Mapping[str, OffsetEntry], path_by_source: Mapping[str, str]
 ) -> list[InputDataset]:
-    """Return the sources that a batch read.
+    """Return the sources that a batch read, as input datasets.
 
     Parameters
     ----------
     start, end : mapping of str to OffsetEntry
-        Offsets by replicaset uuid.
-    sources : mapping of str to str
+        By replicaset uuid: the offset before the batch, and the offset after it.
+    path_by_source : mapping of str to str
         The path of each source, by its name.
 
     """
     read = {entry.leader for uuid, entry in end.items() if start.get(uuid) != entry}
-    return [InputDataset(*dataset_name(sources[name])) for name in sorted(read & sources.keys())]
+    return [
+        InputDataset(*dataset_namespace_and_name(path_by_source[name]))
+        for name in sorted(read & path_by_source.keys())
+    ]
 
 
-def outputs_of(tables: Iterable[WrittenTable]) -> list[OutputDataset]:
-    """Return tables as output datasets, each with its schema and its Delta version."""
+def output_datasets(tables: Iterable[WrittenTable]) -> list[OutputDataset]:
+    """Return the tables that a batch wrote as output datasets, each with its schema and its Delta version."""
     return [
         OutputDataset(
-            *dataset_name(table.uri),
+            *dataset_namespace_and_name(table.uri),
             facets={
                 "schema": schema_dataset.SchemaDatasetFacet(
                     fields=[
@@ -128,7 +131,7 @@ def outputs_of(tables: Iterable[WrittenTable]) -> list[OutputDataset]:
 
 def run_event(
     run: BatchRun,
-    kind: RunState,
+    state: RunState,
     at: datetime,
     inputs: list[InputDataset],
     outputs: list[OutputDataset],
@@ -139,11 +142,12 @@ def run_event(
     Parameters
     ----------
     run : BatchRun
-    kind : RunState
+    state : RunState
         START, COMPLETE, FAIL, or ABORT if the job was stopped.
     at : datetime
         Time of the event, with a time zone.
     inputs, outputs : list
+        From `read_datasets` and `output_datasets`.
     error : BaseException, optional
         Why the batch failed; the event has the message, but no traceback, which may show values of rows.
 
@@ -164,14 +168,14 @@ def run_event(
         run=Run(run.run_id, {"processing_engine": engine, **failed}),
         job=Job(
             run.namespace,
-            run.job,
+            run.job_name,
             {
                 "jobType": job_type_job.JobTypeJobFacet(
                     "STREAMING", "TARANTOOL_AGGREGATOR", "JOB", producer=PRODUCER
                 )
             },
         ),
-        eventType=kind,
+        eventType=state,
         inputs=inputs,
         outputs=outputs,
     )

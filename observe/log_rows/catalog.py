@@ -1,7 +1,7 @@
 """Collects from the rows of a log the definitions of spaces, the instances, and the current tuples of keys.
 
-Definitions are rows of `_space` and `_index`, instances are rows of `_cluster`; UPDATEs of these rows are applied, as
-in `udfs.versions.fold`. Tuples of other spaces are stored only on request, since they take memory.
+Definitions are rows of `_space` and `_index`, instances are rows of `_cluster`. UPDATEs of these rows are applied
+(`udfs.versions.fold`). Tuples of other spaces are stored only on request, since they need memory.
 `observe.log_rows.read` decides which rows are read.
 """
 
@@ -23,8 +23,8 @@ from udfs.operations.tuple_format import Step, format_of, steps
 from udfs.operations.update_rules import LATEST, Rules, rules_of
 from udfs.versions.fold import Fold, RowChange, Version
 
-Key = tuple[Any, ...]
-"""A hashable value that is equal for all rows of one key, from `LoggedSpace.key_of`."""
+HashableKey = tuple[Any, ...]
+"""A primary key as a hashable value, which is equal for all rows of one key (`LoggedSpace.hashable_key`)."""
 
 
 class RowContext(NamedTuple):
@@ -35,28 +35,28 @@ class RowContext(NamedTuple):
     definition : LoggedSpace or None
         The definition of the row's space; None if it is unknown.
     key : tuple or None
-        The key, from `LoggedSpace.key_of`; None if the catalog does not store tuples of the space.
-    after : bytes or None
-        The key's tuple after the row; None if the key has no tuple, or if the tuple is unknown.
-    is_known : bool
-        Whether `after` is known.
+        The key, from `LoggedSpace.hashable_key`; None if the catalog does not store tuples of the space.
+    tuple_after : bytes or None
+        The tuple that the key has after the row; None if it has none, or if `is_tuple_known` is False.
+    is_tuple_known : bool
+        Whether it is known which tuple, or that none, the key has after the row.
 
     """
 
     definition: LoggedSpace | None
-    key: Key | None = None
-    after: bytes | None = None
-    is_known: bool = False
+    key: HashableKey | None = None
+    tuple_after: bytes | None = None
+    is_tuple_known: bool = False
 
 
-_ID_PART = KeyPart(0, "unsigned")
+_ID_KEY_PART = KeyPart(0, "unsigned")
 _SYSTEM_PRIMARY_KEYS = {
     SystemSpace.SCHEMA: (KeyPart(0, "string"),),
-    SystemSpace.COLLATION: (_ID_PART,),
-    SystemSpace.SPACE: (_ID_PART,),
-    SystemSpace.INDEX: (_ID_PART, KeyPart(1, "unsigned")),
-    SystemSpace.CLUSTER: (_ID_PART,),
-    SystemSpace.TRUNCATE: (_ID_PART,),
+    SystemSpace.COLLATION: (_ID_KEY_PART,),
+    SystemSpace.SPACE: (_ID_KEY_PART,),
+    SystemSpace.INDEX: (_ID_KEY_PART, KeyPart(1, "unsigned")),
+    SystemSpace.CLUSTER: (_ID_KEY_PART,),
+    SystemSpace.TRUNCATE: (_ID_KEY_PART,),
 }
 _SYSTEM_SPACES = {
     int(number): Space(int(number), 1, f"_{number.name.lower()}", "memtx", primary_key=key)
@@ -77,35 +77,36 @@ class LoggedSpace:
     space: Space
 
     @cached_property
-    def _paths(self) -> tuple[tuple[Step, ...], ...]:
+    def _key_part_paths(self) -> tuple[tuple[Step, ...], ...]:
         """The path in a tuple to each part of the primary key."""
         return tuple(steps(part.field, part.path) for part in self.space.primary_key)
 
-    def values_of(self, key: bytes | None, tuple_: bytes | None) -> list[Any] | None:
-        """Return the values of a row's key; None if the row has neither key nor tuple, or the space has no index.
+    def key_values_of_row(self, key: bytes | None, tuple_: bytes | None) -> list[Any] | None:
+        """Return the values of the primary key's parts in a row; None if the row has neither key nor tuple.
 
-        `key` is the key itself, which UPDATE and DELETE have, and `tuple_` the tuple of the other rows.
+        None also for a row with a tuple if the space has no index. `key` is the row's key, which UPDATE and DELETE
+        have; `tuple_` is the row's tuple, which the other types have.
         """
         if key is not None:
             values: list[Any] = decode(key)
             return values
-        return None if tuple_ is None else self.values_in(tuple_)
+        return None if tuple_ is None else self.key_values_in_tuple(tuple_)
 
-    def values_in(self, data: bytes) -> list[Any] | None:
-        """Return the values of a tuple's primary key; None if the space has no index."""
-        if not self._paths:
+    def key_values_in_tuple(self, data: bytes) -> list[Any] | None:
+        """Return the values of the primary key's parts in a tuple; None if the space has no index."""
+        if not self._key_part_paths:
             return None
         values = decode(data)
-        return [_value_at(values, path) for path in self._paths]
+        return [_value_at(values, path) for path in self._key_part_paths]
 
-    def key_of(self, key: bytes | None, tuple_: bytes | None) -> Key | None:
-        """Return a value that identifies a row's key; None if `values_of` returns None.
+    def hashable_key(self, key: bytes | None, tuple_: bytes | None) -> HashableKey | None:
+        """Return a row's key as a hashable value; None if `key_values_of_row` returns None.
 
-        An unsigned part is compared by its encoding (`udfs.keys.keys`): for Tarantool `01` and `cd 00 01` are two keys.
-        Keys of system spaces are compared by value, since servers encode the same id in several ways (`cd 01 18`,
-        `ce 00 00 01 18`).
+        An unsigned part is represented by its encoded bytes, since for Tarantool `01` and `cd 00 01` are two keys
+        (`udfs.keys.keys`). Keys of system spaces are represented by their values, since servers encode the same id in
+        several ways (`cd 01 18`, `ce 00 00 01 18`).
         """
-        values = self.values_of(key, tuple_)
+        values = self.key_values_of_row(key, tuple_)
         if values is None:
             return None
         parts, is_system = self.space.primary_key, self.space.id <= SYSTEM_ID_MAX
@@ -114,17 +115,17 @@ class LoggedSpace:
             or len(parts) != len(values)
             or all(part.type != "unsigned" or part.path for part in parts)
         ):
-            return tuple(map(comparable, values))
+            return tuple(map(comparable_value, values))
         fields = split(key or tuple_ or b"")
         indices = range(len(parts)) if key is not None else [part.field for part in parts]
         return tuple(
-            fields[index] if part.type == "unsigned" and not part.path else comparable(value)
+            fields[index] if part.type == "unsigned" and not part.path else comparable_value(value)
             for part, index, value in zip(parts, indices, values, strict=True)
         )
 
 
-def comparable(value: Any) -> Any:
-    """Return a value that compares in Python as in Tarantool's indexes: numbers by value, and True is not 1."""
+def comparable_value(value: Any) -> Any:
+    """Return a value to compare in Python in place of a key's part: True differs from 1, as in Tarantool's indexes."""
     return ("boolean", value) if isinstance(value, bool) else value
 
 
@@ -144,33 +145,33 @@ class LogCatalog:
 
     Parameters
     ----------
-    with_tuples : bool
+    stores_all_tuples : bool
         Whether the tuples of all spaces are stored, not only those of `DEFINING_SPACES`.
-    is_whole : bool
-        Whether all rows since a snapshot were processed. Then a key without a stored tuple has no tuple; else its
-        tuple is unknown.
-    instances : dict of int to str
-        Uuids of the registered instances, by replica id.
+    has_all_rows : bool
+        Whether a snapshot and all rows after it were processed. If so, a key without a stored tuple has no tuple; if
+        not, the tuple of such a key is unknown.
+    uuid_by_replica_id : dict of int to str
+        By replica id: the uuid of the registered instance.
     update_rules : Rules
         The rules by which the server that wrote the rows computes UPDATEs.
 
     """
 
-    with_tuples: bool = False
-    is_whole: bool = False
-    instances: dict[int, str] = field(default_factory=dict)
+    stores_all_tuples: bool = False
+    has_all_rows: bool = False
+    uuid_by_replica_id: dict[int, str] = field(default_factory=dict)
     update_rules: Rules = LATEST
     _definition_by_id: dict[int, LoggedSpace] = field(default_factory=dict)
-    _tuple_by_key: dict[tuple[int, Key], bytes | None] = field(default_factory=dict)
+    _tuple_by_key: dict[tuple[int, HashableKey], bytes | None] = field(default_factory=dict)
 
     def begin_file(self, version: str | None) -> None:
-        """Set the rules for UPDATEs in a file from the `Version` in its header; those of new servers without one."""
+        """Choose the rules for UPDATEs in a file by the `Version` in its header; without one, those of new servers."""
         try:
             self.update_rules = LATEST if version is None else rules_of(version)
         except ConfigurationError:
             self.update_rules = LATEST
 
-    def definition(self, space_id: int | None) -> LoggedSpace | None:
+    def definition_of(self, space_id: int | None) -> LoggedSpace | None:
         """Return the current definition of a space id; None if it is unknown."""
         if space_id is None:
             return None
@@ -179,7 +180,7 @@ class LogCatalog:
             return LoggedSpace(_SYSTEM_SPACES[space_id])
         return definition
 
-    def ids_of(self, name: str) -> Iterator[int]:
+    def space_ids_of(self, name: str) -> Iterator[int]:
         """Yield the ids of the spaces with a name; if the name is a number, first the number itself as an id."""
         if name.isdigit():
             yield int(name)
@@ -191,69 +192,74 @@ class LogCatalog:
 
     def process(self, row: PlainRow) -> RowContext:
         """Update the catalog with a row, and return what the catalog knows about the row."""
-        definition = self.definition(row.space_id)
+        definition = self.definition_of(row.space_id)
         if definition is None or row.space_id is None:
             return RowContext(definition)
         if row.type not in _CHANGE_TYPES:
             if row.type == "DELETE_RANGE":
-                self._forget(row.space_id)
-                self.is_whole = False
+                self._remove_tuples(row.space_id)
+                self.has_all_rows = False
             return RowContext(definition)
         if row.space_id == SystemSpace.TRUNCATE and row.tuple is not None:
-            self._forget(unpacked(row.tuple)[0])
-        if not self.with_tuples and row.space_id not in DEFINING_SPACES:
+            self._remove_tuples(unpacked(row.tuple)[0])
+        if not self.stores_all_tuples and row.space_id not in DEFINING_SPACES:
             return RowContext(definition)
-        key = definition.key_of(row.key, row.tuple)
+        key = definition.hashable_key(row.key, row.tuple)
         if key is None:
             return RowContext(definition)
         space_key = (row.space_id, key)
-        self._apply(row, definition, space_key)
+        self._store_tuple_after(row, definition, space_key)
         if row.space_id in DEFINING_SPACES:
-            self._define(row.space_id, key)
+            self._update_definition(row.space_id, key)
         return RowContext(
             definition,
             key,
             self._tuple_by_key.get(space_key),
-            space_key in self._tuple_by_key or self.is_whole,
+            space_key in self._tuple_by_key or self.has_all_rows,
         )
 
-    def _apply(self, row: PlainRow, definition: LoggedSpace, space_key: tuple[int, Key]) -> None:
-        """Store the key's tuple after the row; a stored None means that the key has no tuple."""
+    def _store_tuple_after(
+        self, row: PlainRow, definition: LoggedSpace, space_key: tuple[int, HashableKey]
+    ) -> None:
+        """Store the tuple that the row's key has after the row; None is stored if the key has no tuple."""
         if row.type in ("INSERT", "REPLACE"):
             self._tuple_by_key[space_key] = row.tuple
         elif row.new_tuple is not None:
             self._tuple_by_key[space_key] = row.new_tuple
         elif row.type == "DELETE":
             self._tuple_by_key[space_key] = None
-        elif space_key in self._tuple_by_key or self.is_whole:
-            before = self._tuple_by_key.get(space_key)
+        elif space_key in self._tuple_by_key or self.has_all_rows:
+            tuple_before = self._tuple_by_key.get(space_key)
             fold = Fold([format_of(definition.space, self.update_rules)])
-            fold.start(None if before is None else Version(before, 0, 0, None, None))
+            fold.start(None if tuple_before is None else Version(tuple_before, 0, 0, None, None))
             fold.apply(RowChange(row.type, row.tuple, row.operations, row.index_base, 0, 0, None))
             if fold.is_unfit:
                 self._tuple_by_key.pop(space_key, None)
             else:
                 self._tuple_by_key[space_key] = fold.version.tuple if fold.is_present else None
 
-    def _forget(self, space_id: int) -> None:
-        """Remove the tuples of a truncated or dropped space."""
+    def _remove_tuples(self, space_id: int) -> None:
+        """Remove the stored tuples of a space."""
         for space_key in [space_key for space_key in self._tuple_by_key if space_key[0] == space_id]:
             del self._tuple_by_key[space_key]
 
-    def _define(self, space_id: int, key: Key) -> None:
-        """Update a definition or an instance after a row of a system space; `key` is the row's key in `space_id`."""
-        after = self._tuple_by_key.get((space_id, key))
+    def _update_definition(self, space_id: int, key: HashableKey) -> None:
+        """Update the definition or the instance of a row of a system space, whose tuple is stored already.
+
+        `space_id` is the id of the system space, and `key` the key of its row.
+        """
+        tuple_after = self._tuple_by_key.get((space_id, key))
         if space_id == SystemSpace.CLUSTER:
-            if after is None:
-                self.instances.pop(key[0], None)
+            if tuple_after is None:
+                self.uuid_by_replica_id.pop(key[0], None)
             else:
-                self.instances[key[0]] = str(unpacked(after)[1])
+                self.uuid_by_replica_id[key[0]] = str(unpacked(tuple_after)[1])
             return
         number = key[0]
         space_tuple = self._tuple_by_key.get((int(SystemSpace.SPACE), (number,)))
         if space_tuple is None:
             self._definition_by_id.pop(number, None)
-            self._forget(number)
+            self._remove_tuples(number)
             return
         rows = {i: self._tuple_by_key.get((int(SystemSpace.INDEX), (number, i))) for i in range(INDEXES_MAX)}
         fields = unpacked(space_tuple)
@@ -261,19 +267,19 @@ class LogCatalog:
             space = space_of_rows(fields, {i: row for i, row in rows.items() if row is not None})
         except (TupleError, UnsupportedError) as error:
             space = faulty_space(fields, error.reason)
-        before, self._definition_by_id[number] = self._definition_by_id.get(number), LoggedSpace(space)
-        if before is not None and before.space.primary_key != space.primary_key:
-            self._rekey(number, self._definition_by_id[number])
+        old, self._definition_by_id[number] = self._definition_by_id.get(number), LoggedSpace(space)
+        if old is not None and old.space.primary_key != space.primary_key:
+            self._store_under_new_key(number, self._definition_by_id[number])
 
-    def _rekey(self, space_id: int, definition: LoggedSpace) -> None:
+    def _store_under_new_key(self, space_id: int, definition: LoggedSpace) -> None:
         """Store the tuples of a space under its new primary key; remove them if it has none."""
         tuples = [
             data
             for space_key, data in self._tuple_by_key.items()
             if space_key[0] == space_id and data is not None
         ]
-        self._forget(space_id)
+        self._remove_tuples(space_id)
         for data in tuples:
-            key = definition.key_of(None, data)
+            key = definition.hashable_key(None, data)
             if key is not None:
                 self._tuple_by_key[space_id, key] = data

@@ -1,8 +1,9 @@
 """Reads the rows of a log file or of a directory's logs in order, adds names of spaces and instances, and selects rows.
 
-A directory's logs are read in the order of their names. To know the definitions before the first row, the newest
-earlier snapshot is read up to the first user space (completely, if tuples are requested), and from the logs between
-them the blocks that may define spaces. `RowFilter` selects rows by space, key, type, origin, lsn and time.
+A directory's logs are read in the order of their names. To know the definitions before the first row, two things are
+read first: the newest earlier snapshot up to the first user space (the whole snapshot, if tuples are requested), and,
+of the logs between it and the first row, the blocks that may define spaces. `RowFilter` selects rows by space, key,
+type, origin, lsn and time.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from observe.log_rows.catalog import DEFINING_SPACES, LogCatalog, LoggedSpace, RowContext, comparable
+from observe.log_rows.catalog import DEFINING_SPACES, LogCatalog, LoggedSpace, RowContext, comparable_value
 from schemas.errors import SourceError, XlogMetaIncompleteError
 from schemas.iproto import SYSTEM_ID_MAX, BodyKey
 from sources.xlog.format.meta import Meta
@@ -24,12 +25,12 @@ from udfs.before_replace.row import decode
 POLL_SECONDS = 0.2
 """Seconds between two checks of a log for more rows."""
 
-_DEFINING_IDS = [
+_ENCODED_DEFINING_IDS = [
     bytes([BodyKey.SPACE_ID, head]) + number.to_bytes(size, "big")
     for number in sorted(DEFINING_SPACES)
     for head, size in ((0xCD, 2), (0xCE, 4), (0xCF, 8))
 ]
-"""All encodings of the ids of `DEFINING_SPACES` in the body of a row; a block without any of them defines nothing."""
+"""All encodings of the ids of `DEFINING_SPACES` in a row's body; a block with none of them defines no space."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class LoggedRow:
         return self.context.definition
 
 
-def files_of(path: Path) -> list[Path]:
+def log_files_of(path: Path) -> list[Path]:
     """Return the logs of a directory, or the path itself if it is a file.
 
     Raises
@@ -79,7 +80,7 @@ def read_rows(path: Path, catalog: LogCatalog, *, follow: bool = False) -> Itera
     path : Path
         A file or a directory.
     catalog : LogCatalog
-        A new catalog, which is updated with each row before the row is yielded.
+        An empty catalog; each row is added to it before the row is yielded.
     follow : bool
         Whether to wait for more rows at the end; then the iterator never ends, and yields [] while it waits.
 
@@ -91,7 +92,7 @@ def read_rows(path: Path, catalog: LogCatalog, *, follow: bool = False) -> Itera
         A file is damaged.
 
     """
-    waiting = files_of(path)
+    waiting = log_files_of(path)
     prepare_catalog(waiting[0], catalog)
     while waiting:
         file, *waiting = waiting
@@ -100,8 +101,8 @@ def read_rows(path: Path, catalog: LogCatalog, *, follow: bool = False) -> Itera
             while True:
                 # Listed before the file is read to its end: a log with a successor no longer grows.
                 if follow and path.is_dir():
-                    waiting = [later for later in files_of(path) if later.name > file.name]
-                for end, block_rows in _file_rows(stream, file, begin, catalog, follow=follow):
+                    waiting = [later for later in log_files_of(path) if later.name > file.name]
+                for end, block_rows in _rows_by_block(stream, file, begin, catalog, follow=follow):
                     begin = end
                     yield block_rows
                 if waiting or not follow:
@@ -110,10 +111,13 @@ def read_rows(path: Path, catalog: LogCatalog, *, follow: bool = False) -> Itera
                 time.sleep(POLL_SECONDS)
 
 
-def _file_rows(
+def _rows_by_block(
     stream: BinaryIO, file: Path, position: int, catalog: LogCatalog, *, follow: bool
 ) -> Iterator[tuple[int, list[LoggedRow]]]:
-    """Yield (end of the block, its rows) for each complete block of a file after `position`; 0: after the header."""
+    """Yield (byte offset of the block's end, its rows) for each complete block after the byte offset `position`.
+
+    The offset 0 is that of the file's header, which is read first.
+    """
     if position == 0:
         stream.seek(0)
         try:
@@ -128,24 +132,24 @@ def _file_rows(
         yield end, [LoggedRow(file.name, row, catalog.process(row)) for row in rows(data, begin, file.name)]
 
 
-def prepare_catalog(first: Path, catalog: LogCatalog) -> None:
-    """Add to the catalog what is known at the beginning of a file, from the snapshot and the logs before the file."""
-    meta = _meta_of(first)
+def prepare_catalog(first_file: Path, catalog: LogCatalog) -> None:
+    """Fill the catalog from the snapshot and the logs before a file, so that it is as at the beginning of the file."""
+    meta = _meta_of(first_file)
     if meta.filetype != "XLOG":
         return
-    before = [file for file in sorted(first.parent.glob("*.snap")) if _is_before(file, meta)]
-    if not before:
+    earlier = [file for file in sorted(first_file.parent.glob("*.snap")) if _is_snapshot_before(file, meta)]
+    if not earlier:
         return
-    snapshot = before[-1]
-    catalog.is_whole = catalog.with_tuples
-    _process_needed_rows(snapshot, catalog)
-    for file in sorted(first.parent.glob("*.xlog")):
-        if snapshot.stem <= file.stem < first.stem:
-            _process_needed_rows(file, catalog)
+    snapshot = earlier[-1]
+    catalog.has_all_rows = catalog.stores_all_tuples
+    _update_catalog(snapshot, catalog)
+    for file in sorted(first_file.parent.glob("*.xlog")):
+        if snapshot.stem <= file.stem < first_file.stem:
+            _update_catalog(file, catalog)
 
 
-def _is_before(snapshot: Path, meta: Meta) -> bool:
-    """Return whether a snapshot is of the same instance as a log with this header, and not newer than its start."""
+def _is_snapshot_before(snapshot: Path, meta: Meta) -> bool:
+    """Return whether a snapshot is of the instance of the log with the header `meta`, and not newer than the log."""
     snapshot_meta = _meta_of(snapshot)
     is_same = snapshot_meta.instance_uuid == meta.instance_uuid
     return is_same and is_at_most(snapshot_meta.vclock, meta.vclock)
@@ -156,24 +160,24 @@ def _meta_of(file: Path) -> Meta:
         return read_meta(stream, file.name)
 
 
-def _process_needed_rows(file: Path, catalog: LogCatalog) -> None:
-    """Update the catalog with the rows of a file that it needs: all if it stores tuples, else those of definitions."""
+def _update_catalog(file: Path, catalog: LogCatalog) -> None:
+    """Add the rows of a file to the catalog: all rows if it stores all tuples, else those of `DEFINING_SPACES`."""
     with file.open("rb") as stream:
         meta = read_meta(stream, file.name)
         catalog.begin_file(meta.other.get("Version"))
         for begin, data, _ in blocks(stream, meta.length, file.name):
             if (
-                not catalog.with_tuples
+                not catalog.stores_all_tuples
                 and meta.filetype == "XLOG"
-                and not any(id_ in data for id_ in _DEFINING_IDS)
+                and not any(id_ in data for id_ in _ENCODED_DEFINING_IDS)
             ):
                 continue
             for row in rows(data, begin, file.name):
                 # The rows of a snapshot are ordered by space id.
                 is_user = row.space_id is not None and row.space_id > SYSTEM_ID_MAX
-                if is_user and meta.filetype == "SNAP" and not catalog.with_tuples:
+                if is_user and meta.filetype == "SNAP" and not catalog.stores_all_tuples:
                     return
-                if catalog.with_tuples or row.space_id in DEFINING_SPACES:
+                if catalog.stores_all_tuples or row.space_id in DEFINING_SPACES:
                     catalog.process(row)
 
 
@@ -193,8 +197,8 @@ class RowFilter:
         Replica ids or uuids of instances.
     first_lsn, last_lsn : int, optional
         Range of lsns, both inclusive.
-    since, until : int, optional
-        Microseconds since 1970; `until` is exclusive.
+    since_microseconds, until_microseconds : int, optional
+        Microseconds since 1970; `until_microseconds` is exclusive.
 
     """
 
@@ -204,51 +208,51 @@ class RowFilter:
     origins: Collection[str] = ()
     first_lsn: int | None = None
     last_lsn: int | None = None
-    since: int | None = None
-    until: int | None = None
+    since_microseconds: int | None = None
+    until_microseconds: int | None = None
 
-    def matches(self, logged: LoggedRow, catalog: LogCatalog) -> bool:
-        """Return whether a row fulfils all conditions; `catalog` is in the state after the row."""
-        row = logged.row
+    def matches(self, logged_row: LoggedRow, catalog: LogCatalog) -> bool:
+        """Return whether a row fulfils all conditions; the catalog has the names as of this row."""
+        row = logged_row.row
         return (
             (not self.types or row.type in self.types)
             and _is_in_lsn_range(row.lsn, self.first_lsn, self.last_lsn)
             and self._is_in_time_range(row.timestamp)
             and (not self.spaces or self._is_of_spaces(row.space_id, catalog))
             and (not self.origins or self._is_of_origins(row.replica_id, catalog))
-            and (self.key is None or self._has_key(logged))
+            and (self.key is None or self._has_key(logged_row))
         )
 
     def _is_in_time_range(self, moment: int | None) -> bool:
-        if self.since is None and self.until is None:
+        if self.since_microseconds is None and self.until_microseconds is None:
             return True
-        since, until = self.since, self.until
+        since, until = self.since_microseconds, self.until_microseconds
         return moment is not None and (since is None or moment >= since) and (until is None or moment < until)
 
     def _is_of_spaces(self, space_id: int | None, catalog: LogCatalog) -> bool:
-        return any(number == space_id for name in self.spaces for number in catalog.ids_of(name))
+        return any(number == space_id for name in self.spaces for number in catalog.space_ids_of(name))
 
     def _is_of_origins(self, replica_id: int | None, catalog: LogCatalog) -> bool:
         id_ = 0 if replica_id is None else replica_id
-        return str(id_) in self.origins or catalog.instances.get(id_, "").lower() in self.origins
+        return str(id_) in self.origins or catalog.uuid_by_replica_id.get(id_, "").lower() in self.origins
 
-    def _has_key(self, logged: LoggedRow) -> bool:
-        values, key = key_values(logged), self.key or ()
+    def _has_key(self, logged_row: LoggedRow) -> bool:
+        values, key = key_values(logged_row), self.key or ()
         return values is not None and len(values) == len(key) and all(map(is_same_value, values, key))
 
 
-def key_values(logged: LoggedRow) -> list[Any] | None:
+def key_values(logged_row: LoggedRow) -> list[Any] | None:
     """Return the values of a row's key; None for an INSERT, REPLACE or UPSERT of an unknown space."""
-    if logged.definition is not None:
-        return logged.definition.values_of(logged.row.key, logged.row.tuple)
-    return None if logged.row.key is None else list(decode(logged.row.key))
+    if logged_row.definition is not None:
+        return logged_row.definition.key_values_of_row(logged_row.row.key, logged_row.row.tuple)
+    return None if logged_row.row.key is None else list(decode(logged_row.row.key))
 
 
-def is_same_value(part: Any, requested: Any) -> bool:
-    """Return whether a part of a key equals a requested value; a requested text is compared with the part's text."""
-    if isinstance(requested, str) and not isinstance(part, str | bytes):
-        return str(part) == requested
-    return bool(comparable(part) == comparable(requested))
+def is_same_value(key_part: Any, requested: Any) -> bool:
+    """Return whether a part of a key equals a requested value, or, if a text is requested, has this text."""
+    if isinstance(requested, str) and not isinstance(key_part, str | bytes):
+        return str(key_part) == requested
+    return bool(comparable_value(key_part) == comparable_value(requested))
 
 
 def _is_in_lsn_range(lsn: int | None, first: int | None, last: int | None) -> bool:

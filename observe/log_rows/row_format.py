@@ -2,8 +2,8 @@
 
 A row becomes one line of text or JSON. JSON has the columns of Tarantool's `xlog.pairs`. Values without a JSON type
 become text: decimals, uuids and datetimes in their usual form, bytes that are not UTF-8 as {"base64": ...}, non-finite
-numbers by name. `tuple_text` and `visible` never raise an error, whatever bytes a log has: they escape control
-characters and characters that change the writing direction, as Python's `repr` does.
+numbers by name. `tuple_text` and `escape_unprintable` never raise an error, whatever bytes a log has: they escape
+control characters and characters that change the writing direction, as Python's `repr` does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def to_json_value(value: Any) -> Any:
     """Convert a value decoded from MessagePack to types that JSON has."""
     if isinstance(value, Mapping):
-        return {_object_key(key): to_json_value(item) for key, item in value.items()}
+        return {_json_object_key(key): to_json_value(item) for key, item in value.items()}
     if isinstance(value, list):
         return [to_json_value(item) for item in value]
     return _json_scalar(value)
@@ -38,11 +38,11 @@ def to_json_value(value: Any) -> Any:
 def _json_scalar(value: Any) -> Any:
     converted = value
     if isinstance(value, str) and not _is_utf8(value):
-        converted = _base64(value.encode("utf-8", "surrogateescape"))
+        converted = _base64_object(value.encode("utf-8", "surrogateescape"))
     elif isinstance(value, bytes):
-        converted = _base64(value)
+        converted = _base64_object(value)
     elif isinstance(value, msgpack.ExtType):
-        converted = {"ext": value.code, **_base64(value.data)}
+        converted = {"ext": value.code, **_base64_object(value.data)}
     elif isinstance(value, datetime):
         converted = value.isoformat()
     elif isinstance(value, Decimal | UUID) or (isinstance(value, float) and not math.isfinite(value)):
@@ -50,7 +50,7 @@ def _json_scalar(value: Any) -> Any:
     return converted
 
 
-def _object_key(key: Any) -> str:
+def _json_object_key(key: Any) -> str:
     converted = _json_scalar(key)
     return converted if isinstance(converted, str) else json.dumps(converted)
 
@@ -63,7 +63,7 @@ def _is_utf8(value: str) -> bool:
     return True
 
 
-def _base64(data: bytes) -> dict[str, str]:
+def _base64_object(data: bytes) -> dict[str, str]:
     return {"base64": base64.b64encode(data).decode("ascii")}
 
 
@@ -92,64 +92,68 @@ def time_text(microseconds: int | None) -> str | None:
         return str(microseconds)
 
 
-def row_json(logged: LoggedRow, origin: str | None, *, with_result: bool) -> str:
+def row_json(logged_row: LoggedRow, origin_uuid: str | None, *, with_tuple_after: bool) -> str:
     """Return a row as one line of JSON.
 
     Parameters
     ----------
-    logged : LoggedRow
-    origin : str or None
+    logged_row : LoggedRow
+    origin_uuid : str or None
         Uuid of the instance that made the row; None if it is unknown.
-    with_result : bool
+    with_tuple_after : bool
         Whether the tuple after an UPDATE or UPSERT is included.
 
     """
-    row, space = logged.row, logged.definition
+    row, space = logged_row.row, logged_row.definition
     columns: dict[str, Any] = {
-        **{"file": logged.file, "position": row.position, "row": row.row, "type": row.type},
-        **{"replica_id": row.replica_id, "origin": origin, "group_id": row.group_id},
+        **{"file": logged_row.file, "position": row.position, "row": row.row, "type": row.type},
+        **{"replica_id": row.replica_id, "origin": origin_uuid, "group_id": row.group_id},
         **{"lsn": row.lsn, "tsn": row.tsn, "is_commit": row.is_commit, "flags": row.flags or None},
         **{"timestamp": time_text(row.timestamp), "space_id": row.space_id},
         **{"space": None if space is None else space.space.name, "index_base": row.index_base},
-        **{"key": _decoded(row.key), "tuple": _decoded(row.tuple), "operations": _decoded(row.operations)},
+        **{
+            "key": _json_value_of(row.key),
+            "tuple": _json_value_of(row.tuple),
+            "operations": _json_value_of(row.operations),
+        },
     }
     if row.tuple is not None:
         columns["fields"] = with_field_names(columns["tuple"], space)
     if not any((row.key, row.tuple, row.operations)):
-        columns["body"] = _decoded(row.body)
+        columns["body"] = _json_value_of(row.body)
     document = {name: value for name, value in columns.items() if value is not None}
-    if with_result and row.type in ("UPDATE", "UPSERT") and logged.context.is_known:
-        document["result"] = with_field_names(_decoded(logged.context.after), space)
+    if with_tuple_after and row.type in ("UPDATE", "UPSERT") and logged_row.context.is_tuple_known:
+        document["result"] = with_field_names(_json_value_of(logged_row.context.tuple_after), space)
     return json.dumps(document, ensure_ascii=False)
 
 
-def _decoded(data: bytes | None) -> Any:
-    """Return MessagePack as a value for JSON; None for None."""
+def _json_value_of(data: bytes | None) -> Any:
+    """Return MessagePack as a value that JSON can have; None for None."""
     return None if data is None else to_json_value(decode(data))
 
 
-def row_text(logged: LoggedRow, origin: str | None, *, with_result: bool) -> str:
+def row_text(logged_row: LoggedRow, origin_uuid: str | None, *, with_tuple_after: bool) -> str:
     """Return a row as one line of text.
 
     Parameters
     ----------
-    logged : LoggedRow
-    origin : str or None
+    logged_row : LoggedRow
+    origin_uuid : str or None
         Uuid of the instance that made the row; None: the line names no instance.
-    with_result : bool
+    with_tuple_after : bool
         Whether the tuple after an UPDATE or UPSERT is included.
 
     """
-    row, definition = logged.row, logged.definition
+    row, definition = logged_row.row, logged_row.definition
     where = "" if row.space_id is None else f" {definition.space.name if definition else row.space_id}"
     who = "-" if row.replica_id is None else str(row.replica_id)
     end = "" if row.is_commit else " +"
     when = (time_text(row.timestamp) or "-").replace("+00:00", "Z")
     line = f"{when} {who}/{row.lsn if row.lsn is not None else '-'}{end} {row.type}{where}"
     parts: Sequence[tuple[str, Any]] = (
-        ("key", _decoded(row.key)),
-        ("", with_field_names(_decoded(row.tuple), definition)),
-        ("operations", _decoded(row.operations)),
+        ("key", _json_value_of(row.key)),
+        ("", with_field_names(_json_value_of(row.tuple), definition)),
+        ("operations", _json_value_of(row.operations)),
     )
     line += "".join(
         f" {name} {_json_line(value)}" if name else f" {_json_line(value)}"
@@ -157,11 +161,11 @@ def row_text(logged: LoggedRow, origin: str | None, *, with_result: bool) -> str
         if value is not None
     )
     if not any((row.key, row.tuple, row.operations)) and row.body is not None:
-        line += f" {_json_line(_decoded(row.body))}"
-    if with_result and row.type in ("UPDATE", "UPSERT"):
-        after = with_field_names(_decoded(logged.context.after), definition)
-        line += f" -> {_json_line(after)}" if logged.context.is_known else " -> not known"
-    return line if origin is None else f"{line}  # {origin}"
+        line += f" {_json_line(_json_value_of(row.body))}"
+    if with_tuple_after and row.type in ("UPDATE", "UPSERT"):
+        tuple_after = with_field_names(_json_value_of(logged_row.context.tuple_after), definition)
+        line += f" -> {_json_line(tuple_after)}" if logged_row.context.is_tuple_known else " -> not known"
+    return line if origin_uuid is None else f"{line}  # {origin_uuid}"
 
 
 def _json_line(value: Any) -> str:
@@ -179,7 +183,7 @@ def tuple_text(data: bytes) -> str:
         return data.hex()
 
 
-def visible(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """Return a text with its unprintable characters, except line breaks and tabs, escaped as in Python."""
     if text.isprintable():
         return text

@@ -1,4 +1,4 @@
-"""Reads from the tables what each committed batch did; a batch that has not been committed is never reported.
+"""Reads from the tables what each committed batch did.
 
 Reads with delta-rs in this process while the stream runs; this needs neither a Spark job nor a lock. Of a large table
 only the files that one epoch added are read. `observe.metrics.stream_metrics` computes the metrics.
@@ -22,7 +22,7 @@ from warehouse.read import query_rows
 
 @dataclass(frozen=True)
 class OriginRows:
-    """How many rows of one instance a batch read from one source, and the newest of them.
+    """How many new rows of one instance a batch read from one source, and the time of the newest one.
 
     Parameters
     ----------
@@ -31,9 +31,8 @@ class OriginRows:
     replicaset_id : int
     global_id : int or None
         The instance's global id; None for rows that name no instance, such as those of a snapshot.
-    rows : int
-        Number of rows.
-    newest : datetime or None
+    row_count : int
+    newest_time : datetime or None
         Time of the newest row; None for rows of snapshots, which have no time.
 
     """
@@ -41,8 +40,8 @@ class OriginRows:
     source: str
     replicaset_id: int
     global_id: int | None
-    rows: int
-    newest: datetime | None
+    row_count: int
+    newest_time: datetime | None
 
 
 @dataclass(frozen=True)
@@ -54,18 +53,18 @@ class CommittedBatch:
     epoch : int
         The epoch that commits the batch.
     query_id, batch_id : str, int
-        Identify the batch within a stream or a request.
+        Together they identify the batch of a stream, or of a request to the writer.
     committed_at : datetime
-    rows : int
-        Number of rows read, including copies that other members of the replicaset logged.
+    read_row_count : int
+        Number of rows that the batch read, including copies of rows that were read before from another source.
     origins : tuple of OriginRows
-        The rows of each source and instance, without such copies.
-    conflicts, quarantined : mapping of str to int
-        Number of new rows of `_conflicts` and of `_quarantine` by space.
-    misfits : mapping of str to int
-        By space, the number of new rows of `_quarantine` that are in the space's table, with NULL in a column that
-        cannot hold the value.
-    gaps : tuple of Gap
+        The new rows of each source and instance.
+    conflicts_by_space, quarantined_by_space : mapping of str to int
+        By space: the number of new rows of `_conflicts`, and of `_quarantine`.
+    misfits_by_space : mapping of str to int
+        By space: the number of new rows of `_quarantine` that are in the space's table nevertheless, with NULL in a
+        column that cannot hold the value.
+    changed_gaps : tuple of Gap
         Gaps that the batch found, or whose state it changed.
 
     """
@@ -74,12 +73,12 @@ class CommittedBatch:
     query_id: str
     batch_id: int
     committed_at: datetime
-    rows: int
+    read_row_count: int
     origins: tuple[OriginRows, ...] = ()
-    conflicts: Mapping[str, int] = field(default_factory=dict)
-    quarantined: Mapping[str, int] = field(default_factory=dict)
-    misfits: Mapping[str, int] = field(default_factory=dict)
-    gaps: tuple[Gap, ...] = ()
+    conflicts_by_space: Mapping[str, int] = field(default_factory=dict)
+    quarantined_by_space: Mapping[str, int] = field(default_factory=dict)
+    misfits_by_space: Mapping[str, int] = field(default_factory=dict)
+    changed_gaps: tuple[Gap, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,15 +87,15 @@ class PendingCounts:
 
     Parameters
     ----------
-    pending_rows : mapping of int to int
-        Number of rows in `_pending`, by replicaset id.
-    refused_spaces : mapping of int to int
-        Number of refused spaces (their rows are stored in `_changelog` only), by replicaset id.
+    pending_rows_by_replicaset : mapping of int to int
+        By replicaset id: the number of rows in `_pending`.
+    refused_spaces_by_replicaset : mapping of int to int
+        By replicaset id: the number of refused spaces, whose rows are stored in `_changelog` only.
 
     """
 
-    pending_rows: Mapping[int, int] = field(default_factory=dict)
-    refused_spaces: Mapping[int, int] = field(default_factory=dict)
+    pending_rows_by_replicaset: Mapping[int, int] = field(default_factory=dict)
+    refused_spaces_by_replicaset: Mapping[int, int] = field(default_factory=dict)
 
 
 class CommittedBatchReader:
@@ -121,12 +120,12 @@ class CommittedBatchReader:
     def pending_counts(self) -> PendingCounts:
         """Return the current numbers of pending rows and of refused spaces."""
         return PendingCounts(
-            {int(row["replicaset_id"]): int(row["n"]) for row in self._query("_pending", _PENDING_ROWS)},
-            {int(row["replicaset_id"]): int(row["n"]) for row in self._query("_schema", _REFUSED_SPACES)},
+            {int(row["replicaset_id"]): int(row["n"]) for row in self._query("_pending", _PENDING_COUNTS)},
+            {int(row["replicaset_id"]): int(row["n"]) for row in self._query("_schema", _REFUSED_COUNTS)},
         )
 
     def new_batches(self) -> Iterator[CommittedBatch]:
-        """Yield the batches that were committed since the last call; the first call: since this object was created."""
+        """Yield the batches that were committed since the last call; the first call: since the reader was created."""
         epochs = self._query(EPOCHS, f"SELECT * FROM opened WHERE epoch > {self._last_epoch}")
         for row in sorted(epochs, key=lambda row: int(row["epoch"])):
             self._last_epoch = int(row["epoch"])
@@ -136,7 +135,7 @@ class CommittedBatchReader:
         epoch = int(row["epoch"])
         origins = (
             OriginRows(r["source"], r["replicaset_id"], r["global_id"], r["rows"], _to_utc(r["newest"]))
-            for r in self._query("_changelog", _ORIGINS.format(epoch=epoch))
+            for r in self._query("_changelog", _ORIGIN_COUNTS.format(epoch=epoch))
         )
         return CommittedBatch(
             epoch,
@@ -145,14 +144,14 @@ class CommittedBatchReader:
             _to_utc(row["committed_at"]) or datetime.now(UTC),
             int(row["rows"]),
             tuple(sorted(origins, key=lambda origin: (origin.source, origin.global_id or 0))),
-            self._rows_by_space("_conflicts", epoch),
-            self._rows_by_space("_quarantine", epoch),
-            self._rows_by_space("_quarantine", epoch, "misfits IS NOT NULL"),
+            self._row_counts_by_space("_conflicts", epoch),
+            self._row_counts_by_space("_quarantine", epoch),
+            self._row_counts_by_space("_quarantine", epoch, "misfits IS NOT NULL"),
             tuple(map(gap_of, self._query("_gaps", f"SELECT * FROM opened WHERE epoch = {epoch}"))),
         )
 
-    def _rows_by_space(self, table: str, epoch: int, where: str = "true") -> dict[str, int]:
-        """Return the number of an epoch's rows of a table that fulfil a condition, by space."""
+    def _row_counts_by_space(self, table: str, epoch: int, where: str = "true") -> dict[str, int]:
+        """Return, by space, the number of a table's rows of one epoch that fulfil the SQL condition `where`."""
         sql = (
             f"SELECT space, count(*) AS rows FROM opened WHERE epoch = {epoch} AND {where} "
             "GROUP BY space ORDER BY space"
@@ -160,7 +159,7 @@ class CommittedBatchReader:
         return {str(row["space"]): row["rows"] for row in self._query(table, sql)}
 
     def _query(self, name: str, sql: str) -> list[dict[str, Any]]:
-        """Return a query's result from the newest version of a table; no rows if the table does not exist."""
+        """Return the rows of a query on the newest version of a table; no rows if the table does not exist."""
         table = self._opened_by_name.get(name)
         if table is None:
             table = self._location.open(name)
@@ -172,14 +171,14 @@ class CommittedBatchReader:
         return query_rows(table, sql)
 
 
-_ORIGINS = """
+_ORIGIN_COUNTS = """
 SELECT source, replicaset_id, global_id, count(*) AS rows,
        max(CASE WHEN file LIKE '%.xlog' THEN "timestamp" END) AS newest
 FROM opened WHERE epoch = {epoch} AND replicaset_id > 0 GROUP BY source, replicaset_id, global_id"""
 
-_PENDING_ROWS = "SELECT replicaset_id, count(*) AS n FROM opened GROUP BY replicaset_id"
+_PENDING_COUNTS = "SELECT replicaset_id, count(*) AS n FROM opened GROUP BY replicaset_id"
 
-_REFUSED_SPACES = f"""
+_REFUSED_COUNTS = f"""
 SELECT replicaset_id, count(*) AS n
 FROM (
     SELECT replicaset_id, state,

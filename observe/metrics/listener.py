@@ -2,7 +2,8 @@
 
 Spark calls a StreamingQueryListener after each trigger, even without rows, in a separate thread, so the listener never
 delays a batch. The numbers of a batch are read from the tables (`observe.metrics.committed_batches`); Spark's event has
-the batch's duration and the end of the logs. `observe.metrics.stream_metrics` computes the metrics.
+the batch's duration and the positions up to which logs were read. `observe.metrics.stream_metrics` computes the
+metrics.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from warehouse.standbys import Standbys
 
 log = logging.getLogger(__name__)
 
-LAST_EVENT_SECONDS = 10.0
+LAST_EVENT_TIMEOUT_SECONDS = 10.0
 """Seconds to wait for the event that the query has ended, which Spark sends after all progress events."""
 
 
@@ -82,7 +83,7 @@ class MetricsListener(StreamingQueryListener):
         self._report_trigger(parse_trigger_report(json.loads(event.progress.json)))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802, ARG002
-        """Report a trigger without a batch, since a source may have become stale in the meantime."""
+        """Report a trigger without a batch: a source may have become stale in the meantime."""
         self._report_trigger(replace(self._last_report, batch_id=-1))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
@@ -93,7 +94,7 @@ class MetricsListener(StreamingQueryListener):
 
     def finish(self) -> None:
         """Wait for Spark's last event, and report batches for which Spark sent no event."""
-        self._query_ended.wait(LAST_EVENT_SECONDS)
+        self._query_ended.wait(LAST_EVENT_TIMEOUT_SECONDS)
         self._report_trigger(replace(self._last_report, batch_id=-1))
 
     def _report_trigger(self, report: TriggerReport) -> None:
@@ -103,7 +104,7 @@ class MetricsListener(StreamingQueryListener):
             with self._report_lock:
                 self._last_report = report
                 result = self._result_by_batch_id.pop(report.batch_id, None)
-                steps = {} if result is None else result.steps
+                seconds_by_step = {} if result is None else result.steps
                 has_own_batch = False
                 has_batches = False
                 for batch in self._committed.new_batches():
@@ -111,28 +112,30 @@ class MetricsListener(StreamingQueryListener):
                     is_own = (batch.query_id, batch.batch_id) == (report.query_id, report.batch_id)
                     has_own_batch = has_own_batch or is_own
                     warnings = self._metrics.count_batch(batch)
-                    self._write_log_line("batch", self._batch_line(batch, report, steps if is_own else None))
+                    self._write_log_line(
+                        "batch", self._batch_line(batch, report, seconds_by_step if is_own else None)
+                    )
                     self._log_warnings(warnings)
                 if has_batches:
                     self._metrics.set_pending(self._committed.pending_counts())
-                self._log_warnings(self._metrics.count_trigger(report, has_own_batch, steps))
+                self._log_warnings(self._metrics.count_trigger(report, has_own_batch, seconds_by_step))
         except Exception:
             log.exception("metrics: a trigger of the stream could not be reported")
 
     def _batch_line(
-        self, batch: CommittedBatch, report: TriggerReport, steps: Mapping[str, float] | None
+        self, batch: CommittedBatch, report: TriggerReport, seconds_by_step: Mapping[str, float] | None
     ) -> dict[str, Any]:
-        """Return the log line of a batch; `steps` is None for a batch to which `report` does not belong."""
+        """Return the log line of a batch; `seconds_by_step` is None if `report` is of another batch."""
         committed = batch.committed_at
         origins = [
             {
                 "source": origin.source,
                 "replicaset": origin.replicaset_id,
                 "origin": origin.global_id,
-                "rows": origin.rows,
+                "rows": origin.row_count,
                 "lag_seconds": None
-                if origin.newest is None
-                else round((committed - origin.newest).total_seconds(), 3),
+                if origin.newest_time is None
+                else round((committed - origin.newest_time).total_seconds(), 3),
             }
             for origin in batch.origins
         ]
@@ -140,14 +143,14 @@ class MetricsListener(StreamingQueryListener):
             "epoch": batch.epoch,
             "batch": batch.batch_id,
             "committed_at": committed.isoformat(),
-            "rows": batch.rows,
+            "rows": batch.read_row_count,
             "origins": origins,
-            "behind_bytes": dict(report.unread_bytes),
-            "phases": {} if steps is None else dict(report.phases),
-            "steps": {name: round(end, 3) for name, end in (steps or {}).items()},
-            "conflicts": dict(batch.conflicts),
-            "quarantined": dict(batch.quarantined),
-            "gaps": len(batch.gaps),
+            "behind_bytes": dict(report.unread_bytes_by_leader),
+            "phases": {} if seconds_by_step is None else dict(report.seconds_by_phase),
+            "steps": {name: round(end, 3) for name, end in (seconds_by_step or {}).items()},
+            "conflicts": dict(batch.conflicts_by_space),
+            "quarantined": dict(batch.quarantined_by_space),
+            "gaps": len(batch.changed_gaps),
         }
 
     def _log_warnings(self, warnings: list[StreamWarning]) -> None:
@@ -173,14 +176,16 @@ def metrics_listener(
     lock: WriterLock | None = None,
     standbys: Standbys | None = None,
 ) -> Iterator[MetricsListener | None]:
-    """Report metrics of the streams that run in this context; yield None without the section `metrics`.
+    """Report metrics of the streams that run while the block runs, and yield the listener.
+
+    Without the section `metrics`, yield None and report nothing.
 
     Parameters
     ----------
     spark : SparkSession
     config : Config
     once : bool
-        Whether the stream stops at the end of the logs; then batches have no fixed interval.
+        Whether the stream stops at the end of the logs; if so, no batch is reported as slow.
     lock : WriterLock, optional
         The writer lock, for the metric `aggregator_lock_held`.
     standbys : Standbys, optional
@@ -222,7 +227,7 @@ def metrics_listener(
 
 
 def _open_log(name: str | None, stack: ExitStack) -> TextIO | None:
-    """Open the JSON log until `stack` is closed; "stderr" is the standard error output, None: there is no log."""
+    """Open the JSON log, and let `stack` close it; "stderr" is the standard error output, None: there is no log."""
     if name is None or name == "stderr":
         return None if name is None else sys.stderr
     try:

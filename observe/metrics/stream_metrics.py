@@ -14,8 +14,8 @@ Thread-safe, since Spark's listener, the job and the status page run in differen
 | `aggregator_source_stale{source}` | 1 if no row of a leader was read for the time `stale` of the configuration |
 | `aggregator_conflicts_total{space}` | new rows of `_conflicts` |
 | `aggregator_quarantined_total{space}` | new rows of `_quarantine` |
-| `aggregator_misfits_total{space}` | the quarantined rows that are in their table, with NULL for what does not fit |
-| `aggregator_set_aside_total{space}` | the quarantined rows that are in no table |
+| `aggregator_misfits_total{space}` | quarantined rows that are in their table, with NULL for what does not fit |
+| `aggregator_set_aside_total{space}` | quarantined rows that are in no table |
 | `aggregator_gaps_open` | open gaps: missing ranges of lsns, and divergences (two different rows under one lsn) |
 | `aggregator_rows_waiting{replicaset}` | rows of `_pending` |
 | `aggregator_spaces_refused{replicaset}` | refused spaces: their rows are in `_changelog` only |
@@ -57,23 +57,24 @@ class TriggerReport:
         Spark's id of the streaming query, as in `_epochs`.
     batch_id : int
         Spark's number of the batch; -1 for an idle trigger.
-    phases : mapping of str to float
-        Seconds of each phase by Spark's `durationMs`; `triggerExecution` is the total.
+    seconds_by_phase : mapping of str to float
+        Seconds of each phase of the trigger (Spark's `durationMs`); `triggerExecution` is the whole trigger.
     leaders : frozenset of str
         The leader (the source that is read now) of each replicaset.
-    unread_bytes : mapping of str to int
-        Number of unread bytes in the newest file, by leader. A leader is left out while an earlier file of it is read.
-    waiting_since : mapping of str to float
-        Time of the marker at which reading waits for the other replicasets, in seconds since 1970, by leader.
+    unread_bytes_by_leader : mapping of str to int
+        By leader: the number of unread bytes of its newest log file. Leaders of which an earlier file is read are
+        absent.
+    waiting_since_by_leader : mapping of str to float
+        By leader that waits at a marker for the other replicasets: the marker's time, in seconds since 1970.
 
     """
 
     query_id: str
     batch_id: int
-    phases: Mapping[str, float] = field(default_factory=dict)
+    seconds_by_phase: Mapping[str, float] = field(default_factory=dict)
     leaders: frozenset[str] = frozenset()
-    unread_bytes: Mapping[str, int] = field(default_factory=dict)
-    waiting_since: Mapping[str, float] = field(default_factory=dict)
+    unread_bytes_by_leader: Mapping[str, int] = field(default_factory=dict)
+    waiting_since_by_leader: Mapping[str, float] = field(default_factory=dict)
 
 
 def parse_trigger_report(progress: Mapping[str, Any]) -> TriggerReport:
@@ -86,32 +87,37 @@ def parse_trigger_report(progress: Mapping[str, Any]) -> TriggerReport:
 
     """
     sources = progress.get("sources") or [{}]
-    end, latest = (_positions_by_replicaset(sources[0].get(name)) for name in ("endOffset", "latestOffset"))
-    unread_bytes = {
+    end, latest = (_log_positions(sources[0].get(name)) for name in ("endOffset", "latestOffset"))
+    unread_bytes_by_leader = {
         target["leader"]: max(0, target["position"] - end[uuid]["position"])
         for uuid, target in latest.items()
         if uuid in end and end[uuid]["file"] == target["file"]
     }
     leaders = {entry["leader"] for entry in (end or latest).values()}
     instants = {entry["leader"]: entry["instant"] for entry in end.values() if entry.get("instant")}
-    waiting_since = {
+    waiting_since_by_leader = {
         leader: instant["time"] / 1_000_000
         for leader, instant in instants.items()
         if instant["state"] == InstantState.WAITING
     }
-    phases = {name: ms / 1000 for name, ms in (progress.get("durationMs") or {}).items()}
+    seconds_by_phase = {name: ms / 1000 for name, ms in (progress.get("durationMs") or {}).items()}
     return TriggerReport(
-        str(progress.get("id")), progress["batchId"], phases, frozenset(leaders), unread_bytes, waiting_since
+        str(progress.get("id")),
+        progress["batchId"],
+        seconds_by_phase,
+        frozenset(leaders),
+        unread_bytes_by_leader,
+        waiting_since_by_leader,
     )
 
 
-def _positions_by_replicaset(offset: Any) -> dict[str, Any]:
-    """Return how far each replicaset's log was read, by replicaset uuid.
+def _log_positions(offset: Any) -> dict[str, Any]:
+    """Return, by replicaset uuid, the leader, the file and the position up to which its log was read.
 
     Parameters
     ----------
     offset : str, mapping or None
-        An offset of Spark, as JSON text or parsed; None: the result is empty.
+        An offset of the stream, as JSON text or parsed; None: the result is empty.
 
     """
     document = json.loads(offset) if isinstance(offset, str) else offset
@@ -268,15 +274,15 @@ class StreamMetrics(Collector):
             self._epoch.set(batch.epoch)
             self._committed_at.set(batch.committed_at.timestamp())
             warnings = [warning for origin in batch.origins for warning in self._count_origin(origin)]
-            for space, count in batch.conflicts.items():
+            for space, count in batch.conflicts_by_space.items():
                 self._conflicts.labels(space).inc(count)
-            for space, count in batch.quarantined.items():
+            for space, count in batch.quarantined_by_space.items():
                 self._quarantined.labels(space).inc(count)
-                misfits = batch.misfits.get(space, 0)
+                misfits = batch.misfits_by_space.get(space, 0)
                 for counter, part in ((self._misfits, misfits), (self._set_aside, count - misfits)):
                     if part:
                         counter.labels(space).inc(part)
-            for gap in batch.gaps:
+            for gap in batch.changed_gaps:
                 warnings += self._count_gap(gap)
             self._open_gaps.set(len(self._open_gap_by_key))
             self._status = {"epoch": batch.epoch, "committed_at": batch.committed_at.isoformat()}
@@ -284,7 +290,7 @@ class StreamMetrics(Collector):
 
     def set_pending(self, counts: PendingCounts) -> None:
         """Set the numbers of pending rows and of refused spaces of each replicaset."""
-        rows, spaces = counts.pending_rows, counts.refused_spaces
+        rows, spaces = counts.pending_rows_by_replicaset, counts.refused_spaces_by_replicaset
         with self._lock:
             self._replicaset_ids |= {str(number) for number in (*rows, *spaces)}
             for number in self._replicaset_ids:
@@ -292,14 +298,17 @@ class StreamMetrics(Collector):
                 self._refused.labels(number).set(spaces.get(int(number), 0))
 
     def _count_origin(self, origin: OriginRows) -> list[StreamWarning]:
-        """Add rows of one source to the metrics; the source is no longer stale."""
-        self._rows.labels(origin.source).inc(origin.rows)
+        """Add the rows of one source and instance to the metrics.
+
+        The source is no longer stale; the warning `source_back` is returned if it was.
+        """
+        self._rows.labels(origin.source).inc(origin.row_count)
         self._replicaset_ids.add(str(origin.replicaset_id))
         self._last_row_at[origin.source] = self._now()
-        if origin.newest is not None:
+        if origin.newest_time is not None:
             key = (origin.source, str(origin.replicaset_id), str(origin.global_id))
             self._newest_time_by_origin[key] = max(
-                self._newest_time_by_origin.get(key, 0.0), origin.newest.timestamp()
+                self._newest_time_by_origin.get(key, 0.0), origin.newest_time.timestamp()
             )
         if origin.source not in self._stale_sources:
             return []
@@ -308,7 +317,7 @@ class StreamMetrics(Collector):
         return [source_back_warning(origin.source)]
 
     def _count_gap(self, gap: Gap) -> list[StreamWarning]:
-        """Add a new row of `_gaps` to the metrics, and return its warning; a row that closes a gap has none."""
+        """Add a new row of `_gaps` to the metrics, and return its warning; no warning if the row closes a gap."""
         if gap.state in CLOSED:
             self._open_gap_by_key.pop(gap.key, None)
             return []
@@ -317,7 +326,7 @@ class StreamMetrics(Collector):
         return [gap_warning(gap)]
 
     def count_trigger(
-        self, report: TriggerReport, has_batch: bool, steps: Mapping[str, float] | None = None
+        self, report: TriggerReport, has_batch: bool, seconds_by_step: Mapping[str, float] | None = None
     ) -> list[StreamWarning]:
         """Add a trigger to the metrics, and return its warnings.
 
@@ -325,9 +334,9 @@ class StreamMetrics(Collector):
         ----------
         report : TriggerReport
         has_batch : bool
-            Whether the trigger committed a batch; an idle trigger did not.
-        steps : mapping of str to float, optional
-            For each step of the aggregator, the seconds from the beginning of the batch to the end of the step.
+            Whether the trigger committed a batch; False for an idle trigger.
+        seconds_by_step : mapping of str to float, optional
+            By step of the aggregator: the seconds from the beginning of the batch to the end of the step.
 
         """
         with self._lock:
@@ -335,19 +344,19 @@ class StreamMetrics(Collector):
             for source in report.leaders:
                 self._last_row_at.setdefault(source, now)
                 self._stale_gauge.labels(source).set(source in self._stale_sources)
-                self._waiting_since_by_source[source] = report.waiting_since.get(source)
-            for source, size in report.unread_bytes.items():
+                self._waiting_since_by_source[source] = report.waiting_since_by_leader.get(source)
+            for source, size in report.unread_bytes_by_leader.items():
                 self._behind.labels(source).set(size)
             warnings = self._mark_stale(report.leaders, now)
             if not has_batch:
                 return warnings
-            took_seconds = report.phases.get("triggerExecution", 0.0)
+            took_seconds = report.seconds_by_phase.get("triggerExecution", 0.0)
             self._batches.inc()
             self._batch_seconds.observe(took_seconds)
             self._phase.clear()
             for phase, length in {
-                **report.phases,
-                **{f"step_{k}": v for k, v in (steps or {}).items()},
+                **report.seconds_by_phase,
+                **{f"step_{k}": v for k, v in (seconds_by_step or {}).items()},
             }.items():
                 self._phase.labels(phase).set(length)
             if self._trigger_seconds is not None and took_seconds > self._trigger_seconds:
@@ -370,8 +379,8 @@ class StreamMetrics(Collector):
                 warnings.append(stale_source_warning(source, silent_seconds))
         return warnings
 
-    def lags(self) -> dict[tuple[str, str, str], float]:
-        """Return the age in seconds of the newest committed row, by (source, replicaset id, global id)."""
+    def lag_by_origin(self) -> dict[tuple[str, str, str], float]:
+        """Return the age in seconds of the newest committed row of each (source, replicaset id, global id)."""
         with self._lock:
             now = self._now()
             return {
@@ -381,7 +390,7 @@ class StreamMetrics(Collector):
     def collect(self) -> Iterable[Metric]:
         """Yield the current metrics."""
         with self._lock:
-            for key, lag in self.lags().items():
+            for key, lag in self.lag_by_origin().items():
                 self._lag.labels(*key).set(lag)
             for source, since in self._waiting_since_by_source.items():
                 self._instant.labels(source).set(0 if since is None else max(0.0, self._now() - since))
@@ -391,11 +400,11 @@ class StreamMetrics(Collector):
             return list(self._registry.collect())
 
     def status(self) -> dict[str, Any]:
-        """Return the content of `/status`."""
+        """Return the content of the page `/status`, for JSON."""
         with self._lock:
             lags = [
                 {"source": source, "replicaset": replicaset, "origin": origin, "lag_seconds": lag}
-                for (source, replicaset, origin), lag in self.lags().items()
+                for (source, replicaset, origin), lag in self.lag_by_origin().items()
             ]
             gaps = [
                 {n: getattr(g, n) for n in g.__dataclass_fields__} for g in self._open_gap_by_key.values()

@@ -1,7 +1,8 @@
 """Reads the versions of one replicaset from the tables at one epoch, without Spark.
 
-A replicaset's version of a key is the row of the space's table if the replicaset won the key, else its newest row of
-`_versions` (`schemas.tables`). Tables are read at the Delta versions of the epoch, so a running stream has no effect.
+If a replicaset won a key, its version of the key is the row of the space's table; else it is the newest row of
+`_versions` with the key and the replicaset. Tables are read at the Delta versions of the epoch, so a running stream has
+no effect.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from udfs.keys.keys import KeyPlan, canonical_keys_by
 from warehouse.location import WarehouseLocation
 from warehouse.newest_epoch import newest_epoch_row
 
-_WON_ROWS = """
+_WON_ROWS_QUERY = """
     SELECT _key AS key, _tuple AS tuple FROM current WHERE _replicaset_id = {replicaset} AND _tuple IS NOT NULL
 """
-_LOST_ROWS = f"""
+_LOST_ROWS_QUERY = f"""
     SELECT key, tuple FROM (
         SELECT key, tuple, state, row_number() OVER (PARTITION BY key ORDER BY epoch DESC) AS row_index
         FROM versions WHERE space = '{{table}}' AND replicaset_id = {{replicaset}}
@@ -33,12 +34,12 @@ _LOST_ROWS = f"""
     LEFT ANTI JOIN (SELECT _key FROM current WHERE _replicaset_id = {{replicaset}}) won ON won._key = newest.key
     WHERE row_index = 1 AND state IN ('{VersionState.PRESENT}', '{VersionState.UNFIT}') AND tuple IS NOT NULL
 """
-_CHANGES = """
+_CHANGES_QUERY = """
     SELECT key, tuple, space_id FROM changelog
     WHERE epoch > {after} AND epoch <= {until} AND replicaset_id = {replicaset} AND space_id IN ({spaces})
 """
 
-_DDL = (SystemSpace.SPACE, SystemSpace.INDEX, SystemSpace.TRUNCATE)
+_DDL_SPACES = (SystemSpace.SPACE, SystemSpace.INDEX, SystemSpace.TRUNCATE)
 
 
 @dataclass(frozen=True)
@@ -49,56 +50,60 @@ class EpochTables:
     ----------
     location : WarehouseLocation
     epoch : int
-    vclocks : mapping of str to mapping of int to int
-        By replicaset uuid: the vclock up to which the tables have the replicaset's log.
-    versions : mapping of str to int
+    vclock_by_replicaset : mapping of str to mapping of int to int
+        By replicaset uuid: the vclock up to which the tables have the rows of the replicaset's logs.
+    version_by_table : mapping of str to int
         The Delta version of each table.
 
     """
 
     location: WarehouseLocation = field(repr=False)
     epoch: int
-    vclocks: Mapping[str, Mapping[int, int]]
-    versions: Mapping[str, int] = field(repr=False)
+    vclock_by_replicaset: Mapping[str, Mapping[int, int]]
+    version_by_table: Mapping[str, int] = field(repr=False)
 
-    def versions_of_replicaset(self, replicaset: int, table: str) -> Iterator[tuple[pa.Array, pa.Array]]:
-        """Yield (canonical keys, tuples) of a replicaset's versions of all keys of a space, in any order.
+    def versions_of_replicaset(self, replicaset_id: int, table: str) -> Iterator[tuple[pa.Array, pa.Array]]:
+        """Yield (canonical keys, their tuples) of a replicaset in batches, for all keys of a space, in any order.
 
         Parameters
         ----------
-        replicaset : int
+        replicaset_id : int
             The replicaset id.
         table : str
             The space's table.
 
         """
         engine = QueryBuilder().register(
-            "current", self._open_table(table_of_exact_tuples(self.versions, table))
+            "current", self._open_table(table_of_exact_tuples(self.version_by_table, table))
         )
-        names = {"replicaset": replicaset, "table": table}
-        yield from _keys_and_tuples(engine, _WON_ROWS.format(**names))
-        if "_versions" in self.versions:
+        names = {"replicaset": replicaset_id, "table": table}
+        yield from _keys_and_tuples(engine, _WON_ROWS_QUERY.format(**names))
+        if "_versions" in self.version_by_table:
             engine = engine.register("versions", self._open_table("_versions"))
-            yield from _keys_and_tuples(engine, _LOST_ROWS.format(**names))
+            yield from _keys_and_tuples(engine, _LOST_ROWS_QUERY.format(**names))
 
-    def tuples_of_keys(self, replicaset: int, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return a replicaset's tuple of each canonical key of a space's table, or None for a key without a tuple."""
+    def tuples_of_keys(self, replicaset_id: int, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the tuple that a replicaset has under each of some canonical keys; None for a key without a tuple."""
         requested, tuple_by_key = pa.array(keys, pa.binary()), dict[bytes, bytes]()
-        for all_keys, tuples in self.versions_of_replicaset(replicaset, table):
+        for all_keys, tuples in self.versions_of_replicaset(replicaset_id, table):
             mask = pc.is_in(all_keys, requested)
             pairs = zip(all_keys.filter(mask).to_pylist(), tuples.filter(mask).to_pylist(), strict=True)
             tuple_by_key.update(pairs)
         return [tuple_by_key.get(key) for key in keys]
 
-    def changed_keys(self, replicaset: int, space_id: int, plan: KeyPlan, after: int) -> set[bytes] | None:
-        """Return the canonical keys of a space that a replicaset changed in the epochs later than `after`.
+    def changed_keys(
+        self, replicaset_id: int, space_id: int, key_plan: KeyPlan, after_epoch: int
+    ) -> set[bytes] | None:
+        """Return the canonical keys of a space that a replicaset changed in the epochs later than `after_epoch`.
 
-        None if any key may have changed: the space was truncated or altered, or a row's key cannot be computed.
+        None if it is not known which keys changed: a space was truncated or altered, or a row's key cannot be computed.
         """
-        if self.epoch <= after or "_changelog" not in self.versions:
+        if self.epoch <= after_epoch or "_changelog" not in self.version_by_table:
             return set()
-        spaces = ", ".join(str(int(id_)) for id_ in (space_id, *_DDL))
-        query = _CHANGES.format(after=after, until=self.epoch, replicaset=replicaset, spaces=spaces)
+        spaces = ", ".join(str(int(id_)) for id_ in (space_id, *_DDL_SPACES))
+        query = _CHANGES_QUERY.format(
+            after=after_epoch, until=self.epoch, replicaset=replicaset_id, spaces=spaces
+        )
         engine = QueryBuilder().register("changelog", self._open_table("_changelog"))
         changed: set[bytes] = set()
         for batch in pa.table(engine.execute(query).read_all()).to_batches():
@@ -107,14 +112,14 @@ class EpochTables:
             keys, tuples = batch["key"].cast(pa.binary()), batch["tuple"].cast(pa.binary())
             has_key = pc.is_valid(keys)
             data = pc.if_else(has_key, keys, tuples)
-            canonical = canonical_keys_by(data, plan, 0, pc.invert(has_key)).field(0)
+            canonical = canonical_keys_by(data, key_plan, 0, pc.invert(has_key)).field(0)
             if canonical.null_count:
                 return None
             changed.update(canonical.to_pylist())
         return changed
 
     def _open_table(self, table: str) -> DeltaTable:
-        opened = self.location.open(table, self.versions.get(table))
+        opened = self.location.open(table, self.version_by_table.get(table))
         if opened is None:
             raise WarehouseError("a table of the newest epoch is missing", table=table)
         return opened
@@ -130,12 +135,12 @@ def newest_tables(location: WarehouseLocation) -> EpochTables:
 
     """
     last = newest_epoch_row(location)
-    vclocks = {
+    vclock_by_replicaset = {
         uuid: {int(id_): int(lsn) for id_, lsn in vclock.items()}
         for uuid, vclock in json.loads(last["vclock"]).items()
     }
-    versions = {str(name): int(version) for name, version in last["versions"]}
-    return EpochTables(location, int(last["epoch"]), vclocks, versions)
+    version_by_table = {str(name): int(version) for name, version in last["versions"]}
+    return EpochTables(location, int(last["epoch"]), vclock_by_replicaset, version_by_table)
 
 
 def _keys_and_tuples(engine: QueryBuilder, query: str) -> Iterator[tuple[pa.Array, pa.Array]]:

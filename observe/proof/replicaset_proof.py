@@ -18,11 +18,11 @@ from sources.iproto.address import Peer
 from sources.iproto.client import Connection, connect
 from sources.iproto.space_pages import prepare_checksums
 
-ANSWER_SECONDS = 30.0
+ANSWER_TIMEOUT_SECONDS = 30.0
 """Seconds to wait for a server's answer."""
 
 INDEX_TYPE_FIELD = 3
-"""Index of the field with the type in a tuple of `_index`, counted from 0."""
+"""Index of the field with the type of the index in a tuple of `_index`, counted from 0."""
 
 
 async def prove_spaces(
@@ -62,8 +62,8 @@ async def prove_spaces(
                 peer=connection.peer.name,
                 advice="is the replicaset among the sources of this deployment?",
             )
-        rate_limit = ReadRateLimit(limits.rate)
-        with_checksums = limits.by_checksums and await prepare_checksums(connection)
+        rate_limit = ReadRateLimit(limits.tuples_per_second)
+        with_checksums = limits.uses_checksums and await prepare_checksums(connection)
         for space_id, table in sorted(replicaset.tables.items(), key=lambda item: item[1]):
             compared = _space_to_compare(replicaset, space_id, table, connection.peer.name, spaces)
             if compared is None:
@@ -89,7 +89,7 @@ async def _connect_to_first(peers: Sequence[Peer]) -> Connection:
     refusal: IprotoError | None = None
     for peer in peers:
         try:
-            connection = await connect(peer, ANSWER_SECONDS)
+            connection = await connect(peer, ANSWER_TIMEOUT_SECONDS)
             if not (await connection.vote()).is_loading:
                 return connection
             connection.close()
@@ -103,7 +103,7 @@ async def _connect_to_first(peers: Sequence[Peer]) -> Connection:
 def _space_to_compare(
     replicaset: ReplicasetState, space_id: int, table: str, peer: str, names: Collection[str]
 ) -> ComparedSpace | None:
-    """Return the space with its table; None if it is local or is not among `names` (empty: all)."""
+    """Return the space with its table; None if it is local, or if `names` is not empty and does not name it."""
     rows = replicaset.spaces.get(space_id)
     if rows is None or local_to(table) is not None:
         return None
@@ -125,7 +125,7 @@ def _not_comparable_reason(replicaset: ReplicasetState, space_id: int) -> str | 
 
 
 def _primary_index_type(rows: SpaceDefinition) -> str | None:
-    """Return the type of a space's primary index, in lower case; None without a primary index."""
+    """Return the type of a space's primary index in lower case, such as `tree`; None without a primary index."""
     primary = rows.indexes.get(0)
     if primary is None:
         return None

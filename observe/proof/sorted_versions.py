@@ -1,7 +1,8 @@
 """Sorts the versions of a replicaset by primary key, to compare them with pages of a server.
 
-A page is a range of keys. The row count and the sum of the hashes show whether a range is equal; if it is not, the
-tuples of the page show which keys differ. No I/O. In memory, a version takes twice the size of its key and 16 bytes.
+A page is a range of keys. The row count and the sum of the hashes show whether a range is equal on both sides; if it
+is not, the tuples of the page show which keys differ. In memory, a version needs twice the size of its key and 16
+bytes. No I/O.
 `observe.proof.epoch_tables` reads the versions, `sources.iproto.space_pages` the server's pages.
 """
 
@@ -23,15 +24,15 @@ from udfs.keys.key_order import KeyOrder, directions_of, key_order, ordered_keys
 from udfs.keys.keys import KeyPlan, canonical_keys_by, key_plan
 from udfs.keys.row_hash import SEED, hash_bytes_column
 
-_MODULUS = 1 << 64
+_HASH_SUM_MODULUS = 1 << 64
 
 Int64s = NDArray[np.int64]
 UInt64s = NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
-class SpaceKeys:
-    """Computes the canonical keys of one space's tuples, and the order of the keys; `space_keys` creates it.
+class SpaceKeyFunctions:
+    """Functions for the keys of one space: their canonical form and their order. `space_key_functions` returns them.
 
     Parameters
     ----------
@@ -45,7 +46,7 @@ class SpaceKeys:
     plan: KeyPlan
     order: KeyOrder
 
-    def of_tuples(self, tuples: pa.Array) -> pa.Array:
+    def canonical_keys(self, tuples: pa.Array) -> pa.Array:
         """Return the canonical key of each tuple.
 
         Raises
@@ -60,24 +61,24 @@ class SpaceKeys:
             raise TupleError(f"a tuple has no key: {errors.drop_null()[0].as_py()}")
         return keys
 
-    def sortable(self, keys: pa.Array) -> pa.Array:
-        """Return for each canonical key the bytes that sort in the order of the primary index."""
+    def sortable_keys(self, keys: pa.Array) -> pa.Array:
+        """Return the sortable bytes of canonical keys: they sort as the primary index sorts the keys."""
         return ordered_keys(keys, self.order, np.zeros(len(keys), np.int32))
 
     def sortable_key(self, key: bytes) -> bytes:
         """Return the sortable bytes of one canonical key."""
-        found: bytes = self.sortable(pa.array([key], pa.binary()))[0].as_py()
+        found: bytes = self.sortable_keys(pa.array([key], pa.binary()))[0].as_py()
         return found
 
 
-def space_keys(space: Space) -> SpaceKeys:
+def space_key_functions(space: Space) -> SpaceKeyFunctions:
     """Return the functions for keys of a space."""
-    return SpaceKeys(key_plan([space]), key_order([directions_of(space)]))
+    return SpaceKeyFunctions(key_plan([space]), key_order([directions_of(space)]))
 
 
 @dataclass(frozen=True)
-class Page:
-    """The keys and hashes of tuples that were read from a server.
+class ServerPage:
+    """A page of a space on a server: the keys and hashes of its tuples.
 
     Parameters
     ----------
@@ -92,10 +93,10 @@ class Page:
     hashes: UInt64s
 
 
-def server_page(tuples: Iterable[bytes], keys: SpaceKeys) -> Page:
+def server_page(tuples: Iterable[bytes], keys: SpaceKeyFunctions) -> ServerPage:
     """Return a page with the keys and hashes of a server's tuples."""
     data = pa.array(tuples, pa.binary())
-    return Page(keys.of_tuples(data), hash_tuples(data).view(np.uint64))
+    return ServerPage(keys.canonical_keys(data), hash_tuples(data).view(np.uint64))
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ class SortedVersions:
     keys : pyarrow.LargeBinaryArray
         Canonical keys.
     sortable_keys : pyarrow.LargeBinaryArray
-        The sortable bytes of the keys (`SpaceKeys.sortable`).
+        The sortable bytes of the keys (`SpaceKeyFunctions.sortable_keys`).
     hashes : uint64[n]
         Hashes of the tuples.
     cumulative_hashes : uint64[n + 1]
@@ -123,8 +124,8 @@ class SortedVersions:
     def __len__(self) -> int:
         return len(self.hashes)
 
-    def range_of(self, after: bytes | None, last: bytes | None) -> tuple[int, int]:
-        """Return the indexes (begin, end) of the versions whose keys are after `after`, up to `last` inclusive.
+    def index_range(self, after: bytes | None, last: bytes | None) -> tuple[int, int]:
+        """Return the indexes (begin, end) of the versions after the key `after`, up to the key `last` inclusive.
 
         Parameters
         ----------
@@ -134,22 +135,25 @@ class SortedVersions:
             Sortable bytes of a key; None: up to the last version.
 
         """
-        begin = 0 if after is None else self._count_at_most(after)
-        return begin, max(begin, len(self) if last is None else self._count_at_most(last))
+        begin = 0 if after is None else self._count_up_to(after)
+        return begin, max(begin, len(self) if last is None else self._count_up_to(last))
 
-    def is_equal(self, begin: int, end: int, rows: int, checksum: int) -> bool:
-        """Return whether the versions from index `begin` to `end` have this number and this sum of hashes."""
-        total = (int(self.cumulative_hashes[end]) - int(self.cumulative_hashes[begin])) % _MODULUS
+    def range_has_checksum(self, begin: int, end: int, rows: int, checksum: int) -> bool:
+        """Return whether there are `rows` versions from index `begin` to `end`, and `checksum` is their hash sum."""
+        total = (int(self.cumulative_hashes[end]) - int(self.cumulative_hashes[begin])) % _HASH_SUM_MODULUS
         return end - begin == rows and total == checksum
 
-    def differing(self, begin: int, end: int, page: Page) -> list[bytes]:
-        """Return the keys that differ between a page and the versions from `begin` to `end`, or are in one only."""
+    def differing_keys(self, begin: int, end: int, page: ServerPage) -> list[bytes]:
+        """Return the canonical keys whose tuples differ between a page and the versions from `begin` to `end`.
+
+        A key that only one of them has is a difference, too.
+        """
         tables = dict(zip(self.keys[begin:end].to_pylist(), self.hashes[begin:end].tolist(), strict=True))
         server = dict(zip(page.keys.to_pylist(), page.hashes.tolist(), strict=True))
         return [key for key in {**tables, **server} if tables.get(key) != server.get(key)]
 
-    def _count_at_most(self, sortable_key: bytes) -> int:
-        """Return the number of versions whose key is not after a key."""
+    def _count_up_to(self, sortable_key: bytes) -> int:
+        """Return the number of versions up to a key, inclusive."""
         low, high = 0, len(self)
         while low < high:
             middle = (low + high) // 2
@@ -160,7 +164,7 @@ class SortedVersions:
         return low
 
 
-def sorted_versions(batches: Iterable[tuple[pa.Array, pa.Array]], keys: SpaceKeys) -> SortedVersions:
+def sorted_versions(batches: Iterable[tuple[pa.Array, pa.Array]], keys: SpaceKeyFunctions) -> SortedVersions:
     """Return versions in the order of the primary index, with their hashes.
 
     Parameters
@@ -173,7 +177,7 @@ def sorted_versions(batches: Iterable[tuple[pa.Array, pa.Array]], keys: SpaceKey
     canonical_parts, sortable_parts, hashes = [], [], [np.empty(0, np.int64)]
     for canonical, tuples in batches:
         canonical_parts.append(canonical.cast(pa.large_binary()))
-        sortable_parts.append(keys.sortable(canonical).cast(pa.large_binary()))
+        sortable_parts.append(keys.sortable_keys(canonical).cast(pa.large_binary()))
         hashes.append(hash_tuples(tuples))
     sortable_keys = pa.chunked_array(sortable_parts, pa.large_binary()).combine_chunks()
     order = pc.sort_indices(sortable_keys)

@@ -21,40 +21,46 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from observe.log_rows.row_format import tuple_text
 from observe.proof.epoch_tables import EpochTables
-from observe.proof.sorted_versions import SortedVersions, SpaceKeys, server_page, sorted_versions, space_keys
+from observe.proof.sorted_versions import (
+    SortedVersions,
+    SpaceKeyFunctions,
+    server_page,
+    sorted_versions,
+    space_key_functions,
+)
 from schemas.errors import AggregatorError, ConnectionLostError, WarehouseError
 from schemas.space import Space
 from sources.iproto.client import Connection
 from sources.iproto.space_pages import FIRST_ROWS, SpacePages, next_page_limit
 
-MAX_COMPARISONS = 6
+MAX_KEY_COMPARISONS = 6
 """Maximum number of repeated comparisons of a key; after that the key has no result."""
 
-KEYS_AT_ONCE = 5000
+KEYS_PER_REQUEST = 5000
 """Number of keys whose tuples are read from the server by one call."""
 
 MAX_DIFFERENCES = 1000
 """Number of differing keys after which the comparison of a space ends."""
 
-EXAMPLES = 5
+MAX_SHOWN_DIFFERENCES = 5
 """Maximum number of differing keys that a result shows; it counts all of them."""
 
-POLL_SECONDS = 0.3
+VCLOCK_POLL_SECONDS = 0.3
 """Seconds between two requests for a vclock that is waited for."""
 
-WITHOUT_ORDER = (
+SKIPPED_WITHOUT_ORDER = (
     "keys that only the server has: its primary index is a hash, without an order in which to read pages"
 )
 """What is skipped in a large space whose primary index is a hash."""
 
-PAUSE_SECONDS = 1.0
+COMPARISON_PAUSE_SECONDS = 1.0
 """Seconds between two comparisons of a key, enough for the server to write to its log a change that it shows."""
 
 
@@ -89,32 +95,33 @@ class ProofLimits:
 
     Parameters
     ----------
-    rate : float or None
+    tuples_per_second : float or None
         Tuples per second to read from a server; None: no limit.
-    patience : float
-        Seconds to wait until the tables have the server's vclock, and the server the tables' vclock.
-    by_checksums : bool
-        Whether the server sends checksums of pages, if the user may run Lua: less network traffic, but several times
-        the processor time of plain SELECTs on the server (docs/benchmarks.md).
+    timeout_seconds : float
+        Seconds to wait until the tables have all rows that the server has, and the server all rows of the tables.
+    uses_checksums : bool
+        Whether the server computes checksums of pages, if the user may run Lua. They need less network traffic than
+        SELECTs, but several times the processor time on the server (docs/benchmarks.md).
 
     """
 
-    rate: float | None = None
-    patience: float = 60.0
-    by_checksums: bool = False
+    tuples_per_second: float | None = None
+    timeout_seconds: float = 60.0
+    uses_checksums: bool = False
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A key with different tuples on the server and in the tables; None if the key has no tuple."""
+    """A key that has different tuples on the server and in the tables; a tuple is None if the key has none there."""
 
     key: bytes
-    server: bytes | None
-    tables: bytes | None
+    server_tuple: bytes | None
+    table_tuple: bytes | None
 
     def __str__(self) -> str:
         return (
-            f"key {value_text(self.key)}: server {value_text(self.server)}, tables {value_text(self.tables)}"
+            f"key {key_or_tuple_text(self.key)}: server {key_or_tuple_text(self.server_tuple)}, "
+            f"tables {key_or_tuple_text(self.table_tuple)}"
         )
 
 
@@ -124,37 +131,37 @@ class SpaceProof:
 
     Parameters
     ----------
-    table, replicaset, peer : str
+    table, replicaset_uuid, peer : str
         The space's table, the replicaset's uuid, and the server.
     epoch : int
         The newest epoch when the comparison began.
-    rows : int
+    read_tuples : int
         Number of tuples that were read from the server.
-    looked_again : int
+    recompared_keys : int
         Number of keys that differed at the first comparison, and were compared again.
     differences : tuple of Difference
         The keys that differ.
-    moving : int
-        Number of keys without a result, since they changed during each comparison.
+    undecided_keys : int
+        Number of keys that have no result, since they changed during each comparison.
     error : str or None
-        Why the space was compared only in part or not at all; None if it was compared.
+        Why the space was not compared, or only in part; None if it was compared.
     skipped : str or None
-        What cannot be compared in the space, and why; the proof holds nevertheless. None if all was compared.
-    seconds : float
+        What cannot be compared in the space, and why, although the proof may hold; None if all was compared.
+    duration_seconds : float
         Duration of the comparison.
 
     """
 
     table: str
-    replicaset: str
+    replicaset_uuid: str
     peer: str
     epoch: int
-    rows: int = 0
-    looked_again: int = 0
+    read_tuples: int = 0
+    recompared_keys: int = 0
     differences: tuple[Difference, ...] = ()
-    moving: int = 0
+    undecided_keys: int = 0
     error: str | None = None
-    seconds: float = 0.0
+    duration_seconds: float = 0.0
     skipped: str | None = None
 
     @property
@@ -163,62 +170,81 @@ class SpaceProof:
         return not self.differences and self.error is None
 
     def __str__(self) -> str:
-        text = f"{self.table} of replicaset {self.replicaset}, asked {self.peer}: "
+        text = f"{self.table} of replicaset {self.replicaset_uuid}, asked {self.peer}: "
         if self.differences:
-            text += f"{len(self.differences)} of {self.rows} keys differ"
+            text += f"{len(self.differences)} of {self.read_tuples} keys differ"
         elif self.error is None:
-            text += f"{self.rows} tuples {'were read, no key differs' if self.moving else 'are equal'}"
+            text += f"{self.read_tuples} tuples {'were read, no key differs' if self.undecided_keys else 'are equal'}"
         if self.error is not None:
             text += f"{', and then ' if self.differences else ''}not compared: {self.error}"
         if self.skipped is not None:
             text += f"; skipped: {self.skipped}"
-        if self.moving:
-            text += f"; {self.moving} keys changed during each comparison and have no result"
-        return "\n  ".join([text, *map(str, self.differences[:EXAMPLES])])
+        if self.undecided_keys:
+            text += f"; {self.undecided_keys} keys changed during each comparison and have no result"
+        return "\n  ".join([text, *map(str, self.differences[:MAX_SHOWN_DIFFERENCES])])
 
-    def row(self) -> dict[str, Any]:
+    def validation_row(self) -> dict[str, Any]:
         """Return the result as a row of `_validations`."""
         return {
             "table": self.table,
-            "expectation": f"each key is as the servers of replicaset {self.replicaset} have it",
+            "expectation": f"each key is as the servers of replicaset {self.replicaset_uuid} have it",
             "holds": self.holds,
-            "rows": self.rows,
+            "rows": self.read_tuples,
             "unexpected": len(self.differences),
-            "examples": json.dumps([str(difference) for difference in self.differences[:EXAMPLES]])
+            "examples": json.dumps(
+                [str(difference) for difference in self.differences[:MAX_SHOWN_DIFFERENCES]]
+            )
             if self.differences
             else None,
             "error": self.error,
             "source": None,
         }
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the result as a JSON object; its names are those of `aggregator prove --json`."""
+        names = {
+            **{"replicaset_uuid": "replicaset", "read_tuples": "rows", "recompared_keys": "looked_again"},
+            **{"undecided_keys": "moving", "duration_seconds": "seconds"},
+        }
+        differences = [
+            {
+                "key": key_or_tuple_text(one.key),
+                "server": key_or_tuple_text(one.server_tuple),
+                "tables": key_or_tuple_text(one.table_tuple),
+            }
+            for one in self.differences
+        ]
+        fields = {names.get(name, name): value for name, value in asdict(self).items()}
+        return {**fields, "differences": differences, "holds": self.holds}
 
-def value_text(data: bytes | None) -> str:
+
+def key_or_tuple_text(data: bytes | None) -> str:
     """Return a key or tuple as text (bytes that are not MessagePack in hex); "none" for None."""
     return "none" if data is None else tuple_text(data)
 
 
 class ReadRateLimit:
-    """Rate limit of the tuples that are read from a server: sleeps after each page if reading is too fast."""
+    """Limits the tuples that are read from a server per second: sleeps after a page if reading is too fast."""
 
-    def __init__(self, rate: float | None) -> None:
-        self._rate = rate
+    def __init__(self, tuples_per_second: float | None) -> None:
+        self._tuples_per_second = tuples_per_second
         self._next_read_at = time.monotonic()
 
     async def wait(self, rows: int) -> None:
-        """Sleep after `rows` tuples were read, as long as the next read would exceed the rate."""
-        if self._rate is not None:
+        """Sleep until more tuples may be read, after a page with `rows` tuples was read."""
+        if self._tuples_per_second is not None:
             now = time.monotonic()
-            self._next_read_at = max(self._next_read_at, now - 1.0) + rows / self._rate
+            self._next_read_at = max(self._next_read_at, now - 1.0) + rows / self._tuples_per_second
             await asyncio.sleep(max(0.0, self._next_read_at - now))
 
 
 class _ComparedPage(NamedTuple):
-    """Of a compared page: number of tuples and bytes, last canonical key (None if empty), and the keys that differ."""
+    """The result of comparing a page: its size, its last canonical key (None if it is empty), the keys that differ."""
 
-    rows: int
-    size: int
-    last: bytes | None
-    differing: Sequence[bytes] = ()
+    tuple_count: int
+    byte_count: int
+    last_key: bytes | None
+    differing_keys: Sequence[bytes] = ()
 
 
 class SpaceComparison:
@@ -233,7 +259,7 @@ class SpaceComparison:
         Returns the tables at the newest epoch.
     limits : ProofLimits
     rate_limit : ReadRateLimit
-        Shared by all spaces of a server.
+        One object for all spaces of a server.
     with_checksums : bool
         Whether the server computes page checksums.
 
@@ -252,8 +278,8 @@ class SpaceComparison:
         self._compared, self._connection, self._tables = compared, connection, tables
         self._limits, self._rate_limit, self._with_checksums = limits, rate_limit, with_checksums
         self._pages = SpacePages(connection, compared.space.id)
-        self._keys: SpaceKeys = space_keys(compared.space)
-        self._rows = 0
+        self._keys: SpaceKeyFunctions = space_key_functions(compared.space)
+        self._read_tuples = 0
 
     async def compare(self) -> SpaceProof:
         """Compare the space and return the result; errors are part of it, except a ConnectionLostError."""
@@ -265,18 +291,18 @@ class SpaceComparison:
             versions = sorted_versions(batches, self._keys)
             if space.is_ordered:
                 suspects = await self._compare_pages(versions)
-            elif (whole := await self._read_if_one_page()) is not None:
-                suspects = versions.differing(0, len(versions), server_page(whole, self._keys))
+            elif (whole := await self._read_single_page()) is not None:
+                suspects = versions.differing_keys(0, len(versions), server_page(whole, self._keys))
             else:
                 suspects = await self._compare_known_keys(versions)
-                result = replace(result, skipped=WITHOUT_ORDER)
-            result = replace(result, looked_again=len(suspects))
-            for begin in range(0, len(suspects), KEYS_AT_ONCE):
-                differences, moving = await self._compare_again(suspects[begin : begin + KEYS_AT_ONCE])
+                result = replace(result, skipped=SKIPPED_WITHOUT_ORDER)
+            result = replace(result, recompared_keys=len(suspects))
+            for begin in range(0, len(suspects), KEYS_PER_REQUEST):
+                differences, undecided = await self._compare_again(suspects[begin : begin + KEYS_PER_REQUEST])
                 result = replace(
                     result,
                     differences=(*result.differences, *differences),
-                    moving=result.moving + moving,
+                    undecided_keys=result.undecided_keys + undecided,
                 )
                 if len(result.differences) >= MAX_DIFFERENCES:
                     break
@@ -284,7 +310,7 @@ class SpaceComparison:
             raise
         except AggregatorError as error:
             result = replace(result, error=str(error))
-        return replace(result, rows=self._rows, seconds=time.monotonic() - started)
+        return replace(result, read_tuples=self._read_tuples, duration_seconds=time.monotonic() - started)
 
     async def _compare_pages(self, versions: SortedVersions) -> list[bytes]:
         """Compare all pages of the space once, and return the canonical keys that differ."""
@@ -292,123 +318,124 @@ class SpaceComparison:
         after, limit = None, FIRST_ROWS
         while True:
             page = await self._compare_page(versions, after, limit)
-            suspects.update(dict.fromkeys(page.differing))
-            self._rows += page.rows
-            await self._rate_limit.wait(page.rows)
-            if page.rows < limit or page.last is None:
+            suspects.update(dict.fromkeys(page.differing_keys))
+            self._read_tuples += page.tuple_count
+            await self._rate_limit.wait(page.tuple_count)
+            if page.tuple_count < limit or page.last_key is None:
                 return list(suspects)
-            after, limit = page.last, next_page_limit(page.rows, page.size)
+            after, limit = page.last_key, next_page_limit(page.tuple_count, page.byte_count)
 
-    async def _read_if_one_page(self) -> list[bytes] | None:
-        """Return all tuples of the space if they fit one page, which needs no order; else None."""
+    async def _read_single_page(self) -> list[bytes] | None:
+        """Return all tuples of the space if they fit into one page, which is read without an order; else None."""
         limit, wider = 0, FIRST_ROWS
         while wider > limit:
             limit = wider
             tuples = await self._pages.page(None, limit)
             await self._rate_limit.wait(len(tuples))
             if len(tuples) < limit:
-                self._rows = len(tuples)
+                self._read_tuples = len(tuples)
                 return tuples
             wider = next_page_limit(len(tuples), sum(map(len, tuples)))
         return None
 
     async def _compare_known_keys(self, versions: SortedVersions) -> list[bytes]:
-        """Compare each key of the tables with the server once, and return the keys that differ."""
+        """Compare each key of the tables with the server once, and return the canonical keys that differ."""
         suspects: list[bytes] = []
-        for begin in range(0, len(versions), KEYS_AT_ONCE):
-            end = min(begin + KEYS_AT_ONCE, len(versions))
+        for begin in range(0, len(versions), KEYS_PER_REQUEST):
+            end = min(begin + KEYS_PER_REQUEST, len(versions))
             answers = await self._pages.tuples_by_key(versions.keys[begin:end].to_pylist())
             tuples = [one for one in answers if one is not None]
-            suspects += versions.differing(begin, end, server_page(tuples, self._keys))
-            self._rows += len(tuples)
+            suspects += versions.differing_keys(begin, end, server_page(tuples, self._keys))
+            self._read_tuples += len(tuples)
             await self._rate_limit.wait(end - begin)
         return suspects
 
     async def _compare_page(self, versions: SortedVersions, after: bytes | None, limit: int) -> _ComparedPage:
-        """Compare the page of at most `limit` tuples after a key."""
+        """Compare a page: at most `limit` tuples after the canonical key `after`, or the first ones if it is None."""
         if self._with_checksums:
             sums = await self._pages.checksum(after, limit)
-            last = None if sums.last is None else self._key_of(sums.last)
+            last = None if sums.last is None else self._canonical_key_of(sums.last)
             begin, end = self._index_range(versions, after, last if sums.rows == limit else None)
-            if versions.is_equal(begin, end, sums.rows, sums.checksum):
+            if versions.range_has_checksum(begin, end, sums.rows, sums.checksum):
                 return _ComparedPage(sums.rows, sums.size, last)
         tuples = await self._pages.page(after, limit)
         page = server_page(tuples, self._keys)
         last = page.keys[-1].as_py() if tuples else None
         begin, end = self._index_range(versions, after, last if len(tuples) == limit else None)
-        differing = versions.differing(begin, end, page)
-        return _ComparedPage(len(tuples), sum(map(len, tuples)), last, differing)
+        differing_keys = versions.differing_keys(begin, end, page)
+        return _ComparedPage(len(tuples), sum(map(len, tuples)), last, differing_keys)
 
     def _index_range(
         self, versions: SortedVersions, after: bytes | None, last: bytes | None
     ) -> tuple[int, int]:
         """Return the indexes (begin, end) of the versions after the canonical key `after`, up to `last` inclusive."""
         begin = None if after is None else self._keys.sortable_key(after)
-        return versions.range_of(begin, None if last is None else self._keys.sortable_key(last))
+        return versions.index_range(begin, None if last is None else self._keys.sortable_key(last))
 
-    def _key_of(self, tuple_: bytes) -> bytes:
+    def _canonical_key_of(self, tuple_: bytes) -> bytes:
         """Return the canonical key of one tuple."""
-        key: bytes = self._keys.of_tuples(pa.array([tuple_], pa.binary()))[0].as_py()
+        key: bytes = self._keys.canonical_keys(pa.array([tuple_], pa.binary()))[0].as_py()
         return key
 
     async def _compare_again(self, keys: Sequence[bytes]) -> tuple[list[Difference], int]:
-        """Compare keys at most `MAX_COMPARISONS` times; return the differences, and how many keys have no result."""
+        """Compare keys at most `MAX_KEY_COMPARISONS` times; return the differences and the number of undecided keys."""
         undecided, differences, previous = list(keys), list[Difference](), dict[bytes, Difference]()
-        for attempt in range(MAX_COMPARISONS):
+        for attempt in range(MAX_KEY_COMPARISONS):
             if attempt:
-                await asyncio.sleep(PAUSE_SECONDS)
-            differing, changed = await self._compare_keys(undecided)
-            confirmed = [one for key, one in differing.items() if previous.get(key) == one]
+                await asyncio.sleep(COMPARISON_PAUSE_SECONDS)
+            differences_by_key, changed = await self._compare_keys(undecided)
+            confirmed = [one for key, one in differences_by_key.items() if previous.get(key) == one]
             differences += confirmed
-            undecided = list((differing.keys() | changed) - {one.key for one in confirmed})
+            undecided = list((differences_by_key.keys() | changed) - {one.key for one in confirmed})
             if not undecided:
                 break
-            previous = differing
+            previous = differences_by_key
         return differences, len(undecided)
 
     async def _compare_keys(self, keys: Sequence[bytes]) -> tuple[dict[bytes, Difference], set[bytes]]:
         """Compare keys once.
 
-        Return the differences by key, and the keys that differed while the log changed them, which prove nothing.
+        Return the differences by key, and the keys without a result: they differ, but the log changed them meanwhile.
         """
         space = self._compared
         before = self._tables()
-        await self._wait_for_server(before.vclocks.get(space.replicaset_uuid, {}))
+        await self._wait_for_server(before.vclock_by_replicaset.get(space.replicaset_uuid, {}))
         server_tuples = await self._pages.tuples_by_key(keys)
         await self._rate_limit.wait(len(keys))
         tables = await self._wait_for_tables((await self._connection.vote()).vclock)
         table_tuples = tables.tuples_of_keys(space.replicaset_id, space.table, keys)
-        differing = {
+        differences_by_key = {
             key: Difference(key, on_server, in_tables)
             for key, on_server, in_tables in zip(keys, server_tuples, table_tuples, strict=True)
             if on_server != in_tables
         }
         logged = tables.changed_keys(space.replicaset_id, space.space.id, self._keys.plan, before.epoch)
-        changed = set(differing) if logged is None else logged & differing.keys()
-        return {key: one for key, one in differing.items() if key not in changed}, changed
+        changed = set(differences_by_key) if logged is None else logged & differences_by_key.keys()
+        return {key: one for key, one in differences_by_key.items() if key not in changed}, changed
 
     async def _wait_for_server(self, vclock: Mapping[int, int]) -> None:
         """Wait until the server has all rows of a vclock; the server may be a replica that lags behind."""
-        deadline = time.monotonic() + self._limits.patience
+        deadline = time.monotonic() + self._limits.timeout_seconds
         while not _covers((await self._connection.vote()).vclock, vclock):
             _raise_after(deadline, "the server does not reach the vclock of the tables")
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(VCLOCK_POLL_SECONDS)
 
     async def _wait_for_tables(self, vclock: Mapping[int, int]) -> EpochTables:
         """Wait until the tables have all rows of a vclock, and return the tables."""
-        deadline = time.monotonic() + self._limits.patience
-        while not _covers((tables := self._tables()).vclocks.get(self._compared.replicaset_uuid, {}), vclock):
+        deadline = time.monotonic() + self._limits.timeout_seconds
+        uuid = self._compared.replicaset_uuid
+        while not _covers((tables := self._tables()).vclock_by_replicaset.get(uuid, {}), vclock):
             _raise_after(deadline, "the tables do not reach the vclock of the server")
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(VCLOCK_POLL_SECONDS)
         return tables
 
 
 def _covers(vclock: Mapping[int, int], other: Mapping[int, int]) -> bool:
-    """Return whether no component of `vclock` is lower than in `other`; component 0, of local rows, does not count."""
+    """Return whether `vclock` has all rows of `other`, without component 0: local rows are not compared."""
     return all(vclock.get(id_, 0) >= lsn for id_, lsn in other.items() if 0 < id_ < 32)
 
 
 def _raise_after(deadline: float, message: str) -> None:
-    """Raise WarehouseError if a time of the monotonic clock has passed."""
+    """Raise WarehouseError with a message if the deadline, a time of the monotonic clock, has passed."""
     if time.monotonic() > deadline:
         raise WarehouseError(message, advice="is `aggregator run` running, and does it keep up?")

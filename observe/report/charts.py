@@ -1,7 +1,7 @@
 """The plots of the report page, as Vega-Lite JSON. No I/O.
 
-Few sources or spaces are drawn as lines or stacked bars, each in its colour; more than `COLOURS` as a heat map of time
-and name, which stays readable. Colours, fonts and light or dark mode come from the page's script. Format:
+Few sources or spaces are drawn as lines or stacked bars, each in its colour; more than `MAX_COLOURS` as a heat map of
+time and name, which stays readable. Colours, fonts and light or dark mode come from the page's script. Format:
 https://vega.github.io/vega-lite/docs/spec.html
 """
 
@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from observe.report.facts import HOUR, PageFacts, Row
+from observe.report.facts import HOUR_MILLISECONDS, PageFacts, Row
 
-SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+VEGA_LITE_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 """Identifies the version of the format; nothing is fetched from this URL."""
 
-COLOURS = 8
+MAX_COLOURS = 8
 """Maximum number of sources or spaces in a plot that have a colour each."""
 
-BARS = 30
+MAX_BARS = 30
 """Maximum number of bars in a plot."""
 
-BAR_HEIGHT = 18
+BAR_HEIGHT_PIXELS = 18
 """Height of a bar in pixels."""
 
 
@@ -49,7 +49,7 @@ class Chart:
     spec: Mapping[str, Any]
 
 
-def pair_of(row: Row) -> str:
+def winner_over_loser(row: Row) -> str:
     """Return the replicaset ids of a conflict's winner and loser as text, such as `1 over 2`."""
     winner, loser = row["winner"], row["loser"]
     if winner is None:
@@ -62,29 +62,29 @@ def charts(facts: PageFacts) -> Iterator[Chart]:
     """Yield the plots that have data."""
     rows, lag = facts.rows("rows_over_time"), facts.rows("lag_over_time")
     if rows:
-        step = facts.buckets["rows_over_time"]
+        step = facts.point_milliseconds_by_query["rows_over_time"]
         note = f"By the times of the rows in the log, UTC; a point represents {duration_in_words(step)}."
-        yield Chart("rows", "Rows of each source over time", note, _over_time(rows, step, "rows", "rows"))
+        spec = _plot_over_time(rows, step, "rows", "rows")
+        yield Chart("rows", "Rows of each source over time", note, spec)
     if lag:
-        step = facts.buckets["lag_over_time"]
+        step = facts.point_milliseconds_by_query["lag_over_time"]
         note = (
             "How old the newest of a source's rows in a batch was when the batch was committed, by the time of the "
             f"commit, UTC; the longest within {duration_in_words(step)}. Logs that were read late show their age."
         )
-        yield Chart(
-            "lag", "Lag of each source over time", note, _over_time(lag, step, "lag", "lag, s", line=True)
-        )
+        spec = _plot_over_time(lag, step, "lag", "lag, s", as_lines=True)
+        yield Chart("lag", "Lag of each source over time", note, spec)
     if facts.rows("conflicts"):
-        yield _conflicts_by_space(facts.rows("conflicts"))
+        yield _conflicts_by_space_chart(facts.rows("conflicts"))
     over_time = facts.rows("conflicts_over_time")
     if over_time:
-        step = facts.buckets["conflicts_over_time"]
+        step = facts.point_milliseconds_by_query["conflicts_over_time"]
         note = f"By the time of the version that won, UTC; a point represents {duration_in_words(step)}."
         shown = [{**row, "source": row["space"]} for row in over_time]
-        spec = _over_time(shown, step, "conflicts", "conflicts", of="space")
+        spec = _plot_over_time(shown, step, "conflicts", "conflicts", source_title="space")
         yield Chart("conflicts_over_time", "Conflicts over time", note, spec)
     if facts.sizes:
-        yield _table_sizes(facts)
+        yield _table_sizes_chart(facts)
 
 
 def duration_in_words(milliseconds: int) -> str:
@@ -103,41 +103,47 @@ def duration_in_words(milliseconds: int) -> str:
     return f"{milliseconds} milliseconds"
 
 
-def _over_time(
-    rows: Sequence[Row], step: int, value: str, title: str, *, of: str = "source", line: bool = False
+def _plot_over_time(
+    rows: Sequence[Row],
+    point_milliseconds: int,
+    value_column: str,
+    value_title: str,
+    *,
+    source_title: str = "source",
+    as_lines: bool = False,
 ) -> dict[str, Any]:
-    """Return the specification of a plot over time, with a colour for each source, or as a heat map if there are many.
+    """Return the Vega-Lite specification of a plot over time: a colour for each source, or a heat map if many.
 
     Parameters
     ----------
     rows : sequence of mapping
         `at` (time), `source`, and the value.
-    step : int
-        Duration of a point in milliseconds.
-    value : str
+    point_milliseconds : int
+        Duration of one point of the plot.
+    value_column : str
         Name of the column with the value.
-    title : str
-        Title of the value.
-    of : str
-        What the column `source` is called in the plot.
-    line : bool
+    value_title : str
+        Title of the value in the plot.
+    source_title : str
+        Title of the column `source` in the plot.
+    as_lines : bool
         Whether values are drawn as lines, not as stacked bars.
 
     """
     values = [
         {
-            "at": _time_text(r["at"]),
-            "to": _time_text(r["at"], step),
+            "at": _iso_time_text(r["at"]),
+            "to": _iso_time_text(r["at"], point_milliseconds),
             "of": str(r["source"]),
-            "value": float(r[value]),
+            "value": float(r[value_column]),
         }
         for r in rows
     ]
-    names = sorted({str(r["source"]) for r in rows}, key=_natural_order)
-    axis = {"format": _axis_time_format(step), "labelOverlap": True}
+    names = sorted({str(r["source"]) for r in rows}, key=_natural_sort_key)
+    axis = {"format": _axis_time_format(point_milliseconds), "labelOverlap": True}
     x = {"field": "at", "type": "temporal", "scale": {"type": "utc"}, "title": None, "axis": axis}
     tooltip = [
-        {"field": "of", "type": "nominal", "title": of},
+        {"field": "of", "type": "nominal", "title": source_title},
         {
             "field": "at",
             "type": "temporal",
@@ -145,13 +151,13 @@ def _over_time(
             "format": "%Y-%m-%d %H:%M:%S",
             "scale": {"type": "utc"},
         },
-        {"field": "value", "type": "quantitative", "title": title},
+        {"field": "value", "type": "quantitative", "title": value_title},
     ]
-    colour = {"field": "of", "type": "nominal", "sort": names, "title": of}
-    y = {"field": "value", "type": "quantitative", "title": title}
-    if len(names) > COLOURS:
-        height = min(BAR_HEIGHT, 10) * len(names)
-        heat = {"field": "value", "type": "quantitative", "title": title, "scale": {"type": "sqrt"}}
+    colour = {"field": "of", "type": "nominal", "sort": names, "title": source_title}
+    y = {"field": "value", "type": "quantitative", "title": value_title}
+    if len(names) > MAX_COLOURS:
+        height = min(BAR_HEIGHT_PIXELS, 10) * len(names)
+        heat = {"field": "value", "type": "quantitative", "title": value_title, "scale": {"type": "sqrt"}}
         rows_of = {
             "field": "of",
             "type": "nominal",
@@ -161,7 +167,7 @@ def _over_time(
         }
         encoding = {"x": x, "x2": {"field": "to"}, "y": rows_of, "color": heat, "tooltip": tooltip}
         return _vega_specification(values, {"type": "rect"}, encoding, height)
-    if line:
+    if as_lines:
         encoding = {"x": x, "y": y, "color": colour, "tooltip": tooltip}
         return _vega_specification(values, {"type": "line", "point": True, "strokeWidth": 2}, encoding, 220)
     # Vega-Lite does not stack bars that have a start and an end time, so a transform stacks their heights.
@@ -171,14 +177,15 @@ def _over_time(
     return {**_vega_specification(values, {"type": "rect"}, encoding, 220), "transform": [heap]}
 
 
-def _conflicts_by_space(rows: Sequence[Row]) -> Chart:
+def _conflicts_by_space_chart(rows: Sequence[Row]) -> Chart:
     values = [
-        {"space": r["space"], "pair": pair_of(r), "kind": r["kind"], "value": r["conflicts"]} for r in rows
+        {"space": r["space"], "pair": winner_over_loser(r), "kind": r["kind"], "value": r["conflicts"]}
+        for r in rows
     ]
     by_space: dict[str, int] = {}
     for value in values:
         by_space[value["space"]] = by_space.get(value["space"], 0) + value["value"]
-    names = sorted(by_space, key=lambda name: (-by_space[name], name))[:BARS]
+    names = sorted(by_space, key=lambda name: (-by_space[name], name))[:MAX_BARS]
     shown = [one for one in values if one["space"] in names]
     pairs = len({one["pair"] for one in shown})
     colour = {"field": "pair", "type": "nominal", "title": "winner over loser (replicaset ids)"}
@@ -191,20 +198,20 @@ def _conflicts_by_space(rows: Sequence[Row]) -> Chart:
             {"field": "value", "type": "quantitative", "title": "conflicts", "aggregate": "sum"},
         ],
         "detail": {"field": "pair", "type": "nominal"},
-        **({"color": colour} if pairs <= COLOURS else {}),
+        **({"color": colour} if pairs <= MAX_COLOURS else {}),
     }
     note = (
-        f"The {BARS} spaces with the most conflicts."
-        if len(by_space) > BARS
+        f"The {MAX_BARS} spaces with the most conflicts."
+        if len(by_space) > MAX_BARS
         else "All spaces with conflicts."
     )
-    spec = _vega_specification(shown, {"type": "bar"}, encoding, BAR_HEIGHT * len(names) + 10)
+    spec = _vega_specification(shown, {"type": "bar"}, encoding, BAR_HEIGHT_PIXELS * len(names) + 10)
     return Chart("conflicts_by_space", "Conflicts by space and pair of replicasets", note, spec)
 
 
-def _table_sizes(facts: PageFacts) -> Chart:
-    shown = facts.sizes[:BARS]
-    values = [{"table": one.table, "value": one.size / 1024, "files": one.files} for one in shown]
+def _table_sizes_chart(facts: PageFacts) -> Chart:
+    shown = facts.sizes[:MAX_BARS]
+    values = [{"table": one.table, "value": one.byte_count / 1024, "files": one.file_count} for one in shown]
     encoding = {
         "y": {"field": "table", "type": "nominal", "sort": [one.table for one in shown], "title": None},
         "x": {"field": "value", "type": "quantitative", "title": "KiB"},
@@ -215,7 +222,7 @@ def _table_sizes(facts: PageFacts) -> Chart:
         ],
     }
     note = f"Data files at the newest epoch; the {len(shown)} largest of {len(facts.sizes)} tables."
-    spec = _vega_specification(values, {"type": "bar"}, encoding, BAR_HEIGHT * len(shown) + 10)
+    spec = _vega_specification(values, {"type": "bar"}, encoding, BAR_HEIGHT_PIXELS * len(shown) + 10)
     return Chart("sizes", "Sizes of the tables", note, spec)
 
 
@@ -223,7 +230,7 @@ def _vega_specification(
     values: Sequence[Any], mark: Mapping[str, Any], encoding: Mapping[str, Any], height: int
 ) -> dict[str, Any]:
     return {
-        "$schema": SCHEMA,
+        "$schema": VEGA_LITE_SCHEMA,
         "width": "container",
         "height": height,
         "autosize": {"type": "fit-x", "contains": "padding"},
@@ -233,21 +240,21 @@ def _vega_specification(
     }
 
 
-def _time_text(at: datetime, later: int = 0) -> str:
-    """Return the time `later` milliseconds after `at`, in ISO 8601."""
-    return (at + timedelta(milliseconds=later)).isoformat()
+def _iso_time_text(at: datetime, later_milliseconds: int = 0) -> str:
+    """Return the time `later_milliseconds` milliseconds after `at`, in ISO 8601."""
+    return (at + timedelta(milliseconds=later_milliseconds)).isoformat()
 
 
-def _axis_time_format(step: int) -> str:
-    """Return the time format of an axis whose points have a duration of `step` milliseconds."""
-    if step < 1000:
+def _axis_time_format(point_milliseconds: int) -> str:
+    """Return the time format of an axis whose points have a duration of `point_milliseconds` milliseconds."""
+    if point_milliseconds < 1000:
         return "%H:%M:%S.%L"
-    if step < 60_000:
+    if point_milliseconds < 60_000:
         return "%H:%M:%S"
-    return "%m-%d %H:%M" if step < 24 * HOUR else "%Y-%m-%d"
+    return "%m-%d %H:%M" if point_milliseconds < 24 * HOUR_MILLISECONDS else "%Y-%m-%d"
 
 
-def _natural_order(name: str) -> tuple[str, int, str]:
+def _natural_sort_key(name: str) -> tuple[str, int, str]:
     """Sort key that orders `source-10` after `source-9`."""
     head = name.rstrip("0123456789")
     digits = name[len(head) :]

@@ -24,10 +24,10 @@ from warehouse.warehouse import Warehouse
 Row = Mapping[str, Any]
 """A row of a query's result: values by column."""
 
-THREADS = 4
+PARALLEL_QUERIES = 4
 """Number of queries that run at the same time."""
 
-TABLES = (
+QUERIED_TABLES = (
     "_cluster",
     "_applier_map",
     "_vclock",
@@ -41,24 +41,24 @@ TABLES = (
     "_requests",
 )
 
-LATER_TABLES = ("_validations",)
+OPTIONAL_TABLES = ("_validations",)
 """Tables that may not exist, since they are created on their first use."""
 
-POINTS = 90
+TARGET_POINTS = 90
 """Approximate number of points of a plot over time."""
 
-HOUR = 3_600_000
-STEPS = (
+HOUR_MILLISECONDS = 3_600_000
+POINT_MILLISECONDS = (
     *(100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 30_000),
     *(60_000 * minutes for minutes in (1, 2, 5, 10, 15, 30)),
-    *(HOUR * hours for hours in (1, 2, 3, 6, 12, 24, 7 * 24, 30 * 24, 365 * 24)),
+    *(HOUR_MILLISECONDS * hours for hours in (1, 2, 3, 6, 12, 24, 7 * 24, 30 * 24, 365 * 24)),
 )
 """Possible durations of one point of a plot, in milliseconds."""
 
-MAX_ROWS = 200
+MAX_TABLE_ROWS = 200
 """Maximum rows of a table on the page, which also shows the total number."""
 
-EXAMPLES = 2
+MAX_CONFLICT_EXAMPLES = 2
 """Maximum number of shown conflicts per space and pair of replicasets."""
 
 QUERIES = {
@@ -100,7 +100,7 @@ SELECT space, kind, policy, sequence, winner_replicaset_id AS winner, loser_repl
        min(coalesce(winner_timestamp, loser_timestamp, decided_at)) AS first,
        max(coalesce(winner_timestamp, loser_timestamp, decided_at)) AS last
 FROM {conflicts} GROUP BY ALL ORDER BY conflicts DESC, space, winner, loser LIMIT """
-    + str(MAX_ROWS),
+    + str(MAX_TABLE_ROWS),
     "conflicts_over_time": """
 SELECT space, timestamp_millis(unix_millis(coalesce(winner_timestamp, loser_timestamp, decided_at)) DIV {bucket}
        * {bucket}) AS at, count(*) AS conflicts
@@ -110,21 +110,21 @@ SELECT space, winner_replicaset_id AS winner, loser_replicaset_id AS loser, key,
        winner_tuple, winner_timestamp, winner_lsn, loser_tuple, loser_timestamp, loser_lsn
 FROM (SELECT *, row_number() OVER (PARTITION BY space, winner_replicaset_id, loser_replicaset_id
                                    ORDER BY epoch DESC, key, loser_lsn) AS row_index FROM {{conflicts}})
-WHERE row_index <= {EXAMPLES} ORDER BY space, winner, loser, row_index LIMIT {MAX_ROWS}""",
+WHERE row_index <= {MAX_CONFLICT_EXAMPLES} ORDER BY space, winner, loser, row_index LIMIT {MAX_TABLE_ROWS}""",
     "gaps": f"""
 SELECT replicaset_id, source, local_id, first_lsn, last_lsn, kind, min(found_at) AS found_at,
        max_by(state, epoch) AS state, max_by(file, epoch) AS file, count(*) OVER () AS whole
 FROM {{gaps}} GROUP BY replicaset_id, source, local_id, first_lsn, last_lsn, kind
-ORDER BY state = '{GapState.OPEN}' DESC, found_at DESC, replicaset_id, local_id, first_lsn LIMIT {MAX_ROWS}""",
+ORDER BY state = '{GapState.OPEN}' DESC, found_at DESC, replicaset_id, local_id, first_lsn LIMIT {MAX_TABLE_ROWS}""",
     "quarantine": f"""
 SELECT replicaset_id, space, left(reason, 400) AS reason, count(*) AS rows, min(epoch) AS first_epoch,
        max(epoch) AS last_epoch, max_by(lsn, epoch) AS lsn, max_by(file, epoch) AS file, count(*) OVER () AS whole
 FROM {{quarantine}} GROUP BY replicaset_id, space, left(reason, 400)
-ORDER BY rows DESC, replicaset_id, space, reason LIMIT {MAX_ROWS}""",
+ORDER BY rows DESC, replicaset_id, space, reason LIMIT {MAX_TABLE_ROWS}""",
     "pending": f"""
 SELECT replicaset_id, source, reason, count(*) AS rows, min(timestamp) AS oldest, count(*) OVER () AS whole
 FROM {{pending}} GROUP BY replicaset_id, source, reason
-ORDER BY rows DESC, replicaset_id, source, reason LIMIT {MAX_ROWS}""",
+ORDER BY rows DESC, replicaset_id, source, reason LIMIT {MAX_TABLE_ROWS}""",
     "spaces": """
 WITH versions AS (
   SELECT *, row_number() OVER (PARTITION BY replicaset_id, space_id ORDER BY epoch DESC) = 1 AS newest FROM {schema}
@@ -148,8 +148,8 @@ FROM results WHERE newest ORDER BY holds, validated_at DESC, table, expectation 
 }
 """The SQL queries of the page, by name. `{changelog}` stands for the table `_changelog` at its version of the epoch.
 
-Each result is small even for large tables: it is grouped, or limited to `MAX_ROWS` rows with the total number in the
-column `whole`.
+Each result is small even for large tables: it is grouped, or limited to `MAX_TABLE_ROWS` rows with the total number in
+the column `whole`.
 """
 
 
@@ -162,18 +162,18 @@ class TableSize:
     table : str
     version : int
         The Delta version.
-    files, size : int
-        Number of data files, and their total bytes.
-    rows : int or None
+    file_count, byte_count : int
+        Number of data files, and their total size.
+    row_count : int or None
         Number of rows from the statistics of the files; None if a file has no statistics.
 
     """
 
     table: str
     version: int
-    files: int
-    size: int
-    rows: int | None
+    file_count: int
+    byte_count: int
+    row_count: int | None
 
 
 @dataclass(frozen=True)
@@ -186,12 +186,13 @@ class PageFacts:
         Location of the warehouse, and its name in SQL.
     epoch : int or None
         The newest epoch, at which the tables were read; None before the first batch.
-    made_at : datetime
+    read_at : datetime
         Time at which the tables were read, in UTC.
-    answers : mapping of str to sequence of mapping
-        The rows of each query, by its name in `QUERIES`.
-    buckets : mapping of str to int
-        Duration of a point of the plots `rows_over_time`, `lag_over_time` and `conflicts_over_time`, in milliseconds.
+    rows_by_query : mapping of str to sequence of mapping
+        By name of a query in `QUERIES`: the rows of its result.
+    point_milliseconds_by_query : mapping of str to int
+        By name of a query for a plot over time (`rows_over_time`, `lag_over_time`, `conflicts_over_time`): the duration
+        of one point of the plot, in milliseconds.
     sizes : sequence of TableSize
         Empty if only Spark can open the warehouse.
     rid : ComparedRid or None
@@ -202,43 +203,47 @@ class PageFacts:
     root: str
     database: str
     epoch: int | None
-    made_at: datetime
-    answers: Mapping[str, Sequence[Row]]
-    buckets: Mapping[str, int] = field(default_factory=dict)
+    read_at: datetime
+    rows_by_query: Mapping[str, Sequence[Row]]
+    point_milliseconds_by_query: Mapping[str, int] = field(default_factory=dict)
     sizes: Sequence[TableSize] = ()
     rid: ComparedRid | None = None
 
-    def rows(self, name: str) -> Sequence[Row]:
+    def rows(self, query: str) -> Sequence[Row]:
         """Return the rows of a query; empty if it did not run."""
-        return self.answers.get(name, ())
+        return self.rows_by_query.get(query, ())
 
 
-def point_milliseconds(first: datetime | None, last: datetime | None, least: int = STEPS[0]) -> int:
-    """Return the duration of one point of a plot in milliseconds, for which the plot has about `POINTS` points.
+def choose_point_milliseconds(
+    first: datetime | None, last: datetime | None, min_milliseconds: int = POINT_MILLISECONDS[0]
+) -> int:
+    """Return the duration of one point, in milliseconds, with which a plot has about `TARGET_POINTS` points.
 
     Parameters
     ----------
     first, last : datetime or None
-        Time range of the plot.
-    least : int
+        Time range of the plot; None: the plot has no points.
+    min_milliseconds : int
         Shortest possible duration, in milliseconds.
 
     """
     span = last - first if first is not None and last is not None else timedelta(0)
-    shortest = max(span / timedelta(milliseconds=1) / POINTS, least)
-    return next((step for step in STEPS if step >= shortest), STEPS[-1])
+    shortest = max(span / timedelta(milliseconds=1) / TARGET_POINTS, min_milliseconds)
+    return next((step for step in POINT_MILLISECONDS if step >= shortest), POINT_MILLISECONDS[-1])
 
 
-def time_range(rows: Sequence[Row], first: str, last: str) -> tuple[datetime | None, datetime | None]:
-    """Return the minimum of the column `first` and the maximum of the column `last`; None if a column has no values."""
-    firsts = [row[first] for row in rows if row[first] is not None]
-    lasts = [row[last] for row in rows if row[last] is not None]
+def time_range(
+    rows: Sequence[Row], first_column: str, last_column: str
+) -> tuple[datetime | None, datetime | None]:
+    """Return (minimum of one column, maximum of another column) of rows; None if the column has no values."""
+    firsts = [row[first_column] for row in rows if row[first_column] is not None]
+    lasts = [row[last_column] for row in rows if row[last_column] is not None]
     return (min(firsts, default=None), max(lasts, default=None))
 
 
 def collect_facts(warehouse: Warehouse) -> PageFacts:
     """Return the content of the page; the warehouse must have the table `_epochs`."""
-    runner = _Queries(warehouse)
+    runner = _QueryRunner(warehouse)
     first = runner.run(
         "instances",
         "applier_map",
@@ -249,28 +254,35 @@ def collect_facts(warehouse: Warehouse) -> PageFacts:
         "gaps",
         "quarantine",
     )
-    buckets = {
-        "rows_over_time": point_milliseconds(*time_range(first["sources"], "oldest", "newest")),
-        "lag_over_time": point_milliseconds(*time_range(first["epochs"], "first", "last")),
-        "conflicts_over_time": point_milliseconds(
-            *time_range(first["conflicts"], "first", "last"), least=HOUR
+    point_milliseconds_by_query = {
+        "rows_over_time": choose_point_milliseconds(*time_range(first["sources"], "oldest", "newest")),
+        "lag_over_time": choose_point_milliseconds(*time_range(first["epochs"], "first", "last")),
+        "conflicts_over_time": choose_point_milliseconds(
+            *time_range(first["conflicts"], "first", "last"), min_milliseconds=HOUR_MILLISECONDS
         ),
     }
-    validations = ("validations",) if runner.has("validations") else ()
-    second = runner.run("pending", "spaces", "requests", *validations, **buckets)
+    validations = ("validations",) if runner.has_table("validations") else ()
+    second = runner.run("pending", "spaces", "requests", *validations, **point_milliseconds_by_query)
     location = (
         location_of(warehouse.base_path, warehouse.database) if has_known_scheme(warehouse.root) else None
     )
     side = None if location is None else side_of(location)
     sizes = () if location is None else _table_sizes(location, runner.versions)
     epoch = None if runner.epoch is None else runner.epoch.epoch
-    answers = {**first, **second}
+    rows_by_query = {**first, **second}
     return PageFacts(
-        warehouse.root, warehouse.database, epoch, datetime.now(UTC), answers, buckets, sizes, side
+        warehouse.root,
+        warehouse.database,
+        epoch,
+        datetime.now(UTC),
+        rows_by_query,
+        point_milliseconds_by_query,
+        sizes,
+        side,
     )
 
 
-class _Queries:
+class _QueryRunner:
     """Runs queries on the tables of one epoch."""
 
     def __init__(self, warehouse: Warehouse) -> None:
@@ -278,36 +290,36 @@ class _Queries:
         self.epoch = epochs.last(warehouse)
         self.versions: dict[str, int] = {} if self.epoch is None else dict(self.epoch.versions)
         self._frames = {
-            name.removeprefix("_"): warehouse.read_own(name, self._version(name))
-            for name in (*TABLES, *(later for later in LATER_TABLES if warehouse.exists(later)))
+            name.removeprefix("_"): warehouse.read_own(name, self._version_to_read(name))
+            for name in (*QUERIED_TABLES, *(later for later in OPTIONAL_TABLES if warehouse.exists(later)))
         }
 
-    def has(self, name: str) -> bool:
-        """Return whether a table exists; `name` is without the leading underscore."""
+    def has_table(self, name: str) -> bool:
+        """Return whether a table of the aggregator exists; `name` is its name without the leading underscore."""
         return name in self._frames
 
-    def _version(self, table: str) -> int | None:
-        """Return the Delta version to read; None for the current one."""
+    def _version_to_read(self, table: str) -> int | None:
+        """Return the Delta version of a table to read; None for its newest one."""
         if self.epoch is None or table in NEVER_ROLLED_BACK:
             return None
         return self.versions.get(table, 0)
 
-    def run(self, *names: str, **buckets: int) -> dict[str, Sequence[Row]]:
+    def run(self, *names: str, **point_milliseconds: int) -> dict[str, Sequence[Row]]:
         """Run queries of `QUERIES`, and return the rows of each by name.
 
         Parameters
         ----------
         *names : str
             Names of queries.
-        **buckets : int
-            Name of a query for a plot over time, and the duration of the plot's points in milliseconds.
+        **point_milliseconds : int
+            By name of a query for a plot over time: the duration of the plot's points in milliseconds.
 
         """
-        calls = [*((name, None) for name in names), *buckets.items()]
-        return dict(_in_threads(lambda call: (call[0], self._rows(*call)), calls))
+        calls = [*((name, None) for name in names), *point_milliseconds.items()]
+        return dict(_in_threads(lambda call: (call[0], self._rows_of_query(*call)), calls))
 
-    def _rows(self, name: str, bucket: int | None) -> Sequence[Row]:
-        text: str = QUERIES[name].replace("{bucket}", str(bucket))
+    def _rows_of_query(self, name: str, point_milliseconds: int | None) -> Sequence[Row]:
+        text: str = QUERIES[name].replace("{bucket}", str(point_milliseconds))
         frames: dict[str, Any] = {
             table: frame for table, frame in self._frames.items() if f"{{{table}}}" in text
         }
@@ -339,9 +351,9 @@ def _table_sizes(location: WarehouseLocation, versions: Mapping[str, int]) -> tu
         return TableSize(name, table.version(), len(sizes), sum(sizes), rows)
 
     sizes = _in_threads(size, location.tables())
-    return tuple(sorted((one for one in sizes if one is not None), key=lambda one: -one.size))
+    return tuple(sorted((one for one in sizes if one is not None), key=lambda one: -one.byte_count))
 
 
 def _in_threads(work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-    with ThreadPoolExecutor(THREADS) as pool:
+    with ThreadPoolExecutor(PARALLEL_QUERIES) as pool:
         return list(pool.map(work, items))

@@ -19,16 +19,16 @@ import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from observe.log_rows.row_format import tuple_text, visible
-from observe.report.charts import charts, pair_of
+from observe.log_rows.row_format import escape_unprintable, tuple_text
+from observe.report.charts import charts, winner_over_loser
 from observe.report.facts import PageFacts, Row
 from schemas.states import GapState
 from udfs.rid.value import describe
 
-LONGEST = 300
+MAX_SHOWN_CHARACTERS = 300
 """Maximum number of characters of a shown value."""
 
-NOTHING = "—"
+MISSING_VALUE_TEXT = "—"
 """Text of a missing value."""
 
 
@@ -37,7 +37,7 @@ def render_page(facts: PageFacts) -> str:
     environment = Environment(
         loader=PackageLoader("observe.report", ""),
         autoescape=True,
-        finalize=_visible,
+        finalize=_escape_unprintable,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -55,31 +55,31 @@ def render_page(facts: PageFacts) -> str:
     return environment.get_template("page.html").render(
         facts=facts,
         ask=facts.rows,
-        summary=summary(facts),
-        replicasets=replicasets(facts),
-        collisions=collisions(facts),
-        spaces=spaces(facts),
+        summary=key_figures(facts),
+        replicasets=replicaset_details(facts),
+        collisions=shared_replica_ids(facts),
+        spaces=definitions_by_space(facts),
         rid=None if facts.rid is None else facts.rid.node.rid,
         rid_words=None if facts.rid is None else describe(facts.rid.node.rid),
-        pair_of=pair_of,
+        pair_of=winner_over_loser,
         charts=drawn,
         specs=[{"name": chart.name, "spec": chart.spec} for chart in drawn.values()],
         style=Markup((resources / "page.css").read_text("utf-8")),
         script=Markup((resources / "page.js").read_text("utf-8")),
-        vega=Markup(vega()),
+        vega=Markup(vega_scripts()),
     )
 
 
 @cache
-def vega() -> str:
+def vega_scripts() -> str:
     """Return the scripts that draw the plots, escaped for a `<script>` element."""
     return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")).replace(
         "</script", "<\\/script"
     )
 
 
-def summary(facts: PageFacts) -> Sequence[tuple[str, int, bool]]:
-    """Return the key figures: name, number, and whether it needs attention."""
+def key_figures(facts: PageFacts) -> Sequence[tuple[str, int, bool]]:
+    """Return the key figures of the page, each as (name, number, whether the number needs attention)."""
     members = [row for row in facts.rows("instances") if row["replicaset_id"]]
     gaps = sum(row["state"] == GapState.OPEN for row in facts.rows("gaps"))
     waiting = sum(row["rows"] for row in facts.rows("pending"))
@@ -99,8 +99,11 @@ def summary(facts: PageFacts) -> Sequence[tuple[str, int, bool]]:
     )
 
 
-def replicasets(facts: PageFacts) -> Sequence[Mapping[str, Any]]:
-    """Return each replicaset with its sources, its instances, and its applier maps that differ from `_cluster`."""
+def replicaset_details(facts: PageFacts) -> Sequence[Mapping[str, Any]]:
+    """Return for each replicaset its id, uuid, sources, instances, and rows of its applier map (`maps`).
+
+    Of the applier map, only rows of an id that changed its owner, or that are valid in one source only.
+    """
     by_id: dict[int, dict[str, Any]] = {}
     for row in facts.rows("instances"):
         if not row["replicaset_id"]:  # the aggregator itself
@@ -125,8 +128,8 @@ def replicasets(facts: PageFacts) -> Sequence[Mapping[str, Any]]:
     return [by_id[id_] for id_ in sorted(by_id)]
 
 
-def collisions(facts: PageFacts) -> Sequence[tuple[int, int]]:
-    """Return (replica id, number of instances) of each replica id that several instances have."""
+def shared_replica_ids(facts: PageFacts) -> Sequence[tuple[int, int]]:
+    """Return (replica id, number of instances) of each replica id that several instances of all replicasets have."""
     count: dict[int, int] = {}
     for row in facts.rows("instances"):
         if row["replicaset_id"] and row["uuid"] and row["local_id"] is not None:
@@ -134,8 +137,8 @@ def collisions(facts: PageFacts) -> Sequence[tuple[int, int]]:
     return sorted((local, many) for local, many in count.items() if many > 1)
 
 
-def spaces(facts: PageFacts) -> Sequence[tuple[str, Sequence[Row]]]:
-    """Return (name, rows of the query `spaces`) of each space: its definitions in chronological order."""
+def definitions_by_space(facts: PageFacts) -> Sequence[tuple[str, Sequence[Row]]]:
+    """Return (name, definitions) of each space; the definitions are rows of the query `spaces`, the oldest first."""
     found: dict[str, list[Row]] = {}
     for row in facts.rows("spaces"):
         found.setdefault(row["name"], []).append(row)
@@ -143,49 +146,49 @@ def spaces(facts: PageFacts) -> Sequence[tuple[str, Sequence[Row]]]:
 
 
 def time_text(value: datetime | None) -> str:
-    """Return a time in UTC, to the second."""
-    return NOTHING if value is None else value.strftime("%Y-%m-%d %H:%M:%S")
+    """Return a time as text, without fractions of a second."""
+    return MISSING_VALUE_TEXT if value is None else value.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def number_text(value: float | None) -> str:
     """Return a number as text, with commas between thousands."""
-    return NOTHING if value is None else f"{value:,}"
+    return MISSING_VALUE_TEXT if value is None else f"{value:,}"
 
 
-def duration_text(value: float | None) -> str:
-    """Return a duration in its largest fitting unit."""
-    if value is None:
-        return NOTHING
+def duration_text(seconds: float | None) -> str:
+    """Return a duration, given in seconds, as text in days, hours, minutes or seconds."""
+    if seconds is None:
+        return MISSING_VALUE_TEXT
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if abs(value) >= 2 * length:
-            return f"{value / length:.1f} {unit}"
-    return f"{value:.1f} s"
+        if abs(seconds) >= 2 * length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.1f} s"
 
 
-def size_text(value: float) -> str:
-    """Return a size in bytes in its largest fitting unit."""
+def size_text(byte_count: float) -> str:
+    """Return a number of bytes as text in B, KiB, MiB, GiB or TiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
+        if byte_count < 1024:
+            return f"{byte_count:.0f} {unit}" if unit == "B" else f"{byte_count:.1f} {unit}"
+        byte_count /= 1024
+    return f"{byte_count:.1f} TiB"
 
 
 def short_tuple_text(data: bytes | None) -> str:
     """Return MessagePack as text, shortened if it is long."""
-    text = NOTHING if data is None else tuple_text(bytes(data))
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+    text = MISSING_VALUE_TEXT if data is None else tuple_text(bytes(data))
+    return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]}…"
 
 
-def _visible(value: Any) -> Any:
-    """Escape the unprintable characters of a text; return trusted markup and other values unchanged."""
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+def _escape_unprintable(value: Any) -> Any:
+    """Return a text with its unprintable characters escaped; return markup and values of other types unchanged."""
+    return escape_unprintable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def fields_text(text: str | None) -> str:
-    """Return a format or a primary key of `_schema` (JSON) as one line: `id unsigned, name string`."""
-    parts = json.loads(text or "[]")
-    return ", ".join(_field_text(part) for part in parts) or NOTHING
+def fields_text(fields_json: str | None) -> str:
+    """Return a space's format or primary key, which `_schema` has as JSON, as text: `id unsigned, name string`."""
+    parts = json.loads(fields_json or "[]")
+    return ", ".join(_field_text(part) for part in parts) or MISSING_VALUE_TEXT
 
 
 def _field_text(part: Mapping[str, Any]) -> str:

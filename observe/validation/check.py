@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructType, VariantType
 
 OpenTable = Callable[[str], DataFrame]
-"""Returns the rows of a table at its version of the newest epoch."""
+"""Returns the rows of a table, by its name, at the Delta version that the newest epoch names."""
 
 FindExamples = Callable[[], list[str]]
 """Returns examples of failing rows; called only for a failed expectation."""
@@ -31,7 +31,7 @@ class MakeExpectations(Protocol):
         """Return the expectations for the rows of one table, or of several tables in one DataFrame."""
 
 
-EXAMPLES = 5
+MAX_EXAMPLES = 5
 """Maximum number of failing rows that a result shows."""
 
 
@@ -43,16 +43,16 @@ class CheckFacts:
     ----------
     global_ids : tuple of int
         All global ids in `_cluster`.
-    replicasets : tuple of int
+    replicaset_ids : tuple of int
         Ids of the replicasets that the aggregator reads.
-    latest : datetime or None
-        A row with a later timestamp fails; None: times are not checked.
+    latest_allowed_time : datetime or None
+        The latest time that a row may have; None: times are not checked.
 
     """
 
     global_ids: tuple[int, ...]
-    replicasets: tuple[int, ...]
-    latest: datetime | None = None
+    replicaset_ids: tuple[int, ...]
+    latest_allowed_time: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -67,18 +67,18 @@ class Check:
         Rows with column types that Great Expectations supports (`readable_frame`).
     expectations : tuple
         Great Expectations' expectations; users see their `description`.
-    keys : tuple of str
-        Columns that identify a row in examples.
+    key_columns : tuple of str
+        Columns that identify a row, for examples of failing rows.
     find_examples : mapping of str to callable
-        By column of `rows`: a function that returns examples of failing rows. A column that counts rows of another
-        table needs one, since the examples are in that table.
+        By column of `rows`: a function that returns examples of failing rows. It is needed for a column with counts of
+        rows of another table, since the failing rows are in that table.
 
     """
 
     name: str
     rows: DataFrame
     expectations: tuple[Any, ...]
-    keys: tuple[str, ...] = ()
+    key_columns: tuple[str, ...] = ()
     find_examples: Mapping[str, FindExamples] = field(default_factory=dict)
 
 
@@ -94,7 +94,7 @@ class TablesCheck:
         Rows of all tables; the column `table` has the name of the row's table.
     tables : tuple of str
     make_expectations : callable
-        Returns the expectations of one table, or of several tables; both have the same number and order.
+        Returns the expectations for one table, or for several tables together, which correspond one by one.
 
     """
 
@@ -104,7 +104,7 @@ class TablesCheck:
     make_expectations: MakeExpectations
 
     def check_of(self, tables: Sequence[str]) -> Check:
-        """Return the check of some of the tables."""
+        """Return the check of some of the tables, together."""
         is_single = len(tables) == 1
         rows = self.rows if len(tables) == len(self.tables) else self.rows.where(F.col("table").isin(*tables))
         name = tables[0] if is_single else self.name
@@ -122,9 +122,9 @@ class CheckResult:
         The description of the expectation.
     holds : bool
         Whether the rows fulfil the expectation.
-    rows, unexpected : int or None
-        Number of checked rows, and of failing rows; None if Great Expectations has not counted them. `rows` is None
-        if the expectation holds.
+    checked_row_count, failing_row_count : int or None
+        Number of checked rows, and of failing rows; None if Great Expectations has not counted them. If the
+        expectation holds, `checked_row_count` is None and `failing_row_count` is 0.
     examples : tuple of str
         Some of the failing rows.
     error : str or None
@@ -137,8 +137,8 @@ class CheckResult:
     table: str
     expectation: str
     holds: bool
-    rows: int | None = None
-    unexpected: int | None = None
+    checked_row_count: int | None = None
+    failing_row_count: int | None = None
     examples: tuple[str, ...] = ()
     error: str | None = None
     source: str | None = None
@@ -147,17 +147,19 @@ class CheckResult:
         text = f"{self.table}: {self.expectation}"
         if self.error is not None:
             text += f": cannot be checked: {self.error}"
-        elif self.unexpected is not None:
-            text += f": fails in {self.unexpected}" + ("" if self.rows is None else f" of {self.rows} rows")
+        elif self.failing_row_count is not None:
+            text += f": fails in {self.failing_row_count}" + (
+                "" if self.checked_row_count is None else f" of {self.checked_row_count} rows"
+            )
         elif not self.holds:
             text += ": fails"
         if self.examples:
-            text += (": " if self.unexpected is None else ", such as ") + "; ".join(self.examples)
+            text += (": " if self.failing_row_count is None else ", such as ") + "; ".join(self.examples)
         return text if self.source is None else f"{text} ({self.source})"
 
 
-def frame_of(spark: SparkSession, rows: Sequence[Mapping[str, Any]], schema: StructType) -> DataFrame:
-    """Return a DataFrame of rows that are in the driver's memory."""
+def frame_of_rows(spark: SparkSession, rows: Sequence[Mapping[str, Any]], schema: StructType) -> DataFrame:
+    """Return rows that are in the driver's memory as a DataFrame with a schema."""
     arrow = pa.Table.from_pylist([dict(row) for row in rows], schema=to_arrow_schema(schema, timezone="UTC"))
     return spark.createDataFrame(arrow, schema)
 

@@ -1,4 +1,4 @@
-"""The checks of single tables, and what they need. A new one is a function in this package and a line in `CHECKS`.
+"""The checks of single tables, and what they need. A new check is a function in this package and a line in `CHECKS`.
 
 The tables of spaces are checked together (`observe.validation.spaces`), unique secondary indexes across two rows
 (`observe.validation.secondary_keys`).
@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from config.deployment import Config
 from observe.validation.check import Check, CheckFacts, OpenTable, readable_frame
 from observe.validation.origins import origins_checks
-from observe.validation.suites import system_checks
+from observe.validation.suites import system_table_checks
 from observe.validation.user_suites import read_user_suites
 from pipeline.state import State
 from schemas.errors import ConfigurationError
@@ -27,13 +27,13 @@ from warehouse.newest_epoch import NEVER_ROLLED_BACK
 from warehouse.warehouse import Warehouse
 
 CHECKS: tuple[Callable[[OpenTable, State, CheckFacts], Iterator[Check]], ...] = (
-    system_checks,
+    system_table_checks,
     origins_checks,
 )
 """Each function yields checks of tables at the newest epoch."""
 
 
-EXPECTATIONS = "expectations"
+DEFAULT_SUITES_FOLDER = "expectations"
 """The default folder of the user's suites, next to the configuration."""
 
 
@@ -48,8 +48,8 @@ def table_opener(warehouse: Warehouse, state: State) -> OpenTable:
     return read
 
 
-def facts_of(open_table: OpenTable, state: State, config: Config, moment: datetime) -> CheckFacts:
-    """Return the facts that checks of all tables use."""
+def check_facts(open_table: OpenTable, state: State, config: Config, moment: datetime) -> CheckFacts:
+    """Return the facts that checks of all tables use; `moment` is the time of the validation."""
     ids = sorted(
         row.global_id
         for row in open_table("_cluster").select("global_id").collect()
@@ -64,7 +64,7 @@ def checks(
     open_table: OpenTable,
     state: State,
     facts: CheckFacts,
-    names: Sequence[str],
+    space_tables: Sequence[str],
     user_suites: Mapping[str, Sequence[Any]],
 ) -> Iterator[Check]:
     """Yield all checks of single tables.
@@ -76,7 +76,7 @@ def checks(
     state : State
         The state of the tables at the newest epoch.
     facts : CheckFacts
-    names : sequence of str
+    space_tables : sequence of str
         Tables of spaces to check by the user's expectations.
     user_suites : mapping of str to sequence
         The user's expectations, by table.
@@ -85,13 +85,13 @@ def checks(
     for make in CHECKS:
         yield from make(open_table, state, facts)
     for table, expectations in user_suites.items():
-        if table in names:
+        if table in space_tables:
             rows = readable_frame(open_table(table_of_exact_tuples(state.versions, table)))
             yield Check(table, rows, tuple(expectations), ("_key",))
 
 
-def tables_of(state: State, config: Config, wanted: Sequence[str] | None) -> list[str]:
-    """Return the tables of the wanted spaces; without `wanted`, those of all spaces.
+def tables_of_spaces(state: State, config: Config, space_names: Sequence[str] | None) -> list[str]:
+    """Return the tables of spaces with some names; without `space_names`, the tables of all spaces.
 
     Raises
     ------
@@ -100,11 +100,12 @@ def tables_of(state: State, config: Config, wanted: Sequence[str] | None) -> lis
 
     """
     space_tables = sorted(filter(is_space_table, state.versions))
-    if not wanted:
+    if not space_names:
         return space_tables
     ids = [None, *(one.id for one in state.replicasets.values())]
     found = {
-        space: {config.spaces.table(space, replicaset=i) for i in ids} & set(space_tables) for space in wanted
+        space: {config.spaces.table(space, replicaset=i) for i in ids} & set(space_tables)
+        for space in space_names
     }
     missing = [space for space, tables in found.items() if not tables]
     if missing:
@@ -128,7 +129,7 @@ def user_expectations(config: Config, file: str) -> dict[str, list[Any]]:
 
     """
     named = config.validation.expectations
-    folder = Path(named) if named else Path(file).resolve().parent / EXPECTATIONS
+    folder = Path(named) if named else Path(file).resolve().parent / DEFAULT_SUITES_FOLDER
     if not folder.is_dir():
         if named:
             raise ConfigurationError(f"there is no folder {folder}", path="validation.expectations")

@@ -1,10 +1,10 @@
 """Expectations of `_changelog` by origin: each lsn is in it once, and no lsn is missing up to the settled vclock.
 
 One pass over the table counts rows per replicaset and replica id; the expectations apply to these few counts. Only if
-one fails, the table is read again for the lsns. Missing lsns that `_gaps` names are allowed. If members of a replicaset
-use different replica ids, the state says which ids mean the same instance. Rows of local spaces are only checked for
-duplicates: after a failover, the rows of the first leader's local spaces end. Rows up to an lsn that maintenance has
-removed are skipped (`_retention`).
+an expectation fails, the table is read again, to find the lsns. Missing lsns that `_gaps` names are allowed. If members
+of a replicaset use different replica ids, the state says which ids mean the same instance. Rows of local spaces are
+only checked for duplicates: lsns of local spaces may be missing, since after a failover no more rows of the old
+leader's local spaces are read. Rows up to an lsn that maintenance has removed are skipped (`_retention`).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-from observe.validation.check import EXAMPLES, Check, CheckFacts, OpenTable, frame_of
+from observe.validation.check import MAX_EXAMPLES, Check, CheckFacts, OpenTable, frame_of_rows
 from pipeline.state import State
 from schemas.iproto import GROUP_LOCAL
 from schemas.states import GapKind, GapState
 from warehouse.maintenance import RETENTION, Origin, last_removed_lsns
 
-TABLE = "_changelog"
+CHANGELOG = "_changelog"
 
 ORIGIN_COLUMNS = ("replicaset_id", "local_id", "instance")
 """Columns that identify an origin: `local_id`, a replica id; `instance`, a global id, null except for local spaces."""
@@ -34,7 +34,7 @@ COUNT_COLUMNS = (
 )
 """Columns of the checked frame: counts and lsns of an origin's rows, and how many of them fail each expectation."""
 
-_SCHEMA = StructType(
+_COUNTS_SCHEMA = StructType(
     [
         *[StructField(name, IntegerType() if name != "instance" else LongType()) for name in ORIGIN_COLUMNS],
         *[StructField(name, LongType()) for name in COUNT_COLUMNS],
@@ -42,22 +42,22 @@ _SCHEMA = StructType(
 )
 
 
-def rows_of_logs(rows: DataFrame, state: State, removed: Mapping[Origin, int]) -> DataFrame:
-    """Return the rows of `_changelog` that come from logs, with the columns `ORIGIN_COLUMNS`.
+def logged_rows(rows: DataFrame, state: State, removed_lsns: Mapping[Origin, int]) -> DataFrame:
+    """Return the rows of `_changelog` that come from logs, not from snapshots, with the columns `ORIGIN_COLUMNS`.
 
     Parameters
     ----------
     rows : DataFrame
         Rows of `_changelog`.
     state : State
-    removed : mapping of Origin to int
-        By origin: the lsn up to which maintenance has removed rows. Rows up to it that still exist are left out.
+    removed_lsns : mapping of Origin to int
+        By origin: the lsn up to which maintenance has removed rows. Rows up to this lsn that still exist are left out.
 
     """
     is_local = F.coalesce(F.col("group_id") == GROUP_LOCAL, F.lit(False))
     logged = rows.where("file LIKE '%.xlog' AND lsn IS NOT NULL")
     own_id = _replica_id_in_replicaset(state)
-    for (replicaset, global_id, replica_id), lsn in removed.items():
+    for (replicaset, global_id, replica_id), lsn in removed_lsns.items():
         is_origin = (F.col("replicaset_id") == replicaset) & (F.col("global_id") == global_id) & ~is_local
         if replica_id is not None:
             is_origin &= own_id == replica_id
@@ -73,7 +73,7 @@ def rows_of_logs(rows: DataFrame, state: State, removed: Mapping[Origin, int]) -
 
 
 def _replica_id_in_replicaset(state: State) -> Column:
-    """Return the column of replica ids in the replicaset's numbering, which may differ from a source's numbering."""
+    """Return a column with the row's replica id as its replicaset numbers instances; its source may differ."""
     column: Column = F.col("replica_id")
     for replicaset in state.replicasets.values():
         for source, ids in replicaset.id_translations.items():
@@ -85,12 +85,12 @@ def _replica_id_in_replicaset(state: State) -> Column:
 
 
 def missing_ranges(gaps: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], list[tuple[int, int]]]:
-    """Return, by (replicaset id, replica id), the ranges (first lsn, last lsn) that `_gaps` calls missing and unfilled.
+    """Return, by (replicaset id, replica id), the ranges (first lsn, last lsn) that are missing according to `_gaps`.
 
     Parameters
     ----------
     gaps : iterable of mapping
-        All rows of the table, in any order.
+        All rows of `_gaps`, in any order. A gap that was filled is not missing.
 
     """
     newest: dict[tuple[Any, ...], Mapping[str, Any]] = {}
@@ -104,8 +104,8 @@ def missing_ranges(gaps: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], l
     return ranges
 
 
-def count_covered(ranges: Iterable[tuple[int, int]], first: int, last: int) -> int:
-    """Return how many numbers from `first` to `last` (inclusive) are in the ranges, which may overlap."""
+def count_numbers_in_ranges(ranges: Iterable[tuple[int, int]], first: int, last: int) -> int:
+    """Return how many numbers from `first` to `last` (inclusive) are in at least one of some ranges."""
     count, highest = 0, first - 1
     for begin, end in sorted(ranges):
         low, high = max(begin, highest + 1), min(end, last)
@@ -115,32 +115,33 @@ def count_covered(ranges: Iterable[tuple[int, int]], first: int, last: int) -> i
     return count
 
 
-def add_missing_counts(
+def with_failure_counts(
     counts: Iterable[Mapping[str, Any]],
-    settled: Mapping[tuple[int, int], int],
-    gaps: Mapping[tuple[int, int], list[tuple[int, int]]],
+    settled_lsns: Mapping[tuple[int, int], int],
+    missing_ranges_by_origin: Mapping[tuple[int, int], list[tuple[int, int]]],
 ) -> list[dict[str, Any]]:
-    """Return the counts of each origin with `missing`, `duplicates` and `beyond_settled`: numbers of failing lsns.
+    """Return the counts of each origin, with the numbers of failing lsns: `missing`, `duplicates`, `beyond_settled`.
 
     Parameters
     ----------
     counts : iterable of mapping
-        For each origin: `ORIGIN_COLUMNS`, rows, distinct (number of lsns), first_lsn, last_lsn, unknown_ids, in_future.
-    settled : mapping of (int, int) to int
-        The settled lsn by (replicaset id, replica id).
-    gaps : mapping
-        The missing ranges (first lsn, last lsn) by (replicaset id, replica id), from `missing_ranges`.
+        For each origin: `ORIGIN_COLUMNS`, `rows`, `distinct` (number of different lsns), `first_lsn`, `last_lsn`,
+        `unknown_ids`, `in_future`.
+    settled_lsns : mapping of (int, int) to int
+        By (replicaset id, replica id): the settled lsn.
+    missing_ranges_by_origin : mapping
+        From `missing_ranges`.
 
     """
     origins = []
     for row in counts:
         key = (row["replicaset_id"], row["local_id"])
-        settled_lsn = settled.get(key, 0)
+        settled_lsn = settled_lsns.get(key, 0)
         # A log after a snapshot begins where the snapshot ends; rows of local spaces may end and begin
         # again.
         last = max(settled_lsn, row["last_lsn"])
         missing = last - row["first_lsn"] + 1 - row["distinct"]
-        missing -= count_covered(gaps.get(key, ()), row["first_lsn"], last)
+        missing -= count_numbers_in_ranges(missing_ranges_by_origin.get(key, ()), row["first_lsn"], last)
         is_local = row["local_id"] == 0
         names = (*ORIGIN_COLUMNS, "rows", "first_lsn", "last_lsn", "unknown_ids", "in_future")
         origin = {name: row[name] for name in names}
@@ -152,13 +153,17 @@ def add_missing_counts(
 
 def origins_checks(open_table: OpenTable, state: State, facts: CheckFacts) -> Iterator[Check]:
     """Yield the check of `_changelog`; its counts need the whole table."""
-    removed = (
+    removed_lsns = (
         last_removed_lsns(row.asDict() for row in open_table(RETENTION).collect())
         if RETENTION in state.versions
         else {}
     )
-    rows = rows_of_logs(open_table(TABLE), state, removed)
-    is_future = F.lit(False) if facts.latest is None else F.col("timestamp") > F.lit(facts.latest)
+    rows = logged_rows(open_table(CHANGELOG), state, removed_lsns)
+    is_future = (
+        F.lit(False)
+        if facts.latest_allowed_time is None
+        else F.col("timestamp") > F.lit(facts.latest_allowed_time)
+    )
     counts = rows.groupBy(*ORIGIN_COLUMNS).agg(
         F.count("*").alias("rows"),
         F.count_distinct("lsn").alias("distinct"),
@@ -169,24 +174,32 @@ def origins_checks(open_table: OpenTable, state: State, facts: CheckFacts) -> It
         ),
         F.count_if(is_future).alias("in_future"),
     )
-    settled = {(r.id, i): lsn for r in state.replicasets.values() for i, lsn in r.settled.items()}
-    gaps = missing_ranges(row.asDict() for row in open_table("_gaps").collect())
-    origins = add_missing_counts([row.asDict() for row in counts.collect()], settled, gaps)
-    frame = frame_of(rows.sparkSession, origins, _SCHEMA)
+    settled_lsns = {(r.id, i): lsn for r in state.replicasets.values() for i, lsn in r.settled.items()}
+    missing_ranges_by_origin = missing_ranges(row.asDict() for row in open_table("_gaps").collect())
+    origins = with_failure_counts(
+        [row.asDict() for row in counts.collect()], settled_lsns, missing_ranges_by_origin
+    )
+    frame = frame_of_rows(rows.sparkSession, origins, _COUNTS_SCHEMA)
     failing = {name: [one for one in origins if one[name]] for name in ("missing", "duplicates")}
     find_examples = {
-        "missing": partial(_missing_lsns, rows, failing["missing"], settled, gaps),
-        "duplicates": partial(_duplicate_lsns, rows, failing["duplicates"]),
-        "unknown_ids": partial(_rows_with_unknown_ids, rows, facts),
-        "in_future": partial(_future_rows, rows, is_future),
+        "missing": partial(
+            _missing_lsn_examples, rows, failing["missing"], settled_lsns, missing_ranges_by_origin
+        ),
+        "duplicates": partial(_duplicate_lsn_examples, rows, failing["duplicates"]),
+        "unknown_ids": partial(_unknown_id_examples, rows, facts),
+        "in_future": partial(_future_row_examples, rows, is_future),
     }
     yield Check(
-        TABLE, frame, tuple(_expectations(facts)), (*ORIGIN_COLUMNS, *COUNT_COLUMNS[:4]), find_examples
+        CHANGELOG,
+        frame,
+        tuple(_origin_expectations(facts)),
+        (*ORIGIN_COLUMNS, *COUNT_COLUMNS[:4]),
+        find_examples,
     )
 
 
-def _expectations(facts: CheckFacts) -> list[Any]:
-    """Return the expectations that each count of failures is 0."""
+def _origin_expectations(facts: CheckFacts) -> list[Any]:
+    """Return the expectations of the checked counts: each number of failures is 0."""
     import great_expectations.expectations as gxe
 
     # Descriptions are stored in `_validations`, and identify an expectation there.
@@ -196,9 +209,9 @@ def _expectations(facts: CheckFacts) -> list[Any]:
         "beyond_settled": "no row is beyond the settled vclock",
         "unknown_ids": "global_id is known in _cluster",
     }
-    if facts.latest is not None:
+    if facts.latest_allowed_time is not None:
         descriptions["in_future"] = (
-            f"timestamp is not of the future (after {facts.latest:%Y-%m-%d %H:%M:%S} UTC)"
+            f"timestamp is not of the future (after {facts.latest_allowed_time:%Y-%m-%d %H:%M:%S} UTC)"
         )
     return [
         gxe.ExpectColumnValuesToBeInSet(column=column, value_set=[0], description=text)
@@ -207,7 +220,7 @@ def _expectations(facts: CheckFacts) -> list[Any]:
 
 
 def _rows_of_origin(rows: DataFrame, origin: Mapping[str, Any]) -> DataFrame:
-    """Return the rows with the `ORIGIN_COLUMNS` of an origin."""
+    """Return the rows of one origin: those that have its values in `ORIGIN_COLUMNS`."""
     for name in ORIGIN_COLUMNS:
         rows = rows.where(F.col(name).eqNullSafe(F.lit(origin[name])))
     return rows
@@ -217,40 +230,42 @@ def _origin_text(origin: Mapping[str, Any]) -> str:
     return f"replicaset {origin['replicaset_id']}, replica id {origin['local_id']}"
 
 
-def _missing_lsns(
+def _missing_lsn_examples(
     rows: DataFrame,
     origins: Iterable[Mapping[str, Any]],
-    settled: Mapping[tuple[int, int], int],
-    gaps: Mapping[tuple[int, int], list[tuple[int, int]]],
+    settled_lsns: Mapping[tuple[int, int], int],
+    missing_ranges_by_origin: Mapping[tuple[int, int], list[tuple[int, int]]],
 ) -> list[str]:
-    """Return the first missing lsn ranges as text."""
+    """Return some of the missing lsn ranges of some origins, as text."""
     texts = []
-    for origin in list(origins)[:EXAMPLES]:
+    for origin in list(origins)[:MAX_EXAMPLES]:
         key = (origin["replicaset_id"], origin["local_id"])
-        end = rows.sparkSession.range(settled[key] + 1, settled[key] + 2).select(F.col("id").alias("lsn"))
+        end = rows.sparkSession.range(settled_lsns[key] + 1, settled_lsns[key] + 2).select(
+            F.col("id").alias("lsn")
+        )
         with_previous = (
             _rows_of_origin(rows, origin)
             .select("lsn")
             .union(end)
             .withColumn("before", F.expr("lag(lsn) OVER (ORDER BY lsn)"))
         )
-        for row in with_previous.where("lsn > before + 1").orderBy("lsn").limit(EXAMPLES).collect():
+        for row in with_previous.where("lsn > before + 1").orderBy("lsn").limit(MAX_EXAMPLES).collect():
             first, last = row.before + 1, row.lsn - 1
-            if count_covered(gaps.get(key, ()), first, last) < last - first + 1:
+            if count_numbers_in_ranges(missing_ranges_by_origin.get(key, ()), first, last) < last - first + 1:
                 texts.append(f"{_origin_text(origin)}: lsns {first} to {last}")
-    return texts[:EXAMPLES]
+    return texts[:MAX_EXAMPLES]
 
 
-def _duplicate_lsns(rows: DataFrame, origins: Iterable[Mapping[str, Any]]) -> list[str]:
+def _duplicate_lsn_examples(rows: DataFrame, origins: Iterable[Mapping[str, Any]]) -> list[str]:
     texts = []
-    for origin in list(origins)[:EXAMPLES]:
+    for origin in list(origins)[:MAX_EXAMPLES]:
         repeated = _rows_of_origin(rows, origin).groupBy("lsn").agg(F.count("*").alias("n")).where("n > 1")
-        for row in repeated.orderBy("lsn").limit(EXAMPLES).collect():
+        for row in repeated.orderBy("lsn").limit(MAX_EXAMPLES).collect():
             texts.append(f"{_origin_text(origin)}: lsn {row.lsn} {row.n} times")
-    return texts[:EXAMPLES]
+    return texts[:MAX_EXAMPLES]
 
 
-def _rows_with_unknown_ids(rows: DataFrame, facts: CheckFacts) -> list[str]:
+def _unknown_id_examples(rows: DataFrame, facts: CheckFacts) -> list[str]:
     is_unknown = ~F.coalesce(F.col("global_id").isin(list(facts.global_ids)), F.lit(False))
     return [
         f"{_origin_text(row.asDict())}: lsn {row.lsn} of {row.global_id}"
@@ -258,7 +273,7 @@ def _rows_with_unknown_ids(rows: DataFrame, facts: CheckFacts) -> list[str]:
     ]
 
 
-def _future_rows(rows: DataFrame, is_future: Column) -> list[str]:
+def _future_row_examples(rows: DataFrame, is_future: Column) -> list[str]:
     return [
         f"{_origin_text(row.asDict())}: lsn {row.lsn} at {row.timestamp}"
         for row in _first_rows(rows.where(is_future))
@@ -266,4 +281,4 @@ def _future_rows(rows: DataFrame, is_future: Column) -> list[str]:
 
 
 def _first_rows(rows: DataFrame) -> list[Any]:
-    return rows.orderBy(*ORIGIN_COLUMNS, "lsn").limit(EXAMPLES).collect()
+    return rows.orderBy(*ORIGIN_COLUMNS, "lsn").limit(MAX_EXAMPLES).collect()

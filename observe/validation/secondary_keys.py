@@ -1,9 +1,9 @@
-"""Finds pairs of rows of a table that have equal keys in a unique secondary index.
+"""Finds pairs of rows in a table that have equal keys in a unique secondary index of the space.
 
 Each replicaset keeps its indexes unique, but rows of two replicasets may have equal keys in an index. Tarantool would
 stop replication; the aggregator has both rows in the table and reports the pair. Keys are compared by the rules of the
-index (`udfs.keys.keys`); a tuple with a missing or nil part conflicts with no other. Indexes that cannot be compared
-are reported by name: indexes with a collation, a path over all elements of an array, or a function.
+index (`udfs.keys.keys`); a tuple with a nil or absent part of the key conflicts with no other. Indexes that cannot be
+compared are reported by name: indexes with a collation, a path over all elements of an array, or a function.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from config.deployment import Config
-from observe.validation.check import EXAMPLES, Check, frame_of
+from observe.validation.check import MAX_EXAMPLES, Check, frame_of_rows
 from pipeline.plan.tables import TablePlan, current_table_plan
 from pipeline.state import State
 from schemas.errors import AggregatorError, TupleError, UnsupportedError
@@ -32,13 +32,13 @@ from warehouse.warehouse import Warehouse
 
 log = logging.getLogger(__name__)
 
-MAX_PAIRS = 1000
+MAX_PAIRS_PER_INDEX = 1000
 """Maximum number of reported pairs of rows per index."""
 
 SUITE_NAME = "_secondary_indexes"
 """Name of the suite."""
 
-_SCHEMA = StructType(
+_PAIR_COUNTS_SCHEMA = StructType(
     [StructField("table", StringType()), StructField("index", StringType()), StructField("pairs", LongType())]
 )
 
@@ -51,8 +51,8 @@ class UniqueIndex:
     ----------
     table, name : str
         The space's table, and the name of the index.
-    spaces : mapping of int to Space
-        By replicaset id: the space, with the parts of this index in place of its primary key.
+    space_by_replicaset : mapping of int to Space
+        By replicaset id: the definition of the space, with the parts of this index in place of its primary key.
     is_functional : bool
         Whether a Lua function of the server computes the keys, so that the parts are not fields of the tuple.
 
@@ -60,7 +60,7 @@ class UniqueIndex:
 
     table: str
     name: str
-    spaces: Mapping[int, Space]
+    space_by_replicaset: Mapping[int, Space]
     is_functional: bool = False
 
 
@@ -94,18 +94,20 @@ def unique_indexes(state: State) -> list[UniqueIndex]:
     return [UniqueIndex(*names, spaces, names in functional) for names, spaces in sorted(by_index.items())]
 
 
-def format_number_column(plan: TablePlan) -> Column:
-    """Return a column with the index in `plan.formats` of the tuple format of the replicaset `replicaset_id`.
+def format_index_column(plan: TablePlan) -> Column:
+    """Return a column with the index of the tuple format of each row, which its column `replicaset_id` determines.
 
-    It is null if the replicaset has no format.
+    `plan.formats` has the index by replicaset id. The column is null if the replicaset has no format.
     """
     indexes = [F.lit(plan.formats.get(i)).cast("int") for i in range(max(plan.formats, default=0) + 1)]
     # For a merged tuple, the column is minus the id of the replicaset with its format.
     return F.get(F.array(*indexes), F.abs(F.col("replicaset_id")))
 
 
-def conflicting_rows(warehouse: Warehouse, state: State, config: Config, index: UniqueIndex) -> DataFrame:
-    """Return pairs of rows with equal keys in an index, as rows of `_conflicts`; the later row is the winner.
+def conflicting_row_pairs(
+    warehouse: Warehouse, state: State, config: Config, index: UniqueIndex
+) -> DataFrame:
+    """Return the pairs of rows with equal keys in an index, as rows of `_conflicts`; the later row is the winner.
 
     Raises
     ------
@@ -118,11 +120,11 @@ def conflicting_rows(warehouse: Warehouse, state: State, config: Config, index: 
     plan = current_table_plan(state, config, index.table)
     if plan is None:
         raise UnsupportedError("no replicaset defines the space", table=index.table)
-    formats = {replicaset: i for i, replicaset in enumerate(index.spaces)}
-    keys = key_columns(list(index.spaces.values()))
+    formats = {replicaset: i for i, replicaset in enumerate(index.space_by_replicaset)}
+    keys = key_columns(list(index.space_by_replicaset.values()))
     exact = table_of_exact_tuples(state.versions, index.table)
     rows = warehouse.read(exact, state.versions[exact]).withColumn("replicaset_id", F.abs("_replicaset_id"))
-    format_number = format_number_column(replace(plan, formats=formats))
+    format_number = format_index_column(replace(plan, formats=formats))
     keyed = rows.withColumn("index_key", keys(F.col("_tuple"), format_number, F.lit(True)).getField("key"))
     same_key = Window.partitionBy("index_key").orderBy(
         F.col("_timestamp").desc_nulls_last(), F.col("_replicaset_id"), F.col("_key")
@@ -149,37 +151,39 @@ class IndexConflicts:
 
     Parameters
     ----------
-    rows : list of dict
-        New rows for `_conflicts`, one for each pair that it does not have yet.
-    checked : tuple of (str, str)
+    conflict_rows : list of dict
+        New rows for `_conflicts`, one for each pair that `_conflicts` does not have yet.
+    checked_indexes : tuple of (str, str)
         Table and name of each checked index.
-    unchecked : dict of str to str
-        By `table.index`, why an index cannot be checked.
+    reason_by_unchecked_index : dict of str to str
+        By `<table>.<index>` of each index that cannot be checked: the reason.
 
     """
 
-    rows: list[dict[str, Any]]
-    checked: tuple[tuple[str, str], ...]
-    unchecked: dict[str, str]
+    conflict_rows: list[dict[str, Any]]
+    checked_indexes: tuple[tuple[str, str], ...]
+    reason_by_unchecked_index: dict[str, str]
 
 
 def find_index_conflicts(warehouse: Warehouse, state: State, config: Config) -> IndexConflicts:
     """Check the unique secondary indexes of all spaces; return pairs of rows that `_conflicts` does not have yet."""
     rows: list[dict[str, Any]] = []
-    unchecked = {}
-    checked: list[tuple[str, str]] = []
+    reason_by_unchecked_index = {}
+    checked_indexes: list[tuple[str, str]] = []
     known = warehouse.read("_conflicts").where(F.col("kind") == ConflictKind.SECONDARY)
     columns = ["space", "key", "sequence", "winner_tuple", "loser_tuple"]
     for index in unique_indexes(state):
         try:
-            pairs = conflicting_rows(warehouse, state, config, index).join(
+            pairs = conflicting_row_pairs(warehouse, state, config, index).join(
                 known.select(*columns), columns, "left_anti"
             )
-            rows += [row.asDict() for row in pairs.limit(MAX_PAIRS).collect()]
-            checked.append((index.table, index.name))
+            rows += [row.asDict() for row in pairs.limit(MAX_PAIRS_PER_INDEX).collect()]
+            checked_indexes.append((index.table, index.name))
         except AggregatorError as error:
-            unchecked[f"{index.table}.{index.name}"] = str(error)
-    return IndexConflicts([_with_bytes(row) for row in rows], tuple(checked), unchecked)
+            reason_by_unchecked_index[f"{index.table}.{index.name}"] = str(error)
+    return IndexConflicts(
+        [_with_bytes(row) for row in rows], tuple(checked_indexes), reason_by_unchecked_index
+    )
 
 
 def _with_bytes(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,8 +195,8 @@ def index_check(spark: SparkSession, conflicts: IndexConflicts) -> Check:
     """Return the check that no unique secondary index has new pairs of rows with equal keys."""
     import great_expectations.expectations as gxe
 
-    pairs = dict.fromkeys(conflicts.checked, 0)
-    for row in conflicts.rows:
+    pairs = dict.fromkeys(conflicts.checked_indexes, 0)
+    for row in conflicts.conflict_rows:
         pairs[row["space"], row["sequence"]] += 1
     rows = [{"table": table, "index": index, "pairs": count} for (table, index), count in pairs.items()]
     no_pairs = gxe.ExpectColumnValuesToBeInSet(
@@ -200,7 +204,7 @@ def index_check(spark: SparkSession, conflicts: IndexConflicts) -> Check:
         value_set=[0],
         description="no two rows of two replicasets break a unique index together",
     )
-    frame = frame_of(spark, rows, _SCHEMA)
+    frame = frame_of_rows(spark, rows, _PAIR_COUNTS_SCHEMA)
     return Check(
         SUITE_NAME,
         frame,
@@ -213,5 +217,5 @@ def index_check(spark: SparkSession, conflicts: IndexConflicts) -> Check:
 def _pair_texts(conflicts: IndexConflicts) -> list[str]:
     return [
         f"{row['space']}.{row['sequence']}: two rows with one key, {row['key'].hex()} lost"
-        for row in conflicts.rows[:EXAMPLES]
+        for row in conflicts.conflict_rows[:MAX_EXAMPLES]
     ]

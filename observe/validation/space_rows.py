@@ -1,4 +1,4 @@
-"""Computes the columns that validation checks from the rows of spaces' tables; they are the same for all tables.
+"""Computes from the rows of spaces' tables the columns that validation checks; they are the same for all tables.
 
 Uses Arrow, and reads one file at a time. Each tuple is decoded again by its replicaset's definition of the space, and
 the result must equal the typed columns. A row whose replicaset no longer defines the space is not decoded. A column
@@ -42,7 +42,7 @@ A column that cannot hold the value of its field must be null, and `_misfits` mu
 NULL_COLUMNS = "null_columns"
 """Name of a computed column: the columns that are null although their fields are not nullable, joined by commas."""
 
-COLUMNS = StructType(
+COMPUTED_COLUMNS = StructType(
     [
         StructField("table", StringType()),
         StructField("_key", StringType()),
@@ -57,8 +57,8 @@ COLUMNS = StructType(
 )
 """The computed columns of a row: `_key` is in hex, `_tuple` is null without a tuple and true with one."""
 
-ARROW_SCHEMA = to_arrow_schema(COLUMNS, timezone="UTC")
-"""`COLUMNS` as an Arrow schema."""
+ARROW_SCHEMA = to_arrow_schema(COMPUTED_COLUMNS, timezone="UTC")
+"""`COMPUTED_COLUMNS` as an Arrow schema."""
 
 _HEX_DIGITS = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), np.uint8).reshape(256, 2)
 
@@ -77,29 +77,31 @@ class RowChecks:
         The table with the complete tuples.
     encoding : TableEncoding or None
         How tuples of the space are decoded; None if no replicaset defines the space.
-    compared : tuple of str
+    compared_columns : tuple of str
         The typed columns that are compared with the tuple.
-    not_nullable : tuple of str
-        The columns whose fields are not nullable.
+    never_null_columns : tuple of str
+        The columns that must not be null, since their fields are not nullable.
 
     """
 
     table: str
     exact_table: str
     encoding: TableEncoding | None
-    compared: tuple[str, ...] = ()
-    not_nullable: tuple[str, ...] = ()
+    compared_columns: tuple[str, ...] = ()
+    never_null_columns: tuple[str, ...] = ()
 
 
-def checked_file_rows(location: WarehouseLocation, checks: RowChecks, path: str) -> Iterator[pa.RecordBatch]:
-    """Yield the computed columns `COLUMNS` of the rows of a file, one batch per row group."""
+def compute_file_columns(
+    location: WarehouseLocation, checks: RowChecks, path: str
+) -> Iterator[pa.RecordBatch]:
+    """Yield the computed columns `COMPUTED_COLUMNS` of the rows of a file, one batch per row group."""
     with opened(location, checks.exact_table, path) as file:
         for group in range(file.metadata.num_row_groups):
-            yield checked_rows(file.read_row_groups([group]), checks)
+            yield compute_columns(file.read_row_groups([group]), checks)
 
 
-def checked_rows(rows: pa.Table, checks: RowChecks) -> pa.RecordBatch:
-    """Return the computed columns `COLUMNS` of some rows.
+def compute_columns(rows: pa.Table, checks: RowChecks) -> pa.RecordBatch:
+    """Return the computed columns `COMPUTED_COLUMNS` of some rows.
 
     Parameters
     ----------
@@ -115,48 +117,50 @@ def checked_rows(rows: pa.Table, checks: RowChecks) -> pa.RecordBatch:
     """
     count = rows.num_rows
     columns = {name: as_array(rows[name]) for name in rows.column_names}
-    # In a row with misfits a column may be null; `DIFFERING` checks these columns.
+    # In a row with misfits a column may be null; `DIFFERING_COLUMNS` checks these columns.
     has_no_misfits = _null_flags_of(columns, MISFITS_COLUMN, count)
-    nulls = {name: has_no_misfits & _null_flags_of(columns, name, count) for name in checks.not_nullable}
+    nulls = {
+        name: has_no_misfits & _null_flags_of(columns, name, count) for name in checks.never_null_columns
+    }
     computed = {
         "table": pa.repeat(pa.scalar(checks.table), count),
-        "_key": _hex(columns["_key"]),
+        "_key": _hex_text(columns["_key"]),
         "_tuple": pa.array(np.ones(count, np.bool_), mask=_null_flags(columns["_tuple"])),
         **{name: columns[name].cast(ARROW_SCHEMA.field(name).type) for name in _COPIED_COLUMNS},
         DIFFERING_COLUMNS: pa.nulls(count, pa.string()),
-        NULL_COLUMNS: _join_names(nulls, count),
+        NULL_COLUMNS: _joined_flagged_names(nulls, count),
     }
     if checks.encoding is not None and count:
-        computed[DIFFERING_COLUMNS] = _differing_columns(columns, checks.encoding, checks.compared)
+        computed[DIFFERING_COLUMNS] = _differing_columns(columns, checks.encoding, checks.compared_columns)
     return pa.RecordBatch.from_arrays([computed[name] for name in ARROW_SCHEMA.names], schema=ARROW_SCHEMA)
 
 
 def _differing_columns(
-    columns: Mapping[str, pa.Array], encoding: TableEncoding, compared: Sequence[str]
+    columns: Mapping[str, pa.Array], encoding: TableEncoding, compared_columns: Sequence[str]
 ) -> pa.Array:
-    """Return the computed column `DIFFERING_COLUMNS`."""
+    """Return the computed column `DIFFERING_COLUMNS` of some rows; `columns` are the columns of these rows."""
     replicasets = pc.fill_null(columns["_replicaset_id"], 0).to_numpy()
     formats = encoding.format_of(replicasets.astype(np.int32))
     tuples = pc.if_else(pc.is_valid(formats), columns["_tuple"], pa.scalar(None, pa.binary()))
     decoded = decode(tuples, encoding.plan, pc.fill_null(formats, 0))
     has_tuple = pc.is_valid(tuples).to_numpy(zero_copy_only=False)
     differs = {}
-    for name in compared:
+    for name in compared_columns:
         expected = file_column(decoded.field(name))
         actual = columns.get(name, pa.nulls(len(expected), expected.type))
-        differs[name] = has_tuple & ~_is_equal(actual, expected)
+        differs[name] = has_tuple & ~_equal_flags(actual, expected)
     errors = pc.if_else(pc.is_null(decoded.field(MISFITS_COLUMN)), decoded.field(ERROR_COLUMN), None)
-    return pc.coalesce(errors, _join_names(differs, len(tuples)))
+    return pc.coalesce(errors, _joined_flagged_names(differs, len(tuples)))
 
 
-def _is_equal(actual: pa.Array, expected: pa.Array) -> NDArray[np.bool_]:
+def _equal_flags(actual: pa.Array, expected: pa.Array) -> NDArray[np.bool_]:
     """Return, for each row, whether two columns of one type have equal values; null equals only null."""
     is_null, is_expected_null = _null_flags(actual), _null_flags(expected)
     if pa.types.is_struct(expected.type):
-        parts = [_is_equal(actual.field(part.name), expected.field(part.name)) for part in expected.type]
+        parts = [_equal_flags(actual.field(part.name), expected.field(part.name)) for part in expected.type]
         equal = np.logical_and.reduce(parts)
     elif pa.types.is_list(expected.type):
-        return _is_equal(pc.binary_join(actual, ","), pc.binary_join(expected, ","))
+        return _equal_flags(pc.binary_join(actual, ","), pc.binary_join(expected, ","))
     else:
         expected = expected.cast(actual.type)
         equal = pc.fill_null(pc.equal(actual, expected), False).to_numpy(zero_copy_only=False)
@@ -174,12 +178,15 @@ def _null_flags(column: pa.Array) -> NDArray[np.bool_]:
 
 
 def _null_flags_of(columns: Mapping[str, pa.Array], name: str, count: int) -> NDArray[np.bool_]:
-    """Return, for each of `count` rows, whether a named column is null; a column that a file lacks is null."""
+    """Return, for each of `count` rows, whether a column is null; a column that is not in `columns` is null."""
     return _null_flags(columns[name]) if name in columns else np.ones(count, np.bool_)
 
 
-def _join_names(flags: Mapping[str, NDArray[np.bool_]], count: int) -> pa.Array:
-    """Return, for each row, the names of the columns whose flag is set, joined by commas; null if none is set."""
+def _joined_flagged_names(flags: Mapping[str, NDArray[np.bool_]], count: int) -> pa.Array:
+    """Return, for each of `count` rows, the names whose flag is set, joined by commas; null if no flag is set.
+
+    `flags` has, by name of a column, a flag for each row.
+    """
     flagged = {name: flag for name, flag in flags.items() if flag.any()}
     if not flagged:
         return pa.nulls(count, pa.string())
@@ -190,7 +197,7 @@ def _join_names(flags: Mapping[str, NDArray[np.bool_]], count: int) -> pa.Array:
     return pa.array(texts, pa.string())
 
 
-def _hex(keys: pa.Array) -> pa.Array:
+def _hex_text(keys: pa.Array) -> pa.Array:
     """Return binary keys as hexadecimal text."""
     whole = pc.fill_null(keys, b"").cast(pa.large_binary())
     offsets = np.frombuffer(whole.buffers()[1], np.int64)[whole.offset : whole.offset + len(whole) + 1]

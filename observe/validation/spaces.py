@@ -17,13 +17,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from config.deployment import Config
-from observe.validation.check import Check, CheckFacts, TablesCheck, frame_of
+from observe.validation.check import Check, CheckFacts, TablesCheck, frame_of_rows
 from observe.validation.space_rows import (
-    COLUMNS,
+    COMPUTED_COLUMNS,
     DIFFERING_COLUMNS,
     NULL_COLUMNS,
     RowChecks,
-    checked_file_rows,
+    compute_file_columns,
 )
 from observe.validation.suites import expect_known_ids, expect_not_in_future, expect_not_null, expect_unique
 from pipeline.encode.columns import encoding_of
@@ -37,10 +37,10 @@ from schemas.names import table_of_exact_tuples
 from warehouse.commits import TableFile, columns_of, files_of
 from warehouse.location import WarehouseLocation
 
-FILES_A_TASK = 16
+MIN_FILES_PER_TASK = 16
 """Minimum number of files of a Spark task, since starting a task takes longer than reading a small file."""
 
-_MISSING_TYPE = "none"
+_MISSING_COLUMN_TYPE = "none"
 _COLUMN_TYPES_SCHEMA = StructType(
     [StructField(name, StringType()) for name in ("table", "column", "expected_type", "found_type")]
 )
@@ -55,27 +55,28 @@ class SpaceTable:
     name : str
     exact_table : str
         The table with the complete tuples: `_exact_<space>` for a masked space, else the table itself.
-    columns : mapping of str to DataType
+    actual_columns : mapping of str to DataType
         The columns of the exact table.
     files : sequence of TableFile
         The files of the exact table.
     plan : TablePlan or None
-        How the table is written; None if no replicaset defines the space, or two definitions contradict each other.
+        How the newest definitions of the space are written to the table; None if no replicaset defines the space, or if
+        two definitions contradict each other.
 
     """
 
     name: str
     exact_table: str
-    columns: Mapping[str, DataType]
+    actual_columns: Mapping[str, DataType]
     files: Sequence[TableFile]
     plan: TablePlan | None
 
     def expected_columns(self) -> Mapping[str, DataType]:
-        """Return the columns that the table must have; empty without a plan."""
+        """Return the type of each column that the table must have; empty without a plan."""
         if self.plan is None:
             return {}
         expected = {column.name: column.dataType for column in table_schema(encoding_of(self.plan))}
-        if MISFITS_COLUMN not in self.columns:
+        if MISFITS_COLUMN not in self.actual_columns:
             # No batch of this release has written the table yet: all of its rows fit.
             del expected[MISFITS_COLUMN]
         return expected
@@ -86,22 +87,26 @@ class SpaceTable:
             return RowChecks(self.name, self.exact_table, None)
         layout = self.plan.layout
         types = {column.name: column.dataType for column in layout.spark_schema()}
-        compared = tuple(name for name, type_ in types.items() if self.columns.get(name) == type_)
+        compared_columns = tuple(
+            name for name, type_ in types.items() if self.actual_columns.get(name) == type_
+        )
         # A field of type any may be nil.
-        not_nullable = tuple(
+        never_null_columns = tuple(
             name
             for name, field in zip(layout.names, layout.fields, strict=True)
             if not field.is_nullable
             and layout.storage_of(field) is not ColumnStorage.VARIANT
-            and name in self.columns
+            and name in self.actual_columns
         )
-        return RowChecks(self.name, self.exact_table, encoding_of(self.plan), compared, not_nullable)
+        return RowChecks(
+            self.name, self.exact_table, encoding_of(self.plan), compared_columns, never_null_columns
+        )
 
 
 def space_tables(
     location: WarehouseLocation, state: State, config: Config, names: Iterable[str]
 ) -> list[SpaceTable]:
-    """Return the tables of spaces at the state's versions, with plans from the newest definitions of the spaces."""
+    """Return some tables of spaces at their versions in the state, with plans from the newest definitions."""
     tables = []
     for name in names:
         exact = table_of_exact_tuples(state.versions, name)
@@ -114,7 +119,7 @@ def space_tables(
 
 
 def _plan_or_none(state: State, config: Config, table: str) -> TablePlan | None:
-    """Return how a table is written by the newest definitions; None if they contradict each other."""
+    """Return the plan of a table by the newest definitions; None if none exist, or if they contradict each other."""
     try:
         return current_table_plan(state, config, table)
     except UnsupportedError:
@@ -130,25 +135,25 @@ def columns_check(spark: SparkSession, tables: Sequence[SpaceTable]) -> Check:
             "table": table.name,
             "column": name,
             "expected_type": _type_name(expected, name),
-            "found_type": _type_name(table.columns, name),
+            "found_type": _type_name(table.actual_columns, name),
         }
         for table in tables
         if (expected := table.expected_columns())
-        for name in dict.fromkeys([*expected, *table.columns])
+        for name in dict.fromkeys([*expected, *table.actual_columns])
     ]
     types_are_equal = gxe.ExpectColumnPairValuesToBeEqual(
         column_A="found_type",
         column_B="expected_type",
         description="each column has the type of its field in the newest definition",
     )
-    frame = frame_of(spark, rows, _COLUMN_TYPES_SCHEMA)
+    frame = frame_of_rows(spark, rows, _COLUMN_TYPES_SCHEMA)
     keys = ("table", "column", "expected_type", "found_type")
     return Check("_schema_columns", frame, (types_are_equal,), keys)
 
 
 def _type_name(columns: Mapping[str, DataType], name: str) -> str:
     """Return the name of a column's type, as in SQL; "none" for a missing column."""
-    return columns[name].simpleString() if name in columns else _MISSING_TYPE
+    return columns[name].simpleString() if name in columns else _MISSING_COLUMN_TYPE
 
 
 def spaces_check(
@@ -156,29 +161,33 @@ def spaces_check(
 ) -> TablesCheck:
     """Return the check of the rows of all tables of spaces."""
     names = tuple(table.name for table in tables)
-    return TablesCheck("_spaces", space_rows(spark, location, tables), names, partial(_expectations, facts))
+    return TablesCheck(
+        "_spaces", computed_space_rows(spark, location, tables), names, partial(_space_expectations, facts)
+    )
 
 
-def space_rows(spark: SparkSession, location: WarehouseLocation, tables: Sequence[SpaceTable]) -> DataFrame:
-    """Return the columns to check, computed from the rows of all tables (`observe.validation.space_rows`)."""
+def computed_space_rows(
+    spark: SparkSession, location: WarehouseLocation, tables: Sequence[SpaceTable]
+) -> DataFrame:
+    """Return the `COMPUTED_COLUMNS` of the rows of all tables (`observe.validation.space_rows`)."""
     checks = [table.row_checks() for table in tables]
     files = [(index, file.path) for index, table in enumerate(tables) for file in table.files]
-    tasks = max(1, min(-(-len(files) // FILES_A_TASK), 4 * spark.sparkContext.defaultParallelism))
+    tasks = max(1, min(-(-len(files) // MIN_FILES_PER_TASK), 4 * spark.sparkContext.defaultParallelism))
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for task in batch.column("id").to_pylist():
                 for index, path in files[task::tasks]:
-                    yield from checked_file_rows(location, checks[index], path)
+                    yield from compute_file_columns(location, checks[index], path)
 
-    return spark.range(0, tasks, 1, tasks).mapInArrow(read, COLUMNS)
+    return spark.range(0, tasks, 1, tasks).mapInArrow(read, COMPUTED_COLUMNS)
 
 
-def _expectations(facts: CheckFacts, *, is_single_table: bool) -> list[Any]:
+def _space_expectations(facts: CheckFacts, *, is_single_table: bool) -> list[Any]:
     import great_expectations.expectations as gxe
 
     # Minus the id marks a row that a policy made.
-    replicaset_ids = [sign * id_ for id_ in facts.replicasets for sign in (1, -1)]
+    replicaset_ids = [sign * id_ for id_ in facts.replicaset_ids for sign in (1, -1)]
     description = "no two rows have one primary key"
     return [
         expect_unique("_key", description)

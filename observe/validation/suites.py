@@ -15,7 +15,7 @@ from observe.validation.check import Check, CheckFacts, OpenTable, readable_fram
 from pipeline.state import State
 from schemas.states import ConflictKind, GapState, VersionState
 
-GLOBAL_IDS = {
+GLOBAL_ID_COLUMNS = {
     "_applier_map": ("global_id",),
     "_vclock": ("global_id",),
     "_versions": ("global_id",),
@@ -23,30 +23,30 @@ GLOBAL_IDS = {
     "_quarantine": ("global_id",),
     "_retention": ("global_id",),
 }
-"""By table, the columns with global ids; null for rows that name no instance."""
+"""By table: its columns with global ids, which are null in rows that name no instance."""
 
-TIMES = {
+PAST_TIME_COLUMNS = {
     "_cluster": ("first_seen",),
     "_versions": ("timestamp", "created"),
     "_conflicts": ("winner_timestamp", "loser_timestamp"),
     "_epochs": ("committed_at",),
     "_retention": ("cleaned_at",),
 }
-"""By table, the columns with times that must not be in the future."""
+"""By table: its columns with times that must not be in the future."""
 
 
-def _values(states: type[StrEnum]) -> tuple[str, ...]:
+def _state_values(states: type[StrEnum]) -> tuple[str, ...]:
     return tuple(state.value for state in states)
 
 
-STATES = {
-    "_versions": ("state", _values(VersionState)),
-    "_gaps": ("state", _values(GapState)),
-    "_conflicts": ("kind", _values(ConflictKind)),
+ALLOWED_STATES = {
+    "_versions": ("state", _state_values(VersionState)),
+    "_gaps": ("state", _state_values(GapState)),
+    "_conflicts": ("kind", _state_values(ConflictKind)),
 }
-"""By table, a column and all values that the code writes into it."""
+"""By table: the name of a column, and all values that the aggregator writes into it."""
 
-NEVER_NULL = {
+NEVER_NULL_COLUMNS = {
     "_cluster": ("global_id", "uuid", "replicaset_id"),
     "_applier_map": ("replicaset_id", "local_id", "global_id", "since_lsn"),
     "_vclock": ("replicaset_id", "lsn"),
@@ -60,9 +60,9 @@ NEVER_NULL = {
     "_schema": ("replicaset_id", "space_id", "name", "state", "space_tuple"),
     "_retention": ("epoch", "cleaned_at", "table", "rows"),
 }
-"""By table, the columns that are never null."""
+"""By table: its columns that are never null."""
 
-KEYS = {
+KEY_COLUMNS = {
     "_cluster": ("uuid",),
     "_applier_map": ("replicaset_id", "local_id", "global_id"),
     "_vclock": ("replicaset_id", "global_id", "local_id"),
@@ -76,7 +76,7 @@ KEYS = {
     "_schema": ("replicaset_id", "space_id", "name"),
     "_retention": ("epoch", "table", "replicaset_id", "global_id", "local_id"),
 }
-"""By table, the columns that identify a row."""
+"""By table: the columns that identify a row in examples."""
 
 
 def expect_known_ids(column: str, facts: CheckFacts) -> Any:
@@ -106,42 +106,51 @@ def expect_not_in_future(column: str, facts: CheckFacts) -> list[Any]:
     """Return the expectation that no time of a column is in the future; an empty list if times are not checked."""
     import great_expectations.expectations as gxe
 
-    if facts.latest is None:
+    if facts.latest_allowed_time is None:
         return []
-    text = f"{column} is not of the future (after {facts.latest:%Y-%m-%d %H:%M:%S} UTC)"
-    return [gxe.ExpectColumnValuesToBeBetween(column=column, max_value=facts.latest, description=text)]
+    text = f"{column} is not of the future (after {facts.latest_allowed_time:%Y-%m-%d %H:%M:%S} UTC)"
+    return [
+        gxe.ExpectColumnValuesToBeBetween(
+            column=column, max_value=facts.latest_allowed_time, description=text
+        )
+    ]
 
 
-def system_checks(open_table: OpenTable, _state: State, facts: CheckFacts) -> Iterator[Check]:
+def system_table_checks(open_table: OpenTable, _state: State, facts: CheckFacts) -> Iterator[Check]:
     """Yield the checks of the aggregator's own tables."""
     import great_expectations.expectations as gxe
 
-    for table, keys in KEYS.items():
-        expected = [expect_not_null(column) for column in NEVER_NULL[table]]
-        expected += [expect_known_ids(column, facts) for column in GLOBAL_IDS.get(table, ())]
-        expected += [one for column in TIMES.get(table, ()) for one in expect_not_in_future(column, facts)]
-        if table in STATES:
-            column, allowed = STATES[table]
+    for table, key_columns in KEY_COLUMNS.items():
+        expected = [expect_not_null(column) for column in NEVER_NULL_COLUMNS[table]]
+        expected += [expect_known_ids(column, facts) for column in GLOBAL_ID_COLUMNS.get(table, ())]
+        expected += [
+            one for column in PAST_TIME_COLUMNS.get(table, ()) for one in expect_not_in_future(column, facts)
+        ]
+        if table in ALLOWED_STATES:
+            column, allowed = ALLOWED_STATES[table]
             text = f"{column} is one of {', '.join(allowed)}"
             expected.append(
                 gxe.ExpectColumnValuesToBeInSet(column=column, value_set=list(allowed), description=text)
             )
         rows = readable_frame(open_table(table))
         if table == "_cluster":
-            rows = rows.withColumn("current_id", _current_id())
-            expected += _unique_instances()
+            rows = rows.withColumn("current_id", _current_replica_id())
+            expected += _unique_instance_expectations()
         if table == "_epochs":
             expected.append(expect_unique("epoch", "no two rows have one epoch"))
-        yield Check(table, rows, tuple(expected), keys)
+        yield Check(table, rows, tuple(expected), key_columns)
 
 
-def _current_id() -> Any:
-    """Return the column `<replicaset id>.<replica id>`; null for an instance that was expelled or has no replica id."""
+def _current_replica_id() -> Any:
+    """Return a column with `<replicaset id>.<replica id>` of an instance.
+
+    It is null if the instance was expelled or has no replica id.
+    """
     is_member = F.col("expelled_at").isNull() & F.col("local_id").isNotNull()
     return F.when(is_member, F.concat_ws(".", "replicaset_id", "local_id"))
 
 
-def _unique_instances() -> list[Any]:
+def _unique_instance_expectations() -> list[Any]:
     return [
         expect_unique("uuid", "no uuid has two global ids"),
         expect_unique("global_id", "no global id is two instances'"),

@@ -17,11 +17,11 @@ from typing import Any
 from config.yaml_document import Document, Mistake, configuration_error, read_document
 from schemas.errors import ConfigurationError
 
-SUFFIXES = (".yaml", ".yml", ".json")
+SUITE_SUFFIXES = (".yaml", ".yml", ".json")
 _SUITE_KEYS = {"name", "expectations", "meta", "notes", "id", "suite_parameters"}
 _EXPECTATION_KEYS = {"type", "kwargs", "meta", "notes", "description", "severity", "id", "rendered_content"}
 
-FILE = "file"
+FILE_META_KEY = "file"
 """Key in an expectation's `meta` whose value is the path of the expectation's file."""
 
 
@@ -43,8 +43,8 @@ def read_user_suites(folder: Path, tables: Collection[str]) -> dict[str, list[An
     files = sorted(file for file in folder.iterdir() if file.is_file() and not file.name.startswith("."))
     suites: dict[str, list[Any]] = {}
     for file in files:
-        if file.suffix not in SUFFIXES:
-            allowed = ", ".join(f"<table>{suffix}" for suffix in SUFFIXES)
+        if file.suffix not in SUITE_SUFFIXES:
+            allowed = ", ".join(f"<table>{suffix}" for suffix in SUITE_SUFFIXES)
             raise ConfigurationError(
                 "not a suite of expectations", file=str(file), advice=f"name it {allowed}"
             )
@@ -114,7 +114,7 @@ def _expectation_or_error(item: Mapping[str, Any], file: Path) -> Any:
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
     arguments = {key: value for key, value in item.items() if key not in ("id", "rendered_content")}
-    arguments["meta"] = {**(item.get("meta") or {}), FILE: str(file)}
+    arguments["meta"] = {**(item.get("meta") or {}), FILE_META_KEY: str(file)}
     try:
         return ExpectationConfiguration(**{"kwargs": {}, **arguments}).to_domain_obj()
     except gx_exceptions.ExpectationNotFoundError:

@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from observe.log_rows.row_format import tuple_text
-from observe.validation.check import EXAMPLES, Check, CheckResult, TablesCheck
-from observe.validation.user_suites import FILE
+from observe.validation.check import MAX_EXAMPLES, Check, CheckResult, TablesCheck
+from observe.validation.user_suites import FILE_META_KEY
 
 RUN_NAME = "tarantool-aggregator"
 """Name of all runs of this module, and of the site in Data Docs."""
 
 
-def write_docs(context: Any, results: Sequence[tuple[Any, Any]], folder: Path, moment: datetime) -> Path:
+def write_data_docs(context: Any, results: Sequence[tuple[Any, Any]], folder: Path, moment: datetime) -> Path:
     """Write the results as Data Docs, and return the path of the first page.
 
     Parameters
@@ -46,7 +46,7 @@ def write_docs(context: Any, results: Sequence[tuple[Any, Any]], folder: Path, m
         ValidationResultIdentifier,
     )
 
-    remove_pages(folder)
+    remove_old_pages(folder)
     run = RunIdentifier(run_name=RUN_NAME, run_time=moment)
     for suite, result in results:
         result.meta |= {"run_id": run, "validation_time": run.run_time}
@@ -66,14 +66,14 @@ def write_docs(context: Any, results: Sequence[tuple[Any, Any]], folder: Path, m
     return folder / "index.html"
 
 
-def remove_pages(folder: Path) -> None:
-    """Remove the pages of earlier runs."""
+def remove_old_pages(folder: Path) -> None:
+    """Remove the pages of earlier runs from the folder of Data Docs."""
     for pages in folder.glob(f"validations/*/{RUN_NAME}"):
         shutil.rmtree(pages)
         (folder / "expectations" / f"{pages.parent.name}.html").unlink(missing_ok=True)
 
 
-_INDEX_KEY = "index"
+_INDEX_META_KEY = "index"
 """Key in an expectation's `meta` whose value is the index of the expectation in the check."""
 
 
@@ -108,7 +108,8 @@ class Validator:
     def run_tables_check(self, check: TablesCheck) -> Iterator[CheckResult]:
         """Run a check of many tables, and yield the result of each expectation in each table.
 
-        All tables are checked together; if an expectation fails, each half of the tables, down to single tables.
+        All tables are checked together. If an expectation fails, each half of the tables is checked, and so on, down to
+        single tables.
         """
         rows = check.rows.persist()
         try:
@@ -141,15 +142,17 @@ class Validator:
         from great_expectations import ExpectationSuite
 
         for index, expectation in enumerate(check.expectations):
-            expectation.meta = {**(expectation.meta or {}), _INDEX_KEY: index}
-        suite = ExpectationSuite(name=self._new_name(check.name), expectations=list(check.expectations))
+            expectation.meta = {**(expectation.meta or {}), _INDEX_META_KEY: index}
+        suite = ExpectationSuite(
+            name=self._unused_suite_name(check.name), expectations=list(check.expectations)
+        )
         asset = self._source.add_dataframe_asset(name=suite.name)
         definition = asset.add_batch_definition_whole_dataframe("whole")
         batch = definition.get_batch({"dataframe": check.rows})
         result = batch.validate(suite, result_format="BOOLEAN_ONLY")
         results = {_expectation_index(one): one for one in result.results}
         if with_examples:
-            failed = _failed_indexes(result.results)
+            failed = _failed_expectation_indexes(result.results)
             results |= {
                 _expectation_index(one): one for one in self._results_with_examples(batch, check, failed)
             }
@@ -158,15 +161,18 @@ class Validator:
             self._validated_suites.append((suite, result))
         return list(result.results)
 
-    def _new_name(self, name: str) -> str:
-        """Return a suite name that is not used yet, since a table may have the aggregator's suite and the user's."""
+    def _unused_suite_name(self, name: str) -> str:
+        """Return a name for a suite that no other one has: a table may have the aggregator's suite and the user's."""
         names = chain((name,), (f"{name}_{number}" for number in count(2)))
         new = next(candidate for candidate in names if candidate not in self._used_suite_names)
         self._used_suite_names.add(new)
         return new
 
     def _results_with_examples(self, batch: Any, check: Check, failed: Sequence[int]) -> Sequence[Any]:
-        """Return the results of failed expectations (`failed`: their indexes in the check) with counts and examples."""
+        """Run failed expectations again, and return their results with counts and examples.
+
+        `failed` has the indexes of these expectations in the check.
+        """
         from great_expectations import ExpectationSuite
 
         if not failed:
@@ -174,46 +180,46 @@ class Validator:
         suite = ExpectationSuite(
             name=check.name, expectations=[check.expectations[index] for index in failed]
         )
-        result_format: dict[str, Any] = {"result_format": "SUMMARY", "partial_unexpected_count": EXAMPLES}
-        if check.keys:
-            result_format["unexpected_index_column_names"] = list(check.keys)
+        result_format: dict[str, Any] = {"result_format": "SUMMARY", "partial_unexpected_count": MAX_EXAMPLES}
+        if check.key_columns:
+            result_format["unexpected_index_column_names"] = list(check.key_columns)
         results: Sequence[Any] = batch.validate(suite, result_format=result_format).results
         return results
 
     def write_docs(self, folder: Path) -> Path:
         """Write the results of all checks as Data Docs, and return the path of the first page."""
-        return write_docs(self._context, self._validated_suites, folder, self._moment)
+        return write_data_docs(self._context, self._validated_suites, folder, self._moment)
 
 
 def _expectation_index(result: Any) -> int:
-    return int(result.expectation_config.meta[_INDEX_KEY])
+    return int(result.expectation_config.meta[_INDEX_META_KEY])
 
 
-def _failed_indexes(results: Sequence[Any]) -> list[int]:
+def _failed_expectation_indexes(results: Sequence[Any]) -> list[int]:
     return sorted(_expectation_index(result) for result in results if not result.success)
 
 
 def _check_result(check: Check, expectation: Any, result: Any) -> CheckResult:
-    source = expectation.meta.get(FILE)
+    source = expectation.meta.get(FILE_META_KEY)
     text = expectation.description or _default_description(expectation)
     if result.success:
-        return CheckResult(check.name, text, holds=True, unexpected=0, source=source)
+        return CheckResult(check.name, text, holds=True, failing_row_count=0, source=source)
     error = _error_message(result.exception_info)
     details = dict(result.result or {})
-    rows, unexpected = details.get("element_count"), details.get("unexpected_count")
-    examples = () if error else _examples(check, getattr(expectation, "column", None), details)
-    return CheckResult(check.name, text, False, rows, unexpected, examples, error, source)
+    rows, failing_row_count = details.get("element_count"), details.get("unexpected_count")
+    examples = () if error else _failing_row_examples(check, getattr(expectation, "column", None), details)
+    return CheckResult(check.name, text, False, rows, failing_row_count, examples, error, source)
 
 
-def _examples(check: Check, column: str | None, details: dict[str, Any]) -> tuple[str, ...]:
+def _failing_row_examples(check: Check, column: str | None, details: dict[str, Any]) -> tuple[str, ...]:
     if column is not None and column in check.find_examples:
         return tuple(check.find_examples[column]())
     rows = details.get("partial_unexpected_index_list") or []
     if rows:
-        return tuple(_row_text(row, check.keys) for row in rows[:EXAMPLES])
+        return tuple(_row_text(row, check.key_columns) for row in rows[:MAX_EXAMPLES])
     if "observed_value" in details:
         return (f"found {details['observed_value']}",)
-    return tuple(str(value) for value in (details.get("partial_unexpected_list") or [])[:EXAMPLES])
+    return tuple(str(value) for value in (details.get("partial_unexpected_list") or [])[:MAX_EXAMPLES])
 
 
 def _row_text(row: dict[str, Any], keys: Sequence[str]) -> str:
@@ -222,7 +228,7 @@ def _row_text(row: dict[str, Any], keys: Sequence[str]) -> str:
 
 
 def _value_text(name: str, value: Any) -> str:
-    """Return a value as text; a primary key in hex is decoded from MessagePack."""
+    """Return the value of a column as text; a primary key, which is MessagePack in hex, is decoded."""
     if name not in ("_key", "key") or not isinstance(value, str):
         return str(value)
     try:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from config.deployment import Config
 from jobs.maintain import maintain
 from jobs.validate import validate
-from observe.space_history import history
+from observe.space_history import space_history
 from observe.sql_views import view_statements
 from schemas.errors import ConfigurationError
 from tests.jobs.deployment import Deployment
@@ -88,7 +88,9 @@ def test_maintenance_removes_old_rows_and_all_commands_still_work(
     assert maintain(config, dry_run=True) == 0
     assert capsys.readouterr().out.startswith("nothing would be removed\n")
     assert validated(config) == 0
-    versions = history(deployment.opened(spark), config, "users").select("key", "type", "state", "row.name")
+    versions = space_history(deployment.opened(spark), config, "users").select(
+        "key", "type", "state", "row.name"
+    )
     assert sorted((bytes(row[0])[-1], *row[1:]) for row in versions.collect()) == [
         (3, "REPLACE", "present", "third"),
         (3, "UPDATE", "present", "fourth"),

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from jobs.validate import validate
-from observe.validation.checks import checks, facts_of, table_opener, tables_of
+from observe.validation.checks import check_facts, checks, table_opener, tables_of_spaces
 from observe.validation.secondary_keys import unique_indexes
 from observe.validation.spaces import columns_check, space_tables, spaces_check
 from observe.validation.validator import Validator
@@ -75,7 +75,7 @@ def test_rows_that_break_a_unique_index_together_are_reported_once(
 def test_only_unique_secondary_indexes_count(spark: SparkSession, deployment: Deployment) -> None:
     state = load_state(deployment.opened(spark))
     found = unique_indexes(state)
-    assert [(one.table, one.name, len(one.spaces)) for one in found] == [
+    assert [(one.table, one.name, len(one.space_by_replicaset)) for one in found] == [
         ("made", "i1", 2),
         ("users", "i1", 2),
         ("users", "i2", 2),
@@ -84,9 +84,9 @@ def test_only_unique_secondary_indexes_count(spark: SparkSession, deployment: De
 
 def test_a_space_that_has_no_table_is_refused(spark: SparkSession, deployment: Deployment) -> None:
     state = load_state(deployment.opened(spark))
-    assert tables_of(state, deployment.config(), ["users"]) == ["users"]
+    assert tables_of_spaces(state, deployment.config(), ["users"]) == ["users"]
     with pytest.raises(ConfigurationError, match="no table of other"):
-        tables_of(state, deployment.config(), ["users", "other"])
+        tables_of_spaces(state, deployment.config(), ["users", "other"])
 
 
 def twice(rows: DataFrame) -> DataFrame:
@@ -121,7 +121,7 @@ def test_each_kind_of_damage_fails_its_own_check(spark: SparkSession, deployment
     warehouse, config = deployment.opened(spark), deployment.config()
     state = load_state(warehouse)
     open_table = table_opener(warehouse, state)
-    facts = facts_of(open_table, state, config, datetime.now(UTC))
+    facts = check_facts(open_table, state, config, datetime.now(UTC))
     sound = {one.name: one for one in checks(open_table, state, facts, ["users"], {})}
     location = warehouse.open_tables.location
     tables = space_tables(location, state, config, ["users"])

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from live_demo.display import page_server, response_to
+from live_demo.display import response_to, serve_page
 from live_demo.processes import MEMBERS
 from tests.live.server import find_servers
 
@@ -95,7 +95,7 @@ def test_the_page_waits_for_the_first_report(tmp_path: Path) -> None:
 def test_the_page_is_the_newest_report_and_refreshes_itself(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     page.write_text("<p>Zähler")
-    with page_server(0, page, {"stream": "http://127.0.0.1:1/metrics"}, 7) as port:
+    with serve_page(0, page, {"stream": "http://127.0.0.1:1/metrics"}, 7) as port:
         assert get(f"http://127.0.0.1:{port}/") == ("<p>Zähler", "7")
     assert response_to("/metrics/stream", page, {"stream": "http://127.0.0.1:1/metrics"}, 7)[0] == 503
     assert response_to("/metrics/other", page, {}, 7)[0] == 404

@@ -13,7 +13,7 @@ import pytest
 
 from config.deployment import Config
 from observe import planned_changes as planned_changes_module
-from observe.planned_changes import PlannedChange, Sign, differences, planned_changes
+from observe.planned_changes import ChangeSign, NextRunChange, json_differences, planned_changes
 from pipeline.commit.load import load_state
 from pipeline.preview import preview_next_run
 from pipeline.start import apply_masks
@@ -155,7 +155,7 @@ def start_and_run(one: Deployment, budget: int | None) -> None:
     one.run(budget)
 
 
-def subjects(changes: list[PlannedChange], name: str) -> set[str]:
+def subjects(changes: list[NextRunChange], name: str) -> set[str]:
     return {change.subject for change in changes if change.name == name}
 
 
@@ -169,7 +169,7 @@ def test_without_new_rows_the_plan_is_empty(tmp_path: Path) -> None:
     one.run()
     with_checkpoint(one)
     changes = planned_changes(one.config(), preview_next_run(one.config()))
-    assert {change.sign for change in changes} == {Sign.SAME}
+    assert {change.sign for change in changes} == {ChangeSign.SAME}
 
 
 def test_a_gap_and_a_lost_source_are_refused(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_gap_and_a_lost_source_are_refused(tmp_path: Path) -> None:
     names = {
         change.name
         for change in planned_changes(config, preview_next_run(config))
-        if change.sign is Sign.REFUSED
+        if change.sign is ChangeSign.REFUSED
     }
     assert names == {"gap_found", "rows_wait", "source_not_followed"}
 
@@ -197,7 +197,7 @@ def test_the_plan_and_the_run_refuse_contradicting_spaces(tmp_path: Path) -> Non
 
 def test_differences_are_named_by_their_path() -> None:
     old, new = {"a": {"b": 1, "c": [1]}}, {"a": {"b": 2, "c": [1], "d": None, "e": 3}}
-    assert list(differences(old, new, "x")) == [("x.a.b", 1, 2), ("x.a.e", None, 3)]
+    assert list(json_differences(old, new, "x")) == [("x.a.b", 1, 2), ("x.a.e", None, 3)]
 
 
 def test_own_tables_are_those_of_the_schema(tmp_path: Path) -> None:
@@ -220,10 +220,10 @@ SETTINGS = {"policy_changed", "mask_changed", "setting_changed"}
 
 
 def names_in_code() -> set[str]:
-    """Return the names that are passed to `PlannedChange`."""
-    found = {name for _, name, _ in planned_changes_module._BY_TABLE_CHANGE.values()} | SETTINGS
+    """Return the names that are passed to `NextRunChange`."""
+    found = {name for _, name, _ in planned_changes_module._LINE_BY_TABLE_CHANGE.values()} | SETTINGS
     for node in ast.walk(ast.parse(Path(planned_changes_module.__file__).read_text())):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "PlannedChange":
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "NextRunChange":
             name = node.args[1]
             if isinstance(name, ast.Constant):
                 found.add(str(name.value))

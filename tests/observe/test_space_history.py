@@ -9,7 +9,7 @@ import msgpack
 import pytest
 from pyspark.sql import SparkSession
 
-from observe.space_history import history, register_history
+from observe.space_history import register_history, space_history
 from schemas.errors import UnsupportedError, WarehouseError
 from tests.jobs.deployment import Deployment, folded
 from tests.jobs.written import BEGAN, Node, replicasets_of
@@ -52,7 +52,7 @@ def test_each_version_is_valid_until_the_next(spark: SparkSession, tmp_path: Pat
         (None, None, "deleted", second(21), None, False),
     ]
     with pytest.raises(WarehouseError, match="no space went to this table"):
-        history(warehouse, deployment.config(), "nothing")
+        space_history(warehouse, deployment.config(), "nothing")
 
 
 def test_current_versions_equal_each_replicasets_tuples(spark: SparkSession, tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_current_versions_equal_each_replicasets_tuples(spark: SparkSession, tmp
     ids = {row["replicaset_id"]: row["replicaset_uuid"] for row in deployment.rows("_cluster")}
     config, warehouse = deployment.config(), warehouse_of(spark, deployment)
     for space in SPACES:
-        rows = history(warehouse, config, config.spaces.table(space)).collect()
+        rows = space_history(warehouse, config, config.spaces.table(space)).collect()
         assert [row.reason for row in rows if row.state == "unfit"] == []
         for replicaset_id, uuid in ids.items():
             if uuid in truths:
@@ -85,7 +85,9 @@ def test_an_operation_is_applied_by_its_servers_rules(spark: SparkSession, tmp_p
         node.upsert(USERS, [1, "x", 0], ["=", 4, version], at=second_).close()
     deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
     deployment.run()
-    rows = history(warehouse_of(spark, deployment), deployment.config(), "users").orderBy("lsn").collect()
+    rows = (
+        space_history(warehouse_of(spark, deployment), deployment.config(), "users").orderBy("lsn").collect()
+    )
     found = [msgpack.unpackb(bytes(row.tuple)) for row in rows]
     assert found == [
         [1, "first", 0],
@@ -131,7 +133,7 @@ def test_truncations_and_drops_without_number_cost_no_plan(spark: SparkSession, 
     node.close()
     deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
     deployment.run()
-    versions = history(warehouse_of(spark, deployment), deployment.config(), "users")
+    versions = space_history(warehouse_of(spark, deployment), deployment.config(), "users")
     rows = versions.orderBy("key", "lsn").select("state", "valid_from", "is_current").collect()
     of_a_key = [
         (state, second(3 * second_ + offset), False)
@@ -150,4 +152,4 @@ def test_the_history_of_a_blocked_space_is_refused(spark: SparkSession, tmp_path
     deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
     deployment.run()
     with pytest.raises(UnsupportedError, match="TYPE_19"):
-        history(warehouse_of(spark, deployment), deployment.config(), "users")
+        space_history(warehouse_of(spark, deployment), deployment.config(), "users")

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 import pytest
 
 from observe.metrics.stream_metrics import StreamMetrics
-from observe.status_page import MOST_REQUESTS, status_page
+from observe.status_page import MAX_CONCURRENT_REQUESTS, status_page
 from sources.iproto.address import Address
 
 UNFINISHED = b"GET /status HTTP/1.1\r\nHost:"
@@ -39,12 +39,12 @@ def test_unfinished_requests_take_few_threads_and_do_not_block_others(
 ) -> None:
     before = threading.active_count()
     with ExitStack() as opened:
-        clients = send_unfinished_requests(opened, port, 3 * MOST_REQUESTS)
-        for client in clients[:MOST_REQUESTS]:
+        clients = send_unfinished_requests(opened, port, 3 * MAX_CONCURRENT_REQUESTS)
+        for client in clients[:MAX_CONCURRENT_REQUESTS]:
             assert client.recv(100) == b""
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=20) as answer:
             assert json.load(answer) == {"ok": 1}
-        assert threading.active_count() <= before + 2 * MOST_REQUESTS
+        assert threading.active_count() <= before + 2 * MAX_CONCURRENT_REQUESTS
     assert "Traceback" not in capfd.readouterr().err
 
 

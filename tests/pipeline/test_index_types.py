@@ -80,6 +80,6 @@ def test_the_definition_of_a_refused_space_is_the_same_after_a_start(tmp_path: P
 
 def test_tuples_of_a_log_are_computed_by_the_index(tmp_path: Path) -> None:
     path = node_with_index(tmp_path).update(S, 1, ADD).close()
-    catalog = LogCatalog(is_whole=True, with_tuples=True)
+    catalog = LogCatalog(has_all_rows=True, stores_all_tuples=True)
     *_, last = (row for block in read_rows(path, catalog) for row in block)
-    assert last.context.after == expected("d", 2.5)[0]
+    assert last.context.tuple_after == expected("d", 2.5)[0]

@@ -75,7 +75,9 @@ def test_nothing_reads_by_way_of_a_pyarrow_dataset() -> None:
     ]
     assert files
     assert [
-        file.name for file in files if ".to_pyarrow_" in file.read_text() and file.name != "questions.py"
+        file.name
+        for file in files
+        if ".to_pyarrow_" in file.read_text() and file.name != "printed_queries.py"
     ] == []
 
 

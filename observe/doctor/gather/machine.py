@@ -18,10 +18,10 @@ from config.subscribe import Subscribe
 from observe.doctor.machine import Disk, MachineFacts
 from warehouse.lock import local_folder
 
-JAVA_SECONDS = 20.0
+JAVA_TIMEOUT_SECONDS = 20.0
 """Seconds to wait for the output of `java -version`."""
 
-SPARK_MEMORY_BYTES = 2**30
+DEFAULT_DRIVER_MEMORY_BYTES = 2**30
 """Spark's default of `spark.driver.memory`."""
 
 DEFAULT_SPARK_CONF = Path(__file__).resolve().parents[3] / "conf"
@@ -33,23 +33,24 @@ _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory
 
 def gather_machine(config: Config | None, subscribe: Subscribe | None) -> MachineFacts:
     """Return the facts of this machine that matter for a configuration."""
-    java = _java_program()
-    java_version, java_error = (None, None) if java is None else _java_version(java)
+    java_path = _java_program()
+    java_version, java_error = (None, None) if java_path is None else _java_version(java_path)
     jars = tuple(path.name for path in sorted(_spark_home().glob("jars/*.jar")))
     locations = () if config is None else (config.warehouse, config.checkpoint)
     return MachineFacts(
-        python=sys.version_info[:3],
-        java=java,
+        python_version=sys.version_info[:3],
+        java_path=java_path,
         java_version=java_version,
         java_error=java_error,
-        pyspark=_package_version("pyspark"),
-        delta=_package_version("delta-spark"),
+        pyspark_version=_package_version("pyspark"),
+        delta_version=_package_version("delta-spark"),
         delta_jars=tuple(jar for jar in jars if jar.startswith("delta-")),
         s3_jars=tuple(jar for jar in jars if jar.startswith("hadoop-aws-")),
         needs_s3=any(location.startswith("s3a://") for location in locations),
         memory_bytes=_memory_bytes(),
-        spark_memory_bytes=parse_size(spark_settings().get("spark.driver.memory", "")) or SPARK_MEMORY_BYTES,
-        local_bytes=0 if config is None else config.local_bytes,
+        spark_memory_bytes=parse_spark_size(spark_settings().get("spark.driver.memory", ""))
+        or DEFAULT_DRIVER_MEMORY_BYTES,
+        max_local_batch_bytes=0 if config is None else config.local_bytes,
         disks=tuple(_disks(config, subscribe)),
     )
 
@@ -63,13 +64,13 @@ def spark_settings() -> dict[str, str]:
     return {pair[0]: pair[1].strip() for pair in words if len(pair) == 2}
 
 
-def parse_size(text: str) -> int | None:
+def parse_spark_size(text: str) -> int | None:
     """Return a size in Spark's notation (`3g`) in bytes; None if it is not a size."""
     match = re.fullmatch(r"(\d+)\s*([kmgt]?)b?", text.strip().lower())
     return None if match is None else int(match[1]) * _BYTES_BY_UNIT[match[2]]
 
 
-def nearest_folder(path: str | Path) -> Path:
+def nearest_existing_folder(path: str | Path) -> Path:
     """Return the path if it exists, else its nearest parent folder that exists."""
     folder = Path(path).absolute()
     while not folder.exists() and folder != folder.parent:
@@ -94,7 +95,7 @@ def _spark_home() -> Path:
 
 
 def _java_program() -> str | None:
-    """Return the path of `java`, from `JAVA_HOME` if it is set, else from the PATH; None without one."""
+    """Return the path of `java` in `JAVA_HOME` if that is set, else on the PATH; None if there is no `java`."""
     home = os.environ.get("JAVA_HOME")
     if home:
         program = Path(home) / "bin" / "java"
@@ -103,10 +104,10 @@ def _java_program() -> str | None:
 
 
 def _java_version(program: str) -> tuple[int | None, str | None]:
-    """Return Java's major version, or the error if there is none."""
+    """Return (Java's major version, None), or (None, the error) if the program does not print a version."""
     try:
         done = subprocess.run(
-            [program, "-version"], capture_output=True, text=True, timeout=JAVA_SECONDS, check=False
+            [program, "-version"], capture_output=True, text=True, timeout=JAVA_TIMEOUT_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return None, str(error)
@@ -116,7 +117,7 @@ def _java_version(program: str) -> tuple[int | None, str | None]:
 
 
 def _memory_bytes() -> int | None:
-    """Return the memory of this container or machine, the smaller of the two; None if unknown."""
+    """Return the memory of this machine, or the limit of its container if that is smaller; None if unknown."""
     limits = []
     for file in _CGROUP_LIMITS:
         text = file.read_text().strip() if file.is_file() else ""
@@ -145,6 +146,6 @@ def _disks(config: Config | None, subscribe: Subscribe | None) -> Iterator[Disk]
 
 
 def _disk(subject: str, folder: Path, batch_bytes: int) -> Disk:
-    stat = os.statvfs(nearest_folder(folder))
+    stat = os.statvfs(nearest_existing_folder(folder))
     inodes = stat.f_favail if stat.f_files else None
     return Disk(subject, str(folder), stat.f_bavail * stat.f_frsize, inodes, batch_bytes)

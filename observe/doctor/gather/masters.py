@@ -35,10 +35,10 @@ from sources.iproto.messages import ANONYMOUS_SINCE, Ballot, version_number
 from sources.iproto.wire import ACCESS_DENIED, NO_USER, PASSWORD, TOO_EARLY, UNKNOWN_REPLICA
 from sources.spool.state import read_state, refuse_foreign_directory
 
-LOOP_ITERATIONS = 3
+CLOSING_LOOP_ITERATIONS = 3
 """Number of iterations of the event loop to wait after connections are closed: then their sockets are closed, too."""
 
-_FAULT_BY_CODE = {
+_FAULT_BY_ERROR_CODE = {
     ACCESS_DENIED: "no_right_to_replicate",
     NO_USER: "no_such_user",
     PASSWORD: "wrong_password",
@@ -55,7 +55,10 @@ _SELECT_OF_PRIV: dict[int, Any] = {
 
 
 def gather_masters(section: Subscribe, max_block_bytes: int) -> list[SubscribedReplicaset]:
-    """Return the facts of all masters and their spools; `max_block_bytes` is the setting of that name."""
+    """Return, by entry of `subscribe.replicasets`, the facts of its masters and of its spool.
+
+    `max_block_bytes` is the setting of that name.
+    """
     peers = asyncio.run(_ask_all(section, seconds(section.answer)))
     return [
         _with_spool(replicaset, facts, max_block_bytes)
@@ -64,7 +67,7 @@ def gather_masters(section: Subscribe, max_block_bytes: int) -> list[SubscribedR
 
 
 async def _ask_all(section: Subscribe, timeout: float) -> Sequence[Sequence[PeerFacts]]:
-    """Return the facts of the masters of each replicaset, in the order of the configuration."""
+    """Return the facts of each replicaset's masters; replicasets and masters are in the order of the configuration."""
 
     async def ask_members(replicaset: ReplicasetConfig) -> Sequence[PeerFacts]:
         return await asyncio.gather(
@@ -72,7 +75,7 @@ async def _ask_all(section: Subscribe, timeout: float) -> Sequence[Sequence[Peer
         )
 
     facts = await asyncio.gather(*(ask_members(replicaset) for replicaset in section.replicasets))
-    for _ in range(LOOP_ITERATIONS):
+    for _ in range(CLOSING_LOOP_ITERATIONS):
         await asyncio.sleep(0)
     return facts
 
@@ -80,7 +83,7 @@ async def _ask_all(section: Subscribe, timeout: float) -> Sequence[Sequence[Peer
 def _with_spool(
     replicaset: ReplicasetConfig, peers: Sequence[PeerFacts], max_block_bytes: int
 ) -> SubscribedReplicaset:
-    """Add the facts of the spool to those of the peers."""
+    """Return the facts of a replicaset: `peers`, and those of its spool, which are read here."""
     spool = Path(replicaset.spool)
     try:
         refuse_foreign_directory(spool)
@@ -106,22 +109,22 @@ async def ask_master(peer: Peer, timeout: float) -> PeerFacts:
         ballot = await connection.vote()
         if ballot.is_loading:
             return PeerFacts(peer.name, "peer_loading", "the server is loading its data", version)
-        return await _check_right(connection, ballot)
+        return await _check_right_to_replicate(connection, ballot)
     except (AggregatorError, OSError) as error:
         return PeerFacts(peer.name, _fault_name(error), str(error), version)
     finally:
         connection.close()
 
 
-async def _check_right(connection: Connection, ballot: Ballot) -> PeerFacts:
-    """Return the facts of a master; raises the server's error if the user may not replicate."""
+async def _check_right_to_replicate(connection: Connection, ballot: Ballot) -> PeerFacts:
+    """Return the facts of a master that answers; raise its error if the user has no right to replicate."""
     version, instance = connection.greeting.version, connection.greeting.instance_uuid
     replicaset = await connection.replicaset_uuid()
     if not await connection.is_relay():
         await connection.cluster()
         await connection.request(Command.SELECT, _SELECT_OF_PRIV)
         try:
-            await connection.request(Command.SUBSCRIBE, _subscribe_body(replicaset, version))
+            await connection.request(Command.SUBSCRIBE, _refused_subscribe_body(replicaset, version))
         except IprotoError as error:
             if error.fields.get("code") not in (UNKNOWN_REPLICA, TOO_EARLY):
                 raise
@@ -129,7 +132,7 @@ async def _check_right(connection: Connection, ballot: Ballot) -> PeerFacts:
     return PeerFacts(connection.peer.name, None, None, version, instance, replicaset, vclock, gc_vclock)
 
 
-def _subscribe_body(replicaset_uuid: str, version: tuple[int, int, int]) -> dict[int, Any]:
+def _refused_subscribe_body(replicaset_uuid: str, version: tuple[int, int, int]) -> dict[int, Any]:
     """Return the body of a SUBSCRIBE of an unknown replica, which every server refuses."""
     return {
         MessageKey.REPLICASET_UUID: replicaset_uuid,
@@ -141,10 +144,10 @@ def _subscribe_body(replicaset_uuid: str, version: tuple[int, int, int]) -> dict
 
 
 def _fault_name(error: Exception) -> str:
-    """Return the name of the fault (a key of `ADVICE`) that an error shows."""
+    """Return the key of `ADVICE` for an error of a connection to a master."""
     code = error.fields.get("code") if isinstance(error, AggregatorError) else None
-    if code in _FAULT_BY_CODE:
-        return _FAULT_BY_CODE[code]
+    if code in _FAULT_BY_ERROR_CODE:
+        return _FAULT_BY_ERROR_CODE[code]
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLError):

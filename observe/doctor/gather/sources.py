@@ -30,12 +30,12 @@ from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.origins import Origins
 from warehouse.lock import local_folder
 
-FAILURES = (AggregatorError, OSError, pa.ArrowException, ValueError)
+SOURCE_ERRORS = (AggregatorError, OSError, pa.ArrowException, ValueError)
 """Exceptions of reading a source, which become facts."""
 
 
 def gather_source(
-    source: SourceConfig, max_block_bytes: int, spools: frozenset[str] = frozenset()
+    source: SourceConfig, max_block_bytes: int, spool_paths: frozenset[str] = frozenset()
 ) -> SourceFacts:
     """Return the facts of a source's files.
 
@@ -44,17 +44,17 @@ def gather_source(
     source : SourceConfig
     max_block_bytes : int
         The configuration's `max_block_bytes`.
-    spools : frozenset of str
-        The spools that the section `subscribe` names; the daemon creates them.
+    spool_paths : frozenset of str
+        Paths of the spools of the section `subscribe`, which the daemon creates.
 
     """
-    awaits_daemon = source.path in spools and not any(Path(source.path).glob("*.snap"))
+    awaits_daemon = source.path in spool_paths and not any(Path(source.path).glob("*.snap"))
     directory = Directory(
         Source(source.name, source.path, source.replicaset, frozenset(source.origins)), block=max_block_bytes
     )
     try:
         listing = directory.listing()
-    except FAILURES as error:
+    except SOURCE_ERRORS as error:
         is_damaged = isinstance(error, XlogError)
         return SourceFacts(
             source.name,
@@ -66,20 +66,20 @@ def gather_source(
     if not listing.logs and not listing.snapshots:
         return SourceFacts(source.name, source.path, awaits_daemon=awaits_daemon)
     files = (*listing.snapshots, *listing.logs)
-    replicaset, identity_error = _identity(directory, listing)
+    replicaset, identity_error = _replicaset_or_error(directory, listing)
     is_spool = files[-1].replicaset_uuid is not None
     end = _end_of_logs(directory, listing)
     return SourceFacts(
         source.name,
         source.path,
-        logs=len(listing.logs),
-        snapshots=len(listing.snapshots),
+        log_count=len(listing.logs),
+        snapshot_count=len(listing.snapshots),
         snapshot_vclock=_snapshot_vclock(directory, listing),
         is_spool=is_spool,
         instance_uuids=tuple(sorted({file.instance_uuid for file in files if file.instance_uuid})),
-        foreign_files=_foreign_files(directory, listing, replicaset),
-        has_replicaset_key=source.replicaset is not None,
-        replicaset=replicaset,
+        foreign_files_text=_foreign_files_text(directory, listing, replicaset),
+        is_replicaset_configured=source.replicaset is not None,
+        replicaset_uuid=replicaset,
         identity_error=identity_error,
         server_version=_server_version(directory, files[-1]),
         end_vclock=end.vclock,
@@ -92,23 +92,23 @@ def gather_source(
 
 
 def start_positions(
-    config: Config, state: State, start: Offset
+    config: Config, state: State, read_offset: Offset
 ) -> tuple[list[StartPosition], dict[str, str]]:
-    """Return where a run starts in each replicaset, and the reason for each source that it would not read.
+    """Return where a run starts in each replicaset's logs, and, by name of a source that is not read, the reason.
 
     Parameters
     ----------
     config : Config
     state : State
         The state of the tables at the newest epoch.
-    start : Offset
+    read_offset : Offset
         The offset up to which the stream has read; empty before the first batch.
 
     """
     options = parse_options({**stream_options(config, state, 1), "on_source_error": "skip"})
     log_stream = LogStream(options)
-    ends = log_stream.latest(start)
-    begins = begin_offsets(log_stream, start, ends)
+    ends = log_stream.latest(read_offset)
+    begins = begin_offsets(log_stream, read_offset, ends)
     positions = [
         StartPosition(uuid, entry.leader, entry.file, entry.position, uuid not in state.replicasets)
         for uuid, entry in sorted(begins.items())
@@ -122,15 +122,15 @@ def _snapshot_vclock(directory: Directory, listing: Listing) -> dict[int, int] |
     return None if newest is None else shared(newest.vclock)
 
 
-def _identity(directory: Directory, listing: Listing) -> tuple[str | None, str | None]:
-    """Return the source's replicaset uuid and None, or None and the error."""
+def _replicaset_or_error(directory: Directory, listing: Listing) -> tuple[str | None, str | None]:
+    """Return (uuid of the source's replicaset, None), or (None, the error) if the replicaset is not known."""
     try:
         return identity_of(directory, listing), None
-    except FAILURES as error:
+    except SOURCE_ERRORS as error:
         return None, str(error)
 
 
-def _foreign_files(directory: Directory, listing: Listing, replicaset: str | None) -> str | None:
+def _foreign_files_text(directory: Directory, listing: Listing, replicaset: str | None) -> str | None:
     """Return, as text, which files are of other replicasets than the source.
 
     None if no such file is known, or if the replicaset of the source is unknown.
@@ -144,12 +144,15 @@ def _server_version(directory: Directory, file: LogFile) -> str | None:
     """Return the version of the server that wrote a file, from the file's header."""
     try:
         return reader.read_meta(*directory.locate(file.name)).other.get("Version")
-    except FAILURES:
+    except SOURCE_ERRORS:
         return None
 
 
 class _LogEnd(NamedTuple):
-    """The vclock after the newest row, the row's time (seconds since 1970; None without a row), and the log's error."""
+    """The end of a source's logs: the vclock after the newest row, the time of this row, and an error of reading.
+
+    The time is in seconds since 1970, None without a row. The error is None if the newest log has no damage.
+    """
 
     vclock: dict[int, int]
     newest_row_time: float | None
@@ -171,7 +174,7 @@ def _end_of_logs(directory: Directory, listing: Listing) -> _LogEnd:
                 newest = max(newest, int(rows.timestamp.max(initial=-1)))
             if newest >= 0:
                 break
-    except FAILURES as error:
+    except SOURCE_ERRORS as error:
         return _LogEnd(start, None, str(error))
     lsns = {replica_id: int(lsn) for replica_id, lsn in enumerate(highest) if replica_id and lsn > 0}
     return _LogEnd(shared(joined(start, lsns)), None if newest < 0 else newest / 1e6)
@@ -188,7 +191,7 @@ def _find_holes(directory: Directory, listing: Listing) -> Iterator[LogHole]:
             if after.is_snapshot or not may_miss_rows(before, directory.ends.of(before, closed=True), after):
                 continue
             end = shared(before.vclock if before.is_snapshot else directory.ends.end_vclock(before))
-        except FAILURES:
+        except SOURCE_ERRORS:
             continue  # damage in a closed log is reported by the code that reads its rows
         if not is_at_most(shared(after.vclock), end):
             yield LogHole(before.name, after.name, end, shared(after.vclock))

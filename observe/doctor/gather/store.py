@@ -14,7 +14,7 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from config.deployment import Config
-from observe.doctor.gather.machine import nearest_folder
+from observe.doctor.gather.machine import nearest_existing_folder
 from observe.doctor.store import StoreFacts, TableFacts
 from pipeline.checkpoint import resume_offset
 from pipeline.commit.load import check_format
@@ -32,8 +32,8 @@ from warehouse.read import query_rows, rows_of
 from warehouse.rid import RidTable
 from warehouse.warehouse import EpochWarehouse
 
-_FAILURES = (AggregatorError, OSError, DeltaError, pa.ArrowException)
-LOCKS = Path("/proc/locks")
+_TABLE_ERRORS = (AggregatorError, OSError, DeltaError, pa.ArrowException)
+LINUX_LOCK_LIST = Path("/proc/locks")
 """Linux' list of all file locks (proc(5))."""
 
 
@@ -45,71 +45,74 @@ def gather_store(config: Config) -> StoreFacts:
         return StoreFacts(config.warehouse, scheme_error=str(error))
     folder = local_folder(location.root)
     checkpoint = local_folder(config.checkpoint)
-    checkpoint_error = None if checkpoint is None else _probe_folder(checkpoint).write
+    checkpoint_error = None if checkpoint is None else _test_folder(checkpoint).write
     if folder is None:
         return _remote_store(location.root, checkpoint_error)
-    errors = _probe_folder(folder)
+    errors = _test_folder(folder)
     holder = _lock_holder(folder / LOCK_NAME)
-    above, within = _sources_around_and_within(config)
+    above, within = _sources_above_and_within(config)
     return StoreFacts(location.root, None, *errors, checkpoint_error, holder, above, within)
 
 
-def _sources_around_and_within(config: Config) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return two tuples of names: the sources whose folder contains the warehouse, and those that are inside of it.
+def _sources_above_and_within(config: Config) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of the sources whose folder contains the warehouse, and of those whose folder is within it.
 
     Only local folders are compared: other sources are left out, and both tuples are empty if the warehouse is not
     local.
     """
-    own = local_folder(config.warehouse)
+    warehouse = local_folder(config.warehouse)
     folders = {source.name: local_folder(source.path) for source in config.sources}
-    if own is None:
+    if warehouse is None:
         return (), ()
-    whole = own.resolve()
+    root = warehouse.resolve()
     resolved = {name: folder.resolve() for name, folder in folders.items() if folder is not None}
-    above = tuple(name for name, folder in resolved.items() if whole.is_relative_to(folder))
-    within = (name for name, folder in resolved.items() if folder.is_relative_to(whole))
+    above = tuple(name for name, folder in resolved.items() if root.is_relative_to(folder))
+    within = (name for name, folder in resolved.items() if folder.is_relative_to(root))
     return above, tuple(name for name in within if name not in above)
 
 
-class _ProbeErrors(NamedTuple):
-    """The errors of three tests in a folder (to write, rename and create a file twice); None if a test passed."""
+class _FolderTestErrors(NamedTuple):
+    """The errors of three tests in a folder; None if a test passed.
+
+    The tests write a file, rename it, and create it again, which must fail.
+    """
 
     write: str | None = None
     rename: str | None = None
-    create_twice: str | None = None
+    create_again: str | None = None
 
 
-def _probe_folder(folder: Path) -> _ProbeErrors:
-    """Test whether a folder is fit for tables, with files that are removed at once."""
-    base = nearest_folder(folder)
+def _test_folder(folder: Path) -> _FolderTestErrors:
+    """Test with files, which are removed at once, whether a folder is suitable for tables."""
+    base = nearest_existing_folder(folder)
     probe, other = (base / f".aggregator-doctor-{uuids.uuid4()}{suffix}" for suffix in ("", ".renamed"))
     if not base.is_dir():
-        return _ProbeErrors(write=f"{base} is not a folder")
+        return _FolderTestErrors(write=f"{base} is not a folder")
     try:
         probe.write_bytes(b"1")
     except OSError as error:
-        return _ProbeErrors(write=f"{base} cannot be written: {error.strerror}")
+        return _FolderTestErrors(write=f"{base} cannot be written: {error.strerror}")
     try:
         probe.rename(other)
         try:
             with other.open("xb"):
-                return _ProbeErrors(create_twice=f"{base} lets two writers create the same file")
+                return _FolderTestErrors(create_again=f"{base} lets two writers create the same file")
         except FileExistsError:
-            return _ProbeErrors()
+            return _FolderTestErrors()
     except OSError as error:
-        return _ProbeErrors(rename=f"files at {base} cannot be renamed: {error.strerror}")
+        return _FolderTestErrors(rename=f"files at {base} cannot be renamed: {error.strerror}")
     finally:
         probe.unlink(missing_ok=True)
         other.unlink(missing_ok=True)
 
 
 def _remote_store(root: str, checkpoint_error: str | None) -> StoreFacts:
-    """Return the facts of an object store, whose writer lock is an object with a lease."""
+    """Return the facts of a location in an object store, where the writer lock is an object with a lease."""
     try:
         lease = object_lease(root, LOCK_NAME)
         now, stored = lease.now(), lease.read()
     except UnsupportedError as error:
-        return StoreFacts(root, condition_error=str(error), checkpoint_error=checkpoint_error)
+        return StoreFacts(root, conditional_write_error=str(error), checkpoint_error=checkpoint_error)
     except OSError as error:
         return StoreFacts(root, write_error=str(error), checkpoint_error=checkpoint_error)
     is_held = (
@@ -120,11 +123,11 @@ def _remote_store(root: str, checkpoint_error: str | None) -> StoreFacts:
 
 
 def _lock_holder(lock: Path) -> str | None:
-    """Return the holder of an `flock`, according to `LOCKS`; None if nobody holds it."""
-    if not lock.is_file() or not LOCKS.is_file():
+    """Return the holder of an `flock`, according to `LINUX_LOCK_LIST`; None if nobody holds it."""
+    if not lock.is_file() or not LINUX_LOCK_LIST.is_file():
         return None
     inode = str(lock.stat().st_ino)
-    for line in LOCKS.read_text().splitlines():
+    for line in LINUX_LOCK_LIST.read_text().splitlines():
         words = line.split()
         if "FLOCK" in words and any(word.rpartition(":")[2] == inode and ":" in word for word in words[1:]):
             return holder_of(lock.read_text())
@@ -135,42 +138,42 @@ def gather_tables(config: Config) -> TableFacts:
     """Return the facts of a deployment's tables."""
     warehouse = EpochWarehouse(None, config.warehouse, config.database)
     location = warehouse.location
-    checkpoint_error, has_checkpoint = _checkpoint_state(warehouse, config.checkpoint)
+    checkpoint_error, has_checkpoint = _checkpoint_error_and_existence(warehouse, config.checkpoint)
     if not location.has(EPOCHS):
         return TableFacts(checkpoint_error=checkpoint_error, has_checkpoint=has_checkpoint)
     try:
         epoch = epochs.last(warehouse)
         newer = _newer_release_error(None if epoch is None else epoch.settings)
-    except _FAILURES as error:
-        return TableFacts(unreadable={EPOCHS: str(error)}, has_checkpoint=has_checkpoint)
+    except _TABLE_ERRORS as error:
+        return TableFacts(unreadable_tables={EPOCHS: str(error)}, has_checkpoint=has_checkpoint)
     versions = {} if epoch is None else epoch.versions
-    unreadable = dict(_unreadable_tables(warehouse, versions))
-    unknown = {} if unreadable else _unknown_columns(warehouse)
+    unreadable_tables = dict(_unreadable_tables(warehouse, versions))
+    unknown = {} if unreadable_tables else _unknown_columns(warehouse)
     rid = RidTable(location).last()
-    readable = {name for name in location.tables() if name not in unreadable}
+    readable = {name for name in location.tables() if name not in unreadable_tables}
     gaps = open_gaps(rows_of(warehouse.opened("_gaps"))) if "_gaps" in readable else ()
     return TableFacts(
         epoch=-1 if epoch is None else epoch.epoch,
         table_count=len(versions),
-        unreadable=unreadable,
+        unreadable_tables=unreadable_tables,
         newer_release_error=newer,
         unknown_columns=unknown,
-        tables_ahead=tuple(_tables_ahead(warehouse, versions, unreadable)),
+        tables_ahead=tuple(_tables_ahead(warehouse, versions, unreadable_tables)),
         rid=str(rid.node.rid) if rid.number else None,
         is_primary=not rid.number or rid.node.rid.primary,
-        allocation=cluster.recorded_allocation(warehouse) if cluster.TABLE in readable else None,
+        id_allocation=cluster.recorded_allocation(warehouse) if cluster.TABLE in readable else None,
         checkpoint_error=checkpoint_error,
         has_checkpoint=has_checkpoint,
-        gaps=tuple(map(str, gaps)),
-        waiting=_count_rows(warehouse, "_pending", "true") if "_pending" in readable else 0,
-        set_aside=_count_rows(warehouse, "_quarantine", "misfits IS NULL")
+        open_gaps=tuple(map(str, gaps)),
+        pending_rows=_count_rows(warehouse, "_pending", "true") if "_pending" in readable else 0,
+        set_aside_rows=_count_rows(warehouse, "_quarantine", "misfits IS NULL")
         if "_quarantine" in readable
         else 0,
     )
 
 
-def _checkpoint_state(warehouse: EpochWarehouse, location: str) -> tuple[str | None, bool]:
-    """Return the error of reading the checkpoint, and whether there is a checkpoint."""
+def _checkpoint_error_and_existence(warehouse: EpochWarehouse, location: str) -> tuple[str | None, bool]:
+    """Return (error, whether there is a checkpoint); the error says why it cannot be read, None if it can."""
     try:
         return None, resume_offset(warehouse, location) is not None
     except AggregatorError as error:
@@ -178,7 +181,10 @@ def _checkpoint_state(warehouse: EpochWarehouse, location: str) -> tuple[str | N
 
 
 def _newer_release_error(settings: str | None) -> str | None:
-    """Return the error message if the tables have a format of a newer release."""
+    """Return the error message if a newer release has written the tables, else None.
+
+    `settings` are those that the newest epoch stores, as JSON; they have the version of the tables' format.
+    """
     try:
         check_format(settings)
     except WarehouseError as error:
@@ -197,12 +203,15 @@ def _unreadable_tables(warehouse: EpochWarehouse, versions: Mapping[str, int]) -
                 missing = _missing_file(warehouse, name, [file.path for file in files_of(opened, name)])
                 if missing is not None:
                     yield name, f"its file {missing} is missing"
-        except _FAILURES as error:
+        except _TABLE_ERRORS as error:
             yield name, str(error)
 
 
 def _missing_file(warehouse: EpochWarehouse, table: str, files: list[str]) -> str | None:
-    """Return the first missing file; files in an object store are not checked, since each would need a request."""
+    """Return the first of some files of a table that does not exist; None if all exist.
+
+    Files in an object store are not checked, since each check would be a request.
+    """
     folder = local_folder(warehouse.root)
     if folder is None:
         return None
@@ -210,7 +219,7 @@ def _missing_file(warehouse: EpochWarehouse, table: str, files: list[str]) -> st
 
 
 def _unknown_columns(warehouse: EpochWarehouse) -> dict[str, tuple[str, ...]]:
-    """Return, by table of the aggregator's own, the columns that this release does not know."""
+    """Return, by name of one of the aggregator's own tables, its columns that this release does not know."""
     unknown = {}
     for name, schema in SYSTEM_TABLES.items():
         if name != RID and warehouse.exists(name):
@@ -221,10 +230,10 @@ def _unknown_columns(warehouse: EpochWarehouse) -> dict[str, tuple[str, ...]]:
 
 
 def _tables_ahead(
-    warehouse: EpochWarehouse, versions: Mapping[str, int], unreadable: Mapping[str, str]
+    warehouse: EpochWarehouse, versions: Mapping[str, int], unreadable_tables: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield the tables with commits after the newest epoch, whose versions are `versions`."""
-    for name in sorted(set(versions) - set(unreadable) - NEVER_ROLLED_BACK):
+    """Yield the tables with commits after the newest epoch; `versions` are their Delta versions in this epoch."""
+    for name in sorted(set(versions) - set(unreadable_tables) - NEVER_ROLLED_BACK):
         opened = warehouse.location.open(name)
         if (
             opened is not None

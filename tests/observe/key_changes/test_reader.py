@@ -43,8 +43,12 @@ def location(deployment: Deployment) -> WarehouseLocation:
 def some_keys() -> Iterator[tuple[str, str, Space, bytes]]:
     for node in NODES:
         for name, space in own().global_spaces(node).items():
-            tuples = own().tuples(node, name)
-            chosen = tuples[:: max(1, len(tuples) // KEYS_OF_A_SPACE)] if space.primary_key else []
+            tuple_expression = own().tuples(node, name)
+            chosen = (
+                tuple_expression[:: max(1, len(tuple_expression) // KEYS_OF_A_SPACE)]
+                if space.primary_key
+                else []
+            )
             yield from ((node, name, space, data) for data in chosen)
 
 
@@ -54,11 +58,11 @@ def last_after(history: KeyHistory, node: str) -> set[bytes]:
     found: dict[Any, bytes | None] = {}
     for step in history.changes:
         row = step.row
-        if history.replicasets[row["replicaset_id"]] == uuid:
+        if history.replicaset_uuids[row["replicaset_id"]] == uuid:
             definition = history.space.definition_at(row["epoch"], row["replicaset_id"], row["space_id"])
             assert definition is not None or row["type"] in ("TRUNCATE", "DROP")
             if definition is not None:
-                found[definition.key_of(row["key"], row["tuple"])] = step.after
+                found[definition.hashable_key(row["key"], row["tuple"])] = step.tuple_after
             else:
                 found.clear()
     return {data for data in found.values() if data is not None}
@@ -72,11 +76,11 @@ def test_the_last_tuple_of_each_key_is_the_servers(
     for node, name, space, data in some_keys():
         if name in refused:
             continue
-        values = LoggedSpace(space).values_in(data)
+        values = LoggedSpace(space).key_values_in_tuple(data)
         assert values is not None
         history = reader.history(name, [one if isinstance(one, bytes) else text(one) for one in values])
         assert data in last_after(history, node), (node, name, values)
-        assert history.changes[-1].is_known
+        assert history.changes[-1].is_tuple_known
         seen += 1
     assert seen > 50
 

@@ -19,7 +19,7 @@ from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
 
 import pipeline.batch
 from config.deployment import Config
-from observe.lineage.emitter import WAITING_EVENTS, LineageEmitter, lineage_events
+from observe.lineage.emitter import MAX_WAITING_EVENTS, LineageEmitter, lineage_events
 from pipeline.commit.batch import BatchName
 from schemas.errors import ConfigurationError
 from tests.jobs.deployment import Deployment
@@ -132,11 +132,11 @@ def test_events_are_dropped_while_too_many_wait(caplog: pytest.LogCaptureFixture
 
     emitter = LineageEmitter(Slow(config={"transport": {"type": "noop"}}))
     with caplog.at_level(logging.WARNING):
-        for _ in range(WAITING_EVENTS + 3):
+        for _ in range(MAX_WAITING_EVENTS + 3):
             emitter.send(lambda: EVENT)
     is_released.set()
     emitter.close()
-    assert (len(sent), len(caplog.records)) == (WAITING_EVENTS, 3)
+    assert (len(sent), len(caplog.records)) == (MAX_WAITING_EVENTS, 3)
 
 
 def test_the_end_does_not_wait_for_an_unreachable_service(caplog: pytest.LogCaptureFixture) -> None:

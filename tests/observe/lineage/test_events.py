@@ -17,9 +17,9 @@ from openlineage.client.serde import Serde
 from observe.lineage.events import (
     BatchRun,
     WrittenTable,
-    dataset_name,
-    inputs_between,
-    outputs_of,
+    dataset_namespace_and_name,
+    output_datasets,
+    read_datasets,
     run_event,
 )
 from sources.xlog.directory.offset import OffsetEntry
@@ -42,11 +42,11 @@ USERS = WrittenTable(
     ],
 )
 def test_datasets_are_named_as_openlineage_names_them(uri: str, name: tuple[str, str]) -> None:
-    assert dataset_name(uri) == name
+    assert dataset_namespace_and_name(uri) == name
 
 
 def test_a_relative_path_becomes_absolute() -> None:
-    assert dataset_name("logs") == ("file", str(Path("logs").absolute()))
+    assert dataset_namespace_and_name("logs") == ("file", str(Path("logs").absolute()))
 
 
 def entry(leader: str, position: int) -> OffsetEntry:
@@ -56,7 +56,7 @@ def entry(leader: str, position: int) -> OffsetEntry:
 def test_inputs_are_the_sources_that_were_read() -> None:
     start = {"A": entry("a1", 10), "B": entry("b1", 10)}
     end = {"A": entry("a2", 12), "B": entry("b1", 10), "C": entry("removed", 5)}
-    found = inputs_between(start, end, {"a1": "/logs/a1", "a2": "/logs/a2", "b1": "/logs/b1"})
+    found = read_datasets(start, end, {"a1": "/logs/a1", "a2": "/logs/a2", "b1": "/logs/b1"})
     assert [(one.namespace, one.name) for one in found] == [("file", "/logs/a2")]
 
 
@@ -66,7 +66,7 @@ def as_json(event: Any) -> dict[str, Any]:
 
 
 def test_a_complete_batch_names_its_tables_with_their_schemas() -> None:
-    event = as_json(run_event(RUN, RunState.COMPLETE, AT, [], outputs_of([USERS])))
+    event = as_json(run_event(RUN, RunState.COMPLETE, AT, [], output_datasets([USERS])))
     assert (event["eventType"], event["eventTime"]) == ("COMPLETE", "2026-11-20T10:05:00+00:00")
     assert event["run"]["runId"] == RUN.run_id
     assert "errorMessage" not in event["run"]["facets"]

@@ -74,7 +74,7 @@ def is_rolled_back(data: bytes) -> bool:
 
 @pytest.mark.parametrize("node", ["a1", "b1"])
 def test_the_last_tuples_are_the_servers(node: str) -> None:
-    catalog = LogCatalog(with_tuples=True)
+    catalog = LogCatalog(stores_all_tuples=True)
     for _ in read_rows(own().directory(node), catalog):
         pass
     stored: dict[int, list[bytes]] = {}

@@ -7,7 +7,7 @@ import random
 import msgpack
 import pytest
 
-from observe.log_rows.row_format import tuple_text, visible
+from observe.log_rows.row_format import escape_unprintable, tuple_text
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from observe.log_rows.row_format import tuple_text, visible
     ],
 )
 def test_every_tuple_has_a_printable_text(data: bytes, text: str) -> None:
-    found = visible(tuple_text(data))
+    found = escape_unprintable(tuple_text(data))
     assert found == text
     assert found.encode()
 
@@ -34,8 +34,8 @@ def test_no_bytes_raise_an_error() -> None:
     draw = random.Random(17)
     for _ in range(3000):
         head = draw.choice((b"", b"\x91" * draw.randrange(2000), b"\x81"))
-        assert visible(tuple_text(head + draw.randbytes(draw.randrange(1, 9)))).encode()
+        assert escape_unprintable(tuple_text(head + draw.randbytes(draw.randrange(1, 9)))).encode()
 
 
 def test_line_breaks_stay() -> None:
-    assert visible("a\n\tb\x1b[31m") == "a\n\tb\\x1b[31m"
+    assert escape_unprintable("a\n\tb\x1b[31m") == "a\n\tb\\x1b[31m"

@@ -49,7 +49,9 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> Labels:
     metrics = StreamMetrics(0.5, 1.0, committed.open_gaps(), standbys=lambda: [StandbyState("/b", True, 4)])
     for batch in committed.new_batches():
         metrics.count_batch(batch)
-        metrics.count_batch(replace(batch, quarantined={"accounts": 1}, misfits={"accounts": 1}))
+        metrics.count_batch(
+            replace(batch, quarantined_by_space={"accounts": 1}, misfits_by_space={"accounts": 1})
+        )
     metrics.set_pending(committed.pending_counts())
     metrics.count_trigger(
         TriggerReport("q", 1, {"triggerExecution": 1.0}, frozenset({"a"}), {"a": 5}), has_batch=True

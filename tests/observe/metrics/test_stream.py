@@ -84,18 +84,18 @@ def test_committed_batches_are_read_once_each(tmp_path: Path) -> None:
     committed._last_epoch = 0  # as if the reader had been created after the first batch
     found = list(committed.new_batches())
     assert [one.epoch for one in found] == [1, 2, 3, 4, 5]
-    assert [(one.source, one.global_id, one.rows) for one in found[0].origins] == [
+    assert [(one.source, one.global_id, one.row_count) for one in found[0].origins] == [
         ("source-1", 3, 3),
         ("source-2", 5, 3),
         ("source-3", 7, 3),
     ]
-    assert [len(one.gaps) for one in found] == [3, 2, 0, 0, 0]
-    assert sum(found[1].conflicts.values()) == 2
-    assert found[2].quarantined == {"accounts": 6}
-    assert found[2].misfits == {}
+    assert [len(one.changed_gaps) for one in found] == [3, 2, 0, 0, 0]
+    assert sum(found[1].conflicts_by_space.values()) == 2
+    assert found[2].quarantined_by_space == {"accounts": 6}
+    assert found[2].misfits_by_space == {}
     assert list(committed.new_batches()) == []
     waiting = query_rows(table_of(tmp_path, "_pending"), "SELECT count(*) AS n FROM opened")[0]["n"]
-    assert sum(committed.pending_counts().pending_rows.values()) == waiting > 0
+    assert sum(committed.pending_counts().pending_rows_by_replicaset.values()) == waiting > 0
 
 
 def table_of(folder: Path, name: str) -> Any:
@@ -123,7 +123,7 @@ def test_warnings_are_log_lines_and_messages(caplog: pytest.LogCaptureFixture) -
     lines = io.StringIO()
     listener = MetricsListener(
         StreamMetrics(5, None),
-        _OneBatch(CommittedBatch(0, "q", 0, datetime(2026, 11, 20, tzinfo=UTC), 3, gaps=(gap,))),
+        _OneBatch(CommittedBatch(0, "q", 0, datetime(2026, 11, 20, tzinfo=UTC), 3, changed_gaps=(gap,))),
         lines,
     )
     with caplog.at_level(logging.WARNING):

@@ -62,9 +62,9 @@ def test_rows_conflicts_and_quarantine_are_summed_over_batches() -> None:
             batch(
                 number,
                 origins=(origin(),),
-                conflicts={"accounts": 2},
-                quarantined={"t": 3, "u": 1},
-                misfits={"t": 1},
+                conflicts_by_space={"accounts": 2},
+                quarantined_by_space={"t": 3, "u": 1},
+                misfits_by_space={"t": 1},
             )
         )
     found = samples(metrics)
@@ -117,24 +117,27 @@ def test_a_gap_is_reported_once_and_counted_until_it_is_filled() -> None:
     metrics = StreamMetrics(5, None, [GAP])
     assert samples(metrics)["aggregator_gaps_open",] == 1
     other = Gap(1, "a1", 2, 9, 9, "missing", "open", "9.xlog")
-    (warning,) = metrics.count_batch(batch(gaps=(other,)))
+    (warning,) = metrics.count_batch(batch(changed_gaps=(other,)))
     assert (warning.name, warning.details["first_lsn"]) == ("gap_opened", 9)
     assert "lsns 9 to 9 are missing before 9.xlog; rows behind it wait" in warning.message
     assert samples(metrics)["aggregator_gaps_open",] == 2
     filled = Gap(1, "a1", 2, 5, 7, "missing", "filled", "7.xlog")
-    assert metrics.count_batch(batch(1, gaps=(filled,))) == []
+    assert metrics.count_batch(batch(1, changed_gaps=(filled,))) == []
     assert samples(metrics)["aggregator_gaps_open",] == 1
     skipped = Gap(2, "b1", 1, 1, 2, "missing", "skipped", "1.xlog")
-    (warning,) = metrics.count_batch(batch(2, gaps=(skipped,)))
+    (warning,) = metrics.count_batch(batch(2, changed_gaps=(skipped,)))
     assert warning.message.endswith("it was skipped")
     assert samples(metrics)["aggregator_gaps_open",] == 1
 
 
 def test_a_divergence_has_its_own_warning() -> None:
     metrics = StreamMetrics(5, None)
-    (warning,) = metrics.count_batch(batch(gaps=(Gap(1, "a1", 2, 5, 7, "divergence", "open", None),)))
+    (warning,) = metrics.count_batch(batch(changed_gaps=(Gap(1, "a1", 2, 5, 7, "divergence", "open", None),)))
     assert warning.name == "divergence"
-    assert metrics.count_batch(batch(1, gaps=(Gap(1, "a1", 2, 5, 7, "divergence", "healed", None),))) == []
+    assert (
+        metrics.count_batch(batch(1, changed_gaps=(Gap(1, "a1", 2, 5, 7, "divergence", "healed", None),)))
+        == []
+    )
     assert samples(metrics)["aggregator_gaps_open",] == 0
 
 
@@ -168,7 +171,7 @@ def test_a_source_without_any_row_becomes_stale_too() -> None:
 def test_a_wait_at_an_instant_grows_until_it_ends() -> None:
     clock = Clock()
     metrics = StreamMetrics(5, None, now=clock)
-    waits = replace(report(0, 1.0, "a1", "b1"), waiting_since={"a1": clock.time - 7})
+    waits = replace(report(0, 1.0, "a1", "b1"), waiting_since_by_leader={"a1": clock.time - 7})
     metrics.count_trigger(waits, True)
     found = samples(metrics)
     assert (
@@ -207,11 +210,11 @@ def test_a_progress_report_of_spark_is_parsed() -> None:
     assert (
         parse_trigger_report(
             {**progress, "sources": [{"endOffset": end, "latestOffset": other}]}
-        ).unread_bytes
+        ).unread_bytes_by_leader
         == {}
     )
     assert parse_trigger_report({"batchId": 0, "sources": [{"endOffset": None}]}).leaders == frozenset()
-    assert parse_trigger_report({"batchId": 0}).phases == {}
+    assert parse_trigger_report({"batchId": 0}).seconds_by_phase == {}
 
 
 def test_the_status_says_why_a_peer_is_not_connected() -> None:
@@ -245,4 +248,4 @@ def test_the_report_has_the_leaders_that_wait_at_an_instant(state: str, since: d
     found = parse_trigger_report(
         {"id": "q", "batchId": 7, "sources": [{"endOffset": end, "latestOffset": end}]}
     )
-    assert found.waiting_since == since
+    assert found.waiting_since_by_leader == since

@@ -9,13 +9,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from observe.proof.sorted_versions import SortedVersions, SpaceKeys, server_page, sorted_versions, space_keys
+from observe.proof.sorted_versions import (
+    SortedVersions,
+    SpaceKeyFunctions,
+    server_page,
+    sorted_versions,
+    space_key_functions,
+)
 from observe.proof.space_proof import Difference, SpaceProof
 from schemas.errors import TupleError
 from schemas.space import KeyPart, Space
 
 PARTS = (KeyPart(1, "string"), KeyPart(0, "integer", is_descending=True))
-KEYS = space_keys(Space(600, 1, "s", "memtx", primary_key=PARTS))
+KEYS = space_key_functions(Space(600, 1, "s", "memtx", primary_key=PARTS))
 
 
 def packed(number: int, text: str, *rest: object) -> bytes:
@@ -27,9 +33,9 @@ def in_order(tuples: list[bytes]) -> list[bytes]:
     return sorted(tuples, key=lambda one: (msgpack.unpackb(one)[1], -msgpack.unpackb(one)[0]))
 
 
-def versions_of(tuples: list[bytes], keys: SpaceKeys = KEYS) -> SortedVersions:
+def versions_of(tuples: list[bytes], keys: SpaceKeyFunctions = KEYS) -> SortedVersions:
     data = [pa.array(some, pa.binary()) for some in (tuples[::2], tuples[1::2]) if some]
-    return sorted_versions([(keys.of_tuples(one), one) for one in data], keys)
+    return sorted_versions([(keys.canonical_keys(one), one) for one in data], keys)
 
 
 TUPLES = [
@@ -45,15 +51,15 @@ def test_each_page_of_equal_tuples_is_equal(size: int) -> None:
         some = ordered[begin : begin + size]
         page = server_page(some, KEYS)
         last = KEYS.sortable_key(page.keys[-1].as_py())
-        low, high = versions.range_of(after, last)
+        low, high = versions.index_range(after, last)
         total = int(page.hashes.sum(dtype=np.uint64))
         assert (low, high) == (begin, begin + len(some))
-        assert versions.is_equal(low, high, len(some), total)
-        assert not versions.is_equal(low, high, len(some), total ^ 1)
-        assert not versions.is_equal(low, high - 1, len(some), total)
-        assert versions.differing(low, high, page) == []
+        assert versions.range_has_checksum(low, high, len(some), total)
+        assert not versions.range_has_checksum(low, high, len(some), total ^ 1)
+        assert not versions.range_has_checksum(low, high - 1, len(some), total)
+        assert versions.differing_keys(low, high, page) == []
         after = last
-    assert versions.range_of(after, None) == (len(TUPLES), len(TUPLES))
+    assert versions.index_range(after, None) == (len(TUPLES), len(TUPLES))
 
 
 def test_changed_missing_and_additional_tuples_differ() -> None:
@@ -67,23 +73,23 @@ def test_changed_missing_and_additional_tuples_differ() -> None:
     ]
     versions, page = versions_of(TUPLES), server_page(on_server, KEYS)
     expected = {
-        KEYS.of_tuples(pa.array([one]))[0].as_py() for one in (ordered[4], packed(1, "aaa"), ordered[9])
+        KEYS.canonical_keys(pa.array([one]))[0].as_py() for one in (ordered[4], packed(1, "aaa"), ordered[9])
     }
-    assert set(versions.differing(0, len(versions), page)) == expected
+    assert set(versions.differing_keys(0, len(versions), page)) == expected
 
 
 def test_a_range_ends_with_its_last_key_though_the_tables_do_not_have_it() -> None:
     versions = versions_of(TUPLES)
     bound = KEYS.sortable_key(msgpack.packb(["a", 4]))
-    assert versions.range_of(None, bound) == (0, 5 + 2)
-    assert versions.range_of(bound, None) == (7, 20)
+    assert versions.index_range(None, bound) == (0, 5 + 2)
+    assert versions.index_range(bound, None) == (7, 20)
 
 
 def test_no_versions_equal_an_empty_page() -> None:
     versions = versions_of([])
-    assert versions.range_of(None, None) == (0, 0)
-    assert versions.is_equal(0, 0, 0, 0)
-    assert versions.differing(0, 0, server_page([TUPLES[0]], KEYS)) != []
+    assert versions.index_range(None, None) == (0, 0)
+    assert versions.range_has_checksum(0, 0, 0, 0)
+    assert versions.differing_keys(0, 0, server_page([TUPLES[0]], KEYS)) != []
 
 
 def test_a_tuple_without_its_key_is_refused() -> None:
@@ -100,11 +106,11 @@ def test_a_result_names_keys_with_both_tuples() -> None:
         "2 keys changed during each comparison and have no result\n"
         "  key [7]: server [7, 'a'], tables none"
     )
-    row = proof.row()
+    row = proof.validation_row()
     assert (row["holds"], row["rows"], row["unexpected"]) == (False, 100, 1)
-    assert SpaceProof("orders", "uuid", "host", 1, moving=3).holds
+    assert SpaceProof("orders", "uuid", "host", 1, undecided_keys=3).holds
     assert str(SpaceProof("orders", "uuid", "host", 1, 50)).endswith(": 50 tuples are equal")
-    assert str(SpaceProof("orders", "uuid", "host", 1, 50, moving=50)).endswith(
+    assert str(SpaceProof("orders", "uuid", "host", 1, 50, undecided_keys=50)).endswith(
         ": 50 tuples were read, no key differs; 50 keys changed during each comparison and have no result"
     )
     assert not SpaceProof("orders", "uuid", "host", 1, error="gone").holds

@@ -10,17 +10,24 @@ from typing import Any
 import msgpack
 import pytest
 
-from observe.report.charts import COLOURS, charts, duration_in_words, pair_of
-from observe.report.facts import HOUR, POINTS, STEPS, PageFacts, TableSize, point_milliseconds
+from observe.report.charts import MAX_COLOURS, charts, duration_in_words, winner_over_loser
+from observe.report.facts import (
+    HOUR_MILLISECONDS,
+    POINT_MILLISECONDS,
+    TARGET_POINTS,
+    PageFacts,
+    TableSize,
+    choose_point_milliseconds,
+)
 from observe.report.page import (
-    LONGEST,
-    collisions,
+    MAX_SHOWN_CHARACTERS,
     duration_text,
     fields_text,
+    key_figures,
     render_page,
-    replicasets,
+    replicaset_details,
+    shared_replica_ids,
     short_tuple_text,
-    summary,
 )
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -49,27 +56,35 @@ def member(replicaset: int, local_id: int | None, global_id: int | None, **more:
     "span", [timedelta(0), timedelta(seconds=3), timedelta(hours=30), timedelta(days=4000)]
 )
 def test_a_plot_has_at_most_its_maximum_of_points(span: timedelta) -> None:
-    step = point_milliseconds(NOON, NOON + span)
+    step = choose_point_milliseconds(NOON, NOON + span)
     points = span / timedelta(milliseconds=step)
-    assert points <= POINTS
-    shorter = [one for one in STEPS if one < step]
-    assert not shorter or span / timedelta(milliseconds=shorter[-1]) > POINTS
+    assert points <= TARGET_POINTS
+    shorter = [one for one in POINT_MILLISECONDS if one < step]
+    assert not shorter or span / timedelta(milliseconds=shorter[-1]) > TARGET_POINTS
 
 
 def test_a_point_of_conflicts_is_at_least_an_hour() -> None:
-    assert point_milliseconds(NOON, NOON + timedelta(minutes=5), least=HOUR) == HOUR
-    assert point_milliseconds(None, None, least=HOUR) == HOUR
+    assert (
+        choose_point_milliseconds(NOON, NOON + timedelta(minutes=5), min_milliseconds=HOUR_MILLISECONDS)
+        == HOUR_MILLISECONDS
+    )
+    assert choose_point_milliseconds(None, None, min_milliseconds=HOUR_MILLISECONDS) == HOUR_MILLISECONDS
 
 
 @pytest.mark.parametrize(
     ("length", "words"),
-    [(HOUR, "1 hour"), (5 * 60_000, "5 minutes"), (200, "200 milliseconds"), (86_400_000, "1 day")],
+    [
+        (HOUR_MILLISECONDS, "1 hour"),
+        (5 * 60_000, "5 minutes"),
+        (200, "200 milliseconds"),
+        (86_400_000, "1 day"),
+    ],
 )
 def test_durations_are_written_in_words(length: int, words: str) -> None:
     assert duration_in_words(length) == words
 
 
-@pytest.mark.parametrize(("sources", "colour"), [(1, "of"), (COLOURS, "of"), (COLOURS + 1, "value")])
+@pytest.mark.parametrize(("sources", "colour"), [(1, "of"), (MAX_COLOURS, "of"), (MAX_COLOURS + 1, "value")])
 def test_many_sources_are_drawn_as_a_heat_map(sources: int, colour: str) -> None:
     rows = [{"source": f"s{number}", "at": NOON, "rows": 3} for number in range(sources)]
     (chart,) = charts(facts(rows_over_time=rows))
@@ -89,31 +104,32 @@ def test_sources_are_ordered_by_their_numbers() -> None:
     [(1, 2, "1 over 2"), (-3, 2, "merged, last by 3 over 2"), (None, 2, "deleted over 2")],
 )
 def test_the_text_of_winner_and_loser(winner: int | None, loser: int, text: str) -> None:
-    assert pair_of({"winner": winner, "loser": loser}) == text
+    assert winner_over_loser({"winner": winner, "loser": loser}) == text
 
 
 def test_only_colliding_ids_are_listed() -> None:
     found = facts(
         instances=[member(0, 1, 1), member(1, 1, 2), member(1, 2, 3), member(2, 1, 4), member(2, None, 5)]
     )
-    assert collisions(found) == [(1, 2)]
-    assert [one["id"] for one in replicasets(found)] == [1, 2]
+    assert shared_replica_ids(found) == [(1, 2)]
+    assert [one["id"] for one in replicaset_details(found)] == [1, 2]
 
 
 def test_applier_maps_are_shown_if_an_id_meant_two_instances_or_differs_by_source() -> None:
     entry = {"replicaset_id": 1, "source": None, "local_id": 1, "global_id": 2, "since_lsn": 5}
     again = {**entry, "global_id": 9, "since_lsn": 70}
     differs = {**entry, "local_id": 3, "source": "a2"}
-    (one,) = replicasets(facts(instances=[member(1, 1, 2)], applier_map=[entry]))
+    (one,) = replicaset_details(facts(instances=[member(1, 1, 2)], applier_map=[entry]))
     assert one["maps"] == []
-    (one,) = replicasets(facts(instances=[member(1, 1, 2)], applier_map=[entry, again, differs]))
+    (one,) = replicaset_details(facts(instances=[member(1, 1, 2)], applier_map=[entry, again, differs]))
     assert one["maps"] == [entry, again, differs]
 
 
 def test_the_summary_marks_numbers_that_need_attention() -> None:
     gap = {"state": "open", "whole": 1}
     found = {
-        name: (count, alarm) for name, count, alarm in summary(facts(gaps=[gap, {**gap, "state": "filled"}]))
+        name: (count, alarm)
+        for name, count, alarm in key_figures(facts(gaps=[gap, {**gap, "state": "filled"}]))
     }
     assert found["open gaps"] == (1, True)
     assert found["quarantined"] == (0, False)
@@ -127,7 +143,7 @@ def test_the_summary_marks_numbers_that_need_attention() -> None:
         (b"\xc1", "c1"),
         (b"\x92\x01", "9201"),
         (b"\x81\x90\x01", "819001"),
-        (b"\x91" * 1010 + b"\xc0", ("91" * 1010 + "c0")[:LONGEST] + "…"),
+        (b"\x91" * 1010 + b"\xc0", ("91" * 1010 + "c0")[:MAX_SHOWN_CHARACTERS] + "…"),
         (msgpack.packb([b"\xff".decode("latin-1") * 900])[:0], ""),
         (None, "—"),
     ],
@@ -195,13 +211,13 @@ def test_failed_results_of_validation_and_proof_are_shown() -> None:
     bad = {**result, "holds": False, "examples": '["key [5]: server <b>"]', "error": None}
     good = {**result, "table": "calm", "holds": True, "examples": None, "error": None}
     shown = facts(validations=[bad, good])
-    assert ("not as expected", 1, True) in summary(shown)
+    assert ("not as expected", 1, True) in key_figures(shown)
     page = render_page(shown)
     assert "1 results of the newest runs hold, 1 do not." in page
     assert "key [5]: server &lt;b&gt;" in page
     assert "calm" not in page.partition('id="validation"')[2].partition("</section>")[0]
     assert "Nothing was validated yet" in render_page(facts())
-    assert "not as expected" not in {one[0] for one in summary(facts())}
+    assert "not as expected" not in {one[0] for one in key_figures(facts())}
 
 
 def test_a_warehouse_that_only_spark_opens_says_so() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from observe.validation.origins import add_missing_counts, count_covered, missing_ranges
+from observe.validation.origins import count_numbers_in_ranges, missing_ranges, with_failure_counts
 
 
 def gap(epoch: int, first: int, last: int, state: str = "open", kind: str = "missing") -> dict[str, Any]:
@@ -30,7 +30,7 @@ def test_ranges_that_overlap_cover_each_number_once(
     ranges: list[tuple[int, int]], first: int, last: int
 ) -> None:
     numbers = set(itertools.chain.from_iterable(range(begin, end + 1) for begin, end in ranges))
-    assert count_covered(ranges, first, last) == len(numbers & set(range(first, last + 1)))
+    assert count_numbers_in_ranges(ranges, first, last) == len(numbers & set(range(first, last + 1)))
 
 
 def counts_of(local_id: int, lsns: list[int]) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def counts_of(local_id: int, lsns: list[int]) -> dict[str, Any]:
 
 
 def missing(lsns: list[int], settled: int, gaps: list[tuple[int, int]] | None = None) -> tuple[int, int, int]:
-    (origin,) = add_missing_counts([counts_of(2, lsns)], {(1, 2): settled}, {(1, 2): gaps or []})
+    (origin,) = with_failure_counts([counts_of(2, lsns)], {(1, 2): settled}, {(1, 2): gaps or []})
     return origin["missing"], origin["duplicates"], origin["beyond_settled"]
 
 
@@ -65,5 +65,5 @@ def test_ranges_in_gaps_are_not_missing() -> None:
 
 
 def test_rows_of_local_spaces_may_end_and_begin_again() -> None:
-    (origin,) = add_missing_counts([counts_of(0, [1, 5])], {}, {})
+    (origin,) = with_failure_counts([counts_of(0, [1, 5])], {}, {})
     assert (origin["missing"], origin["beyond_settled"]) == (0, 0)

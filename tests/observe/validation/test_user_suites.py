@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from observe.validation.user_suites import FILE, read_user_suites
+from observe.validation.user_suites import FILE_META_KEY, read_user_suites
 from schemas.errors import ConfigurationError
 
 # Great Expectations calls what its own dependencies have deprecated.
@@ -37,7 +37,7 @@ def test_expectations_are_read_with_the_path_of_their_file(tmp_path: Path) -> No
         "docs": ["expect_table_row_count_to_be_between"],
     }
     assert found["accounts"][0].description == "nobody owes anything"
-    assert found["accounts"][0].meta[FILE] == str(tmp_path / "accounts.yaml")
+    assert found["accounts"][0].meta[FILE_META_KEY] == str(tmp_path / "accounts.yaml")
 
 
 @pytest.mark.parametrize(

@@ -15,16 +15,16 @@ from schemas.states import GapState
 from warehouse.catalog import register_tables
 from warehouse.warehouse import Warehouse
 
-ROWS = 6
+MAX_SHOWN_ROWS = 6
 """Maximum rows of a result."""
 
-WIDTH = 40
+MAX_VALUE_CHARACTERS = 40
 """Maximum characters of a value."""
 
-TYPED_COLUMNS = 4
+MAX_FIELD_COLUMNS = 4
 """Maximum number of shown columns of a space's fields."""
 
-BAR = 20
+MAX_BAR_CHARACTERS = 20
 """Characters of the longest bar."""
 
 QUERIED_TABLES = ("_cluster", "_changelog", "_pending", "_gaps", "_quarantine", "_conflicts")
@@ -32,25 +32,25 @@ QUERIED_TABLES = ("_cluster", "_changelog", "_pending", "_gaps", "_quarantine", 
 
 
 @dataclass(frozen=True)
-class Question:
+class TitledQuery:
     """An SQL query with a title."""
 
     title: str
     sql: str
 
 
-def general_questions(database: str) -> Iterator[Question]:
+def general_queries(database: str) -> Iterator[TitledQuery]:
     """Yield the queries that fit every warehouse."""
-    yield Question(
+    yield TitledQuery(
         "Every instance of every replicaset: local ids collide, global ids do not",
         f"SELECT global_id, uuid, local_id, replicaset_id, lsn FROM {database}._cluster ORDER BY global_id",
     )
-    yield Question(
+    yield TitledQuery(
         "Rows of the logs, by their state",
         f"SELECT replicaset_id, state, count(*) AS rows, count(DISTINCT space) AS spaces, max(timestamp) AS newest "
         f"FROM {database}._changelog GROUP BY ALL ORDER BY ALL",
     )
-    yield Question(
+    yield TitledQuery(
         "Rows that wait, gaps in the logs, and rows in quarantine",
         f"SELECT (SELECT count(*) FROM {database}._pending) AS pending, "
         f"(SELECT count(*) FROM {database}._gaps WHERE state = '{GapState.OPEN}') AS gaps, "
@@ -58,44 +58,44 @@ def general_questions(database: str) -> Iterator[Question]:
     )
 
 
-def conflict_questions(database: str) -> Iterator[Question]:
+def conflict_queries(database: str) -> Iterator[TitledQuery]:
     """Yield the queries for a warehouse with conflicts between replicasets."""
     pair = "winner_replicaset_id AS winner, loser_replicaset_id AS loser"
-    bar = f"repeat('#', cast(ceil({BAR} * count(*) / max(count(*)) OVER ()) AS int)) AS drawn"
-    yield Question(
+    bar = f"repeat('#', cast(ceil({MAX_BAR_CHARACTERS} * count(*) / max(count(*)) OVER ()) AS int)) AS drawn"
+    yield TitledQuery(
         "Conflicts by space and pair of replicasets, and how they were decided",
         f"SELECT space, kind, policy, sequence, {pair}, count(*) AS conflicts, {bar} FROM {database}._conflicts "
         "GROUP BY space, kind, policy, sequence, winner_replicaset_id, loser_replicaset_id "
         "ORDER BY conflicts DESC, space, winner, loser",
     )
     hour = "date_trunc('hour', coalesce(winner_timestamp, loser_timestamp, decided_at))"
-    yield Question(
+    yield TitledQuery(
         "Conflicts by hour",
         f"SELECT {hour} AS hour, count(*) AS conflicts, count(DISTINCT space) AS spaces, {bar} "
         f"FROM {database}._conflicts GROUP BY {hour} ORDER BY hour DESC",
     )
 
 
-def contended_questions(database: str, table: str, columns: list[str]) -> Iterator[Question]:
-    """Yield the queries about the table of a space that several replicasets have written.
+def contended_table_queries(database: str, table: str, columns: list[str]) -> Iterator[TitledQuery]:
+    """Yield the queries about the rows of one space with conflicts between replicasets.
 
     Parameters
     ----------
     database : str
     table : str
     columns : list of str
-        The table's columns; the first `TYPED_COLUMNS` columns of fields are shown.
+        The table's columns; the first `MAX_FIELD_COLUMNS` columns of fields are shown.
 
     """
-    typed = [column for column in columns if not column.startswith("_")][:TYPED_COLUMNS]
+    typed = [column for column in columns if not column.startswith("_")][:MAX_FIELD_COLUMNS]
     shown = ", ".join(f"t.`{column}`" for column in typed)
     has_conflict = f"t._key IN (SELECT key FROM {database}._conflicts WHERE space = '{table}')"
-    yield Question(
+    yield TitledQuery(
         "A space that several replicasets wrote: one row per key, with the origin of the version that won",
         f"SELECT {shown}, t._replicaset_id, t._global_id, t._lsn, t._timestamp FROM {database}.`{table}` t "
         f"WHERE {has_conflict} ORDER BY ALL",
     )
-    yield Question(
+    yield TitledQuery(
         "Who won which conflict",
         f"SELECT t.`{typed[0]}`, c.policy, c.winner_replicaset_id AS winner, c.winner_timestamp, "
         f"c.loser_replicaset_id AS loser, c.loser_timestamp "
@@ -104,7 +104,7 @@ def contended_questions(database: str, table: str, columns: list[str]) -> Iterat
     )
 
 
-def most_contended(spark: SparkSession, database: str) -> str | None:
+def most_contended_table(spark: SparkSession, database: str) -> str | None:
     """Return the table with the most conflicts; None if there are no conflicts."""
     row = spark.sql(
         f"SELECT space FROM {database}._conflicts GROUP BY space ORDER BY count(*) DESC, space LIMIT 1"
@@ -112,13 +112,13 @@ def most_contended(spark: SparkSession, database: str) -> str | None:
     return None if row is None else str(row.space)
 
 
-def show(spark: SparkSession, question: Question) -> None:
+def print_result(spark: SparkSession, query: TitledQuery) -> None:
     """Print a query and its first rows."""
-    print(f"-- {question.title}\n{question.sql};", flush=True)
-    spark.sql(question.sql).show(ROWS, truncate=WIDTH)
+    print(f"-- {query.title}\n{query.sql};", flush=True)
+    spark.sql(query.sql).show(MAX_SHOWN_ROWS, truncate=MAX_VALUE_CHARACTERS)
 
 
-def show_all(spark: SparkSession, warehouse: Warehouse, tables: Sequence[str]) -> None:
+def print_all_results(spark: SparkSession, warehouse: Warehouse, tables: Sequence[str]) -> None:
     """Print the queries that fit a warehouse, with their results.
 
     Parameters
@@ -129,16 +129,16 @@ def show_all(spark: SparkSession, warehouse: Warehouse, tables: Sequence[str]) -
     """
     database = warehouse.database
     register_tables(warehouse, QUERIED_TABLES)
-    for question in general_questions(database):
-        show(spark, question)
-    table = most_contended(spark, database)
+    for query in general_queries(database):
+        print_result(spark, query)
+    table = most_contended_table(spark, database)
     if table is not None:
         register_tables(warehouse, [table])
-        for question in conflict_questions(database):
-            show(spark, question)
+        for query in conflict_queries(database):
+            print_result(spark, query)
         columns = spark.table(f"{database}.`{table}`").columns
-        for question in contended_questions(database, table, columns):
-            show(spark, question)
+        for query in contended_table_queries(database, table, columns):
+            print_result(spark, query)
     spaces = [name for name in tables if is_space_table(name)]
     print(f"{len(spaces)} tables of spaces in {warehouse.root}: {', '.join(spaces)}")
     print(
