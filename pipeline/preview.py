@@ -181,7 +181,7 @@ def _with_masks(state: State, masks: Sequence[MaskChange]) -> State:
 
 def _end_offset(log_stream: LogStream, start: Offset) -> Offset:
     offset = log_stream.latest(start)
-    for _ in range(MAX_INSTANTS if log_stream.options.instants else 0):
+    for _ in range(MAX_INSTANTS if log_stream.options.marker_spaces else 0):
         further = log_stream.latest(offset)
         if further == offset:
             break

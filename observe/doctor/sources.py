@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from observe.doctor.findings import Finding, fail, ok, warn
-from sources.xlog.format.vclock import is_at_most, joined
+from sources.xlog.format.vclock import is_at_most, vclock_maximum
 
 AHEAD_SECONDS = 5.0
 """Seconds by which a server's clock may be ahead without a warning; policies compare times of replicasets."""
@@ -37,7 +37,7 @@ class LogHole:
 
         `settled` is the vclock up to which the tables have the replicaset's rows.
         """
-        known = joined(self.end_vclock, settled)
+        known = vclock_maximum(self.end_vclock, settled)
         return {
             replica_id: (known.get(replica_id, 0) + 1, lsn)
             for replica_id, lsn in sorted(self.start_vclock.items())
@@ -208,7 +208,7 @@ def _check_source(
     )
     yield from _check_identity(source, subject)
     begin = (source.snapshot_vclock or {}) if wants_snapshot else {}
-    yield from _check_completeness(source, subject, joined(settled, begin))
+    yield from _check_completeness(source, subject, vclock_maximum(settled, begin))
     if not source.logs:
         yield warn(
             "no_logs",

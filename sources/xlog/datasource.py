@@ -54,7 +54,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
     return StructType([StructField(f.name, _SPARK_TYPES[f.type], nullable=True) for f in schema])
 
 
-PROJECT = str(Path(__file__).resolve().parents[2])
+PROJECT_PATH = str(Path(__file__).resolve().parents[2])
 """The folder or zip that the project is imported from."""
 
 
@@ -67,24 +67,24 @@ class XlogDataSource(DataSource):
         return "xlog"
 
     @cached_property
-    def _parsed(self) -> XlogOptions:
+    def _xlog_options(self) -> XlogOptions:
         return parse_options(self.options)
 
     def schema(self) -> StructType:
         """Return the columns: `schemas.xrow`, as the options select them."""
-        return spark_schema(schema_of(self._parsed))
+        return spark_schema(schema_of(self._xlog_options))
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
         """Return the reader of a batch query."""
         from sources.xlog.readers import XlogReader
 
-        return XlogReader(self._parsed)
+        return XlogReader(self._xlog_options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
         """Return the reader of a streaming query."""
         from sources.xlog.readers import XlogStreamReader
 
-        return XlogStreamReader(self._parsed)
+        return XlogStreamReader(self._xlog_options)
 
 
 def register(spark: SparkSession) -> None:
@@ -92,5 +92,5 @@ def register(spark: SparkSession) -> None:
     # Spark computes a stream's offsets in a separate process on the driver, without the files of --py-files.
     environment = spark.sparkContext.environment
     known = environment.get("PYTHONPATH", "").split(os.pathsep)
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, dict.fromkeys([*known, PROJECT])))
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, dict.fromkeys([*known, PROJECT_PATH])))
     spark.dataSource.register(XlogDataSource)

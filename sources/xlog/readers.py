@@ -43,8 +43,8 @@ def _partitions(log_stream: LogStream, start: Offset, end: Offset) -> list[XlogP
 def _read(partition: InputPartition, options: XlogOptions) -> Iterator[pa.RecordBatch]:
     if not isinstance(partition, XlogPartition):
         raise TypeError(f"not a partition of this data source: {partition!r}")
-    for piece in partition.ranges:
-        yield from read_range(piece, options)
+    for byte_range in partition.ranges:
+        yield from read_range(byte_range, options)
 
 
 class XlogReader(DataSourceReader):

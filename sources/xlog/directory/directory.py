@@ -32,26 +32,26 @@ from schemas.errors import (
     XlogTruncatedError,
 )
 from schemas.iproto import GROUP_LOCAL, VCLOCK_MAX
-from sources.xlog.directory.listing import FileEnd, Listing, LogFile, generations_of, newest_at_most
+from sources.xlog.directory.listing import FileEnd, Listing, LogFile, generations_of, newest_index_at_most
 from sources.xlog.format.block import BLOCK_LIMIT, EOF_MARKER
 from sources.xlog.format.damage import Mode
 from sources.xlog.format.meta import DAMAGED_META, REPLICASET_KEY, Meta
 from sources.xlog.format.selection import Selection
-from sources.xlog.format.vclock import joined
+from sources.xlog.format.vclock import vclock_maximum
 from sources.xlog.options import Source
 from sources.xlog.reader import reader
 
-SEARCH_AHEAD = 1 << 20
+SEARCH_AHEAD_BYTES = 1 << 20
 """Bytes that are searched first for a block start after a given position; then the rest of the file is walked."""
 
 PROBE_BYTES = 1 << 16
 COMPARED_BYTES = 64
 """Bytes before a position that are compared: the end of a row, which differs from another row's."""
 
-LARGE_BLOCK = 1 << 12
+LARGE_BLOCK_BYTES = 1 << 12
 """A file whose blocks have at least this many bytes is split by walking its headers."""
 
-FAILURES = (AggregatorError, OSError, pa.ArrowException)
+SOURCE_ERRORS = (AggregatorError, OSError, pa.ArrowException)
 """Exceptions that mean that a source cannot be read."""
 
 FileLocation = tuple[pafs.FileSystem, str]
@@ -68,7 +68,7 @@ class FileEnds:
         Returns the location of a file, by its base name.
     mode : Mode
         What to do about damage.
-    block : int
+    max_block_bytes : int
         The longest block, in bytes.
     is_final : bool
         Whether files are read once and their growth is ignored: then an incomplete snapshot is damage, not a copy in
@@ -78,20 +78,25 @@ class FileEnds:
 
     locate: Callable[[str], FileLocation]
     mode: Mode = Mode.FAILFAST
-    block: int = BLOCK_LIMIT
+    max_block_bytes: int = BLOCK_LIMIT
     is_final: bool = False
-    _ends: dict[str, tuple[int, FileEnd]] = field(default_factory=dict)
-    _reached: dict[str, tuple[int, dict[int, int]]] = field(default_factory=dict)
-    _complete: dict[str, tuple[int, bool]] = field(default_factory=dict)
-    _before: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    _end_by_file: dict[str, tuple[int, FileEnd]] = field(default_factory=dict)
+    _end_vclock_by_file: dict[str, tuple[int, dict[int, int]]] = field(default_factory=dict)
+    _is_complete_by_file: dict[str, tuple[int, bool]] = field(default_factory=dict)
+    _bytes_before_by_file: dict[str, tuple[int, bytes]] = field(default_factory=dict)
 
     def forget_all_but(self, names: Collection[str]) -> None:
         """Drop the cached ends of removed files, so that memory does not grow with the log."""
-        for known in (self._ends, self._reached, self._complete, self._before):
+        for known in (
+            self._end_by_file,
+            self._end_vclock_by_file,
+            self._is_complete_by_file,
+            self._bytes_before_by_file,
+        ):
             for name in [name for name in known if name not in names]:
                 del known[name]
 
-    def of(self, file: LogFile, *, closed: bool, begin: int = 0) -> FileEnd:
+    def end_of(self, file: LogFile, *, closed: bool, begin: int = 0) -> FileEnd:
         """Return where the whole blocks of a file end now.
 
         A file that ends with the EOF marker is not walked: reading its rows finds any damage. If `is_final`, a
@@ -112,7 +117,7 @@ class FileEnds:
             If the file is damaged and `mode` is FAILFAST.
 
         """
-        remembered = self._ends.get(file.name)
+        remembered = self._end_by_file.get(file.name)
         if remembered is not None and remembered[0] == file.size:
             return remembered[1]
         if remembered is not None and remembered[0] > file.size:
@@ -121,13 +126,13 @@ class FileEnds:
             end = FileEnd(file.size - len(EOF_MARKER), has_marker=True)
         else:
             known = remembered[1].position if remembered is not None else 0
-            end = self._walk_on(file.name, known, max(begin, file.header))
+            end = self._walk_from(file.name, known, max(begin, file.header_bytes))
             if self.is_final and file.is_snapshot and not file.name.endswith(".inprogress"):
                 end = FileEnd(file.size, has_marker=False)
-        self._ends[file.name] = (file.size, end)
+        self._end_by_file[file.name] = (file.size, end)
         return end
 
-    def _walk_on(self, name: str, known: int, begin: int) -> FileEnd:
+    def _walk_from(self, name: str, known: int, begin: int) -> FileEnd:
         """Return the end of the blocks, by a walk from `known`, or from `begin` if no block starts at `known` any more.
 
         The latter happens if the log became shorter and was written again.
@@ -144,12 +149,14 @@ class FileEnds:
         filesystem, path = self.locate(name)
         while True:
             try:
-                return FileEnd(*reader.end_of_whole_blocks(filesystem, path, begin, self.block))
+                return FileEnd(*reader.end_of_whole_blocks(filesystem, path, begin, self.max_block_bytes))
             except XlogError as error:
                 if self.mode is Mode.FAILFAST or "offset" not in error.fields:
                     raise
                 damaged = int(error.fields["offset"])
-                following = reader.block_boundary(filesystem, path, damaged + 1, limit=self.block)
+                following = reader.first_block_start(
+                    filesystem, path, damaged + 1, limit=self.max_block_bytes
+                )
                 size = filesystem.get_file_info(path).size
                 if following >= size:
                     # A file without any block is damaged from its first byte on.
@@ -158,7 +165,7 @@ class FileEnds:
 
     def remember_position(self, name: str, position: int) -> None:
         """Remember the bytes of a spool's log before the end of a batch, for `refuse_rewritten`."""
-        self._before[name] = position, self._bytes_before(name, position)
+        self._bytes_before_by_file[name] = position, self._bytes_before(name, position)
 
     def refuse_rewritten(self, file: LogFile, position: int) -> None:
         """Raise an error if a spool's log became shorter than a position, and was written again since.
@@ -168,8 +175,8 @@ class FileEnds:
         not noticed here. Then lsns are missing in the stream.
         """
         if self.mode is Mode.FAILFAST and position < file.size:
-            reader.block_starts(*self.locate(file.name), position, position + 1, 1, self.block)
-        remembered, content = self._before.get(file.name, (-1, b""))
+            reader.block_starts(*self.locate(file.name), position, position + 1, 1, self.max_block_bytes)
+        remembered, content = self._bytes_before_by_file.get(file.name, (-1, b""))
         if remembered == position and self._bytes_before(file.name, position) != content:
             raise XlogTruncatedError(
                 "the log became shorter, and was written again", file=file.name, offset=position
@@ -185,27 +192,29 @@ class FileEnds:
 
     def is_complete(self, file: LogFile) -> bool:
         """Return whether a file ends with the EOF marker."""
-        remembered = self._complete.get(file.name)
+        remembered = self._is_complete_by_file.get(file.name)
         if remembered is None or remembered[0] != file.size:
-            is_marked = reader.ends_with_marker(*self.locate(file.name), file.header, file.size, self.block)
-            remembered = self._complete[file.name] = (file.size, is_marked)
+            is_marked = reader.ends_with_marker(
+                *self.locate(file.name), file.header_bytes, file.size, self.max_block_bytes
+            )
+            remembered = self._is_complete_by_file[file.name] = (file.size, is_marked)
         return remembered[1]
 
     def end_vclock(self, file: LogFile) -> dict[int, int]:
         """Return the vclock after the last whole block of a log. Expensive: it reads the headers of all rows."""
-        end = self.of(file, closed=False)
-        remembered = self._reached.get(file.name)
+        end = self.end_of(file, closed=False)
+        remembered = self._end_vclock_by_file.get(file.name)
         if remembered is None or remembered[0] != end.position:
-            vclock = joined(file.vclock, self._last_lsns(file, end.position))
-            remembered = self._reached[file.name] = (end.position, vclock)
+            vclock = vclock_maximum(file.vclock, self._last_lsns(file, end.position))
+            remembered = self._end_vclock_by_file[file.name] = (end.position, vclock)
         return remembered[1]
 
     def _last_lsns(self, file: LogFile, end: int) -> dict[int, int]:
         """Return the highest lsn per vclock component among the rows of a log."""
         highest = np.zeros(VCLOCK_MAX, np.int64)
-        limits = reader.Limits(block=self.block)
-        where = (*self.locate(file.name), file.header, end, self.mode)
-        for rows in reader.read_headers(*where, exact=True, limits=limits):
+        limits = reader.Limits(max_block_bytes=self.max_block_bytes)
+        where = (*self.locate(file.name), file.header_bytes, end, self.mode)
+        for rows in reader.read_headers(*where, at_block_starts=True, limits=limits):
             ids = np.where(rows.group_id == GROUP_LOCAL, 0, np.maximum(rows.replica_id, 0))
             np.maximum.at(highest, ids, rows.lsn)
         return {id_: int(lsn) for id_, lsn in enumerate(highest) if lsn > 0}
@@ -223,7 +232,7 @@ class FileEnds:
             Bytes, between them.
 
         """
-        for last in (target + SEARCH_AHEAD, end):
+        for last in (target + SEARCH_AHEAD_BYTES, end):
             starts = self.block_starts(file.name, begin, min(last, end), target - begin)
             if len(starts) > 1:
                 return starts[1]
@@ -232,15 +241,15 @@ class FileEnds:
     def has_large_blocks(self, name: str, begin: int, end: int) -> bool:
         """Return whether the first blocks from `begin` are so large that walking their headers skips most bytes."""
         probed = min(end - begin, PROBE_BYTES)
-        return len(self.block_starts(name, begin, begin + probed, 1)) * LARGE_BLOCK <= probed
+        return len(self.block_starts(name, begin, begin + probed, 1)) * LARGE_BLOCK_BYTES <= probed
 
-    def block_starts(self, name: str, begin: int, end: int, every: int) -> list[int]:
-        """Return block starts that split [begin, end) into ranges of about `every` bytes.
+    def block_starts(self, name: str, begin: int, end: int, min_distance: int) -> list[int]:
+        """Return block starts that split [begin, end) into ranges of about `min_distance` bytes.
 
         The walk follows block headers, so bytes of a tuple that look like a block cannot mislead it.
         """
         try:
-            return reader.block_starts(*self.locate(name), begin, end, every, self.block)
+            return reader.block_starts(*self.locate(name), begin, end, min_distance, self.max_block_bytes)
         except XlogError:
             if self.mode is Mode.FAILFAST:
                 raise
@@ -250,8 +259,8 @@ class FileEnds:
 
 logger = logging.getLogger(__name__)
 
-_NAME = re.compile(r"\d{20}\.(xlog|snap)\Z")
-_TYPES = {"xlog": "XLOG", "snap": "SNAP"}
+_FILE_NAME = re.compile(r"\d{20}\.(xlog|snap)\Z")
+_FILETYPE_BY_SUFFIX = {"xlog": "XLOG", "snap": "SNAP"}
 
 
 def child_path(path: str, name: str) -> str:
@@ -288,7 +297,7 @@ class Directory:
         What to do about damage.
     with_generations : bool
         Whether the listing has `generations`: snapshots from which a spool continues after a gap.
-    block : int
+    max_block_bytes : int
         The longest block, in bytes.
     is_final : bool
         Whether files are read once and their growth is ignored (`FileEnds`).
@@ -305,15 +314,15 @@ class Directory:
     source: Source
     mode: Mode = Mode.FAILFAST
     with_generations: bool = False
-    block: int = BLOCK_LIMIT
+    max_block_bytes: int = BLOCK_LIMIT
     is_final: bool = False
     ends: FileEnds = field(init=False)
-    _metas: dict[str, Meta] = field(default_factory=dict)
-    _root: FileLocation | None = None
+    _meta_by_file: dict[str, Meta] = field(default_factory=dict)
+    _root_location: FileLocation | None = None
     is_file: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        self.ends = FileEnds(self.locate, self.mode, self.block, self.is_final)
+        self.ends = FileEnds(self.locate, self.mode, self.max_block_bytes, self.is_final)
 
     def listing(self) -> Listing:
         """Return the files.
@@ -331,9 +340,9 @@ class Directory:
 
         """
         try:
-            infos = self._infos()
+            infos = self._file_infos()
         except (OSError, pa.ArrowException, ValueError) as error:
-            self._root = None  # connect again the next time
+            self._root_location = None  # connect again the next time
             reason = f"the source cannot be listed: {error}"
             raise SourceError(
                 reason,
@@ -343,14 +352,14 @@ class Directory:
             ) from error
         names = {info.base_name for info in infos}
         self.ends.forget_all_but(names)
-        self._metas = {name: meta for name, meta in self._metas.items() if name in names}
+        self._meta_by_file = {name: meta for name, meta in self._meta_by_file.items() if name in names}
         if self.is_file:
-            files = self._files(infos)
+            files = self._readable_files(infos)
             snapshots = tuple(file for file in files if file.is_snapshot)
             logs = tuple(file for file in files if not file.is_snapshot)
             return Listing(self.source.name, snapshots, logs, is_file=True)
-        snapshots = self._files(info for info in infos if info.base_name.endswith(".snap"))
-        logs = self._files(info for info in infos if info.base_name.endswith(".xlog"))
+        snapshots = self._readable_files(info for info in infos if info.base_name.endswith(".snap"))
+        logs = self._readable_files(info for info in infos if info.base_name.endswith(".xlog"))
         found = generations_of(snapshots, logs) if self.with_generations else ()
         generations = tuple(file for file in found if self.ends.is_complete(file))
         return Listing(self.source.name, snapshots, logs, generations=generations)
@@ -366,7 +375,7 @@ class Directory:
         """Yield the rows of a file between two block starts (`reader.read_rows`), by the source's mode and limits."""
         return reader.read_rows(
             *(*self.locate(name), begin, end, selection, self.mode),
-            exact=True,
+            at_block_starts=True,
             closed=closed,
             limits=self.limits,
         )
@@ -376,12 +385,12 @@ class Directory:
     ) -> Iterator[reader.Headers]:
         """Yield the header columns of the rows of a file between two block starts."""
         where = (*self.locate(name), begin, end, self.mode)
-        return reader.read_headers(*where, exact=True, closed=closed, limits=self.limits)
+        return reader.read_headers(*where, at_block_starts=True, closed=closed, limits=self.limits)
 
     def oldest_snapshot_before_logs(self, listing: Listing) -> LogFile | None:
         """Return the oldest complete snapshot from which the logs continue."""
         for file in listing.snapshots:
-            covered = newest_at_most(listing.logs, file.vclock, local=True) is not None
+            covered = newest_index_at_most(listing.logs, file.vclock, local=True) is not None
             if covered and self.ends.is_complete(file):
                 return file
         return None
@@ -395,11 +404,11 @@ class Directory:
         return tuple(file for file in snapshots if self.ends.is_complete(file))
 
     def _locate_root(self) -> FileLocation:
-        if self._root is None:
-            self._root = reader.open_fs(self.source.path)
-        return self._root
+        if self._root_location is None:
+            self._root_location = reader.open_fs(self.source.path)
+        return self._root_location
 
-    def _infos(self) -> list[pafs.FileInfo]:
+    def _file_infos(self) -> list[pafs.FileInfo]:
         filesystem, path = self._locate_root()
         info = filesystem.get_file_info(path)
         if info.type == pafs.FileType.NotFound:
@@ -408,15 +417,15 @@ class Directory:
         if self.is_file:
             return [info]
         infos = filesystem.get_file_info(pafs.FileSelector(path))
-        files = [i for i in infos if i.type == pafs.FileType.File and _NAME.match(i.base_name)]
+        files = [i for i in infos if i.type == pafs.FileType.File and _FILE_NAME.match(i.base_name)]
         return sorted(files, key=lambda info: str(info.base_name))
 
-    def _files(self, infos: Iterable[pafs.FileInfo]) -> tuple[LogFile, ...]:
+    def _readable_files(self, infos: Iterable[pafs.FileInfo]) -> tuple[LogFile, ...]:
         filled = [info for info in infos if info.size > 0]
         files = []
         for info in filled:
             try:
-                meta = self._meta(info.base_name)
+                meta = self._cached_meta(info.base_name)
             except XlogMissingError:
                 continue  # removed since it was listed
             except XlogMetaError as error:
@@ -430,22 +439,22 @@ class Directory:
                 meta = DAMAGED_META
             if info.size <= meta.length + len(EOF_MARKER):
                 # A log without rows may be replaced by a restarted server.
-                self._metas.pop(info.base_name, None)
+                self._meta_by_file.pop(info.base_name, None)
             path = self.source.path if self.is_file else child_path(self.source.path, info.base_name)
             files.append(_log_file(info, path, meta))
         return tuple(files)
 
-    def _meta(self, name: str) -> Meta:
-        if name not in self._metas:
+    def _cached_meta(self, name: str) -> Meta:
+        if name not in self._meta_by_file:
             meta = reader.read_meta(*self.locate(name))
-            if not self.is_file and meta.filetype != _TYPES[name.rpartition(".")[2]]:
+            if not self.is_file and meta.filetype != _FILETYPE_BY_SUFFIX[name.rpartition(".")[2]]:
                 raise XlogMetaError(
                     f"the header says that this is a file of type {meta.filetype}", file=name, offset=0
                 )
-            self._metas[name] = meta
-        return self._metas[name]
+            self._meta_by_file[name] = meta
+        return self._meta_by_file[name]
 
     @property
     def limits(self) -> reader.Limits:
         """The limits for reading a file of this source."""
-        return reader.Limits(block=self.block)
+        return reader.Limits(max_block_bytes=self.max_block_bytes)

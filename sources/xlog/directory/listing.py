@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from schemas.errors import XlogMissingError
 from sources.xlog.directory.offset import OffsetEntry
-from sources.xlog.format.vclock import Vclock, is_at_most, same, shared
+from sources.xlog.format.vclock import Vclock, are_equal, is_at_most, without_local
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class LogFile:
         Path or URI of the file.
     size : int
         Bytes at the time of listing.
-    modified : float or None
+    modified_time : float or None
         Seconds since 1970 of the last write, or None if the file system does not say.
-    header : int
+    header_bytes : int
         Length of the text header in bytes, which is the position of the first block.
     vclock : Vclock
         The instance's vclock before the first row.
@@ -47,8 +47,8 @@ class LogFile:
     name: str
     path: str
     size: int
-    modified: float | None
-    header: int
+    modified_time: float | None
+    header_bytes: int
     vclock: Vclock
     prev_vclock: Vclock | None
     instance_uuid: str | None
@@ -93,7 +93,7 @@ class Listing:
     @property
     def ordered_files(self) -> tuple[LogFile, ...]:
         """The logs in their order, each generation before the log that continues it."""
-        return tuple(sorted((*self.logs, *self.generations), key=_log_order))
+        return tuple(sorted((*self.logs, *self.generations), key=_log_order_key))
 
     def log(self, name: str) -> LogFile:
         """Return the log of a base name.
@@ -115,7 +115,7 @@ class Listing:
         )
 
 
-def _log_order(file: LogFile) -> tuple[str, bool]:
+def _log_order_key(file: LogFile) -> tuple[str, bool]:
     return file.name.partition(".")[0], not file.is_snapshot
 
 
@@ -127,11 +127,13 @@ def generations_of(snapshots: Sequence[LogFile], logs: Sequence[LogFile]) -> lis
     """
     found = []
     for file in snapshots:
-        is_first = not any(_log_order(other) < _log_order(file) for other in (*snapshots, *logs))
-        after = next((log for log in logs if same(log.vclock, file.vclock)), None)
-        is_new = all(_log_order(log) < _log_order(file) for log in logs)
+        is_first = not any(_log_order_key(other) < _log_order_key(file) for other in (*snapshots, *logs))
+        after = next((log for log in logs if are_equal(log.vclock, file.vclock)), None)
+        is_new = all(_log_order_key(log) < _log_order_key(file) for log in logs)
         # A daemon that was restarted between its snapshot and the next row knows no previous log.
-        continues = after is not None and (after.prev_vclock is None or same(after.prev_vclock, after.vclock))
+        continues = after is not None and (
+            after.prev_vclock is None or are_equal(after.prev_vclock, after.vclock)
+        )
         if file.replicaset_uuid is not None and not is_first and (is_new or continues):
             found.append(file)
     return found
@@ -154,7 +156,7 @@ class FileEnd:
     has_marker: bool
 
 
-def newest_at_most(logs: Sequence[LogFile], vclock: Vclock, *, local: bool) -> int | None:
+def newest_index_at_most(logs: Sequence[LogFile], vclock: Vclock, *, local: bool) -> int | None:
     """Return the index of the newest log whose header VClock is not beyond `vclock`.
 
     Parameters
@@ -169,7 +171,7 @@ def newest_at_most(logs: Sequence[LogFile], vclock: Vclock, *, local: bool) -> i
     """
     for index in range(len(logs) - 1, -1, -1):
         header = logs[index].vclock
-        if is_at_most(header if local else shared(header), vclock):
+        if is_at_most(header if local else without_local(header), vclock):
             return index
     return None
 
@@ -189,11 +191,13 @@ def files_from(listing: Listing, entry: OffsetEntry) -> tuple[LogFile, ...]:
             return files[index:]
     for file in listing.snapshots:
         if file.name == entry.file:
-            logs = after_snapshot(listing.logs, file)
+            logs = logs_after_snapshot(listing.logs, file)
             rest = files[files.index(logs[0]) :] if logs else ()
             # The next generation, if no log follows this snapshot before it.
             next_ = (
-                one for one in listing.generations if _log_order(file) < _log_order(one) and one not in rest
+                one
+                for one in listing.generations
+                if _log_order_key(file) < _log_order_key(one) and one not in rest
             )
             return (file, *next_, *rest)
     raise XlogMissingError(
@@ -206,9 +210,9 @@ def files_from(listing: Listing, entry: OffsetEntry) -> tuple[LogFile, ...]:
     )
 
 
-def after_snapshot(logs: Sequence[LogFile], snapshot: LogFile) -> tuple[LogFile, ...]:
+def logs_after_snapshot(logs: Sequence[LogFile], snapshot: LogFile) -> tuple[LogFile, ...]:
     """Return the logs that continue a snapshot."""
-    base = newest_at_most(logs, snapshot.vclock, local=True)
+    base = newest_index_at_most(logs, snapshot.vclock, local=True)
     return tuple(logs[base or 0 :])
 
 
@@ -229,6 +233,6 @@ def may_miss_rows(before: LogFile, end: FileEnd, after: LogFile) -> bool:
     """
     if before.is_snapshot:
         return not is_at_most(after.vclock, before.vclock)
-    if after.prev_vclock is not None and not same(after.prev_vclock, before.vclock):
+    if after.prev_vclock is not None and not are_equal(after.prev_vclock, before.vclock):
         return True
-    return not end.has_marker and not same(after.vclock, before.vclock)
+    return not end.has_marker and not are_equal(after.vclock, before.vclock)

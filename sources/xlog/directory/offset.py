@@ -32,17 +32,17 @@ from enum import StrEnum
 from typing import Any
 
 from schemas.errors import OffsetError
-from sources.xlog.format.vclock import Vclock, shared, vclock_of
+from sources.xlog.format.vclock import Vclock, vclock_of, without_local
 
-VERSION = 1
+FORMAT_VERSION = 1
 
-_FILE = re.compile(r"[^/]+\Z")
+_FILE_NAME = re.compile(r"[^/]+\Z")
 """Any name: a file that is read by itself may have any name."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
-_REQUIRED = {"leader", "file", "position", "vclock"}
-_OPTIONAL = {"done", "instant", "restart", "since"}
-_INSTANT = {"end", "label", "lsns", "rows", "state", "time"}
-_ADVICE = "delete the checkpoint, or name an offset that this source wrote"
+_REQUIRED_KEYS = {"leader", "file", "position", "vclock"}
+_OPTIONAL_KEYS = {"done", "instant", "restart", "since"}
+_INSTANT_KEYS = {"end", "label", "lsns", "rows", "state", "time"}
+_OFFSET_ADVICE = "delete the checkpoint, or name an offset that this source wrote"
 
 
 class InstantState(StrEnum):
@@ -68,23 +68,23 @@ class Instant:
         The same for the point in all replicasets.
     time : int
         Timestamp of the marker row in this replicaset's log, microseconds since 1970.
-    lsns : Vclock
+    marker_lsns : Vclock
         {replica id: lsn of the last marker that was read}. After a failover earlier markers are read again, and these
         lsns identify them.
     state : InstantState
-    rows : int
+    rows_passed : int
         Number of rows of the block at the entry's position that are before the point; 0 if it is between two blocks.
-    end : int
+    block_end : int
         End of that block, in bytes; 0 if the point is between two blocks.
 
     """
 
     label: str
     time: int
-    lsns: Vclock
+    marker_lsns: Vclock
     state: InstantState
-    rows: int = 0
-    end: int = 0
+    rows_passed: int = 0
+    block_end: int = 0
 
     @property
     def is_at_point(self) -> bool:
@@ -108,7 +108,7 @@ class OffsetEntry:
         The file's header VClock, without component 0 and zeros.
     since : Vclock or None
         Rows at or below it are left out, because the snapshot that was read has them; with component 0.
-    restart : bool
+    is_restart : bool
         Whether the batch that ends here reads nothing, since the file before it was removed.
     is_done : bool
         Whether the file matched a glob and was read to its end marker, so that it may be removed.
@@ -122,7 +122,7 @@ class OffsetEntry:
     position: int
     vclock: Vclock
     since: Vclock | None = None
-    restart: bool = False
+    is_restart: bool = False
     is_done: bool = False
     instant: Instant | None = None
 
@@ -142,10 +142,10 @@ def _vclock_json(vclock: Vclock) -> dict[str, int]:
 
 def _instant_json(instant: Instant) -> dict[str, Any]:
     return {
-        "end": instant.end,
+        "end": instant.block_end,
         "label": instant.label,
-        "lsns": _vclock_json(instant.lsns),
-        "rows": instant.rows,
+        "lsns": _vclock_json(instant.marker_lsns),
+        "rows": instant.rows_passed,
         "state": str(instant.state),
         "time": instant.time,
     }
@@ -159,7 +159,7 @@ def _entry_json(entry: OffsetEntry) -> dict[str, Any]:
         document["instant"] = _instant_json(entry.instant)
     if entry.since is not None:
         document["since"] = _vclock_json(entry.since)
-    if entry.restart:
+    if entry.is_restart:
         document["restart"] = True
     return document | {"vclock": _vclock_json(entry.vclock)}
 
@@ -171,7 +171,7 @@ def to_document(offset: Offset) -> dict[str, Any]:
     """
     return {
         "replicasets": {uuid: _entry_json(offset[uuid]) for uuid in sorted(offset)},
-        "version": VERSION,
+        "version": FORMAT_VERSION,
     }
 
 
@@ -180,20 +180,22 @@ def to_text(offset: Offset) -> str:
     return json.dumps(to_document(offset))
 
 
-def _vclock_at(value: object, where: str) -> dict[int, int]:
+def _parsed_vclock(value: object, where: str) -> dict[int, int]:
     try:
         return vclock_of(value)
     except ValueError as error:
-        raise OffsetError(f"{where}: {error}", advice=_ADVICE) from error
+        raise OffsetError(f"{where}: {error}", advice=_OFFSET_ADVICE) from error
 
 
 def _require(is_valid: bool, reason: str) -> None:
     if not is_valid:
-        raise OffsetError(reason, advice=_ADVICE)
+        raise OffsetError(reason, advice=_OFFSET_ADVICE)
 
 
-def _instant_of(uuid: str, value: object) -> Instant:
-    _require(isinstance(value, Mapping) and set(value) == _INSTANT, f"{uuid}: {value!r} is not an instant")
+def _parsed_instant(uuid: str, value: object) -> Instant:
+    _require(
+        isinstance(value, Mapping) and set(value) == _INSTANT_KEYS, f"{uuid}: {value!r} is not an instant"
+    )
     fields: Mapping[str, Any] = value  # type: ignore[assignment]  # narrowed by the line above
     numbers = [fields[name] for name in ("end", "rows", "time")]
     sound = all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in numbers)
@@ -202,29 +204,34 @@ def _instant_of(uuid: str, value: object) -> Instant:
     known = [str(state) for state in InstantState]
     _require(fields["state"] in known, f"{uuid}: {fields['state']!r} is not a state of an instant")
     end, rows, moment = numbers
-    lsns = _vclock_at(fields["lsns"], f"{uuid}: lsns")
+    lsns = _parsed_vclock(fields["lsns"], f"{uuid}: lsns")
     return Instant(fields["label"], moment, lsns, InstantState(fields["state"]), rows, end)
 
 
-def _entry_of(uuid: str, value: object) -> OffsetEntry:
+def _parsed_entry(uuid: str, value: object) -> OffsetEntry:
     _require(_UUID.match(uuid) is not None, f"{uuid!r} is not a replicaset's uuid")
     _require(isinstance(value, Mapping), f"{uuid}: an entry is an object, not {value!r}")
     fields: Mapping[str, Any] = value  # type: ignore[assignment]  # narrowed by the line above
-    _require(_REQUIRED <= set(fields) <= _REQUIRED | _OPTIONAL, f"{uuid}: has the keys {sorted(fields)}")
+    _require(
+        _REQUIRED_KEYS <= set(fields) <= _REQUIRED_KEYS | _OPTIONAL_KEYS,
+        f"{uuid}: has the keys {sorted(fields)}",
+    )
     _require(fields.get("done", True) is True, f"{uuid}: done {fields.get('done')!r} is not true")
     leader, file, position = fields["leader"], fields["file"], fields["position"]
     _require(isinstance(leader, str) and leader != "", f"{uuid}: leader {leader!r} is not a source's name")
-    _require(isinstance(file, str) and _FILE.match(file) is not None, f"{uuid}: {file!r} is not a log file")
+    _require(
+        isinstance(file, str) and _FILE_NAME.match(file) is not None, f"{uuid}: {file!r} is not a log file"
+    )
     sound = isinstance(position, int) and not isinstance(position, bool) and position >= 0
     _require(sound, f"{uuid}: position {position!r} is not a byte position")
-    vclock = _vclock_at(fields["vclock"], f"{uuid}: vclock")
-    _require(vclock == shared(vclock), f"{uuid}: vclock has a local or an empty component")
-    since = _vclock_at(fields["since"], f"{uuid}: since") if "since" in fields else None
+    vclock = _parsed_vclock(fields["vclock"], f"{uuid}: vclock")
+    _require(vclock == without_local(vclock), f"{uuid}: vclock has a local or an empty component")
+    since = _parsed_vclock(fields["since"], f"{uuid}: since") if "since" in fields else None
     restart = "restart" in fields
     _require(
         not restart or (fields["restart"] is True and position == 0), f"{uuid}: restart is not at position 0"
     )
-    instant = _instant_of(uuid, fields["instant"]) if "instant" in fields else None
+    instant = _parsed_instant(uuid, fields["instant"]) if "instant" in fields else None
     return OffsetEntry(leader, file, position, vclock, since, restart, "done" in fields, instant)
 
 
@@ -242,19 +249,19 @@ def from_document(document: object) -> dict[str, OffsetEntry]:
     _require(set(fields) == {"replicasets", "version"}, f"has the keys {sorted(map(str, fields))}")
     version = fields["version"]
     _require(
-        version == VERSION and not isinstance(version, bool),
-        f"offset version {version!r}, known is {VERSION}",
+        version == FORMAT_VERSION and not isinstance(version, bool),
+        f"offset version {version!r}, known is {FORMAT_VERSION}",
     )
     replicasets = fields["replicasets"]
     _require(isinstance(replicasets, Mapping), f"replicasets is an object, not {replicasets!r}")
-    return {str(uuid): _entry_of(str(uuid), replicasets[uuid]) for uuid in sorted(replicasets)}
+    return {str(uuid): _parsed_entry(str(uuid), replicasets[uuid]) for uuid in sorted(replicasets)}
 
 
-def _refuse_constant(name: str) -> None:
+def _refuse_nan_or_infinity(name: str) -> None:
     raise ValueError(f"{name} is not a number of an offset")
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object_with_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     document = dict(pairs)
     if len(document) != len(pairs):
         raise ValueError(f"a key occurs twice in {[key for key, _ in pairs]}")
@@ -271,7 +278,9 @@ def from_text(text: str) -> dict[str, OffsetEntry]:
 
     """
     try:
-        document = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+        document = json.loads(
+            text, object_pairs_hook=_object_with_unique_keys, parse_constant=_refuse_nan_or_infinity
+        )
     except (ValueError, RecursionError) as error:
-        raise OffsetError(f"not an offset: {error}", advice=_ADVICE) from error
+        raise OffsetError(f"not an offset: {error}", advice=_OFFSET_ADVICE) from error
     return from_document(document)

@@ -22,7 +22,7 @@ from schemas.errors import (
 
 MAX_ERRORS = 100
 
-RAISE_LIMIT = (
+LIMIT_ADVICE = (
     "if such a large transaction is meant, raise the option maxBlockBytes of the source; "
     "in the configuration of a deployment, of the daemon and of the relay it is max_block_bytes"
 )
@@ -57,10 +57,14 @@ _DAMAGE: dict[Status, tuple[type[XlogError], str, str | None]] = {
     Status.LENGTH: (XlogHeaderError, "the block's length is not a MessagePack number", None),
     Status.CHECKSUM_FIELD: (XlogHeaderError, "a checksum field is not a MessagePack number", None),
     Status.PADDING: (XlogHeaderError, "the padding does not fill the block's header", None),
-    Status.TOO_LONG: (XlogHeaderError, "the block is longer than the limit", RAISE_LIMIT),
+    Status.TOO_LONG: (XlogHeaderError, "the block is longer than the limit", LIMIT_ADVICE),
     Status.CHECKSUM: (XlogChecksumError, "the block's checksum does not match its bytes", None),
     Status.FRAME: (XlogCompressionError, "the block is not one whole zstd frame", None),
-    Status.TOO_BIG: (XlogCompressionError, "the block grows beyond the limit when decompressed", RAISE_LIMIT),
+    Status.TOO_BIG: (
+        XlogCompressionError,
+        "the block grows beyond the limit when decompressed",
+        LIMIT_ADVICE,
+    ),
     Status.ROW_HEADER: (XlogRowError, "a row's header is not a MessagePack map of an xrow", None),
     Status.ROW_BODY: (XlogRowError, "a row's body is not MessagePack of its type", None),
     Status.ROW_RANGE: (XlogRowError, "a number of a row is out of its range", None),
@@ -73,7 +77,7 @@ _DAMAGE: dict[Status, tuple[type[XlogError], str, str | None]] = {
 }
 
 
-def damage(
+def damage_error(
     status: Status, file: str, offset: int, row: int | None = None, *, is_last: bool = False
 ) -> XlogError:
     """Return the error for a negative status.
@@ -95,7 +99,7 @@ def damage(
     return kind(reason, file=file, offset=offset, row=row, advice=advice)
 
 
-def beyond_limit(limit: int, **where: object) -> TransactionLimitError:
+def transaction_limit_error(limit: int, **where: object) -> TransactionLimitError:
     """Return the error for a transaction that is not written, since readers with the same limit would refuse it."""
     return TransactionLimitError(
         f"a transaction of more than {limit} bytes; it is neither written nor acknowledged",
@@ -114,7 +118,7 @@ class Mode(StrEnum):
 
 
 @dataclass
-class Skipped:
+class SkippedDamage:
     """Counts of damage that a lenient mode left out; the caller passes one in and reads it afterwards.
 
     Parameters
@@ -144,7 +148,7 @@ class Skipped:
             self.errors.append(error)
 
 
-def raise_or_count(error: XlogError, size: int, mode: Mode, skipped: Skipped) -> XlogError:
+def raise_or_count(error: XlogError, size: int, mode: Mode, skipped: SkippedDamage) -> XlogError:
     """Raise the error in mode FAILFAST, otherwise count it and return it."""
     if mode is Mode.FAILFAST:
         raise error

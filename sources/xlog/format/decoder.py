@@ -18,8 +18,14 @@ import zstandard
 from schemas.errors import XlogError
 from sources.xlog.format.arrays import Blocks, Bytes
 from sources.xlog.format.block import BLOCK_LIMIT, decompress
-from sources.xlog.format.damage import Mode, Skipped, Status, damage, raise_or_count
-from sources.xlog.format.kernels.chain import BLOCK_BEGIN, BLOCK_END, BLOCK_START, BLOCK_ZSTD, frame_bound
+from sources.xlog.format.damage import Mode, SkippedDamage, Status, damage_error, raise_or_count
+from sources.xlog.format.kernels.chain import (
+    BLOCK_BEGIN,
+    BLOCK_END,
+    BLOCK_START,
+    BLOCK_ZSTD,
+    decompressed_bound,
+)
 from sources.xlog.format.kernels.fill import end_of_row, walk_rows
 from sources.xlog.format.kernels.row import AT, BLOCK, COUNT, FILLED, FULL, NUMBER, ROOM, RowColumns
 from sources.xlog.format.rows import new_columns
@@ -38,19 +44,19 @@ class BlockGroup:
     ----------
     buffer : uint8[]
         Bytes of the file; valid until the next group is read.
-    base : int
+    file_position : int
         Position of `buffer[0]` in the file.
     blocks : int64[4, n]
         As `chain.walk_blocks` fills it.
-    count : int
+    block_count : int
         Number of blocks.
 
     """
 
     buffer: Bytes
-    base: int
+    file_position: int
     blocks: Blocks
-    count: int
+    block_count: int
 
 
 @dataclass(frozen=True)
@@ -59,19 +65,19 @@ class Limits:
 
     Parameters
     ----------
-    block : int
+    max_block_bytes : int
         The longest block, in the file and decompressed, in bytes.
     batch_rows, batch_bytes : int
         Maximum number of rows of a batch, and of bytes in each of its binary columns (more if one row has more).
-    window : int
+    window_bytes : int
         Number of bytes of the file that are in memory at a time (more if one block has more).
 
     """
 
-    block: int = BLOCK_LIMIT
+    max_block_bytes: int = BLOCK_LIMIT
     batch_rows: int = 64 * 1024
     batch_bytes: int = 16 << 20
-    window: int = 8 << 20
+    window_bytes: int = 8 << 20
 
 
 DEFAULT_LIMITS = Limits()
@@ -120,15 +126,19 @@ class Decoder(Generic[Batch]):
     def __init__(
         self,
         file: str,
-        how: Decoding,
-        skipped: Skipped,
-        finish: Callable[[RowColumns, int], Batch],
-        corrupt: Callable[[XlogError], Batch] | None = None,
-        binary: bool = True,
+        decoding: Decoding,
+        skipped: SkippedDamage,
+        make_batch: Callable[[RowColumns, int], Batch],
+        make_error_batch: Callable[[XlogError], Batch] | None = None,
+        with_binary: bool = True,
     ) -> None:
-        self._file, self._how, self._limits, self._skipped = file, how, how.limits, skipped
-        self._finish, self._corrupt, self._binary = finish, corrupt, binary
-        self._filter = filter_of(how.selection)
+        self._file, self._decoding, self._limits, self._skipped = file, decoding, decoding.limits, skipped
+        self._make_batch, self._make_error_batch, self._with_binary = (
+            make_batch,
+            make_error_batch,
+            with_binary,
+        )
+        self._filter = filter_of(decoding.selection)
         self._zstd = zstandard.ZstdDecompressor()
         self._scratch = np.empty(SCRATCH_BYTES, np.uint8)
         self._scratch_blocks: Blocks = np.empty((4, 0), np.int64)
@@ -137,8 +147,8 @@ class Decoder(Generic[Batch]):
 
     def batches(self, group: BlockGroup) -> Iterator[Batch]:
         """Yield the batches that the group completes; the remaining rows wait for `flush`."""
-        compressed = group.blocks[BLOCK_ZSTD, : group.count]
-        edges = [0, *(np.flatnonzero(np.diff(compressed)) + 1).tolist(), group.count]
+        compressed = group.blocks[BLOCK_ZSTD, : group.block_count]
+        edges = [0, *(np.flatnonzero(np.diff(compressed)) + 1).tolist(), group.block_count]
         for first, last in itertools.pairwise(edges):
             if compressed[first]:
                 yield from self._walk_compressed(group, first, last)
@@ -151,16 +161,16 @@ class Decoder(Generic[Batch]):
         if count:
             columns, self._columns = self._columns, self._empty_columns()
             self._state[COUNT] = 0
-            yield self._finish(columns, count)
+            yield self._make_batch(columns, count)
 
     def batches_of_error(self, error: XlogError) -> Iterator[Batch]:
         """Yield the batches of an error, in its place among the rows."""
-        if self._corrupt is not None:
+        if self._make_error_batch is not None:
             yield from self.flush()
-            yield self._corrupt(error)
+            yield self._make_error_batch(error)
 
     def _empty_columns(self, size: int = 0) -> RowColumns:
-        return new_columns(self._limits.batch_rows, max(size, self._limits.batch_bytes), self._binary)
+        return new_columns(self._limits.batch_rows, max(size, self._limits.batch_bytes), self._with_binary)
 
     def _walk_compressed(self, group: BlockGroup, first: int, last: int) -> Iterator[Batch]:
         """Decompress blocks into the scratch buffer, and walk them whenever it is full."""
@@ -190,20 +200,20 @@ class Decoder(Generic[Batch]):
     def _needed_bytes(self, group: BlockGroup, k: int) -> int:
         """Return how many bytes the decompressed block k needs at most; 0 if it is not one whole zstd frame."""
         begin, end = int(group.blocks[BLOCK_BEGIN, k]), int(group.blocks[BLOCK_END, k])
-        bound = int(frame_bound(group.buffer, begin, end))
-        return max(0, min(bound, self._limits.block + 1))
+        bound = int(decompressed_bound(group.buffer, begin, end))
+        return max(0, min(bound, self._limits.max_block_bytes + 1))
 
     def _decompress(self, group: BlockGroup, k: int, used: int, room: int) -> int:
         """Return the size of block k's rows, now at `scratch[used]`, or a negative `Status`."""
         begin, end = int(group.blocks[BLOCK_BEGIN, k]), int(group.blocks[BLOCK_END, k])
-        if room == 0 and frame_bound(group.buffer, begin, end) < 0:
+        if room == 0 and decompressed_bound(group.buffer, begin, end) < 0:
             return Status.FRAME
         out = self._scratch.data[used : used + room]
         try:
             size = decompress(group.buffer.data[begin:end], out, self._zstd)
         except zstandard.ZstdError:
             return Status.FRAME
-        return Status.TOO_BIG if size > self._limits.block else size
+        return Status.TOO_BIG if size > self._limits.max_block_bytes else size
 
     def _walk(
         self, group: BlockGroup, buffer: Bytes, blocks: Blocks, first: int, last: int
@@ -213,7 +223,14 @@ class Decoder(Generic[Batch]):
         state[BLOCK], state[AT], state[NUMBER] = first, -1, 0
         while True:
             status = walk_rows(
-                buffer, blocks, last, group.base, self._filter, self._binary, self._columns, state
+                buffer,
+                blocks,
+                last,
+                group.file_position,
+                self._filter,
+                self._with_binary,
+                self._columns,
+                state,
             )
             if status == FILLED:
                 return
@@ -236,14 +253,14 @@ class Decoder(Generic[Batch]):
             state[BLOCK], state[AT], state[NUMBER] = k + 1, -1, 0
         else:
             state[AT], state[NUMBER] = after, row + 1
-        position = group.base + int(group.blocks[BLOCK_START, k])
-        error = damage(status, self._file, position, row, is_last=after < 0)
+        position = group.file_position + int(group.blocks[BLOCK_START, k])
+        error = damage_error(status, self._file, position, row, is_last=after < 0)
         size = (end if after < 0 else after) - at
-        yield from self.batches_of_error(raise_or_count(error, size, self._how.mode, self._skipped))
+        yield from self.batches_of_error(raise_or_count(error, size, self._decoding.mode, self._skipped))
 
     def _skip_bad_block(self, group: BlockGroup, k: int, status: Status) -> Iterator[Batch]:
         """Leave out a block whose frame is damaged."""
         start = int(group.blocks[BLOCK_START, k])
         size = int(group.blocks[BLOCK_END, k]) - start
-        error = damage(status, self._file, group.base + start)
-        yield from self.batches_of_error(raise_or_count(error, size, self._how.mode, self._skipped))
+        error = damage_error(status, self._file, group.file_position + start)
+        yield from self.batches_of_error(raise_or_count(error, size, self._decoding.mode, self._skipped))

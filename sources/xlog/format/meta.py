@@ -36,13 +36,13 @@ PEER_VERSIONS_KEY = "PeerVersions"
 """In logs of a spool whose peers have several versions: {replica id: version of the peer that its rows come from}.
 `Version` is that of all other rows."""
 
-_WITH_VCLOCK = ("XLOG", "SNAP", "VYLOG")
-_WITHOUT_VCLOCK = "0.12"
+_TYPES_WITH_VCLOCK = ("XLOG", "SNAP", "VYLOG")
+_VERSION_WITHOUT_VCLOCK = "0.12"
 """Files of this version may lack the VClock, as those of 1.6.1 do; Tarantool reads them too."""
 _VCLOCK = re.compile(r"\s*\{\s*(?:\d+\s*:\s*\d+\s*(?:,\s*\d+\s*:\s*\d+\s*)*,?\s*)?\}\s*", re.ASCII)
 _PEER_VERSION = re.compile(r"(\d+): (\d+\.\d+\.\d+)", re.ASCII)
 _PEER_VERSIONS = re.compile(rf"\{{(?:{_PEER_VERSION.pattern}(?:, )?)*\}}", re.ASCII)
-_COMPONENT = re.compile(r"(\d+)\s*:\s*(\d+)", re.ASCII)
+_VCLOCK_COMPONENT = re.compile(r"(\d+)\s*:\s*(\d+)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def parse_meta(data: bytes, file: str) -> Meta:
     """
     end = data.find(END_OF_META, 0, META_LIMIT)
     if end < 0:
-        raise _unfinished(data, file)
+        raise _missing_end_error(data, file)
     length = end + len(END_OF_META)
     try:
         lines = data[:end].decode("utf-8").split("\n")
@@ -113,15 +113,15 @@ def parse_meta(data: bytes, file: str) -> Meta:
         raise XlogMetaError("the header is not text", file=file, offset=error.start) from None
     filetype, version = lines[0], lines[1] if len(lines) > 1 else ""
     _check_type(filetype, version, file)
-    keys = _keys(lines, file)
+    keys = _parsed_keys(lines, file)
     instance = keys.pop("Instance", None) or keys.pop("Server", None)
     vclock, prev_vclock = keys.pop("VClock", None), keys.pop("PrevVClock", None)
-    if vclock is None and filetype in ("XLOG", "SNAP") and version != _WITHOUT_VCLOCK:
+    if vclock is None and filetype in ("XLOG", "SNAP") and version != _VERSION_WITHOUT_VCLOCK:
         raise XlogMetaError("the header has no VClock", file=file, offset=0)
     return Meta(
         filetype=filetype,
         version=version,
-        instance_uuid=None if instance is None else _uuid(instance, file),
+        instance_uuid=None if instance is None else _parsed_uuid(instance, file),
         vclock={} if vclock is None else parse_vclock(vclock, file),
         prev_vclock=None if prev_vclock is None else parse_vclock(prev_vclock, file),
         other=keys,
@@ -142,7 +142,7 @@ def parse_vclock(text: str, file: str) -> dict[int, int]:
     if _VCLOCK.fullmatch(text) is None:
         raise XlogMetaError(f"not a vclock: {text!r}", file=file, offset=0)
     vclock: dict[int, int] = {}
-    for component in _COMPONENT.finditer(text):
+    for component in _VCLOCK_COMPONENT.finditer(text):
         replica_id, lsn = int(component[1]), int(component[2])
         if replica_id >= VCLOCK_MAX or lsn > LSN_MAX or replica_id in vclock:
             raise XlogMetaError(f"not a vclock: {text!r}: at {component[0]!r}", file=file, offset=0)
@@ -171,7 +171,7 @@ def format_meta(meta: Meta) -> bytes:
     if meta.instance_uuid is not None:
         key = "Server" if meta.version == "0.12" else "Instance"
         lines.append(f"{key}: {meta.instance_uuid}")
-    if meta.filetype in _WITH_VCLOCK and meta.has_vclock:
+    if meta.filetype in _TYPES_WITH_VCLOCK and meta.has_vclock:
         lines.append(f"VClock: {format_vclock(meta.vclock)}")
     if meta.prev_vclock is not None:
         lines.append(f"PrevVClock: {format_vclock(meta.prev_vclock)}")
@@ -200,7 +200,7 @@ def peer_versions(meta: Meta, file: str) -> dict[int, str]:
     return {int(one[1]): one[2] for one in _PEER_VERSION.finditer(text)}
 
 
-def _unfinished(data: bytes, file: str) -> XlogMetaError:
+def _missing_end_error(data: bytes, file: str) -> XlogMetaError:
     """Return the error for a header without its empty line: incomplete, or not a header."""
     beginnings = [f"{t}\n{v}\n".encode() for t in FILE_TYPES for v in VERSIONS]
     if any(b.startswith(data[: len(b)]) for b in beginnings):
@@ -218,7 +218,7 @@ def _check_type(filetype: str, version: str, file: str) -> None:
         raise XlogMetaError(f"unknown version {version[:16]!r}", file=file, offset=0, advice=advice)
 
 
-def _keys(lines: list[str], file: str) -> dict[str, str]:
+def _parsed_keys(lines: list[str], file: str) -> dict[str, str]:
     keys: dict[str, str] = {}
     offset = sum(len(line.encode()) + 1 for line in lines[:2])
     for line in lines[2:]:
@@ -232,7 +232,7 @@ def _keys(lines: list[str], file: str) -> dict[str, str]:
     return keys
 
 
-def _uuid(text: str, file: str) -> str:
+def _parsed_uuid(text: str, file: str) -> str:
     try:
         return str(UUID(text))
     except ValueError:

@@ -26,35 +26,35 @@ class Filter(NamedTuple):
 
     Parameters
     ----------
-    active, by_space, spaceless, by_lsn, by_time, control_only : bool
+    has_conditions, by_space, with_spaceless, by_lsn, by_time, control_only : bool
         Which conditions are set; `active` is any of them.
-    spaces : int32[]
+    space_ids : int32[]
         Sorted.
     replica_ids : bool[32]
         Whether each id is wanted.
-    after, upto : int64[32]
+    after_lsn, upto_lsn : int64[32]
         Wanted lsns by replica id: after < lsn <= upto.
-    since, before : int
+    from_time, before_time : int
         Wanted times in microseconds: since <= time < before.
 
     """
 
-    active: bool
+    has_conditions: bool
     by_space: bool
-    spaceless: bool
+    with_spaceless: bool
     by_lsn: bool
     by_time: bool
     control_only: bool
-    spaces: npt.NDArray[np.int32]
+    space_ids: npt.NDArray[np.int32]
     replica_ids: Flags
-    after: Ints
-    upto: Ints
-    since: Int
-    before: Int
+    after_lsn: Ints
+    upto_lsn: Ints
+    from_time: Int
+    before_time: Int
 
 
 @kernel
-def selected(
+def is_selected(
     wanted: Filter, kind: Int, replica: Int, lsn: Int, time: Int, space: Int, has_lsn: Int, has_time: Int
 ) -> bool:
     """Return whether a row is wanted.
@@ -74,15 +74,15 @@ def selected(
     if wanted.control_only and kind < _FIRST_RAFT and not 0 <= space <= _SYSTEM_ID_MAX:
         return False
     if wanted.by_space:
-        at = np.searchsorted(wanted.spaces, np.int32(space))
-        listed = at < wanted.spaces.size and wanted.spaces[at] == space
-        if not (listed or (wanted.spaceless and space < 0)):
+        at = np.searchsorted(wanted.space_ids, np.int32(space))
+        listed = at < wanted.space_ids.size and wanted.space_ids[at] == space
+        if not (listed or (wanted.with_spaceless and space < 0)):
             return False
     if not wanted.replica_ids[replica]:
         return False
-    if wanted.by_lsn and not (has_lsn and wanted.after[replica] < lsn <= wanted.upto[replica]):
+    if wanted.by_lsn and not (has_lsn and wanted.after_lsn[replica] < lsn <= wanted.upto_lsn[replica]):
         return False
-    return bool(not wanted.by_time or (has_time and wanted.since <= time < wanted.before))
+    return bool(not wanted.by_time or (has_time and wanted.from_time <= time < wanted.before_time))
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,9 @@ class Selection:
 
     Parameters
     ----------
-    spaces : frozenset of int, optional
+    space_ids : frozenset of int, optional
         Space ids.
-    spaceless : bool
+    with_spaceless : bool
         With `spaces`: whether rows that have no space (NOP, RAFT_CONFIRM, ...) are wanted too.
     replica_ids : frozenset of int, optional
         Rows with these replica ids; rows without a replica id (of local spaces) count as 0.
@@ -110,8 +110,8 @@ class Selection:
 
     """
 
-    spaces: frozenset[int] | None = None
-    spaceless: bool = False
+    space_ids: frozenset[int] | None = None
+    with_spaceless: bool = False
     replica_ids: frozenset[int] | None = None
     from_vclock: Mapping[int, int] | None = None
     to_vclock: Mapping[int, int] | None = None
@@ -129,16 +129,16 @@ def filter_of(selection: Selection | None) -> Filter:
     after = [-1 if wanted.from_vclock is None else wanted.from_vclock.get(i, 0) for i in ids]
     upto = [LSN_MAX if wanted.to_vclock is None else wanted.to_vclock.get(i, 0) for i in ids]
     return Filter(
-        active=wanted != Selection(spaceless=wanted.spaceless),
-        by_space=wanted.spaces is not None,
-        spaceless=wanted.spaceless,
+        has_conditions=wanted != Selection(with_spaceless=wanted.with_spaceless),
+        by_space=wanted.space_ids is not None,
+        with_spaceless=wanted.with_spaceless,
         by_lsn=by_lsn,
         by_time=lower is not None or upper is not None,
         control_only=wanted.control_only,
-        spaces=np.array(sorted(wanted.spaces or ()), np.int32),
+        space_ids=np.array(sorted(wanted.space_ids or ()), np.int32),
         replica_ids=np.array([wanted.replica_ids is None or i in wanted.replica_ids for i in ids]),
-        after=np.array(after, np.int64),
-        upto=np.array(upto, np.int64),
-        since=np.int64(-LSN_MAX if lower is None else lower),
-        before=np.int64(LSN_MAX if upper is None else upper),
+        after_lsn=np.array(after, np.int64),
+        upto_lsn=np.array(upto, np.int64),
+        from_time=np.int64(-LSN_MAX if lower is None else lower),
+        before_time=np.int64(LSN_MAX if upper is None else upper),
     )

@@ -14,7 +14,7 @@ from schemas.iproto import VCLOCK_MAX
 Vclock = Mapping[int, int]
 
 
-def shared(vclock: Vclock) -> dict[int, int]:
+def without_local(vclock: Vclock) -> dict[int, int]:
     """Return the components that mean the same on every member, sorted by id: without component 0 and zeros."""
     return {id_: vclock[id_] for id_ in sorted(vclock) if id_ != 0 and vclock[id_] > 0}
 
@@ -24,18 +24,18 @@ def is_at_most(vclock: Vclock, other: Vclock) -> bool:
     return all(lsn <= other.get(id_, 0) for id_, lsn in vclock.items())
 
 
-def same(vclock: Vclock, other: Vclock) -> bool:
+def are_equal(vclock: Vclock, other: Vclock) -> bool:
     """Return whether two vclocks are equal; a zero equals a missing component."""
     return is_at_most(vclock, other) and is_at_most(other, vclock)
 
 
-def joined(vclock: Vclock, other: Vclock) -> dict[int, int]:
+def vclock_maximum(vclock: Vclock, other: Vclock) -> dict[int, int]:
     """Return the component-wise maximum of two vclocks."""
     ids = sorted({*vclock, *other})
     return {id_: max(vclock.get(id_, 0), other.get(id_, 0)) for id_ in ids}
 
 
-def distance(vclock: Vclock, other: Vclock) -> int:
+def rows_ahead(vclock: Vclock, other: Vclock) -> int:
     """Return the number of rows that `vclock` has and `other` lacks (components 1 and up)."""
     return sum(max(0, lsn - other.get(id_, 0)) for id_, lsn in vclock.items() if id_ != 0)
 

@@ -43,7 +43,7 @@ class RecordType(IntEnum):
     FORGET_LSM = 14
 
 
-class Key(IntEnum):
+class RecordKey(IntEnum):
     """Keys of a record."""
 
     LSM_ID = 0
@@ -57,7 +57,7 @@ class Key(IntEnum):
     DUMP_LSN = 9
 
 
-NUMBERS = frozenset(map(int, Key)) - {Key.BEGIN, Key.END}
+NUMERIC_KEYS = frozenset(map(int, RecordKey)) - {RecordKey.BEGIN, RecordKey.END}
 """The keys whose values are numbers."""
 
 
@@ -111,10 +111,10 @@ class _State:
     slices: dict[int, tuple[int, int, bool]] = field(default_factory=dict)
 
     def apply(self, kind: int, keys: Mapping[int, Any]) -> None:
-        lsm, range_ = keys.get(Key.LSM_ID, 0), keys.get(Key.RANGE_ID, 0)
-        bounded = keys.get(Key.BEGIN) is not None or keys.get(Key.END) is not None
+        lsm, range_ = keys.get(RecordKey.LSM_ID, 0), keys.get(RecordKey.RANGE_ID, 0)
+        bounded = keys.get(RecordKey.BEGIN) is not None or keys.get(RecordKey.END) is not None
         if kind == RecordType.CREATE_LSM:
-            self.trees[lsm] = (keys.get(Key.SPACE_ID, 0), keys.get(Key.INDEX_ID, 0))
+            self.trees[lsm] = (keys.get(RecordKey.SPACE_ID, 0), keys.get(RecordKey.INDEX_ID, 0))
         elif kind in (RecordType.DROP_LSM, RecordType.FORGET_LSM):
             self.trees.pop(lsm, None)
         elif kind == RecordType.INSERT_RANGE:
@@ -122,11 +122,11 @@ class _State:
         elif kind == RecordType.DELETE_RANGE:
             self.ranges.pop(range_, None)
         elif kind == RecordType.CREATE_RUN:
-            self.runs[keys.get(Key.RUN_ID, 0)] = keys.get(Key.DUMP_LSN, 0)
+            self.runs[keys.get(RecordKey.RUN_ID, 0)] = keys.get(RecordKey.DUMP_LSN, 0)
         elif kind == RecordType.INSERT_SLICE:
-            self.slices[keys.get(Key.SLICE_ID, 0)] = (range_, keys.get(Key.RUN_ID, 0), bounded)
+            self.slices[keys.get(RecordKey.SLICE_ID, 0)] = (range_, keys.get(RecordKey.RUN_ID, 0), bounded)
         elif kind == RecordType.DELETE_SLICE:
-            self.slices.pop(keys.get(Key.SLICE_ID, 0), None)
+            self.slices.pop(keys.get(RecordKey.SLICE_ID, 0), None)
 
     def tree(self, lsm: int, space_id: int) -> Tree:
         cut: dict[int, bool] = {}
@@ -161,7 +161,7 @@ def trees_at_checkpoint(tuples: Iterable[bytes], file: str) -> dict[int, Tree]:
     """
     state = _State()
     for data in tuples:
-        kind, keys = _record(data, file)
+        kind, keys = _decoded_record(data, file)
         if kind == RecordType.SNAPSHOT:
             found = [state.tree(lsm, space) for lsm, (space, index) in state.trees.items() if index == 0]
             return {tree.space_id: tree for tree in found}
@@ -174,14 +174,19 @@ def trees_at_checkpoint(tuples: Iterable[bytes], file: str) -> dict[int, Tree]:
     )
 
 
-def _record(data: bytes, file: str) -> tuple[int, Mapping[int, Any]]:
+def _decoded_record(data: bytes, file: str) -> tuple[int, Mapping[int, Any]]:
     try:
         kind, keys = unpacked(data)
         integer_of(kind, "the type")
         if not isinstance(keys, Mapping):
             raise TupleError("its keys are not a map")
-        for key in NUMBERS & keys.keys():
-            integer_of(keys[key], f"key {key}", 0, ID_MAX if key in (Key.SPACE_ID, Key.INDEX_ID) else LSN_MAX)
+        for key in NUMERIC_KEYS & keys.keys():
+            integer_of(
+                keys[key],
+                f"key {key}",
+                0,
+                ID_MAX if key in (RecordKey.SPACE_ID, RecordKey.INDEX_ID) else LSN_MAX,
+            )
     except (TupleError, ValueError, TypeError) as error:
         reason = error.reason if isinstance(error, TupleError) else "it is not a pair"
         raise XlogRowError(f"a row is not a record of a .vylog: {reason}", file=file, offset=0) from None

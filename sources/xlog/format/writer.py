@@ -21,7 +21,7 @@ from sources.xlog.format.block import EOF_MARKER, FLUSH_THRESHOLD, encode_block
 from sources.xlog.format.meta import Meta, format_meta
 
 INPROGRESS = ".inprogress"
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+NO_SPACE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Errors of a write after which a later write may succeed."""
 
 
@@ -83,8 +83,8 @@ class XlogWriter:
         try:
             self._append(format_meta(meta))
             if meta.filetype == "XLOG":
-                self._force(self.position)  # otherwise a power failure may leave the name without the header
-                self._publish()
+                self._sync(self.position)  # otherwise a power failure may leave the name without the header
+                self._rename_to_final()
         except OSError:
             self.abandon()
             raise
@@ -114,7 +114,7 @@ class XlogWriter:
         try:
             os.ftruncate(writer._file, position)
             os.lseek(writer._file, position, os.SEEK_SET)
-            writer._force(position)
+            writer._sync(position)
         except OSError:
             writer.abandon()
             raise
@@ -166,9 +166,9 @@ class XlogWriter:
         self.flush()
         end = self.position
         self._append(EOF_MARKER)
-        self._force(end)
+        self._sync(end)
         if self._name != self.path:
-            self._publish()
+            self._rename_to_final()
         self.abandon()
 
     def abandon(self) -> None:
@@ -182,7 +182,7 @@ class XlogWriter:
     def _write_block(self, rows: bytes) -> None:
         self._append(encode_block(rows, self._compress))
         if self._fsync is not Fsync.CLOSE:
-            self._force(self.position)
+            self._sync(self.position)
 
     def _append(self, data: bytes) -> None:
         """Write at the end; after a partial write, truncate the file to its last whole block."""
@@ -194,12 +194,12 @@ class XlogWriter:
         except OSError as error:
             os.ftruncate(self._file, self.position)
             os.lseek(self._file, self.position, os.SEEK_SET)
-            self.is_sound = error.errno in NO_ROOM
+            self.is_sound = error.errno in NO_SPACE_ERRNOS
             raise
         self.position += len(data)
         self.is_sound = True
 
-    def _force(self, durable: int) -> None:
+    def _sync(self, durable: int) -> None:
         """Force the file to the disk unless `fsync` is NEVER, and set `durable`."""
         if self._fsync is not Fsync.NEVER:
             self.is_sound = False
@@ -207,10 +207,10 @@ class XlogWriter:
             self.is_sound = True
         self.durable = durable
 
-    def _publish(self) -> None:
+    def _rename_to_final(self) -> None:
         self._name = self._name.rename(self.path)
         if self._fsync is not Fsync.NEVER:
-            force_directory(self.path.parent)
+            sync_directory(self.path.parent)
 
 
 def write_all(file: int, data: bytes) -> None:
@@ -220,7 +220,7 @@ def write_all(file: int, data: bytes) -> None:
         rest = rest[os.write(file, rest) :]
 
 
-def force_directory(path: Path) -> None:
+def sync_directory(path: Path) -> None:
     """Force a directory's entries to the disk: files that were created, renamed or removed."""
     directory = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

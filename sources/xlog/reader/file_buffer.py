@@ -79,7 +79,7 @@ class FileBuffer:
         """Set how many bytes are read at a time from now on."""
         self._capacity = capacity
 
-    def load(self, position: int, need: int = 0) -> int:
+    def load(self, position: int, need_bytes: int = 0) -> int:
         """Load the file from `position` on, and return that position's offset in `bytes`.
 
         Parameters
@@ -92,19 +92,19 @@ class FileBuffer:
         """
         offset = position - self.base
         have = self.filled - offset if 0 <= offset <= self.filled else 0
-        if need and have >= min(need, self.size - position):
+        if need_bytes and have >= min(need_bytes, self.size - position):
             return offset
-        wanted = min(max(need, self._capacity), self.size - position)
+        wanted = min(max(need_bytes, self._capacity), self.size - position)
         have = min(have, wanted)
         kept = self.bytes[offset : offset + have]
         if wanted > self.bytes.size or self.bytes.size > self._capacity >= wanted:
             self.bytes = np.empty(max(1, wanted), np.uint8)
         self.bytes[:have] = kept
         self.base, self.filled = position, have
-        self._read(wanted)
+        self._fill_up_to(wanted)
         return 0
 
-    def _read(self, wanted: int) -> None:
+    def _fill_up_to(self, wanted: int) -> None:
         target = self.bytes.data
         self._source.seek(self.base + self.filled)
         while self.filled < wanted:

@@ -19,27 +19,27 @@ import pyarrow.fs
 from schemas.errors import XlogError, XlogMetaError, XlogMissingError
 from sources.xlog.format.arrays import Blocks
 from sources.xlog.format.block import BLOCK_LIMIT, EOF_MARKER, MAGIC_SIZE
-from sources.xlog.format.damage import Mode, Skipped, Status, damage, raise_or_count
+from sources.xlog.format.damage import Mode, SkippedDamage, Status, damage_error, raise_or_count
 from sources.xlog.format.decoder import DEFAULT_LIMITS, Batch, BlockGroup, Decoder, Decoding, Limits
-from sources.xlog.format.kernels.chain import BLOCK_START, claims_end, walk_blocks
+from sources.xlog.format.kernels.chain import BLOCK_START, header_claims_end, walk_blocks
 from sources.xlog.format.kernels.row import RowColumns
 from sources.xlog.format.meta import DAMAGED_META, META_LIMIT, Meta, parse_meta
-from sources.xlog.format.rows import Headers, Labels, batch_of, corrupt_batch, headers_of
+from sources.xlog.format.rows import FileColumns, Headers, batch_of, corrupt_batch, headers_of
 from sources.xlog.format.selection import Selection
 from sources.xlog.reader.file_buffer import FileBuffer, base_name, open_fs
-from sources.xlog.reader.scan import Range, Scanner
+from sources.xlog.reader.scan import Scanner, ScanRange
 
 __all__ = [
     "Headers",
     "Limits",
     "Mode",
     "Selection",
-    "Skipped",
-    "WholeEnd",
-    "block_boundary",
+    "SkippedDamage",
+    "WholeBlocksEnd",
     "block_starts",
     "end_of_whole_blocks",
     "ends_with_marker",
+    "first_block_start",
     "open_fs",
     "read_headers",
     "read_meta",
@@ -55,11 +55,11 @@ def read_rows(
     selection: Selection | None = None,
     mode: Mode = Mode.FAILFAST,
     *,
-    exact: bool = False,
+    at_block_starts: bool = False,
     closed: bool = False,
     next_block_before: int | None = None,
     meta: Meta | None = None,
-    skipped: Skipped | None = None,
+    skipped: SkippedDamage | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the blocks that start in `begin <= position < end`, as batches of `XROW_ARROW`.
@@ -81,7 +81,7 @@ def read_rows(
     closed : bool
         Whether the file cannot grow: an incomplete block at its end is damage, otherwise it is being written.
     next_block_before : int, optional
-        Unless `exact`, the first block after `end` is checked if it begins before this position (None: wherever it
+        Unless `at_block_starts`, the first block after `end` is checked if it begins before this position (None: wherever it
         begins), because the reader of the next range cannot find that this block is damaged.
     meta : Meta, optional
         The file's header, if it is known.
@@ -97,24 +97,26 @@ def read_rows(
 
     """
     file, permissive = base_name(path), mode is Mode.PERMISSIVE
-    how, counted = Decoding(selection, mode, limits), Skipped() if skipped is None else skipped
-    known, damaged = (meta, None) if meta is not None else _meta_or_damage(fs, path, begin, how, counted)
-    labels = Labels(file, known.instance_uuid)
+    decoding, counted = Decoding(selection, mode, limits), SkippedDamage() if skipped is None else skipped
+    known, damaged = (meta, None) if meta is not None else _meta_or_damage(fs, path, begin, decoding, counted)
+    labels = FileColumns(file, known.instance_uuid)
 
-    def finish(columns: RowColumns, count: int) -> pa.RecordBatch:
+    def make_batch(columns: RowColumns, count: int) -> pa.RecordBatch:
         return batch_of(columns, count, labels, permissive)
 
-    def corrupt(error: XlogError) -> pa.RecordBatch:
+    def make_error_batch(error: XlogError) -> pa.RecordBatch:
         return corrupt_batch(error, file)
 
     if damaged is not None and permissive:
-        yield corrupt(damaged)
-    decoder = Decoder(file, how, counted, finish, corrupt if permissive else None)
-    with FileBuffer(fs, path, limits.window) as buffer:
-        part = _range(known, begin, end, buffer.size, exact, closed)
+        yield make_error_batch(damaged)
+    decoder = Decoder(file, decoding, counted, make_batch, make_error_batch if permissive else None)
+    with FileBuffer(fs, path, limits.window_bytes) as buffer:
+        scan_range = _scan_range(known, begin, end, buffer.size, at_block_starts, closed)
         if next_block_before is not None:
-            part = replace(part, next_block_before=min(part.next_block_before, next_block_before))
-        yield from _read(buffer, part, decoder, how, counted)
+            scan_range = replace(
+                scan_range, next_block_before=min(scan_range.next_block_before, next_block_before)
+            )
+        yield from _decoded_batches(buffer, scan_range, decoder, decoding, counted)
 
 
 def read_headers(
@@ -124,20 +126,26 @@ def read_headers(
     end: int | None = None,
     mode: Mode = Mode.FAILFAST,
     *,
-    exact: bool = False,
+    at_block_starts: bool = False,
     closed: bool = False,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Iterator[Headers]:
     """Yield the header columns of all rows that `read_rows` would yield, without their tuples."""
-    how, counted = Decoding(mode=mode, limits=limits), Skipped()
-    known, _ = _meta_or_damage(fs, path, begin, how, counted)
-    decoder = Decoder(base_name(path), how, counted, headers_of, binary=False)
-    with FileBuffer(fs, path, limits.window) as buffer:
-        yield from _read(buffer, _range(known, begin, end, buffer.size, exact, closed), decoder, how, counted)
+    decoding, counted = Decoding(mode=mode, limits=limits), SkippedDamage()
+    known, _ = _meta_or_damage(fs, path, begin, decoding, counted)
+    decoder = Decoder(base_name(path), decoding, counted, headers_of, with_binary=False)
+    with FileBuffer(fs, path, limits.window_bytes) as buffer:
+        yield from _decoded_batches(
+            buffer,
+            _scan_range(known, begin, end, buffer.size, at_block_starts, closed),
+            decoder,
+            decoding,
+            counted,
+        )
 
 
 def _meta_or_damage(
-    fs: pa.fs.FileSystem, path: str, begin: int, how: Decoding, skipped: Skipped
+    fs: pa.fs.FileSystem, path: str, begin: int, decoding: Decoding, skipped: SkippedDamage
 ) -> tuple[Meta, XlogError | None]:
     """Return a file's header, and None; for a damaged header in a lenient mode, `DAMAGED_META` and the error.
 
@@ -146,26 +154,34 @@ def _meta_or_damage(
     try:
         return read_meta(fs, path), None
     except XlogMetaError as error:
-        if how.mode is Mode.FAILFAST:
+        if decoding.mode is Mode.FAILFAST:
             raise
-        return DAMAGED_META, raise_or_count(error, 0, how.mode, skipped) if begin == 0 else None
+        return DAMAGED_META, raise_or_count(error, 0, decoding.mode, skipped) if begin == 0 else None
 
 
-def _range(meta: Meta, begin: int, end: int | None, size: int, exact: bool, closed: bool) -> Range:
-    return Range(
+def _scan_range(
+    meta: Meta, begin: int, end: int | None, size: int, at_block_starts: bool, closed: bool
+) -> ScanRange:
+    return ScanRange(
         begin=max(begin, meta.length),
         end=size if end is None else min(end, size),
         # After a damaged header, the start of the first block is unknown.
-        begins_at_block=exact and begin > 0 if meta is DAMAGED_META else exact or begin <= meta.length,
-        next_block_before=size if end is not None and end > meta.length and not exact else 0,
+        begins_at_block=at_block_starts and begin > 0
+        if meta is DAMAGED_META
+        else at_block_starts or begin <= meta.length,
+        next_block_before=size if end is not None and end > meta.length and not at_block_starts else 0,
         is_closed=closed,
     )
 
 
-def _read(
-    buffer: FileBuffer, part: Range, decoder: Decoder[Batch], how: Decoding, skipped: Skipped
+def _decoded_batches(
+    buffer: FileBuffer,
+    scan_range: ScanRange,
+    decoder: Decoder[Batch],
+    decoding: Decoding,
+    skipped: SkippedDamage,
 ) -> Iterator[Batch]:
-    for found in Scanner(buffer, how, skipped).groups(part):
+    for found in Scanner(buffer, decoding, skipped).groups(scan_range):
         if isinstance(found, BlockGroup):
             yield from decoder.batches(found)
         else:
@@ -174,13 +190,13 @@ def _read(
 
 
 SMALL_WINDOW, LARGE_WINDOW = 4 * 1024, 1 << 20
-HEADERS_AT_ONCE = 16 * 1024
+BLOCKS_PER_WALK = 16 * 1024
 TAIL_BYTES = 1 << 18
 """Number of bytes at the end of a file in which its last block is searched for: twice the size at which a server ends a
 block. Only a larger transaction gives a longer block."""
 
 
-class WholeEnd(NamedTuple):
+class WholeBlocksEnd(NamedTuple):
     """The end of the whole blocks of a file.
 
     Parameters
@@ -219,7 +235,7 @@ def read_meta(fs: pa.fs.FileSystem, path: str) -> Meta:
 
 def end_of_whole_blocks(
     fs: pa.fs.FileSystem, path: str, begin: int = 0, limit: int = BLOCK_LIMIT
-) -> WholeEnd:
+) -> WholeBlocksEnd:
     """Return where the whole blocks of a file end, by a walk over its block headers from `begin` on.
 
     Parameters
@@ -240,7 +256,7 @@ def end_of_whole_blocks(
     """
     with FileBuffer(fs, path, SMALL_WINDOW) as buffer:
         *_, (position, status, _) = _walk(buffer, _first_block(fs, path, begin), limit)
-        return WholeEnd(position, status is Status.EOF)
+        return WholeBlocksEnd(position, status is Status.EOF)
 
 
 def ends_with_marker(fs: pa.fs.FileSystem, path: str, begin: int, end: int, limit: int = BLOCK_LIMIT) -> bool:
@@ -272,8 +288,8 @@ def ends_with_marker(fs: pa.fs.FileSystem, path: str, begin: int, end: int, limi
         at = buffer.load(first, end - first)
         behind = at + end - first
         before = behind - MAGIC_SIZE
-        is_before = begin == end - MAGIC_SIZE or claims_end(buffer.bytes, at, before, limit)
-        if is_before and not claims_end(buffer.bytes, at, behind, limit):
+        is_before = begin == end - MAGIC_SIZE or header_claims_end(buffer.bytes, at, before, limit)
+        if is_before and not header_claims_end(buffer.bytes, at, behind, limit):
             return True
     try:
         return end_of_whole_blocks(fs, path, begin, limit) == (end - MAGIC_SIZE, True)
@@ -286,10 +302,10 @@ def block_starts(
     path: str,
     begin: int,
     end: int | None,
-    every: int,
+    min_distance: int,
     limit: int = BLOCK_LIMIT,
 ) -> list[int]:
-    """Return block starts that split `begin <= position < end` into ranges of about `every` bytes.
+    """Return block starts that split `begin <= position < end` into ranges of about `min_distance` bytes.
 
     Parameters
     ----------
@@ -316,22 +332,22 @@ def block_starts(
             at = np.searchsorted(found, target)
             while at < found.size and found[at] < last:
                 starts.append(int(found[at]))
-                target = starts[-1] + every
+                target = starts[-1] + min_distance
                 at = np.searchsorted(found, target)
             if position >= last:
                 break
     return starts
 
 
-def block_boundary(
+def first_block_start(
     fs: pa.fs.FileSystem,
     path: str,
-    near: int,
+    target: int,
     begin: int | None = None,
     end: int | None = None,
     limit: int = BLOCK_LIMIT,
 ) -> int:
-    """Return the first block start from `near` on, or `end` if there is none before it.
+    """Return the first block start from `target` on, or `end` if there is none before it.
 
     Parameters
     ----------
@@ -340,7 +356,7 @@ def block_boundary(
     near : int
         Any byte.
     begin : int, optional
-        The start of a block at or before `near`, 0 for the first one: then the walk follows block headers and is
+        The start of a block at or before `target`, 0 for the first one: then the walk follows block headers and is
         certain. Without it the block is found by its magic and checksum, so a whole block inside a tuple would be
         found too.
     end : int, optional
@@ -352,10 +368,12 @@ def block_boundary(
     with FileBuffer(fs, path, LARGE_WINDOW if begin is None else SMALL_WINDOW) as buffer:
         last = buffer.size if end is None else min(end, buffer.size)
         if begin is None:
-            found = Scanner(buffer, Decoding(limits=Limits(limit)), Skipped()).find_block_start(near, last)
+            found = Scanner(buffer, Decoding(limits=Limits(limit)), SkippedDamage()).find_block_start(
+                target, last
+            )
             return last if found < 0 else found
         for position, _, starts in _walk(buffer, _first_block(fs, path, begin), limit):
-            at = np.searchsorted(starts, near)
+            at = np.searchsorted(starts, target)
             if at < starts.size:
                 return min(int(starts[at]), last)
             if position >= last:
@@ -369,7 +387,7 @@ def _first_block(fs: pa.fs.FileSystem, path: str, begin: int) -> int:
 
 def _walk(buffer: FileBuffer, position: int, limit: int) -> Iterator[tuple[int, Status, Blocks]]:
     """Yield (position reached, status there, starts of the blocks before it) until the whole blocks end."""
-    blocks = np.empty((4, HEADERS_AT_ONCE), np.int64)
+    blocks = np.empty((4, BLOCKS_PER_WALK), np.int64)
     status = Status.GROUP
     while status is Status.GROUP:
         if position >= buffer.size:
@@ -393,6 +411,6 @@ def _walk(buffer: FileBuffer, position: int, limit: int) -> Iterator[tuple[int, 
 
 def _raise_damage(buffer: FileBuffer, position: int, status: Status) -> None:
     if status is Status.EOF and position + MAGIC_SIZE != buffer.size:
-        raise damage(Status.AFTER_EOF, buffer.file, position + MAGIC_SIZE)
+        raise damage_error(Status.AFTER_EOF, buffer.file, position + MAGIC_SIZE)
     if status < 0:
-        raise damage(status, buffer.file, position)
+        raise damage_error(status, buffer.file, position)

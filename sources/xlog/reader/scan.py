@@ -19,7 +19,7 @@ import numpy as np
 from schemas.errors import XlogError
 from sources.xlog.format.arrays import Blocks
 from sources.xlog.format.block import FIXED_HEADER_SIZE, MAGIC_SIZE
-from sources.xlog.format.damage import Skipped, Status, damage, raise_or_count
+from sources.xlog.format.damage import SkippedDamage, Status, damage_error, raise_or_count
 from sources.xlog.format.decoder import BlockGroup, Decoding
 from sources.xlog.format.kernels.chain import BLOCK_END, BLOCK_START, find_magic, walk_blocks
 from sources.xlog.reader.file_buffer import FileBuffer
@@ -36,7 +36,7 @@ of them would take quadratic time."""
 
 
 @dataclass(frozen=True)
-class Range:
+class ScanRange:
     """The part of a file to read.
 
     Parameters
@@ -73,25 +73,31 @@ class Scanner:
 
     """
 
-    def __init__(self, buffer: FileBuffer, how: Decoding, skipped: Skipped) -> None:
-        self._buffer, self._how, self._skipped = buffer, how, skipped
+    def __init__(self, buffer: FileBuffer, decoding: Decoding, skipped: SkippedDamage) -> None:
+        self._buffer, self._decoding, self._skipped = buffer, decoding, skipped
         self._blocks: Blocks = np.empty((4, GROUP_BLOCKS), np.int64)
         self._one_block: Blocks = np.empty((4, 1), np.int64)
 
-    def groups(self, part: Range) -> Iterator[BlockGroup | XlogError]:
+    def groups(self, scan_range: ScanRange) -> Iterator[BlockGroup | XlogError]:
         """Yield groups of sound blocks in order, and between them the errors that were counted."""
-        position = part.begin if part.begins_at_block else self.find_block_start(part.begin, part.end)
-        while 0 <= position < part.end:
-            count, position, status = self._walk_group(position, part.end)
+        position = (
+            scan_range.begin
+            if scan_range.begins_at_block
+            else self.find_block_start(scan_range.begin, scan_range.end)
+        )
+        while 0 <= position < scan_range.end:
+            count, position, status = self._walk_group(position, scan_range.end)
             if count:
                 yield BlockGroup(self._buffer.bytes, self._buffer.base, self._blocks, count)
             if status != Status.GROUP:
-                error, position = self._handle_stop(position, status, part)
+                error, position = self._handle_stop(position, status, scan_range)
                 if error is not None:
                     yield error
-        if 0 <= position < min(part.next_block_before, self._buffer.size):
+        if 0 <= position < min(scan_range.next_block_before, self._buffer.size):
             status, _ = self._check_block(position)
-            error, _ = self._handle_stop(position, status, part) if status != Status.GROUP else (None, -1)
+            error, _ = (
+                self._handle_stop(position, status, scan_range) if status != Status.GROUP else (None, -1)
+            )
             if error is not None:
                 yield error
 
@@ -113,8 +119,8 @@ class Scanner:
                 return position
             claimed_bytes += min(size, self._buffer.size - position)
             if claimed_bytes > FALSE_START_BYTES + FALSE_START_RATIO * (position - begin):
-                error = damage(Status.FALSE_STARTS, self._buffer.file, position)
-                raise_or_count(error, self._buffer.size - position, self._how.mode, self._skipped)
+                error = damage_error(Status.FALSE_STARTS, self._buffer.file, position)
+                raise_or_count(error, self._buffer.size - position, self._decoding.mode, self._skipped)
                 return -1
             position += 1
         return -1
@@ -125,7 +131,13 @@ class Scanner:
         offset = buffer.load(position, MAGIC_SIZE)
         stop = min(offset + GROUP_BYTES, end - buffer.base)
         count, at, status = walk_blocks(
-            buffer.bytes, offset, buffer.filled, stop, self._how.limits.block, True, self._blocks
+            buffer.bytes,
+            offset,
+            buffer.filled,
+            stop,
+            self._decoding.limits.max_block_bytes,
+            True,
+            self._blocks,
         )
         if status == Status.PART and count == 0 and buffer.base + buffer.filled < buffer.size:
             # The block does not end in the buffer: read more, and try again.
@@ -139,7 +151,7 @@ class Scanner:
         """Return the status of the block at a position (`GROUP` if it is undamaged), and the size in its header."""
         buffer = self._buffer
         offset = buffer.load(position, FIXED_HEADER_SIZE)
-        args = (offset + 1, self._how.limits.block)
+        args = (offset + 1, self._decoding.limits.max_block_bytes)
         count, _, status = walk_blocks(buffer.bytes, offset, buffer.filled, *args, False, self._one_block)
         if count == 0:
             return Status(status), 0
@@ -148,11 +160,19 @@ class Scanner:
             return Status.PART, size
         offset = buffer.load(position, size)
         _, _, status = walk_blocks(
-            buffer.bytes, offset, buffer.filled, offset + 1, self._how.limits.block, True, self._one_block
+            buffer.bytes,
+            offset,
+            buffer.filled,
+            offset + 1,
+            self._decoding.limits.max_block_bytes,
+            True,
+            self._one_block,
         )
         return Status(status), size
 
-    def _handle_stop(self, position: int, status: Status, part: Range) -> tuple[XlogError | None, int]:
+    def _handle_stop(
+        self, position: int, status: Status, scan_range: ScanRange
+    ) -> tuple[XlogError | None, int]:
         """Return the error for the status that stopped a walk, or None, and where the walk continues (-1: nowhere)."""
         buffer = self._buffer
         if status == Status.GROUP:
@@ -162,16 +182,16 @@ class Scanner:
                 return None, -1
             return self._damage(position + MAGIC_SIZE, Status.AFTER_EOF)
         if status == Status.PART:
-            return self._damage(position, Status.TRUNCATED) if part.is_closed else (None, -1)
+            return self._damage(position, Status.TRUNCATED) if scan_range.is_closed else (None, -1)
         if status == Status.ZEROS:
-            written = self._first_nonzero(position) if part.is_closed else -1
+            written = self._first_nonzero(position) if scan_range.is_closed else -1
             return (None, -1) if written < 0 else self._damage(position, Status.MAGIC)
         return self._damage(position, status)
 
     def _damage(self, position: int, status: Status) -> tuple[XlogError, int]:
         """Raise or count the damage at a position; return it and the next sound block's position."""
-        error = damage(status, self._buffer.file, position)
-        raise_or_count(error, 0, self._how.mode, self._skipped)
+        error = damage_error(status, self._buffer.file, position)
+        raise_or_count(error, 0, self._decoding.mode, self._skipped)
         begin = position if status == Status.AFTER_EOF else position + 1
         following = self.find_block_start(begin, self._buffer.size)
         self._skipped.bytes += (self._buffer.size if following < 0 else following) - position

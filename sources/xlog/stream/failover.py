@@ -20,11 +20,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from schemas.errors import AggregatorError, SourceError, XlogGapError, XlogHeaderError, XlogMagicError
-from sources.xlog.directory.listing import Listing, LogFile, newest_at_most
+from sources.xlog.directory.listing import Listing, LogFile, newest_index_at_most
 from sources.xlog.directory.offset import OffsetEntry
-from sources.xlog.format.vclock import Vclock, is_at_most, joined, same, shared
+from sources.xlog.format.vclock import Vclock, are_equal, is_at_most, vclock_maximum, without_local
 from sources.xlog.options import XlogOptions
-from sources.xlog.stream.plan import since_of
+from sources.xlog.stream.plan import since_for_file
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class MemberFiles:
         Name of the source.
     listing : Listing or None
         None if the source cannot be read.
-    snapshot : LogFile or None
+    initial_snapshot : LogFile or None
         The snapshot that a new stream begins with; None unless the options want one.
     error : AggregatorError or None
         Why the source cannot be read.
@@ -48,15 +48,15 @@ class MemberFiles:
 
     name: str
     listing: Listing | None
-    snapshot: LogFile | None = None
+    initial_snapshot: LogFile | None = None
     error: AggregatorError | None = None
     complete_snapshots: tuple[LogFile, ...] = ()
 
 
 def entry_at(source: str, file: LogFile, position: int = 0, since: Vclock | None = None) -> OffsetEntry:
     """Return the entry of a position in a file; a position in the header becomes 0, so a place has one entry only."""
-    canonical = position if position > file.header else 0
-    return OffsetEntry(source, file.name, canonical, shared(file.vclock), since_of(file, since))
+    canonical = position if position > file.header_bytes else 0
+    return OffsetEntry(source, file.name, canonical, without_local(file.vclock), since_for_file(file, since))
 
 
 def initial_entry_of_file(member: MemberFiles) -> OffsetEntry | None:
@@ -83,7 +83,7 @@ def initial_entry(member: MemberFiles, uuid: str, options: XlogOptions) -> Offse
     logs = member.listing.logs
     _refuse_without_vclock(member, options)
     if uuid in options.start_vclock:
-        index = newest_at_most(logs, options.start_vclock[uuid], local=False)
+        index = newest_index_at_most(logs, options.start_vclock[uuid], local=False)
         if index is None:
             generation = _replacing_snapshot(member, options.start_vclock[uuid])
             if generation is not None:
@@ -96,13 +96,13 @@ def initial_entry(member: MemberFiles, uuid: str, options: XlogOptions) -> Offse
             )
         return entry_at(member.name, logs[index])
     if options.start == "snapshot":
-        if member.snapshot is None:
+        if member.initial_snapshot is None:
             raise SourceError(
                 "there is no complete snapshot", source=member.name, advice="wait, or use start=logs"
             )
-        return entry_at(member.name, member.snapshot)
-    if member.snapshot is not None:
-        return entry_at(member.name, member.snapshot)
+        return entry_at(member.name, member.initial_snapshot)
+    if member.initial_snapshot is not None:
+        return entry_at(member.name, member.initial_snapshot)
     files = logs or (member.listing.snapshots if member.listing.is_file else ())
     if not files:
         raise SourceError("there is no log file", source=member.name, advice="check the source's path")
@@ -118,12 +118,16 @@ def _replacing_snapshot(member: MemberFiles, applied: Vclock) -> OffsetEntry | N
     listing = member.listing
     logs = listing.logs if listing is not None else ()
     # Rows of local spaces are the instance's own, so component 0 does not count.
-    ahead = [file for file in member.complete_snapshots if is_at_most(shared(applied), shared(file.vclock))]
-    continued = [f for f in ahead if newest_at_most(logs, f.vclock, local=True) is not None]
+    ahead = [
+        file
+        for file in member.complete_snapshots
+        if is_at_most(without_local(applied), without_local(file.vclock))
+    ]
+    continued = [f for f in ahead if newest_index_at_most(logs, f.vclock, local=True) is not None]
     found = continued[0] if continued else ahead[-1] if ahead else None
     if found is None:
         return None
-    return replace(entry_at(member.name, found), since=shared(found.vclock))
+    return replace(entry_at(member.name, found), since=without_local(found.vclock))
 
 
 def entry_after_removed_file(
@@ -143,10 +147,10 @@ def entry_after_removed_file(
     """
     leader = next((member for member in members if member.name == entry.leader), None)
     logs = leader.listing.logs if leader is not None and leader.listing is not None else ()
-    index = newest_at_most(logs, settled, local=False)
+    index = newest_index_at_most(logs, settled, local=False)
     if index is None or logs[index].name < entry.file:
         return None
-    return replace(entry_at(entry.leader, logs[index], 0, entry.since), restart=True)
+    return replace(entry_at(entry.leader, logs[index], 0, entry.since), is_restart=True)
 
 
 def is_inside_a_block(entry: OffsetEntry, error: Exception) -> bool:
@@ -163,7 +167,7 @@ def start_of_shortened_log(entry: OffsetEntry, members: Sequence[MemberFiles]) -
     leader = next((member for member in members if member.name == entry.leader), None)
     logs = leader.listing.logs if leader is not None and leader.listing is not None else ()
     found = next((log for log in logs if log.name == entry.file and log.replicaset_uuid is not None), None)
-    return None if found is None else replace(entry_at(entry.leader, found, 0, entry.since), restart=True)
+    return None if found is None else replace(entry_at(entry.leader, found, 0, entry.since), is_restart=True)
 
 
 def generation_entry(
@@ -182,11 +186,11 @@ def generation_entry(
         used.
 
     """
-    applied = joined(entry.vclock, settled)
+    applied = vclock_maximum(entry.vclock, settled)
     for member in sorted(members, key=lambda member: member.name != entry.leader):
         found = _replacing_snapshot(member, applied)
-        if found is not None and not same(found.vclock, entry.vclock):
-            return replace(found, restart=True)
+        if found is not None and not are_equal(found.vclock, entry.vclock):
+            return replace(found, is_restart=True)
     return None
 
 
@@ -207,7 +211,7 @@ def _refuse_without_vclock(member: MemberFiles, options: XlogOptions) -> None:
 
 
 def entry_of_successor(
-    entry: OffsetEntry, member: MemberFiles, before_gap: Vclock | None = None
+    entry: OffsetEntry, member: MemberFiles, vclock_before_gap: Vclock | None = None
 ) -> OffsetEntry | None:
     """Return where a member continues in place of the leader that `entry` names; None if its logs begin later.
 
@@ -225,14 +229,14 @@ def entry_of_successor(
     if member.listing is None:
         return None
     if entry.is_snapshot:
-        return None if member.snapshot is None else entry_at(member.name, member.snapshot)
+        return None if member.initial_snapshot is None else entry_at(member.name, member.initial_snapshot)
     logs = member.listing.logs
-    index = newest_at_most(logs, entry.vclock, local=False)
-    if before_gap is not None and index is not None:
-        before = newest_at_most(logs, before_gap, local=False)
+    index = newest_index_at_most(logs, entry.vclock, local=False)
+    if vclock_before_gap is not None and index is not None:
+        before = newest_index_at_most(logs, vclock_before_gap, local=False)
         index = 0 if before is None else min(index, before)
     since = (
-        None if entry.since is None else shared(entry.since)
+        None if entry.since is None else without_local(entry.since)
     )  # component 0 counts the old leader's own rows
     return None if index is None else entry_at(member.name, logs[index], 0, since)
 
@@ -240,35 +244,37 @@ def entry_of_successor(
 def newest_signature(member: MemberFiles) -> int:
     """Return the sum of the lsns of a member's newest log header, without component 0; -1 without logs."""
     logs = member.listing.logs if member.listing is not None else ()
-    return sum(shared(logs[-1].vclock).values()) if logs else -1
+    return sum(without_local(logs[-1].vclock).values()) if logs else -1
 
 
-def successors(
-    entry: OffsetEntry, members: Sequence[MemberFiles], before_gap: Vclock | None = None
+def successor_entries(
+    entry: OffsetEntry, members: Sequence[MemberFiles], vclock_before_gap: Vclock | None = None
 ) -> list[OffsetEntry]:
     """Return where each other member would continue: the most advanced first, then in the given order."""
     others = sorted((m for m in members if m.name != entry.leader), key=newest_signature, reverse=True)
     return [
         found
-        for found in (entry_of_successor(entry, member, before_gap) for member in others)
+        for found in (entry_of_successor(entry, member, vclock_before_gap) for member in others)
         if found is not None
     ]
 
 
-def last_write(member: MemberFiles) -> float | None:
+def last_write_time(member: MemberFiles) -> float | None:
     """Return the time of the last write to a member's newest log, in seconds since 1970, or None."""
     logs = member.listing.logs if member.listing is not None else ()
-    return logs[-1].modified if logs else None
+    return logs[-1].modified_time if logs else None
 
 
-def members_ahead(leader: MemberFiles, members: Sequence[MemberFiles], max_lag: float) -> list[str]:
+def names_of_members_ahead(leader: MemberFiles, members: Sequence[MemberFiles], max_lag: float) -> list[str]:
     """Return the members that were written more than `max_lag` seconds after the leader was.
 
     Every row of a replicaset is written by each member, so a healthy leader is not far behind. Whether rows
     are really missing in it is decided by vclocks later; rows of local spaces change one member's log alone.
     """
-    own = last_write(leader)
+    own = last_write_time(leader)
     if own is None:
         return []
-    writes: Mapping[str, float | None] = {m.name: last_write(m) for m in members if m.name != leader.name}
+    writes: Mapping[str, float | None] = {
+        m.name: last_write_time(m) for m in members if m.name != leader.name
+    }
     return [name for name, moment in writes.items() if moment is not None and moment - own > max_lag]

@@ -22,35 +22,35 @@ from itertools import chain
 from schemas.errors import SourceError, TupleError
 from schemas.iproto import SystemSpace
 from schemas.system_tuples import fields_of, uuid_of
-from sources.xlog.directory.directory import FAILURES, Directory
+from sources.xlog.directory.directory import SOURCE_ERRORS, Directory
 from sources.xlog.directory.listing import Listing, LogFile
 from sources.xlog.format.selection import Selection
 from sources.xlog.reader import reader
 from sources.xlog.stream.origins import Origins
 
-_KEYS = ("cluster", "replicaset_uuid")
+_UUID_KEYS = ("cluster", "replicaset_uuid")
 
 
-def uuids_in(directory: Directory, file: LogFile) -> Iterator[str]:
+def replicaset_uuids_in(directory: Directory, file: LogFile) -> Iterator[str]:
     """Yield the replicaset uuids in a file's `_schema` rows; blocks after the first uuid are read only on demand."""
-    selection = Selection(spaces=frozenset({int(SystemSpace.SCHEMA)}))
+    selection = Selection(space_ids=frozenset({int(SystemSpace.SCHEMA)}))
     for batch in reader.read_rows(*directory.locate(file.name), selection=selection, limits=directory.limits):
         for packed in batch["tuple"].to_pylist():
             fields = fields_of(packed, "a row of _schema") if packed is not None else []
-            if len(fields) > 1 and fields[0] in _KEYS:
+            if len(fields) > 1 and fields[0] in _UUID_KEYS:
                 yield uuid_of(fields[1], "the uuid of the replicaset in _schema")
 
 
-def _uuid_in_files(directory: Directory, listing: Listing) -> str | None:
+def _uuid_named_in_files(directory: Directory, listing: Listing) -> str | None:
     for file in (*listing.logs[-1:], *listing.snapshots[-1:]):
         if file.replicaset_uuid is not None:
             return uuid_of(file.replicaset_uuid, f"the uuid of the replicaset in the header of {file.name}")
     snapshot = directory.newest_complete(listing.snapshots)
     files = ([snapshot] if snapshot is not None else []) + list(listing.logs[:1])
-    return next(chain.from_iterable(uuids_in(directory, file) for file in files), None)
+    return next(chain.from_iterable(replicaset_uuids_in(directory, file) for file in files), None)
 
 
-def identity_of(directory: Directory, listing: Listing, path_uuid: str | None = None) -> str:
+def replicaset_uuid_of(directory: Directory, listing: Listing, path_uuid: str | None = None) -> str:
     """Return the uuid of the replicaset that a source belongs to.
 
     Parameters
@@ -71,7 +71,7 @@ def identity_of(directory: Directory, listing: Listing, path_uuid: str | None = 
     if path_uuid is not None:
         return source.replicaset or path_uuid
     try:
-        found = _uuid_in_files(directory, listing)
+        found = _uuid_named_in_files(directory, listing)
     except TupleError as error:
         raise SourceError(error.reason, source=source.name) from None
     if source.replicaset is not None and found is not None and found != source.replicaset:
@@ -123,7 +123,7 @@ class ForeignFiles:
             Names the file and one of the source's own, each with its instance.
 
         """
-        found = self.find(listing, replicaset)
+        found = self.find_contradiction(listing, replicaset)
         if found is not None:
             raise SourceError(
                 f"files of several replicasets are in one folder: {found}",
@@ -131,7 +131,7 @@ class ForeignFiles:
                 advice="give each replicaset a folder and a source of its own",
             )
 
-    def find(self, listing: Listing, replicaset: str) -> str | None:
+    def find_contradiction(self, listing: Listing, replicaset: str) -> str | None:
         """Return a text that names two files of different replicasets; None if all files may be of one replicaset."""
         files = (*listing.snapshots, *listing.logs)
         named = [file for file in files if file.replicaset_uuid is not None]
@@ -163,10 +163,12 @@ class ForeignFiles:
         None if there is no such file, or if no `_cluster` is known.
         """
         unregistered = (
-            {str(file.instance_uuid) for file in own} - known_instances - self._being_copied(listing)
+            {str(file.instance_uuid) for file in own}
+            - known_instances
+            - self._instances_being_copied(listing)
         )
         has_members = False
-        for members in self._registered_by_file(listing, known_instances) if unregistered else ():
+        for members in self._instances_per_file(listing, known_instances) if unregistered else ():
             has_members |= bool(members)
             unregistered -= members
             if not unregistered:
@@ -179,7 +181,7 @@ class ForeignFiles:
                 return _contradiction(home, replicaset, file, None)
         return None
 
-    def _registered_by_file(
+    def _instances_per_file(
         self, listing: Listing, known_instances: Iterable[str]
     ) -> Iterator[frozenset[str]]:
         """Yield the instances that each file of known instances registers, those of the newest snapshot first."""
@@ -198,9 +200,9 @@ class ForeignFiles:
 
     def _instances_in_cluster(self, file: LogFile, *, closed: bool) -> frozenset[str]:
         try:
-            end = self.directory.ends.of(file, closed=closed).position
-            return self.origins.registered(file, end)
-        except FAILURES:
+            end = self.directory.ends.end_of(file, closed=closed).position
+            return self.origins.registered_instances(file, end)
+        except SOURCE_ERRORS:
             return frozenset()  # reading its rows reports the damage
 
     def _may_name_replicaset(self, listing: Listing, file: LogFile) -> bool:
@@ -211,19 +213,19 @@ class ForeignFiles:
         """Return the replicaset that a file's `_schema` names, if any."""
         if file.name not in self._replicaset_by_file:
             try:
-                self._replicaset_by_file[file.name] = next(uuids_in(self.directory, file), None)
-            except FAILURES:
+                self._replicaset_by_file[file.name] = next(replicaset_uuids_in(self.directory, file), None)
+            except SOURCE_ERRORS:
                 return None
         return self._replicaset_by_file[file.name]
 
-    def _being_copied(self, listing: Listing) -> set[str]:
+    def _instances_being_copied(self, listing: Listing) -> set[str]:
         """Return the instances of snapshots that are not complete yet."""
         return {str(file.instance_uuid) for file in listing.snapshots if not self._is_complete(file)}
 
     def _is_complete(self, file: LogFile) -> bool:
         try:
             return self.directory.ends.is_complete(file)
-        except FAILURES:
+        except SOURCE_ERRORS:
             return False
 
 

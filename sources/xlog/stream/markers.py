@@ -33,9 +33,9 @@ from sources.xlog.stream.origins import files_before
 from sources.xlog.stream.segment import Segment
 
 RECOVERY_POINT = "_recovery_point"
-_POINT_KEY = [0, 0, 0]
+_RECOVERY_POINT_KEY = [0, 0, 0]
 _OPTS, _OPTS_INDEX = "opts", 3
-_LABEL_BYTES = 255
+_MAX_LABEL_BYTES = 255
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class Marker:
         Those of the row, which identify it.
     segment : Segment
         The segment of the row.
-    position : int
+    block_position : int
         Start of its block, in bytes.
-    row : int
+    row_index : int
         Its index in the block.
 
     """
@@ -63,12 +63,12 @@ class Marker:
     replica_id: int
     lsn: int
     segment: Segment
-    position: int
-    row: int
+    block_position: int
+    row_index: int
 
 
 @dataclass
-class Markers:
+class MarkerFinder:
     """Finds the markers of one replicaset, segment by segment.
 
     Parameters
@@ -107,23 +107,23 @@ class Markers:
         last = (-1, -1)
         wanted: set[int] | None = None
         # A marker space that the segment defines is searched from its definition on.
-        while wanted is None or not self._searched_spaces() <= wanted:
-            wanted = self._searched_spaces()
-            for row in _rows(directory, segment, wanted):
+        while wanted is None or not self._searched_space_ids() <= wanted:
+            wanted = self._searched_space_ids()
+            for row in _rows_of_spaces(directory, segment, wanted):
                 if (row["position"], row["row"]) <= last:
                     continue
                 last = (row["position"], row["row"])
                 if row["space_id"] == SystemSpace.SPACE:
                     self._apply_definition(row)
-                    if not self._searched_spaces() <= wanted:
+                    if not self._searched_space_ids() <= wanted:
                         break
                     continue
-                label = self._label(row)
+                label = self._label_of_row(row)
                 if label is not None:
-                    yield _marker(label, row, segment)
+                    yield _marker_of_row(label, row, segment)
         self._searched_up_to = (segment.source, segment.file, segment.end)
 
-    def _searched_spaces(self) -> set[int]:
+    def _searched_space_ids(self) -> set[int]:
         points = {int(SystemSpace.RECOVERY_POINT)} if self._has_points else set()
         return points | (
             {int(SystemSpace.SPACE), *self._label_index_by_space_id} if self._label_field_by_space else set()
@@ -134,14 +134,14 @@ class Markers:
         self._label_index_by_space_id = {}
         file = listing.log(segment.file)
         parts = [
-            (one, directory.ends.of(one, closed=True).position)
+            (one, directory.ends.end_of(one, closed=True).position)
             for one in files_before(directory, listing, file)
         ]
-        wanted = Selection(spaces=frozenset({int(SystemSpace.SPACE)}))
+        wanted = Selection(space_ids=frozenset({int(SystemSpace.SPACE)}))
         for one, end in [*parts, (file, segment.begin)]:
-            if end <= one.header:
+            if end <= one.header_bytes:
                 continue
-            for batch in directory.read_rows(one.name, one.header, end, wanted):
+            for batch in directory.read_rows(one.name, one.header_bytes, end, wanted):
                 for row in batch.to_pylist():
                     self._apply_definition(row)
         return self._label_index_by_space_id
@@ -154,7 +154,7 @@ class Markers:
             elif row["type"] in ("INSERT", "REPLACE"):
                 space = space_of(fields_of(row["tuple"], "a row of _space"), None)
                 index = (
-                    label_index(space, self._label_field_by_space[space.name])
+                    label_field_index(space, self._label_field_by_space[space.name])
                     if space.name in self._label_field_by_space
                     else None
                 )
@@ -165,26 +165,30 @@ class Markers:
         except TupleError:
             return
 
-    def _label(self, row: Mapping[str, Any]) -> str | None:
+    def _label_of_row(self, row: Mapping[str, Any]) -> str | None:
         try:
             if row["space_id"] == SystemSpace.RECOVERY_POINT:
                 return point_label(row)
             if row["type"] in ("INSERT", "REPLACE") and row["space_id"] in self._label_index_by_space_id:
                 fields = fields_of(row["tuple"], "a marker")
-                return _text(field_at(fields, self._label_index_by_space_id[row["space_id"]], "the label"))
+                return _valid_label(
+                    field_at(fields, self._label_index_by_space_id[row["space_id"]], "the label")
+                )
         except TupleError:
             return None
         return None
 
 
-def _rows(directory: Directory, segment: Segment, spaces: Iterable[int]) -> Iterator[dict[str, Any]]:
+def _rows_of_spaces(
+    directory: Directory, segment: Segment, spaces: Iterable[int]
+) -> Iterator[dict[str, Any]]:
     """Yield a segment's rows of the given spaces; rows without an lsn are left out."""
-    wanted = Selection(spaces=frozenset(spaces), from_vclock=segment.since)
+    wanted = Selection(space_ids=frozenset(spaces), from_vclock=segment.since)
     for batch in directory.read_rows(segment.file, segment.begin, segment.end, wanted, closed=True):
         yield from (row for row in batch.to_pylist() if row["lsn"] is not None)
 
 
-def label_index(space: Space, label: str | int | None) -> int | None:
+def label_field_index(space: Space, label: str | int | None) -> int | None:
     """Return the index, from 0, of the field that `label` names or numbers from 1; None if no field has the name."""
     if isinstance(label, int):
         return label - 1
@@ -201,7 +205,7 @@ def point_label(row: Mapping[str, Any]) -> str | None:
         The row is malformed.
 
     """
-    if row["type"] != "UPDATE" or fields_of(row["key"], "a key of _recovery_point") != _POINT_KEY:
+    if row["type"] != "UPDATE" or fields_of(row["key"], "a key of _recovery_point") != _RECOVERY_POINT_KEY:
         return None
     base = row["index_base"] or 0
     for operation in fields_of(row["operations"], "operations on _recovery_point"):
@@ -209,19 +213,19 @@ def point_label(row: Mapping[str, Any]) -> str | None:
             continue
         name, index, value = operation
         if name == "=" and index in (_OPTS, _OPTS_INDEX + base) and isinstance(value, dict):
-            return _text(value.get("label"))
+            return _valid_label(value.get("label"))
     return None
 
 
-def _text(label: object) -> str | None:
+def _valid_label(label: object) -> str | None:
     if isinstance(label, int) and not isinstance(label, bool):
         return str(label)
-    if not isinstance(label, str) or not label or len(label.encode("utf-8", "replace")) > _LABEL_BYTES:
+    if not isinstance(label, str) or not label or len(label.encode("utf-8", "replace")) > _MAX_LABEL_BYTES:
         return None
     return label if label.isprintable() else None
 
 
-def _marker(label: str, row: Mapping[str, Any], segment: Segment) -> Marker:
+def _marker_of_row(label: str, row: Mapping[str, Any], segment: Segment) -> Marker:
     moment = row["timestamp"]
     return Marker(
         label,
@@ -239,14 +243,14 @@ def end_of_transaction(directory: Directory, marker: Marker) -> tuple[int, int]:
 
     The number is 0 if the block ends there too.
     """
-    file, begin = marker.segment.file, marker.position
-    end = reader.block_boundary(
-        *directory.locate(file), begin + 1, begin, marker.segment.end, directory.block
+    file, begin = marker.segment.file, marker.block_position
+    end = reader.first_block_start(
+        *directory.locate(file), begin + 1, begin, marker.segment.end, directory.max_block_bytes
     )
     parts = directory.read_headers(file, begin, end, closed=True)
     rows, commits = (
         np.concatenate(columns) for columns in zip(*((p.row, p.is_commit) for p in parts), strict=True)
     )
-    ends = rows[commits & (rows >= marker.row)]
+    ends = rows[commits & (rows >= marker.row_index)]
     last = int(ends[0] if ends.size else rows[-1])
     return (0 if last == rows[-1] else last + 1), end

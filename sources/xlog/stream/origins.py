@@ -10,7 +10,7 @@ block of that row. A deleted id keeps its last instance until another instance g
 A malformed row of `_cluster`, which no Tarantool server would write, registers nothing.
 
 A row of `_cluster` that an unwanted instance wrote is left out like all rows of this instance. But the registration in
-the row must be known: the segment is split there, and its second part names the registration (`Segment.registered`).
+the row must be known: the segment is split there, and its second part names the registration (`Segment.left_out_registrations`).
 
 Rows of a snapshot have no origin and are not filtered. Rows of local spaces belong to the instance that wrote the file.
 
@@ -35,18 +35,18 @@ from sources.xlog.format.vclock import is_at_most
 from sources.xlog.stream.segment import OriginSpan, Segment
 
 _ID_FIELD, _UUID_FIELD = 0, 1
-_CLUSTER = Selection(spaces=frozenset({int(SystemSpace.CLUSTER)}))
+_CLUSTER_ROWS = Selection(space_ids=frozenset({int(SystemSpace.CLUSTER)}))
 
 
 @dataclass(frozen=True)
 class IdAssignment:
     """A row of `_cluster` that assigns a replica id to an instance, valid from the block at `position` on.
 
-    `origin` and `lsn` are those of the row itself; `origin` is 0 in a snapshot.
+    `origin_id` and `lsn` are those of the row itself; `origin_id` is 0 in a snapshot.
     """
 
     position: int
-    origin: int
+    origin_id: int
     lsn: int
     replica_id: int
     instance_uuid: str
@@ -61,7 +61,7 @@ def _updated_uuid(operations: Sequence[Any], index_base: int) -> str | None:
     return None
 
 
-def registration(row: Mapping[str, Any]) -> IdAssignment | None:
+def id_assignment_of(row: Mapping[str, Any]) -> IdAssignment | None:
     """Return the replica id that a row of `_cluster` assigns to an instance; None for a DELETE and a malformed row."""
     origin = (row["position"], row.get("replica_id") or 0, row.get("lsn") or 0)
     try:
@@ -79,7 +79,7 @@ def registration(row: Mapping[str, Any]) -> IdAssignment | None:
     return None
 
 
-def expelled(row: Mapping[str, Any]) -> int | None:
+def expelled_replica_id(row: Mapping[str, Any]) -> int | None:
     """Return the replica id that a DELETE of `_cluster` removes, or None."""
     try:
         return _replica_id(fields_of(row["key"], "a key of _cluster"))
@@ -106,8 +106,8 @@ def first_owners(rows: Iterable[Mapping[str, Any]]) -> dict[int, str | None]:
     """
     owners: dict[int, str | None] = {}
     for row in rows:
-        found = registration(row)
-        id_ = expelled(row) if found is None else found.replica_id
+        found = id_assignment_of(row)
+        id_ = expelled_replica_id(row) if found is None else found.replica_id
         if id_ is not None:
             owners.setdefault(
                 id_, found.instance_uuid if found is not None and row["type"] == "INSERT" else None
@@ -115,7 +115,7 @@ def first_owners(rows: Iterable[Mapping[str, Any]]) -> dict[int, str | None]:
     return owners
 
 
-def unknown_instance(replica_id: int, **where: Any) -> UnknownInstanceError:
+def unknown_instance_error(replica_id: int, **where: Any) -> UnknownInstanceError:
     """Return the error for a row whose instance no row of `_cluster` names; `where` are the fields of the error."""
     return UnknownInstanceError(f"no row of _cluster names the instance of replica id {replica_id}", **where)
 
@@ -124,11 +124,11 @@ def _replica_id(fields: Sequence[Any]) -> int:
     return replica_id_of(field_at(fields, _ID_FIELD, "the replica id"))
 
 
-def registrations(directory: Directory, file: LogFile, begin: int, end: int) -> Iterator[IdAssignment]:
+def id_assignments(directory: Directory, file: LogFile, begin: int, end: int) -> Iterator[IdAssignment]:
     """Yield the rows of `_cluster` in a byte range that assign a replica id, in order."""
-    for batch in directory.read_rows(file.name, begin, end, _CLUSTER):
+    for batch in directory.read_rows(file.name, begin, end, _CLUSTER_ROWS):
         for row in batch.to_pylist():
-            found = registration(row) if row["type"] is not None else None
+            found = id_assignment_of(row) if row["type"] is not None else None
             if found is not None:
                 yield found
 
@@ -168,7 +168,9 @@ class Origins:
     _read_assignments: dict[str, tuple[int, tuple[IdAssignment, ...]]] = field(default_factory=dict)
     """By file: the position up to which it was read, and the assignments found before it."""
 
-    def spans(self, listing: Listing, segment: Segment, whitelist: frozenset[str]) -> tuple[OriginSpan, ...]:
+    def origin_spans(
+        self, listing: Listing, segment: Segment, whitelist: frozenset[str]
+    ) -> tuple[OriginSpan, ...]:
         """Return the wanted replica ids of a segment: a new span begins where an id gets another instance.
 
         Parameters
@@ -183,32 +185,34 @@ class Origins:
         """
         file = listing.log(segment.file)
         instances = self._instances_at_start(listing, file)
-        spans = [_span(segment.begin, instances, whitelist, segment.instance_uuid)]
+        spans = [_origin_span(segment.begin, instances, whitelist, segment.instance_uuid)]
         for found in self._assignments(file, segment.end):
             instances[found.replica_id] = found.instance_uuid
             position = max(found.position, segment.begin)
-            if position == spans[-1].position:
+            if position == spans[-1].begin:
                 spans.pop()
-            spans.append(_span(position, instances, whitelist, segment.instance_uuid))
+            spans.append(_origin_span(position, instances, whitelist, segment.instance_uuid))
         return tuple(spans)
 
-    def parts(self, listing: Listing, segment: Segment, whitelist: frozenset[str]) -> Iterator[Segment]:
+    def split_by_origins(
+        self, listing: Listing, segment: Segment, whitelist: frozenset[str]
+    ) -> Iterator[Segment]:
         """Yield the parts of a segment, each with the replica ids whose rows are read (`Segment.origins`).
 
         A part begins at each row of `_cluster` that the whitelist leaves out: readers of the segment do not see the
-        row, but the replica id that it assigns has another instance from there on (`Segment.registered`).
+        row, but the replica id that it assigns has another instance from there on (`Segment.left_out_registrations`).
 
         Parameters
         ----------
         listing, segment, whitelist
-            As for `spans`.
+            As for `origin_spans`.
 
         """
-        spans = self.spans(listing, segment, whitelist)
+        spans = self.origin_spans(listing, segment, whitelist)
         left_out: dict[int, dict[int, str]] = {}
         for found in self._assignments(listing.log(segment.file), segment.end):
-            span = [one for one in spans if one.position <= found.position][-1:]
-            if span and found.origin not in span[0].wanted | span[0].unknown:
+            span = [one for one in spans if one.begin <= found.position][-1:]
+            if span and found.origin_id not in span[0].wanted_ids | span[0].unknown_ids:
                 left_out.setdefault(found.position, {})[found.replica_id] = found.instance_uuid
         bounds = sorted({segment.begin, *left_out, segment.end})
         for begin, end in pairwise(bounds):
@@ -220,12 +224,12 @@ class Origins:
                 is_closed=segment.is_closed or not is_last,
                 gap=segment.gap if is_first else None,
                 skipped_rows=segment.skipped_rows if is_first else 0,
-                last_block=segment.last_block if is_last else None,
-                origins=_spans_from(spans, begin, end),
-                registered=left_out.get(begin, {}),
+                partial_last_block=segment.partial_last_block if is_last else None,
+                origin_spans=_spans_between(spans, begin, end),
+                left_out_registrations=left_out.get(begin, {}),
             )
 
-    def registered(self, file: LogFile, end: int) -> frozenset[str]:
+    def registered_instances(self, file: LogFile, end: int) -> frozenset[str]:
         """Return the uuids of the instances that a file's blocks before `end` register, also if expelled later."""
         return frozenset(found.instance_uuid for found in self._assignments(file, end))
 
@@ -234,29 +238,29 @@ class Origins:
         files = files_before(self.directory, listing, file)
         instances: dict[int, str] = {}
         for before in files:
-            end = self.directory.ends.of(before, closed=True).position
+            end = self.directory.ends.end_of(before, closed=True).position
             instances |= {found.replica_id: found.instance_uuid for found in self._assignments(before, end)}
         return instances
 
     def _assignments(self, file: LogFile, end: int) -> tuple[IdAssignment, ...]:
         """Return the assignments in a file's blocks that start before `end`."""
-        upto, known = self._read_assignments.get(file.name, (file.header, ()))
+        upto, known = self._read_assignments.get(file.name, (file.header_bytes, ()))
         if end > upto:
-            known += tuple(registrations(self.directory, file, upto, end))
+            known += tuple(id_assignments(self.directory, file, upto, end))
             self._read_assignments[file.name] = (end, known)
         return tuple(found for found in known if found.position < end)
 
 
-def _spans_from(spans: Sequence[OriginSpan], begin: int, end: int) -> tuple[OriginSpan, ...]:
+def _spans_between(spans: Sequence[OriginSpan], begin: int, end: int) -> tuple[OriginSpan, ...]:
     """Return the spans that apply from `begin` to `end`; the first one begins at `begin`."""
-    first = max(i for i, span in enumerate(spans) if span.position <= begin)
+    first = max(i for i, span in enumerate(spans) if span.begin <= begin)
     return (
-        replace(spans[first], position=begin),
-        *(span for span in spans[first + 1 :] if span.position < end),
+        replace(spans[first], begin=begin),
+        *(span for span in spans[first + 1 :] if span.begin < end),
     )
 
 
-def _span(
+def _origin_span(
     position: int, instances: Mapping[int, str], whitelist: frozenset[str], own: str | None
 ) -> OriginSpan:
     wanted = {id_ for id_, uuid in instances.items() if uuid in whitelist}
@@ -285,20 +289,20 @@ def members_at(directory: Directory, listing: Listing, segment: Segment) -> dict
     file = listing.log(segment.file)
     members: dict[int, str] = {}
     for before in files_before(directory, listing, file):
-        _update_members(members, directory, before, directory.ends.of(before, closed=True).position)
+        _update_members(members, directory, before, directory.ends.end_of(before, closed=True).position)
     _update_members(members, directory, file, segment.begin)
     return members
 
 
 def _update_members(members: dict[int, str], directory: Directory, file: LogFile, end: int) -> None:
     """Apply the `_cluster` rows of a file up to `end`."""
-    if end <= file.header:
+    if end <= file.header_bytes:
         return
-    for batch in directory.read_rows(file.name, file.header, end, _CLUSTER):
+    for batch in directory.read_rows(file.name, file.header_bytes, end, _CLUSTER_ROWS):
         for row in batch.to_pylist():
             if row["type"] == "DELETE":
-                members.pop(expelled(row) or 0, None)
+                members.pop(expelled_replica_id(row) or 0, None)
                 continue
-            found = registration(row) if row["type"] is not None else None
+            found = id_assignment_of(row) if row["type"] is not None else None
             if found is not None:
                 members[found.replica_id] = found.instance_uuid

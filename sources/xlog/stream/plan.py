@@ -20,7 +20,7 @@ from sources.xlog.format.vclock import Vclock, is_at_most
 from sources.xlog.options import Source
 from sources.xlog.stream.segment import ByteRange, LogGap, Segment
 
-RANGE_MIN = 1 << 20
+MIN_RANGE_BYTES = 1 << 20
 """`minPartitions` makes no task smaller than this, in bytes."""
 
 
@@ -53,12 +53,12 @@ class ReplicasetFiles:
     end: OffsetEntry
 
 
-def since_of(file: LogFile, since: Vclock | None) -> Vclock | None:
+def since_for_file(file: LogFile, since: Vclock | None) -> Vclock | None:
     """Return the vclock `since`, or None if it excludes no row of the file."""
     return None if since is None or file.is_snapshot or is_at_most(since, file.vclock) else since
 
 
-def since_from(entry: OffsetEntry, first: LogFile) -> Vclock | None:
+def since_after_entry(entry: OffsetEntry, first: LogFile) -> Vclock | None:
     """Return the vclock of the snapshot that was read: rows at or below it are left out of the logs after `entry`."""
     return {i: n for i, n in sorted(first.vclock.items()) if n} if first.is_snapshot else entry.since
 
@@ -74,24 +74,24 @@ def segments_of(files_read: ReplicasetFiles) -> Iterator[Segment]:
         If a file is shorter than the position already read.
 
     """
-    since = since_from(files_read.start, files_read.files[0])
+    since = since_after_entry(files_read.start, files_read.files[0])
     at, until = files_read.start.instant, files_read.end.instant
-    skipped = at.rows if at is not None and at.is_at_point else 0
-    is_cut = until is not None and until.is_at_point and until.rows > 0
-    last = until.end if until is not None and is_cut else files_read.end.position
+    skipped = at.rows_passed if at is not None and at.is_at_point else 0
+    is_cut = until is not None and until.is_at_point and until.rows_passed > 0
+    last = until.block_end if until is not None and is_cut else files_read.end.position
     ends = (*(end.position for end in files_read.ends), last)
     missing: LogGap | None = None
     for index, (file, end, gap) in enumerate(zip(files_read.files, ends, files_read.gaps, strict=True)):
-        begin = max(file.header, files_read.start.position if index == 0 else 0)
+        begin = max(file.header_bytes, files_read.start.position if index == 0 else 0)
         if gap is not None:
             missing = gap if missing is None else LogGap(missing.end_of_previous, gap.start_of_next)
-        if index == 0 and files_read.start.position > max(end, file.header):
+        if index == 0 and files_read.start.position > max(end, file.header_bytes):
             raise shorter_file_error(file, files_read.start, files_read.source.name)
         is_last = index == len(files_read.ends)
-        last_block = None
+        partial_last_block = None
         if is_last and until is not None and is_cut:
-            last_block = (max(file.header, files_read.end.position), until.rows)
-        if end > begin and last_block != (begin, skipped if index == 0 else 0):
+            partial_last_block = (max(file.header_bytes, files_read.end.position), until.rows_passed)
+        if end > begin and partial_last_block != (begin, skipped if index == 0 else 0):
             yield Segment(
                 replicaset_uuid=files_read.replicaset_uuid,
                 source=files_read.source.name,
@@ -105,11 +105,11 @@ def segments_of(files_read: ReplicasetFiles) -> Iterator[Segment]:
                 vclock=file.vclock,
                 instance_uuid=file.instance_uuid,
                 gap=missing,
-                since=since_of(file, since),
+                since=since_for_file(file, since),
                 is_generation=file.is_snapshot and (index > 0 or files_read.start.since is not None),
                 is_log=file.is_log,
                 skipped_rows=skipped if index == 0 else 0,
-                last_block=last_block,
+                partial_last_block=partial_last_block,
             )
             missing = None
 
@@ -125,7 +125,7 @@ def shorter_file_error(file: LogFile, entry: OffsetEntry, source: str) -> XlogTr
     )
 
 
-def numbered(segments: Iterable[Segment]) -> tuple[Segment, ...]:
+def with_numbers(segments: Iterable[Segment]) -> tuple[Segment, ...]:
     """Return the segments with their numbers in the batch."""
     return tuple(replace(segment, number=index) for index, segment in enumerate(segments))
 
@@ -149,19 +149,19 @@ def logs_within(headers: Sequence[Vclock], after: Vclock | None, upto: Vclock | 
     return first, last
 
 
-def range_size(total: int, split_bytes: int, min_partitions: int) -> int:
+def range_bytes(total: int, split_bytes: int, min_partitions: int) -> int:
     """Return about how many bytes one task reads."""
-    return min(split_bytes, max(RANGE_MIN, -(-total // min_partitions)))
+    return min(split_bytes, max(MIN_RANGE_BYTES, -(-total // min_partitions)))
 
 
-def split_segment(segment: Segment, cuts: Iterable[int], exact: bool = True) -> list[ByteRange]:
-    """Return a segment as byte ranges, split at `cuts`; `exact` means that the cuts are starts of blocks.
+def split_segment(segment: Segment, cuts: Iterable[int], at_block_starts: bool = True) -> list[ByteRange]:
+    """Return a segment as byte ranges, split at `cuts`; `at_block_starts` means that the cuts are starts of blocks.
 
     The ranges of a vinyl run are in reverse order, because a run has the newest statement of a key first
     (`vy_write_iterator.c`), and rows are read from the oldest to the newest.
     """
     bounds = [segment.begin, *(cut for cut in cuts if segment.begin < cut < segment.end), segment.end]
-    found = [ByteRange(segment, begin, end, exact) for begin, end in pairwise(bounds)]
+    found = [ByteRange(segment, begin, end, at_block_starts) for begin, end in pairwise(bounds)]
     return found if segment.space_id is None else found[::-1]
 
 
@@ -169,17 +169,17 @@ def share_tasks(ranges: Iterable[ByteRange], size: int) -> list[tuple[ByteRange,
     """Return the byte ranges of each task: consecutive ranges share a task up to `size` bytes."""
     tasks: list[list[ByteRange]] = []
     filled = 0
-    for piece in ranges:
-        length = piece.end - piece.begin
+    for byte_range in ranges:
+        length = byte_range.end - byte_range.begin
         if not tasks or filled + length > size:
             tasks.append([])
             filled = 0
-        tasks[-1].append(piece)
+        tasks[-1].append(byte_range)
         filled += length
     return [tuple(task) for task in tasks]
 
 
-def shares(wants: Mapping[str, int], limit: int) -> dict[str, int]:
+def fair_shares(wants: Mapping[str, int], limit: int) -> dict[str, int]:
     """Divide a limit fairly: no replicaset gets more than it can read; the others share the rest.
 
     Parameters

@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from sources.xlog.directory.directory import Directory
 from sources.xlog.directory.listing import Listing, LogFile, files_from, files_up_to, may_miss_rows
 from sources.xlog.directory.offset import OffsetEntry
-from sources.xlog.format.vclock import is_at_most, shared
+from sources.xlog.format.vclock import is_at_most, without_local
 from sources.xlog.stream.failover import entry_at
-from sources.xlog.stream.plan import budget_end, shorter_file_error, since_from
+from sources.xlog.stream.plan import budget_end, shorter_file_error, since_after_entry
 from sources.xlog.stream.segment import LogGap
 
 
@@ -35,7 +35,7 @@ class ReadAhead:
         Where the stream is.
     files : tuple of LogFile
         From the entry's file to the last one that may be read.
-    position : int
+    end_position : int
         End of the whole blocks of the last file, in bytes.
 
     """
@@ -43,22 +43,22 @@ class ReadAhead:
     directory: Directory
     entry: OffsetEntry
     files: tuple[LogFile, ...]
-    position: int
+    end_position: int
 
     def first_byte(self, index: int) -> int:
         """Return the position of the first byte to read of a file."""
-        return max(self.files[index].header, self.entry.position if index == 0 else 0)
+        return max(self.files[index].header_bytes, self.entry.position if index == 0 else 0)
 
     @property
-    def lengths(self) -> list[int]:
+    def unread_bytes(self) -> list[int]:
         """Number of bytes left to read in each file; for a closed file they include the EOF marker."""
         last = len(self.files) - 1
-        ends = [self.position if index == last else file.size for index, file in enumerate(self.files)]
+        ends = [self.end_position if index == last else file.size for index, file in enumerate(self.files)]
         return [max(0, end - self.first_byte(index)) for index, end in enumerate(ends)]
 
-    def advance(self, budget: int | None = None) -> OffsetEntry:
+    def entry_after(self, budget: int | None = None) -> OffsetEntry:
         """Return where the stream is after reading about `budget` bytes, but at least a block; None reads all."""
-        lengths = self.lengths
+        lengths = self.unread_bytes
         if budget is not None and self.files[0].is_snapshot and self.entry.since is not None:
             budget = max(budget, lengths[0])
         while budget is not None and budget < sum(lengths):
@@ -66,9 +66,9 @@ class ReadAhead:
             if found != self.entry:
                 return found
             budget *= 2  # the budget ended in a marker or an unfinished block
-        return self.entry_of(len(self.files) - 1, self.position)
+        return self.canonical_entry(len(self.files) - 1, self.end_position)
 
-    def remember(self, end: OffsetEntry) -> None:
+    def remember_end(self, end: OffsetEntry) -> None:
         """Remember the end of a batch in a spool's log, so that the next call notices if the log is rewritten."""
         file = next(file for file in self.files if file.name == end.file)
         if file.replicaset_uuid is not None and not file.is_snapshot and end.position:
@@ -78,35 +78,38 @@ class ReadAhead:
         index, taken = budget_end(lengths, budget)
         file, target = self.files[index], self.first_byte(index) + taken
         is_last = index == len(self.files) - 1
-        end = self.position if is_last else self.directory.ends.of(file, closed=True).position
+        end = self.end_position if is_last else self.directory.ends.end_of(file, closed=True).position
         position = (
             end
             if target >= end
             else self.directory.ends.block_start_from(file, self.first_byte(index), target, end)
         )
-        return self.entry_of(index, position)
+        return self.canonical_entry(index, position)
 
-    def entry_of(self, index: int, position: int) -> OffsetEntry:
+    def canonical_entry(self, index: int, position: int) -> OffsetEntry:
         """Return the canonical entry of a position: without a gap, the end of a file is the start of the next one.
 
         Before a gap the entry stays at the end of the file, until rows of the file after the gap are read. So one batch
         has the gap and a row after it.
         """
-        since = since_from(self.entry, self.files[0])
-        while index > 0 and position <= self.files[index].header:
-            index, position = index - 1, self.directory.ends.of(self.files[index - 1], closed=True).position
+        since = since_after_entry(self.entry, self.files[0])
+        while index > 0 and position <= self.files[index].header_bytes:
+            index, position = (
+                index - 1,
+                self.directory.ends.end_of(self.files[index - 1], closed=True).position,
+            )
         while index + 1 < len(self.files) and self._continues_in_next(index, position):
             index, position = index + 1, 0
         file = self.files[index]
         found = entry_at(self.directory.source.name, file, position, since)
         if not file.is_snapshot:
             return found
-        return replace(found, since=shared(file.vclock) if index else self.entry.since)
+        return replace(found, since=without_local(file.vclock) if index else self.entry.since)
 
     def _continues_in_next(self, index: int, position: int) -> bool:
         """Return whether a file is read to its end, and the next one follows it without a gap."""
         file = self.files[index]
-        if max(position, file.header) < self.directory.ends.of(file, closed=True).position:
+        if max(position, file.header_bytes) < self.directory.ends.end_of(file, closed=True).position:
             return False
         if self.files[index + 1].is_snapshot:
             return True
@@ -140,22 +143,26 @@ def read_ahead_of(
     files = files_from(listing, entry)
     if entry.position > files[0].size:
         raise shorter_file_error(files[0], entry, directory.source.name)
-    if files[0].replicaset_uuid is not None and files[0].header < entry.position:
+    if files[0].replicaset_uuid is not None and files[0].header_bytes < entry.position:
         directory.ends.refuse_rewritten(files[0], entry.position)
     within_end = files_up_to(files, fixed_end.file) if fixed_end is not None else None
     if fixed_end is not None and within_end is None:
         # The stream is in a snapshot that was not the newest when the end was fixed. A snapshot does not grow.
-        end = directory.ends.of(files[0], closed=True).position if files[0].is_snapshot else entry.position
+        end = (
+            directory.ends.end_of(files[0], closed=True).position if files[0].is_snapshot else entry.position
+        )
         return ReadAhead(directory, entry, files[:1], end)
     ahead = _up_to_generation(within_end or files)
     if len(ahead) > 1 and ahead[-1].is_snapshot:
         return ReadAhead(directory, entry, ahead, 0)
     if fixed_end is not None and within_end is not None:
         passed = entry.position if len(within_end) == 1 else 0
-        return ReadAhead(directory, entry, within_end, max(fixed_end.position, within_end[-1].header, passed))
+        return ReadAhead(
+            directory, entry, within_end, max(fixed_end.position, within_end[-1].header_bytes, passed)
+        )
     last = files[-1]
     begin = entry.position if len(files) == 1 else 0
-    position = directory.ends.of(last, closed=last.is_snapshot, begin=begin).position
+    position = directory.ends.end_of(last, closed=last.is_snapshot, begin=begin).position
     return ReadAhead(directory, entry, files, position)
 
 
@@ -172,13 +179,13 @@ def newest_entry(directory: Directory, listing: Listing) -> OffsetEntry | None:
     newest = files[-1] if files else None
     if newest is None:
         return None
-    end = directory.ends.of(newest, closed=newest.is_snapshot)
+    end = directory.ends.end_of(newest, closed=newest.is_snapshot)
     return entry_at(directory.source.name, newest, end.position)
 
 
 def gap_between(directory: Directory, before: LogFile, after: LogFile) -> LogGap | None:
     """Return the gap between two consecutive files, or None."""
-    if not may_miss_rows(before, directory.ends.of(before, closed=True), after):
+    if not may_miss_rows(before, directory.ends.end_of(before, closed=True), after):
         return None
     reached = before.vclock if before.is_snapshot else directory.ends.end_vclock(before)
     return None if is_at_most(after.vclock, reached) else LogGap(reached, after.vclock)

@@ -34,18 +34,18 @@ class OriginSpan:
 
     Parameters
     ----------
-    position : int
+    begin : int
         Bytes: the span applies to blocks from here to the next span.
-    wanted : frozenset of int
+    wanted_ids : frozenset of int
         Replica ids of whitelisted instances; 0 means rows of local spaces of the file's own instance.
-    unknown : frozenset of int
+    unknown_ids : frozenset of int
         Replica ids without a `_cluster` row so far: whether their rows are wanted is unknown, so they are an error.
 
     """
 
-    position: int
-    wanted: frozenset[int]
-    unknown: frozenset[int]
+    begin: int
+    wanted_ids: frozenset[int]
+    unknown_ids: frozenset[int]
 
 
 @dataclass(frozen=True)
@@ -76,14 +76,14 @@ class Segment:
         The gap before this file.
     since : Vclock or None
         Rows at or below it are left out: the snapshot that was read has them.
-    origins : tuple of OriginSpan or None
+    origin_spans : tuple of OriginSpan or None
         The whitelist as replica ids; None means rows of every instance.
-    registered : mapping of int to str
+    left_out_registrations : mapping of int to str
         {replica id: instance uuid} from the rows of `_cluster` in the first block of the segment that the whitelist
         leaves out.
     space_id : int or None
         For a `.run` file of a vinyl space, whose rows do not name the space.
-    vinyl : frozenset of int or None
+    vinyl_space_ids : frozenset of int or None
         For a `.snap`: ids of the vinyl spaces whose rows are read with it, from separate segments.
     is_generation : bool
         For a `.snap`: whether it follows a gap, so that it replaces all earlier rows of the replicaset.
@@ -109,14 +109,14 @@ class Segment:
     instance_uuid: str | None
     gap: LogGap | None = None
     since: Vclock | None = None
-    origins: tuple[OriginSpan, ...] | None = None
-    registered: Mapping[int, str] = field(default_factory=dict)
+    origin_spans: tuple[OriginSpan, ...] | None = None
+    left_out_registrations: Mapping[int, str] = field(default_factory=dict)
     space_id: int | None = None
-    vinyl: frozenset[int] | None = None
+    vinyl_space_ids: frozenset[int] | None = None
     is_generation: bool = False
     is_log: bool = True
     skipped_rows: int = 0
-    last_block: tuple[int, int] | None = None
+    partial_last_block: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -137,4 +137,4 @@ class ByteRange:
     segment: Segment
     begin: int
     end: int
-    exact: bool = True
+    at_block_starts: bool = True

@@ -37,8 +37,8 @@ from sources.xlog.stream.segment import Segment
 
 logger = logging.getLogger(__name__)
 
-STATEMENTS = ("INSERT", "REPLACE", "DELETE", "UPSERT")
-_RUN_INFO, _MAX_LSN = RequestType.RUNINFO.name, 4
+STATEMENT_TYPES = ("INSERT", "REPLACE", "DELETE", "UPSERT")
+_RUN_INFO_TYPE, _MAX_LSN_KEY = RequestType.RUNINFO.name, 4
 
 
 @dataclass(frozen=True)
@@ -49,16 +49,16 @@ class VinylSpaces:
     ----------
     trees : tuple of Tree
         Those whose rows can be read; their runs are in the order of reading.
-    refused : frozenset of int
+    refused_ids : frozenset of int
         Ids of spaces whose ranges were split, or that have a damaged file.
 
     """
 
     trees: tuple[Tree, ...] = ()
-    refused: frozenset[int] = frozenset()
+    refused_ids: frozenset[int] = frozenset()
 
     @property
-    def spaces(self) -> frozenset[int]:
+    def space_ids(self) -> frozenset[int]:
         """Ids of the spaces whose rows can be read."""
         return frozenset(tree.space_id for tree in self.trees)
 
@@ -137,7 +137,7 @@ def _check_ends(directory: Directory, file: str) -> None:
     try:
         begin = reader.read_meta(fs, path).length
     except XlogMissingError as error:
-        raise _missing(directory, file) from error
+        raise _missing_file_error(directory, file) from error
     with fs.open_input_file(path) as stream:
         size = stream.size()
         is_whole = size >= begin + len(EOF_MARKER)
@@ -180,7 +180,7 @@ def run_segments(directory: Directory, snapshot: Segment, vinyl: VinylSpaces) ->
                     begin=begin,
                     end=end,
                     gap=None,
-                    vinyl=None,
+                    vinyl_space_ids=None,
                     space_id=tree.space_id,
                 )
 
@@ -191,24 +191,24 @@ def _max_lsn(directory: Directory, folder: str, run: Run) -> int:
     try:
         for batch in reader.read_rows(fs, path, limits=directory.limits):
             for row in batch.select(["type", "body"]).to_pylist():
-                if row["type"] == _RUN_INFO:
-                    return _lsn_of(row["body"], file)
+                if row["type"] == _RUN_INFO_TYPE:
+                    return _max_lsn_in_body(row["body"], file)
     except XlogMissingError as error:
-        raise _missing(directory, file) from error
+        raise _missing_file_error(directory, file) from error
     raise XlogRowError("the file does not describe its run", file=file, offset=0)
 
 
-def _lsn_of(body: bytes, file: str) -> int:
+def _max_lsn_in_body(body: bytes, file: str) -> int:
     try:
         info: Any = unpacked(body)
-        return integer_of(info.get(_MAX_LSN) if isinstance(info, dict) else None, "the lsn", 0, LSN_MAX)
+        return integer_of(info.get(_MAX_LSN_KEY) if isinstance(info, dict) else None, "the lsn", 0, LSN_MAX)
     except TupleError:
         raise XlogRowError(
             "the file does not name the greatest lsn of its run", file=file, offset=0
         ) from None
 
 
-def _missing(directory: Directory, file: str) -> XlogMissingError:
+def _missing_file_error(directory: Directory, file: str) -> XlogMissingError:
     return XlogMissingError(
         "a file that the .vylog names is missing",
         file=file,
@@ -228,7 +228,7 @@ def as_snapshot_rows(batches: Iterable[pa.RecordBatch], space_id: int) -> Iterat
 
 
 def _as_snapshot_rows(batch: pa.RecordBatch, space_id: int) -> pa.RecordBatch:
-    wanted = pc.is_in(batch["type"], value_set=pa.array(STATEMENTS))
+    wanted = pc.is_in(batch["type"], value_set=pa.array(STATEMENT_TYPES))
     if CORRUPT_COLUMN in batch.schema.names:
         wanted = pc.or_(wanted, pc.is_valid(batch[CORRUPT_COLUMN]))
     rows = batch.filter(wanted)

@@ -4,7 +4,7 @@ Positions are offsets in the buffer; the caller knows where in the file the buff
 format. Every kernel reads only `buffer[begin:end]`, whatever the bytes are.
 
 A zstd frame that is incomplete decompresses without an error to fewer rows, and Tarantool writes neither a size nor a
-checksum into it, so `frame_bound` walks the parts of a frame before it is decompressed (RFC 8878, section 3.1.1).
+checksum into it, so `decompressed_bound` walks the parts of a frame before it is decompressed (RFC 8878, section 3.1.1).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sources.xlog.format.kernels.native import (
 )
 from sources.xlog.format.kernels.skip import load_uint
 
-POLYNOMIAL = 0x82F63B78  # CRC-32C, reflected
+CRC32C_POLYNOMIAL = 0x82F63B78  # CRC-32C, reflected
 
 BLOCK_START, BLOCK_BEGIN, BLOCK_END, BLOCK_ZSTD = 0, 1, 2, 3
 """Rows of the matrix that `walk_blocks` fills: start of the block, of its data, its end, whether zstd."""
@@ -36,20 +36,20 @@ _MAGIC, _LENGTH, _CHECKSUM_FIELD = int(Status.MAGIC), int(Status.LENGTH), int(St
 _PADDING, _TOO_LONG, _CHECKSUM = int(Status.PADDING), int(Status.TOO_LONG), int(Status.CHECKSUM)
 
 
-def _tables() -> npt.NDArray[np.uint32]:
+def _crc_tables() -> npt.NDArray[np.uint32]:
     """Return the 8 tables of slicing-by-8: tables[k, b] is byte b followed by k zero bytes."""
     tables = np.zeros((8, 256), np.uint32)
     for byte in range(256):
         crc = byte
         for _ in range(8):
-            crc = (crc >> 1) ^ (POLYNOMIAL if crc & 1 else 0)
+            crc = (crc >> 1) ^ (CRC32C_POLYNOMIAL if crc & 1 else 0)
         tables[0, byte] = crc
     for k in range(1, 8):
         tables[k] = tables[0, tables[k - 1] & 0xFF] ^ (tables[k - 1] >> 8)
     return tables
 
 
-_TABLES = _tables()
+_CRC_TABLES = _crc_tables()
 
 
 @kernel
@@ -74,10 +74,12 @@ def crc_by_tables(data: Int, begin: Int, end: Int) -> Int:
         high = np.int64(word_at(data, p) >> np.uint64(32))
         crc = np.int64(0)
         for k in range(4):
-            crc ^= np.int64(_TABLES[7 - k, (low >> 8 * k) & 0xFF] ^ _TABLES[3 - k, (high >> 8 * k) & 0xFF])
+            crc ^= np.int64(
+                _CRC_TABLES[7 - k, (low >> 8 * k) & 0xFF] ^ _CRC_TABLES[3 - k, (high >> 8 * k) & 0xFF]
+            )
         p += 8
     while p < end:
-        crc = np.int64(_TABLES[0, (crc ^ byte_at(data, p)) & 0xFF]) ^ (crc >> 8)
+        crc = np.int64(_CRC_TABLES[0, (crc ^ byte_at(data, p)) & 0xFF]) ^ (crc >> 8)
         p += 1
     return crc
 
@@ -94,7 +96,7 @@ def _magic_at(data: Int, p: Int) -> Int:
 
 
 @kernel
-def _fixed_header(data: Int, p: Int, end: Int, limit: Int, check: bool) -> tuple[Int, Int]:
+def _block_header(data: Int, p: Int, end: Int, limit: Int, with_checksums: bool) -> tuple[Int, Int]:
     """Return (status, length of the data) of the block at `p`; the buffer has at least `MAGIC_SIZE` bytes there."""
     magic = _magic_at(data, p)
     if magic == MAGIC_EOF:
@@ -115,16 +117,16 @@ def _fixed_header(data: Int, p: Int, end: Int, limit: Int, check: bool) -> tuple
         return _PADDING, 0
     if not 0 <= length <= limit:
         return _TOO_LONG, 0
-    if check and begin + length > end:
+    if with_checksums and begin + length > end:
         return _PART, length
-    if check and crc != crc_of(data, begin, begin + length):
+    if with_checksums and crc != crc_of(data, begin, begin + length):
         return _CHECKSUM, length
     return _GROUP, length
 
 
 @kernel
 def walk_blocks(
-    buffer: Bytes, begin: Int, end: Int, stop: Int, limit: Int, check: bool, blocks: Blocks
+    buffer: Bytes, begin: Int, end: Int, stop: Int, limit: Int, with_checksums: bool, blocks: Blocks
 ) -> tuple[Int, Int, Int]:
     """Walk over whole blocks.
 
@@ -154,7 +156,7 @@ def walk_blocks(
     while p < stop and count < blocks.shape[1]:
         if p + MAGIC_SIZE > end:
             return count, p, _PART
-        status, length = _fixed_header(data, p, end, limit, check)
+        status, length = _block_header(data, p, end, limit, with_checksums)
         if status != _GROUP:
             return count, p, status
         blocks[BLOCK_START, count] = p
@@ -181,12 +183,12 @@ def find_magic(buffer: Bytes, begin: Int, end: Int) -> Int:
 
 
 @kernel
-def claims_end(buffer: Bytes, begin: Int, end: Int, limit: Int) -> bool:
+def header_claims_end(buffer: Bytes, begin: Int, end: Int, limit: Int) -> bool:
     """Return whether the header of some block in `begin..end` says that the block ends at `end`."""
     data = address_of(buffer)
     for p in range(begin, end - FIXED_HEADER_SIZE + 1):
         if byte_at(data, p) == MAGIC_PLAIN >> 24:
-            status, length = _fixed_header(data, p, end, limit, False)
+            status, length = _block_header(data, p, end, limit, False)
             if status == _GROUP and p + FIXED_HEADER_SIZE + length == end:
                 return True
     return False
@@ -206,7 +208,7 @@ def _little_endian(data: Int, p: Int, size: Int) -> Int:
 
 
 @kernel
-def _first_block(data: Int, begin: Int, end: Int) -> Int:
+def _first_zstd_block(data: Int, begin: Int, end: Int) -> Int:
     """Return the position of the first block of the frame at `begin`, or -1."""
     if begin + 5 > end or _little_endian(data, begin, 4) != ZSTD_MAGIC:
         return -1
@@ -218,13 +220,13 @@ def _first_block(data: Int, begin: Int, end: Int) -> Int:
 
 
 @kernel
-def frame_bound(buffer: Bytes, begin: Int, end: Int) -> Int:
+def decompressed_bound(buffer: Bytes, begin: Int, end: Int) -> Int:
     """Return how many bytes a frame can decompress to at most, or -1 if `buffer[begin:end]` is not one whole frame.
 
     The bound is tight but for the last 128 KiB.
     """
     data = address_of(buffer)
-    p = _first_block(data, begin, end)
+    p = _first_zstd_block(data, begin, end)
     if p < 0:
         return -1
     total, last = 0, 0

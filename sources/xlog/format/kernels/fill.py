@@ -31,58 +31,60 @@ from sources.xlog.format.kernels.row import (
     row_end,
     walk_row,
 )
-from sources.xlog.format.selection import Filter, selected
+from sources.xlog.format.selection import Filter, is_selected
 
 
 @kernel
-def _wanted(wanted: Filter, numbers: Ints, marks: Int) -> bool:
-    replica = numbers[REPLICA_ID] if (marks >> REPLICA_ID) & 1 else 0
-    space = numbers[SPACE_ID] if (marks >> SPACE_ID) & 1 else -1
-    has_lsn, has_time = (marks >> LSN) & 1, (marks >> TIMESTAMP) & 1
+def _is_wanted(wanted: Filter, numbers: Ints, row_bits: Int) -> bool:
+    replica = numbers[REPLICA_ID] if (row_bits >> REPLICA_ID) & 1 else 0
+    space = numbers[SPACE_ID] if (row_bits >> SPACE_ID) & 1 else -1
+    has_lsn, has_time = (row_bits >> LSN) & 1, (row_bits >> TIMESTAMP) & 1
     return bool(
-        selected(wanted, numbers[TYPE], replica, numbers[LSN], numbers[TIMESTAMP], space, has_lsn, has_time)
+        is_selected(
+            wanted, numbers[TYPE], replica, numbers[LSN], numbers[TIMESTAMP], space, has_lsn, has_time
+        )
     )
 
 
 @kernel
 def _store_numbers(
-    columns: RowColumns, i: Int, position: Int, number: Int, numbers: Ints, marks: Int
+    columns: RowColumns, i: Int, position: Int, number: Int, numbers: Ints, row_bits: Int
 ) -> None:
-    columns.wide[0, i] = position
-    columns.wide[1, i] = numbers[LSN]
-    columns.wide[2, i] = numbers[TSN]
-    columns.wide[3, i] = numbers[TIMESTAMP]
-    columns.narrow[0, i] = number
-    columns.narrow[1, i] = numbers[TYPE]
-    columns.narrow[2, i] = numbers[REPLICA_ID]
-    columns.narrow[3, i] = numbers[GROUP_ID]
-    columns.narrow[4, i] = numbers[SPACE_ID]
-    columns.narrow[5, i] = numbers[INDEX_BASE]
-    columns.marks[i] = marks
+    columns.int64s[0, i] = position
+    columns.int64s[1, i] = numbers[LSN]
+    columns.int64s[2, i] = numbers[TSN]
+    columns.int64s[3, i] = numbers[TIMESTAMP]
+    columns.int32s[0, i] = number
+    columns.int32s[1, i] = numbers[TYPE]
+    columns.int32s[2, i] = numbers[REPLICA_ID]
+    columns.int32s[3, i] = numbers[GROUP_ID]
+    columns.int32s[4, i] = numbers[SPACE_ID]
+    columns.int32s[5, i] = numbers[INDEX_BASE]
+    columns.row_bits[i] = row_bits
 
 
 @kernel
-def _room(columns: RowColumns, i: Int, spans: Ints, marks: Int) -> Int:
+def _missing_room(columns: RowColumns, i: Int, field_bounds: Ints, row_bits: Int) -> Int:
     """Return 0 if the row's binary values fit, otherwise the bytes that their buffers must have."""
-    lacking, size = 0, columns.data.shape[1]
+    lacking, size = 0, columns.binary_data.shape[1]
     for c in range(4):
-        if (marks >> (KEY + c)) & 1:
-            used = columns.ends[c, i] + spans[2 * c + 1] - spans[2 * c]
+        if (row_bits >> (KEY + c)) & 1:
+            used = columns.binary_ends[c, i] + field_bounds[2 * c + 1] - field_bounds[2 * c]
             if used > size:
                 lacking = max(lacking, used)
     return lacking
 
 
 @kernel
-def _store_binary(columns: RowColumns, i: Int, data: Int, spans: Ints, marks: Int) -> None:
-    to, size = address_of(columns.data), columns.data.shape[1]
+def _store_binary_values(columns: RowColumns, i: Int, data: Int, field_bounds: Ints, row_bits: Int) -> None:
+    to, size = address_of(columns.binary_data), columns.binary_data.shape[1]
     for c in range(4):
-        used = np.int64(columns.ends[c, i])
-        if (marks >> (KEY + c)) & 1:
-            length = spans[2 * c + 1] - spans[2 * c]
-            copy_bytes(to + c * size + used, data + spans[2 * c], length)
+        used = np.int64(columns.binary_ends[c, i])
+        if (row_bits >> (KEY + c)) & 1:
+            length = field_bounds[2 * c + 1] - field_bounds[2 * c]
+            copy_bytes(to + c * size + used, data + field_bounds[2 * c], length)
             used += length
-        columns.ends[c, i + 1] = used
+        columns.binary_ends[c, i + 1] = used
 
 
 @kernel
@@ -90,9 +92,9 @@ def walk_rows(
     buffer: Bytes,
     blocks: Blocks,
     count: Int,
-    base: Int,
+    file_position: Int,
     wanted: Filter,
-    binary: bool,
+    with_binary: bool,
     columns: RowColumns,
     state: Ints,
 ) -> Int:
@@ -125,26 +127,28 @@ def walk_rows(
         or a negative `damage.Status`.
 
     """
-    numbers, spans = np.zeros(16, np.int64), np.zeros(8, np.int64)
+    numbers, field_bounds = np.zeros(16, np.int64), np.zeros(8, np.int64)
     i, b, p, number, result = state[COUNT], state[BLOCK], state[AT], state[NUMBER], FILLED
-    capacity, data = columns.marks.size, address_of(buffer)
+    capacity, data = columns.row_bits.size, address_of(buffer)
     while b < count and result == FILLED:
         end = blocks[BLOCK_END, b]
         p = blocks[BLOCK_BEGIN, b] if p < 0 else p
         while p < end:
-            behind, marks = walk_row(data, p, end, numbers, spans)
+            behind, row_bits = walk_row(data, p, end, numbers, field_bounds)
             if behind < 0:
                 result = behind
                 break
-            if not wanted.active or _wanted(wanted, numbers, marks):
-                lacking = _room(columns, i, spans, marks) if binary and i < capacity else 0
+            if not wanted.has_conditions or _is_wanted(wanted, numbers, row_bits):
+                lacking = (
+                    _missing_room(columns, i, field_bounds, row_bits) if with_binary and i < capacity else 0
+                )
                 if i == capacity or lacking:
                     state[ROOM] = lacking
                     result = FULL
                     break
-                _store_numbers(columns, i, base + blocks[BLOCK_START, b], number, numbers, marks)
-                if binary:
-                    _store_binary(columns, i, data, spans, marks)
+                _store_numbers(columns, i, file_position + blocks[BLOCK_START, b], number, numbers, row_bits)
+                if with_binary:
+                    _store_binary_values(columns, i, data, field_bounds, row_bits)
                 i += 1
             p = behind
             number += 1

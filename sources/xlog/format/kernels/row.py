@@ -27,36 +27,38 @@ from schemas.iproto import VCLOCK_MAX, BodyKey, HeaderKey, RequestType
 from sources.xlog.format.arrays import Int, Ints
 from sources.xlog.format.damage import Status
 from sources.xlog.format.kernels.native import address_of, byte_at, double_of, put_word
-from sources.xlog.format.kernels.skip import DOUBLE, big_endian, is_array, load_map, load_uint, skip
+from sources.xlog.format.kernels.skip import DOUBLE, big_endian, is_array, load_map_size, load_uint, skip
 
 TYPE, REPLICA_ID, LSN, TIMESTAMP = 0, 2, 3, 4
 GROUP_ID, TSN, FLAGS, SPACE_ID, INDEX_BASE = 7, 8, 9, 11, 12
 KEY, TUPLE, OPERATIONS, BODY = 13, 14, 15, 16
-COMMIT, WAIT_SYNC, WAIT_ACK, _HAS_NEW = 17, 18, 19, 20
-"""Numbers of bits in `RowColumns.marks`; up to `INDEX_BASE` also indexes of the array `numbers`. Those up to 9 are the
+COMMIT, WAIT_SYNC, WAIT_ACK, _HAS_NEW_TUPLE = 17, 18, 19, 20
+"""Numbers of bits in `RowColumns.row_bits`; up to `INDEX_BASE` also indexes of the array `numbers`. Those up to 9 are the
 header's keys."""
 
-WIDE = ("position", "lsn", "tsn", "timestamp")
-NARROW = ("row", "type", "replica_id", "group_id", "space_id", "index_base")
-BINARY = ("key", "tuple", "operations", "body")
+INT64_COLUMNS = ("position", "lsn", "tsn", "timestamp")
+INT32_COLUMNS = ("row", "type", "replica_id", "group_id", "space_id", "index_base")
+BINARY_COLUMNS = ("key", "tuple", "operations", "body")
 
 FILLED, FULL = 0, 1
 COUNT, BLOCK, AT, NUMBER, ROOM = range(5)
 """Indices in the state of `walk_rows`: rows filled; block, position and row in it; bytes that did not fit."""
 
-_UINTS = 1 << TYPE | 1 << REPLICA_ID | 1 << LSN | 1 << GROUP_ID | 1 << TSN | 1 << FLAGS
-_INT32S = 1 << TYPE | 1 << REPLICA_ID | 1 << GROUP_ID
+_UINT_KEYS = 1 << TYPE | 1 << REPLICA_ID | 1 << LSN | 1 << GROUP_ID | 1 << TSN | 1 << FLAGS
+_INT32_KEYS = 1 << TYPE | 1 << REPLICA_ID | 1 << GROUP_ID
 _UPDATE, _UPSERT = int(RequestType.UPDATE), int(RequestType.UPSERT)
 _NOP, _FIRST_RAFT = int(RequestType.NOP), int(RequestType.RAFT)
-_BY_FIELDS = 1 << int(RequestType.INSERT) | 1 << int(RequestType.REPLACE) | 1 << int(RequestType.DELETE)
-_BY_FIELDS |= 1 << _UPDATE | 1 << _UPSERT
-_K_SPACE, _K_BASE, _K_KEY = int(BodyKey.SPACE_ID), int(BodyKey.INDEX_BASE), int(BodyKey.KEY)
-_K_NEW = int(BodyKey.NEW_TUPLE)
-_K_TUPLE, _K_OPERATIONS, _LAST_KEY = int(BodyKey.TUPLE), int(BodyKey.OPS), int(HeaderKey.FLAGS)
+_TYPES_READ_BY_FIELD = (
+    1 << int(RequestType.INSERT) | 1 << int(RequestType.REPLACE) | 1 << int(RequestType.DELETE)
+)
+_TYPES_READ_BY_FIELD |= 1 << _UPDATE | 1 << _UPSERT
+_SPACE_KEY, _INDEX_BASE_KEY, _KEY_KEY = int(BodyKey.SPACE_ID), int(BodyKey.INDEX_BASE), int(BodyKey.KEY)
+_NEW_TUPLE_KEY = int(BodyKey.NEW_TUPLE)
+_TUPLE_KEY, _OPERATIONS_KEY, _LAST_HEADER_KEY = int(BodyKey.TUPLE), int(BodyKey.OPS), int(HeaderKey.FLAGS)
 _BAD_HEADER, _BAD_BODY, _BAD_RANGE = int(Status.ROW_HEADER), int(Status.ROW_BODY), int(Status.ROW_RANGE)
-_REPLICAS = int(VCLOCK_MAX)
+_REPLICA_ID_LIMIT = int(VCLOCK_MAX)
 _INT32_MAX = 2**31 - 1
-_TIME_MAX = 9.2e12  # seconds: the range of 63 bits of microseconds
+_MAX_SECONDS = 9.2e12  # seconds: the range of 63 bits of microseconds
 
 
 class RowColumns(NamedTuple):
@@ -64,31 +66,31 @@ class RowColumns(NamedTuple):
 
     Parameters
     ----------
-    wide : int64[4, n]
-        `WIDE`: position of the block in the file (bytes), lsn, tsn, timestamp (microseconds since 1970 UTC).
-    narrow : int32[6, n]
-        `NARROW`: number in the block, type, replica id, group id, space id, index base.
-    marks : uint32[n]
+    int64s : int64[4, n]
+        `INT64_COLUMNS`: position of the block in the file (bytes), lsn, tsn, timestamp (microseconds since 1970 UTC).
+    int32s : int32[6, n]
+        `INT32_COLUMNS`: number in the block, type, replica id, group id, space id, index base.
+    row_bits : uint32[n]
         One bit for each column that the row has, and bits for its flags. If the bit of a column is not set, its value
-        in `wide` or `narrow` is undefined.
-    ends : int32[4, n + 1]
-        `ends[k]` has Arrow's offsets of the binary column `data[k]`; `ends[k, 0]` is 0.
-    data : uint8[4, size]
-        The bytes of the columns `BINARY`.
+        in `int64s` or `int32s` is undefined.
+    binary_ends : int32[4, n + 1]
+        `binary_ends[k]` has Arrow's offsets of the binary column `binary_data[k]`; `binary_ends[k, 0]` is 0.
+    binary_data : uint8[4, size]
+        The bytes of the columns `BINARY_COLUMNS`.
 
     """
 
-    wide: Ints
-    narrow: npt.NDArray[np.int32]
-    marks: npt.NDArray[np.uint32]
-    ends: npt.NDArray[np.int32]
-    data: npt.NDArray[np.uint8]
+    int64s: Ints
+    int32s: npt.NDArray[np.int32]
+    row_bits: npt.NDArray[np.uint32]
+    binary_ends: npt.NDArray[np.int32]
+    binary_data: npt.NDArray[np.uint8]
 
 
 @kernel
 def _walk_header(data: Int, begin: Int, end: Int, numbers: Int) -> tuple[Int, Int]:
     """Store the header's values by key; return (position after it or status, bits of the keys seen)."""
-    pairs, p = load_map(data, begin, end)
+    pairs, p = load_map_size(data, begin, end)
     seen = 0
     if p < 0:
         return _BAD_HEADER, 0
@@ -102,9 +104,9 @@ def _walk_header(data: Int, begin: Int, end: Int, numbers: Int) -> tuple[Int, In
             put_word(numbers, 8 * TIMESTAMP, big_endian(data, p + 1, 8))
             seen |= 1 << TIMESTAMP
             p += 9
-        elif 0 <= key <= _LAST_KEY and (_UINTS >> key) & 1:
+        elif 0 <= key <= _LAST_HEADER_KEY and (_UINT_KEYS >> key) & 1:
             value, p = load_uint(data, p, end)
-            if (_INT32S >> key) & 1 and not 0 <= value <= _INT32_MAX:
+            if (_INT32_KEYS >> key) & 1 and not 0 <= value <= _INT32_MAX:
                 return (_BAD_RANGE if p >= 0 else _BAD_HEADER), 0
             put_word(numbers, 8 * key, value)
             seen |= 1 << key
@@ -117,63 +119,65 @@ def _walk_header(data: Int, begin: Int, end: Int, numbers: Int) -> tuple[Int, In
 
 @kernel
 def _finish_header(numbers: Ints, seen: Int) -> Int:
-    """Turn the header's raw values into columns; return the row's marks, or a status."""
+    """Turn the header's raw values into columns; return the row's bits, or a status."""
     if (seen >> TIMESTAMP) & 1:
         seconds = double_of(numbers[TIMESTAMP])
-        if not -_TIME_MAX < seconds < _TIME_MAX:
+        if not -_MAX_SECONDS < seconds < _MAX_SECONDS:
             return _BAD_RANGE
         numbers[TIMESTAMP] = np.int64(np.rint(seconds * 1e6))
-    if (seen >> REPLICA_ID) & 1 and numbers[REPLICA_ID] >= _REPLICAS:
+    if (seen >> REPLICA_ID) & 1 and numbers[REPLICA_ID] >= _REPLICA_ID_LIMIT:
         return _BAD_RANGE
     if (seen >> LSN) & 1 and numbers[LSN] < 0:
         return _BAD_RANGE
     flags = numbers[FLAGS] if (seen >> FLAGS) & 1 else 0
-    marks = seen & ~(1 << TSN | 1 << FLAGS) | (flags & 1) << COMMIT
-    marks |= ((flags >> 1) & 1) << WAIT_SYNC | ((flags >> 2) & 1) << WAIT_ACK
+    row_bits = seen & ~(1 << TSN | 1 << FLAGS) | (flags & 1) << COMMIT
+    row_bits |= ((flags >> 1) & 1) << WAIT_SYNC | ((flags >> 2) & 1) << WAIT_ACK
     # A local row inside a global transaction wraps around 2^64, as int64 arithmetic does.
     if (seen >> TSN) & 1:
         numbers[TSN] = numbers[LSN] - numbers[TSN]
     else:
         numbers[TSN] = numbers[LSN]
-        marks |= 1 << COMMIT
-    return marks
+        row_bits |= 1 << COMMIT
+    return row_bits
 
 
 @kernel
-def _walk_body(data: Int, begin: Int, end: Int, kind: Int, numbers: Int, spans: Int) -> tuple[Int, Int]:
-    """Store the body's numbers and the positions of its fields; return (position after it or status, marks)."""
-    pairs, p = load_map(data, begin, end)
-    marks, update, by_fields = 0, kind == _UPDATE, (_BY_FIELDS >> kind) & 1 == 1
+def _walk_body(
+    data: Int, begin: Int, end: Int, kind: Int, numbers: Int, field_bounds: Int
+) -> tuple[Int, Int]:
+    """Store the body's numbers and the positions of its fields; return (position after it or status, row bits)."""
+    pairs, p = load_map_size(data, begin, end)
+    row_bits, update, is_read_by_field = 0, kind == _UPDATE, (_TYPES_READ_BY_FIELD >> kind) & 1 == 1
     if p < 0:
-        p = skip(data, begin, end) if not by_fields else -1
+        p = skip(data, begin, end) if not is_read_by_field else -1
         return p if p >= 0 else _BAD_BODY, 0
     for _ in range(pairs):
         key, p = load_uint(data, p, end)
         if p < 0:
             return _BAD_BODY, 0
-        if by_fields and key in (_K_TUPLE, _K_KEY, _K_OPERATIONS):
-            index = KEY if key == _K_KEY else (TUPLE if key == _K_TUPLE and not update else OPERATIONS)
+        if is_read_by_field and key in (_TUPLE_KEY, _KEY_KEY, _OPERATIONS_KEY):
+            index = KEY if key == _KEY_KEY else (TUPLE if key == _TUPLE_KEY and not update else OPERATIONS)
             begin = p
             p = skip(data, p, end) if is_array(data, p, end) else -1
             # An UPDATE's operations are its tuple, as in `memtx_space_execute_update`: no server writes both.
-            if not (key == _K_OPERATIONS and update and (marks >> OPERATIONS) & 1):
-                put_word(spans, 16 * (index - KEY), begin)
-                put_word(spans, 16 * (index - KEY) + 8, p)
-            marks |= 1 << index
-        elif key in (_K_SPACE, _K_BASE):
-            index = SPACE_ID if key == _K_SPACE else INDEX_BASE
+            if not (key == _OPERATIONS_KEY and update and (row_bits >> OPERATIONS) & 1):
+                put_word(field_bounds, 16 * (index - KEY), begin)
+                put_word(field_bounds, 16 * (index - KEY) + 8, p)
+            row_bits |= 1 << index
+        elif key in (_SPACE_KEY, _INDEX_BASE_KEY):
+            index = SPACE_ID if key == _SPACE_KEY else INDEX_BASE
             value, p = load_uint(data, p, end)
             if not 0 <= value <= _INT32_MAX:
                 return (_BAD_RANGE if p >= 0 else _BAD_BODY), 0
             put_word(numbers, 8 * index, value)
-            marks |= 1 << index
+            row_bits |= 1 << index
         else:
-            if key == _K_NEW and (update or kind == _UPSERT):
-                marks |= 1 << _HAS_NEW
+            if key == _NEW_TUPLE_KEY and (update or kind == _UPSERT):
+                row_bits |= 1 << _HAS_NEW_TUPLE
             p = skip(data, p, end)
         if p < 0:
             return _BAD_BODY, 0
-    return p, marks
+    return p, row_bits
 
 
 @kernel
@@ -182,7 +186,7 @@ def row_end(data: Int, begin: Int, end: Int) -> Any:
 
     Only the type in the header says whether a body follows, so without a readable type the end is unknown.
     """
-    pairs, p = load_map(data, begin, end)
+    pairs, p = load_map_size(data, begin, end)
     kind = -1
     for _ in range(max(pairs, 0)):
         if p < 0:
@@ -202,7 +206,7 @@ def row_end(data: Int, begin: Int, end: Int) -> Any:
 
 
 @kernel
-def walk_row(data: Int, begin: Int, end: Int, numbers: Ints, spans: Ints) -> tuple[Int, Int]:
+def walk_row(data: Int, begin: Int, end: Int, numbers: Ints, field_bounds: Ints) -> tuple[Int, Int]:
     """Walk one row.
 
     Parameters
@@ -212,14 +216,14 @@ def walk_row(data: Int, begin: Int, end: Int, numbers: Ints, spans: Ints) -> tup
     begin, end : int
         Where the row begins, and the block ends.
     numbers : int64[16]
-        Filled with the header's and body's numbers, by their bit of `RowColumns.marks`.
-    spans : int64[8]
+        Filled with the header's and body's numbers, by their bit of `RowColumns.row_bits`.
+    field_bounds : int64[8]
         Filled with begin and end of key, tuple, operations, body.
 
     Returns
     -------
-    position, marks : int
-        Position after the row, or a negative `damage.Status`; `RowColumns.marks`.
+    position, row_bits : int
+        Position after the row, or a negative `damage.Status`; `RowColumns.row_bits`.
 
     """
     numbers[TYPE] = 0
@@ -227,20 +231,20 @@ def walk_row(data: Int, begin: Int, end: Int, numbers: Ints, spans: Ints) -> tup
     p, seen = _walk_header(data, begin, end, address_of(numbers))
     if p < 0:
         return p, 0
-    marks = _finish_header(numbers, seen)
+    row_bits = _finish_header(numbers, seen)
     kind = numbers[TYPE]
-    if marks < 0:
-        return marks, 0
+    if row_bits < 0:
+        return row_bits, 0
     if kind == _NOP or p == end:
-        return p, marks
+        return p, row_bits
     begin_body = p
     if kind < _FIRST_RAFT:
-        p, fields = _walk_body(data, p, end, kind, address_of(numbers), address_of(spans))
-        marks |= fields
+        p, fields = _walk_body(data, p, end, kind, address_of(numbers), address_of(field_bounds))
+        row_bits |= fields
     else:
         p = skip(data, p, end)
         p = p if p >= 0 else _BAD_BODY
-    if marks & 1 << _HAS_NEW or not marks & (1 << KEY | 1 << TUPLE | 1 << OPERATIONS):
-        spans[6], spans[7] = begin_body, p
-        marks |= 1 << BODY
-    return p, marks & ~(1 << _HAS_NEW)
+    if row_bits & 1 << _HAS_NEW_TUPLE or not row_bits & (1 << KEY | 1 << TUPLE | 1 << OPERATIONS):
+        field_bounds[6], field_bounds[7] = begin_body, p
+        row_bits |= 1 << BODY
+    return p, row_bits & ~(1 << _HAS_NEW_TUPLE)

@@ -34,7 +34,7 @@ def big_endian(data: Int, p: Int, size: Int) -> Int:
 
 
 @kernel
-def _fixed(head: Int) -> Int:
+def _size_by_first_byte(head: Int) -> Int:
     """Return the size of an object whose first byte determines it, 0 for all others."""
     if head < 0x80 or head >= 0xE0 or head in (NIL, FALSE, TRUE):
         return 1
@@ -52,7 +52,7 @@ def _fixed(head: Int) -> Int:
 
 
 @kernel
-def _counted(data: Int, p: Int, end: Int, head: Int) -> tuple[Int, Int]:
+def _skip_length_field(data: Int, p: Int, end: Int, head: Int) -> tuple[Int, Int]:
     """Return (position after the head, objects that follow) of an object with a length field, or (-1, 0)."""
     if BIN8 <= head <= BIN32 or STR8 <= head <= STR32 or EXT8 <= head <= EXT32:
         size = 1 << ((head - STR8) if head >= STR8 else (head - BIN8) % 3)
@@ -96,11 +96,11 @@ def skip(data: Int, begin: Int, end: Int) -> Int:
             left += 2 * (head & 15)
             p += 1
         else:
-            size = _fixed(head)
+            size = _size_by_first_byte(head)
             if size > 0:
                 p += size
             else:
-                p, more = _counted(data, p, end, head)
+                p, more = _skip_length_field(data, p, end, head)
                 if p < 0:
                     return -1
                 left += more
@@ -127,7 +127,7 @@ def load_uint(data: Int, p: Int, end: Int) -> tuple[Int, Int]:
 
 
 @kernel
-def load_map(data: Int, p: Int, end: Int) -> tuple[Int, Int]:
+def load_map_size(data: Int, p: Int, end: Int) -> tuple[Int, Int]:
     """Return (pairs, position of the first key) of the map at `p`; the position is -1 if there is none."""
     head = byte_at(data, p) if p < end else NEVER_USED
     if head & 0xF0 == 0x80:

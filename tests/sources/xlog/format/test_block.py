@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from schemas import errors
 from sources.xlog.format import block
 from sources.xlog.format.block import checksum, decompress, encode_block
-from sources.xlog.format.damage import Status, damage
+from sources.xlog.format.damage import Status, damage_error
 from sources.xlog.format.kernels.chain import BLOCK_BEGIN, BLOCK_END, BLOCK_ZSTD, walk_blocks
 from tests.sources.xlog import plain
 
@@ -73,7 +73,7 @@ def test_decompression_writes_nothing_behind_its_room() -> None:
 
 @pytest.mark.parametrize("status", [status for status in Status if status < 0])
 def test_every_damage_has_an_error_that_travels(status: Status) -> None:
-    error = damage(status, "f.xlog", 42, 3)
+    error = damage_error(status, "f.xlog", 42, 3)
     assert isinstance(error, errors.XlogError)
     assert error.fields["file"] == "f.xlog"
     assert error.fields["offset"] == 42
@@ -96,7 +96,7 @@ def test_every_damage_has_an_error_that_travels(status: Status) -> None:
     ],
 )
 def test_the_class_of_an_error_says_what_is_wrong(status: Status, kind: type[errors.XlogError]) -> None:
-    assert type(damage(status, "f", 0)) is kind
+    assert type(damage_error(status, "f", 0)) is kind
 
 
 def test_a_block_that_no_header_can_say_is_refused() -> None:

@@ -395,4 +395,4 @@ def test_headers_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     for log in sorted(tmp_path.glob("*.xlog"))[:-1]:
         log.unlink()
     assert again.latest(newest) == newest
-    assert len(again.directory(str(tmp_path))._metas) <= 2, "what is gone is forgotten"
+    assert len(again.directory(str(tmp_path))._meta_by_file) <= 2, "what is gone is forgotten"

@@ -14,7 +14,7 @@ from sources.xlog.format.arrays import Blocks
 from sources.xlog.format.block import BLOCK_LIMIT, EOF_MARKER, encode_block
 from sources.xlog.format.damage import Status
 from sources.xlog.format.kernels import chain
-from sources.xlog.format.kernels.chain import ZSTD_BLOCK_MAX, frame_bound
+from sources.xlog.format.kernels.chain import ZSTD_BLOCK_MAX, decompressed_bound
 from sources.xlog.format.kernels.native import HAS_CRC32C
 from tests.sources.xlog import plain
 from tests.sources.xlog.samples import blocks, guarded
@@ -145,7 +145,7 @@ def test_the_first_magic_is_found(before: bytes, after: bytes, magic: bytes) -> 
 
 
 def bound(frame: bytes) -> int:
-    return int(frame_bound(guarded(frame), 0, len(frame)))
+    return int(decompressed_bound(guarded(frame), 0, len(frame)))
 
 
 def content(kind: str, size: int) -> bytes:

@@ -29,27 +29,27 @@ FLAGS = {"is_commit": kernels.COMMIT, "wait_sync": kernels.WAIT_SYNC, "wait_ack"
 BINARY = {"key": kernels.KEY, "tuple": kernels.TUPLE, "operations": kernels.OPERATIONS, "body": kernels.BODY}
 
 
-def walk(data: bytes, numbers: Ints, spans: Ints) -> tuple[int, int]:
-    end, marks = kernels.walk_row(guarded(data).ctypes.data, 0, len(data), numbers, spans)
-    return int(end), int(marks)
+def walk(data: bytes, numbers: Ints, field_bounds: Ints) -> tuple[int, int]:
+    end, row_bits = kernels.walk_row(guarded(data).ctypes.data, 0, len(data), numbers, field_bounds)
+    return int(end), int(row_bits)
 
 
 def walked(data: bytes) -> dict[str, Any] | Status:
     """Return a row's columns as the plain reader names them, or what is wrong."""
-    numbers, spans = np.full(16, -77, np.int64), np.full(8, -77, np.int64)
-    end, marks = walk(data, numbers, spans)
+    numbers, field_bounds = np.full(16, -77, np.int64), np.full(8, -77, np.int64)
+    end, row_bits = walk(data, numbers, field_bounds)
     if end < 0:
         return Status(end)
     assert end <= len(data)
     columns: dict[str, Any] = {
-        name: int(numbers[bit]) if (marks >> bit) & 1 else None for name, bit in BITS.items()
+        name: int(numbers[bit]) if (row_bits >> bit) & 1 else None for name, bit in BITS.items()
     }
-    columns |= {name: bool((marks >> bit) & 1) for name, bit in FLAGS.items()}
-    columns["tsn"] = int(numbers[kernels.TSN]) if (marks >> kernels.LSN) & 1 else None
+    columns |= {name: bool((row_bits >> bit) & 1) for name, bit in FLAGS.items()}
+    columns["tsn"] = int(numbers[kernels.TSN]) if (row_bits >> kernels.LSN) & 1 else None
     for index, (name, bit) in enumerate(BINARY.items()):
-        there = (marks >> bit) & 1
-        assert not there or 0 <= spans[2 * index] <= spans[2 * index + 1] <= len(data)
-        columns[name] = data[spans[2 * index] : spans[2 * index + 1]] if there else None
+        there = (row_bits >> bit) & 1
+        assert not there or 0 <= field_bounds[2 * index] <= field_bounds[2 * index + 1] <= len(data)
+        columns[name] = data[field_bounds[2 * index] : field_bounds[2 * index + 1]] if there else None
     return columns
 
 
@@ -247,7 +247,7 @@ def test_protocol_rows_keep_their_whole_body() -> None:
 
 
 def test_a_nop_has_no_body_and_the_next_row_follows() -> None:
-    numbers, spans = np.zeros(16, np.int64), np.zeros(8, np.int64)
+    numbers, field_bounds = np.zeros(16, np.int64), np.zeros(8, np.int64)
     data = header(_0=12)
-    end, marks = walk(data + header() + BODY, numbers, spans)
-    assert (end, marks >> kernels.KEY & 15) == (len(data), 0)
+    end, row_bits = walk(data + header() + BODY, numbers, field_bounds)
+    assert (end, row_bits >> kernels.KEY & 15) == (len(data), 0)
