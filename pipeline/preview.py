@@ -118,7 +118,7 @@ def preview_next_run(config: Config) -> Preview:
         plan=plan if plan.row_count else None,
         start_offsets=begins,
         bytes=_bytes_by_replicaset(segments),
-        unreadable_sources=dict(log_stream.unreadable),
+        unreadable_sources=dict(log_stream.unreadable_sources),
         tables=_table_changes(warehouse, plan, masks) if plan.row_count else {},
         masks=masks,
         own_tables=tuple(name for name in SYSTEM_TABLES if not warehouse.exists(name)),

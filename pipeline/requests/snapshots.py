@@ -128,7 +128,7 @@ def hashes_after(
         The replicaset's id of each of the source's replica ids that differs from it.
 
     """
-    first = newest_index_at_most(listing.logs, snapshot.vclock, local=True)
+    first = newest_index_at_most(listing.logs, snapshot.vclock, with_local=True)
     wanted = Selection(from_vclock=snapshot.vclock)
     parts: list[pa.Table] = []
     for file in listing.logs[first or 0 :]:

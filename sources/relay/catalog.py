@@ -202,7 +202,7 @@ class SpoolCatalog:
         self._read_log(file, file.meta.length)
 
     def _read_log(self, file: SpoolFile, begin: int) -> None:
-        end, is_closed = reader.end_of_whole_blocks(_FILES, str(file.path), begin, self.limit)
+        end, is_closed = reader.end_of_complete_blocks(_FILES, str(file.path), begin, self.limit)
         open_log = None if self._durable_end is None else self._durable_end()
         if open_log is not None and open_log[0] == file.path:
             end, is_closed = min(end, open_log[1]), False

@@ -218,7 +218,7 @@ def read_tail(path: Path, meta: Meta, limit: int = BLOCK_LIMIT) -> tuple[LogTail
         top = _lsns_before(path, end, limit)
     position, has_marker = end, False
     if position is None:
-        position, has_marker = reader.end_of_whole_blocks(_FILES, str(path), meta.length, limit)
+        position, has_marker = reader.end_of_complete_blocks(_FILES, str(path), meta.length, limit)
     reached = vclock_maximum(meta.vclock, {id_: int(lsn) for id_, lsn in enumerate(top) if id_ and lsn})
     return LogTail(path, meta, position, has_marker), without_local(reached)
 

@@ -55,13 +55,13 @@ class MarkerSpace:
     ----------
     space : str
         Name of the space.
-    label : str or int or None
+    label_field : str or int or None
         Name of the field with the label, or its number from 1 on; None for `_recovery_point`.
 
     """
 
     space: str
-    label: str | int | None = None
+    label_field: str | int | None = None
 
 
 @dataclass(frozen=True)
@@ -101,9 +101,9 @@ class XlogOptions:
     origin_uuids : frozenset of str
         `origins`: only rows of these instance uuids; a source's own list overrides it.
     max_bytes_per_trigger : int or None
-        `maxBytesPerTrigger`: maximum bytes of log files that a micro-batch reads, rounded up to whole blocks.
+        `maxBytesPerTrigger`: maximum bytes of log files that a micro-batch reads, rounded up to complete blocks.
     split_bytes : int
-        `splitBytes`: maximum bytes of log files that one task reads, rounded up to whole blocks. Default 32m.
+        `splitBytes`: maximum bytes of log files that one task reads, rounded up to complete blocks. Default 32m.
     min_partitions : int
         `minPartitions`: make tasks smaller (not below 1m) if there would be fewer of them. Default 1.
     mode : Mode
@@ -159,7 +159,7 @@ class XlogOptions:
 
 _BYTES = re.compile(r"(\d+)\s*([kmgt]?)b?\Z", re.IGNORECASE)
 _POWER_OF_1024 = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def bytes_of(text: str) -> int:
@@ -194,7 +194,7 @@ def microseconds_of(text: str) -> int:
     except ValueError:
         raise ValueError(f"{text!r} is neither an ISO 8601 time nor seconds since 1970") from None
     zoned = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return (zoned - _EPOCH) // timedelta(microseconds=1)
+    return (zoned - _UNIX_EPOCH) // timedelta(microseconds=1)
 
 
 def seconds_of(text: str) -> float:

@@ -55,7 +55,7 @@ class XlogReader(DataSourceReader):
 
     def partitions(self) -> Sequence[XlogPartition]:
         """Return the partitions: the byte ranges of each task."""
-        log_stream = LogStream(self._options, is_final=self._options.end_offset is None)
+        log_stream = LogStream(self._options, ignores_growth=self._options.end_offset is None)
         start = self._options.start_offset
         start = log_stream.initial() if start is None else start
         end = self._options.end_offset
@@ -100,10 +100,10 @@ class XlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return the last known end of the logs, and the sources that cannot be read: for progress and lag."""
-        if not self._log_stream.newest and not self._log_stream.unreadable:
+        if not self._log_stream.newest_offset and not self._log_stream.unreadable_sources:
             return None
-        report = to_document(self._log_stream.newest)
-        unreadable = self._log_stream.unreadable
+        report = to_document(self._log_stream.newest_offset)
+        unreadable = self._log_stream.unreadable_sources
         return report | ({"unreadable": dict(sorted(unreadable.items()))} if unreadable else {})
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802

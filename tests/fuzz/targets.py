@@ -132,7 +132,7 @@ def xlog(draw: Draw) -> None:
             ):
                 assert packed is None or is_sound(packed), f"{packed.hex()} is no MessagePack"
         if mode is Mode.FAILFAST and begin == 0:
-            reader.end_of_whole_blocks(fs, name)
+            reader.end_of_complete_blocks(fs, name)
             count = sum(len(one.lsn) for one in reader.read_headers(fs, name, limits=limits))
             assert options["closed"] or count == rows, f"{count} headers, {rows} rows"
 

@@ -114,7 +114,7 @@ def start_positions(
         StartPosition(uuid, entry.leader, entry.file, entry.position, uuid not in state.replicasets)
         for uuid, entry in sorted(begins.items())
     ]
-    return positions, dict(log_stream.unreadable)
+    return positions, dict(log_stream.unreadable_sources)
 
 
 def _snapshot_vclock(directory: Directory, listing: Listing) -> dict[int, int] | None:
@@ -186,7 +186,7 @@ def _find_holes(directory: Directory, listing: Listing) -> Iterator[LogHole]:
     """Yield the pairs of files between which rows are missing: the second starts after the end of the first."""
     if listing.snapshots and listing.logs:
         first, newest = listing.logs[0], listing.snapshots[-1]
-        if newest_index_at_most(listing.logs, newest.vclock, local=True) is None:
+        if newest_index_at_most(listing.logs, newest.vclock, with_local=True) is None:
             yield LogHole(newest.name, first.name, without_local(newest.vclock), without_local(first.vclock))
     for before, after in pairwise(listing.ordered_files):
         try:

@@ -60,7 +60,7 @@ FileLocation = tuple[pafs.FileSystem, str]
 
 @dataclass
 class FileEnds:
-    """Finds and caches where the whole blocks of one source's files end.
+    """Finds and caches where the complete blocks of one source's files end.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class FileEnds:
     locate: Callable[[str], FileLocation]
     mode: Mode = Mode.FAILFAST
     max_block_bytes: int = BLOCK_LIMIT
-    is_final: bool = False
+    ignores_growth: bool = False
     _end_by_file: dict[str, tuple[int, FileEnd]] = field(default_factory=dict)
     _end_vclock_by_file: dict[str, tuple[int, dict[int, int]]] = field(default_factory=dict)
     _is_complete_by_file: dict[str, tuple[int, bool]] = field(default_factory=dict)
@@ -97,9 +97,9 @@ class FileEnds:
                 del known[name]
 
     def end_of(self, file: LogFile, *, closed: bool, begin: int = 0) -> FileEnd:
-        """Return where the whole blocks of a file end now.
+        """Return where the complete blocks of a file end now.
 
-        A file that ends with the EOF marker is not walked: reading its rows finds any damage. If `is_final`, a
+        A file that ends with the EOF marker is not walked: reading its rows finds any damage. If `ignores_growth`, a
         snapshot without the marker ends with its last byte, so that reading its rows finds the incomplete block.
 
         Parameters
@@ -109,7 +109,7 @@ class FileEnds:
         closed : bool
             Whether the file cannot grow: a snapshot, or a log with a successor.
         begin : int
-            The end of a whole block, at which the walk begins unless a later position is cached.
+            The end of a complete block, at which the walk begins unless a later position is cached.
 
         Raises
         ------
@@ -127,20 +127,20 @@ class FileEnds:
         else:
             known = remembered[1].position if remembered is not None else 0
             end = self._walk_from(file.name, known, max(begin, file.header_bytes))
-            if self.is_final and file.is_snapshot and not file.name.endswith(".inprogress"):
+            if self.ignores_growth and file.is_snapshot and not file.name.endswith(".inprogress"):
                 end = FileEnd(file.size, has_marker=False)
         self._end_by_file[file.name] = (file.size, end)
         return end
 
-    def _walk_from(self, name: str, known: int, begin: int) -> FileEnd:
-        """Return the end of the blocks, by a walk from `known`, or from `begin` if no block starts at `known` any more.
+    def _walk_from(self, name: str, cached_end: int, begin: int) -> FileEnd:
+        """Return the end of the blocks, by a walk from `cached_end`, or from `begin` if no block starts at `cached_end` any more.
 
         The latter happens if the log became shorter and was written again.
         """
         try:
-            return self._walk_to_end(name, max(known, begin))
+            return self._walk_to_end(name, max(cached_end, begin))
         except XlogError:
-            if known <= begin:
+            if cached_end <= begin:
                 raise
             return self._walk_to_end(name, begin)
 
@@ -149,7 +149,7 @@ class FileEnds:
         filesystem, path = self.locate(name)
         while True:
             try:
-                return FileEnd(*reader.end_of_whole_blocks(filesystem, path, begin, self.max_block_bytes))
+                return FileEnd(*reader.end_of_complete_blocks(filesystem, path, begin, self.max_block_bytes))
             except XlogError as error:
                 if self.mode is Mode.FAILFAST or "offset" not in error.fields:
                     raise
@@ -201,7 +201,7 @@ class FileEnds:
         return remembered[1]
 
     def end_vclock(self, file: LogFile) -> dict[int, int]:
-        """Return the vclock after the last whole block of a log. Expensive: it reads the headers of all rows."""
+        """Return the vclock after the last complete block of a log. Expensive: it reads the headers of all rows."""
         end = self.end_of(file, closed=False)
         remembered = self._end_vclock_by_file.get(file.name)
         if remembered is None or remembered[0] != end.position:
@@ -315,14 +315,14 @@ class Directory:
     mode: Mode = Mode.FAILFAST
     with_generations: bool = False
     max_block_bytes: int = BLOCK_LIMIT
-    is_final: bool = False
+    ignores_growth: bool = False
     ends: FileEnds = field(init=False)
     _meta_by_file: dict[str, Meta] = field(default_factory=dict)
     _root_location: FileLocation | None = None
     is_file: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        self.ends = FileEnds(self.locate, self.mode, self.max_block_bytes, self.is_final)
+        self.ends = FileEnds(self.locate, self.mode, self.max_block_bytes, self.ignores_growth)
 
     def listing(self) -> Listing:
         """Return the files.
@@ -390,7 +390,7 @@ class Directory:
     def oldest_snapshot_before_logs(self, listing: Listing) -> LogFile | None:
         """Return the oldest complete snapshot from which the logs continue."""
         for file in listing.snapshots:
-            covered = newest_index_at_most(listing.logs, file.vclock, local=True) is not None
+            covered = newest_index_at_most(listing.logs, file.vclock, with_local=True) is not None
             if covered and self.ends.is_complete(file):
                 return file
         return None

@@ -95,7 +95,7 @@ class Listing:
         """The logs in their order, each generation before the log that continues it."""
         return tuple(sorted((*self.logs, *self.generations), key=_log_order_key))
 
-    def log(self, name: str) -> LogFile:
+    def log_named(self, name: str) -> LogFile:
         """Return the log of a base name.
 
         Raises
@@ -141,7 +141,7 @@ def generations_of(snapshots: Sequence[LogFile], logs: Sequence[LogFile]) -> lis
 
 @dataclass(frozen=True)
 class FileEnd:
-    """Where the whole blocks of a file end.
+    """Where the complete blocks of a file end.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ class FileEnd:
     has_marker: bool
 
 
-def newest_index_at_most(logs: Sequence[LogFile], vclock: Vclock, *, local: bool) -> int | None:
+def newest_index_at_most(logs: Sequence[LogFile], vclock: Vclock, *, with_local: bool) -> int | None:
     """Return the index of the newest log whose header VClock is not beyond `vclock`.
 
     Parameters
@@ -165,13 +165,13 @@ def newest_index_at_most(logs: Sequence[LogFile], vclock: Vclock, *, local: bool
         In the order of the log.
     vclock : Vclock
         The vclock to compare with.
-    local : bool
+    with_local : bool
         Whether component 0 counts: only if both vclocks come from one instance.
 
     """
     for index in range(len(logs) - 1, -1, -1):
         header = logs[index].vclock
-        if is_at_most(header if local else without_local(header), vclock):
+        if is_at_most(header if with_local else without_local(header), vclock):
             return index
     return None
 
@@ -212,7 +212,7 @@ def files_from(listing: Listing, entry: OffsetEntry) -> tuple[LogFile, ...]:
 
 def logs_after_snapshot(logs: Sequence[LogFile], snapshot: LogFile) -> tuple[LogFile, ...]:
     """Return the logs that continue a snapshot."""
-    base = newest_index_at_most(logs, snapshot.vclock, local=True)
+    base = newest_index_at_most(logs, snapshot.vclock, with_local=True)
     return tuple(logs[base or 0 :])
 
 

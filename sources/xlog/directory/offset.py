@@ -1,6 +1,6 @@
 """A stream's offset: for each replicaset the leader, its file, and a byte position in the file.
 
-One position has one text. Keys are sorted; `position` is the end of a whole block, and 0 if no row of the file has been
+One position has one text. Keys are sorted; `position` is the end of a complete block, and 0 if no row of the file has been
 read. The end of a file whose successor follows without a gap is written as position 0 of the successor
 (`sources.xlog.stream.read_ahead` does so), so an idle stream does not depend on a file that Tarantool may remove.
 
@@ -103,7 +103,7 @@ class OffsetEntry:
     file : str
         Base name of the file.
     position : int
-        Bytes: the end of a whole block, or 0 if no row of the file has been read.
+        Bytes: the end of a complete block, or 0 if no row of the file has been read.
     vclock : Vclock
         The file's header VClock, without component 0 and zeros.
     since : Vclock or None

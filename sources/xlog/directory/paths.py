@@ -46,11 +46,12 @@ def expand_glob(pattern: str) -> list[str]:
     for alternative in _expanded_braces(stem):
         parts = alternative.split("/")
         first = next((i for i, part in enumerate(parts) if _has_wildcard(part, pattern)), len(parts) - 1)
-        shown = "/".join(parts[:first])
-        root = shown or ("/" if alternative.startswith("/") else ".")
-        filesystem, inner = open_fs(root + query)
+        shown_directory = "/".join(parts[:first])
+        root = shown_directory or ("/" if alternative.startswith("/") else ".")
+        filesystem, directory = open_fs(root + query)
         found.update(
-            path + query for path in _matches_below(filesystem, inner, shown, parts[first:], pattern)
+            path + query
+            for path in _matches_below(filesystem, directory, shown_directory, parts[first:], pattern)
         )
     return sorted(found)
 
@@ -66,15 +67,15 @@ def glob_matches(pattern: str, path: str) -> bool:
 
 
 def _matches_below(
-    filesystem: pafs.FileSystem, inner: str, shown: str, parts: list[str], pattern: str
+    filesystem: pafs.FileSystem, directory: str, shown_directory: str, parts: list[str], pattern: str
 ) -> Iterator[str]:
-    if filesystem.get_file_info(inner).type != pafs.FileType.Directory:
+    if filesystem.get_file_info(directory).type != pafs.FileType.Directory:
         return
-    for info in filesystem.get_file_info(pafs.FileSelector(inner)):
+    for info in filesystem.get_file_info(pafs.FileSelector(directory)):
         name, is_directory = info.base_name, info.type == pafs.FileType.Directory
         if not _name_matches(parts[0], name) or (name.startswith(".") and not parts[0].startswith(".")):
             continue
-        path = f"{shown}/{name}" if shown or pattern.startswith("/") else name
+        path = f"{shown_directory}/{name}" if shown_directory or pattern.startswith("/") else name
         if len(parts) > 1:
             if is_directory:
                 yield from _matches_below(filesystem, info.path, path, parts[1:], pattern)

@@ -73,7 +73,12 @@ def encode_block(rows: bytes, compress: bool | None = None) -> bytes:
         if is_free and len(data) > len(rows):
             # No block is longer in the file than its rows are, so one limit applies to both.
             data, magic = rows, MAGIC_PLAIN
-    header = magic.to_bytes(MAGIC_SIZE, "big") + _mp_uint(len(data)) + _mp_uint(0) + _mp_uint(checksum(data))
+    header = (
+        magic.to_bytes(MAGIC_SIZE, "big")
+        + _packed_uint(len(data))
+        + _packed_uint(0)
+        + _packed_uint(checksum(data))
+    )
     return header + _padding(FIXED_HEADER_SIZE - len(header)) + data
 
 
@@ -98,7 +103,7 @@ def decompress(frame: memoryview, out: memoryview, decompressor: zstandard.ZstdD
     return int(decompressor.stream_reader(frame).readinto(out))
 
 
-def _mp_uint(value: int) -> bytes:
+def _packed_uint(value: int) -> bytes:
     if value < 0x80:
         return bytes([value])
     for head, size in ((0xCC, 1), (0xCD, 2), (0xCE, 4)):

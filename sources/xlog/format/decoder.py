@@ -1,7 +1,7 @@
 """Decodes groups of checked blocks into batches: decompresses them, walks the rows, and ends batches at the limits.
 
 Memory is flat: one scratch buffer for decompressed rows, and one batch that is being filled. Damage inside a block is
-raised or left out, as `damage` says. If a zstd frame is damaged, the whole block is left out. If a row is bad, only
+raised or left out, as `damage` says. If a zstd frame is damaged, the complete block is left out. If a row is bad, only
 this row is left out; if its end cannot be found in the MessagePack, the rest of its block is left out too.
 """
 
@@ -178,37 +178,37 @@ class Decoder(Generic[Batch]):
             self._scratch_blocks = np.empty_like(group.blocks)
         moved, used, at = self._scratch_blocks, 0, first
         moved[:, first:last] = group.blocks[:, first:last]
-        for k in range(first, last):
-            room = self._needed_bytes(group, k)
+        for index in range(first, last):
+            room = self._needed_bytes(group, index)
             if used and used + room > self._scratch.size:
-                yield from self._walk(group, self._scratch, moved, at, k)
-                used, at = 0, k
+                yield from self._walk(group, self._scratch, moved, at, index)
+                used, at = 0, index
             if used == 0 and room > self._scratch.size:
                 self._scratch = np.empty(room, np.uint8)
-            size = self._decompress(group, k, used, room)
+            size = self._decompress(group, index, used, room)
             if size < 0:
-                yield from self._walk(group, self._scratch, moved, at, k)
-                yield from self._skip_bad_block(group, k, Status(size))
-                used, at = 0, k + 1
+                yield from self._walk(group, self._scratch, moved, at, index)
+                yield from self._skip_bad_block(group, index, Status(size))
+                used, at = 0, index + 1
             else:
-                moved[BLOCK_BEGIN, k], moved[BLOCK_END, k] = used, used + size
+                moved[BLOCK_BEGIN, index], moved[BLOCK_END, index] = used, used + size
                 used += size
         yield from self._walk(group, self._scratch, moved, at, last)
         if self._scratch.size > SCRATCH_BYTES:
             self._scratch = np.empty(SCRATCH_BYTES, np.uint8)
 
-    def _needed_bytes(self, group: BlockGroup, k: int) -> int:
+    def _needed_bytes(self, group: BlockGroup, index: int) -> int:
         """Return how many bytes the decompressed block k needs at most; 0 if it is not one whole zstd frame."""
-        begin, end = int(group.blocks[BLOCK_BEGIN, k]), int(group.blocks[BLOCK_END, k])
+        begin, end = int(group.blocks[BLOCK_BEGIN, index]), int(group.blocks[BLOCK_END, index])
         bound = int(decompressed_bound(group.buffer, begin, end))
         return max(0, min(bound, self._limits.max_block_bytes + 1))
 
-    def _decompress(self, group: BlockGroup, k: int, used: int, room: int) -> int:
+    def _decompress(self, group: BlockGroup, index: int, offset: int, capacity: int) -> int:
         """Return the size of block k's rows, now at `scratch[used]`, or a negative `Status`."""
-        begin, end = int(group.blocks[BLOCK_BEGIN, k]), int(group.blocks[BLOCK_END, k])
-        if room == 0 and decompressed_bound(group.buffer, begin, end) < 0:
+        begin, end = int(group.blocks[BLOCK_BEGIN, index]), int(group.blocks[BLOCK_END, index])
+        if capacity == 0 and decompressed_bound(group.buffer, begin, end) < 0:
             return Status.FRAME
-        out = self._scratch.data[used : used + room]
+        out = self._scratch.data[offset : offset + capacity]
         try:
             size = decompress(group.buffer.data[begin:end], out, self._zstd)
         except zstandard.ZstdError:
@@ -246,21 +246,21 @@ class Decoder(Generic[Batch]):
     ) -> Iterator[Batch]:
         """Skip the current row of the walk, and the rest of its block if the row's end is unknown."""
         state = self._state
-        k, at, row = int(state[BLOCK]), int(state[AT]), int(state[NUMBER])
-        end = int(blocks[BLOCK_END, k])
+        index, at, row = int(state[BLOCK]), int(state[AT]), int(state[NUMBER])
+        end = int(blocks[BLOCK_END, index])
         after = int(end_of_row(buffer, at, end))
         if after < 0:
-            state[BLOCK], state[AT], state[NUMBER] = k + 1, -1, 0
+            state[BLOCK], state[AT], state[NUMBER] = index + 1, -1, 0
         else:
             state[AT], state[NUMBER] = after, row + 1
-        position = group.file_position + int(group.blocks[BLOCK_START, k])
+        position = group.file_position + int(group.blocks[BLOCK_START, index])
         error = damage_error(status, self._file, position, row, is_last=after < 0)
         size = (end if after < 0 else after) - at
         yield from self.batches_of_error(raise_or_count(error, size, self._decoding.mode, self._skipped))
 
-    def _skip_bad_block(self, group: BlockGroup, k: int, status: Status) -> Iterator[Batch]:
+    def _skip_bad_block(self, group: BlockGroup, index: int, status: Status) -> Iterator[Batch]:
         """Leave out a block whose frame is damaged."""
-        start = int(group.blocks[BLOCK_START, k])
-        size = int(group.blocks[BLOCK_END, k]) - start
+        start = int(group.blocks[BLOCK_START, index])
+        size = int(group.blocks[BLOCK_END, index]) - start
         error = damage_error(status, self._file, group.file_position + start)
         yield from self.batches_of_error(raise_or_count(error, size, self._decoding.mode, self._skipped))

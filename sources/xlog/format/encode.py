@@ -58,7 +58,7 @@ def encode_row(
         flags |= RowFlag.COMMIT if is_commit else 0
     if flags:
         header[HeaderKey.FLAGS] = int(flags)
-    return _map(header) + body
+    return _packed_map(header) + body
 
 
 def encode_body(
@@ -98,7 +98,7 @@ def _pack(value: int | float) -> bytes:
     return bytes(msgpack.packb(value))
 
 
-def _map(values: dict[int, int | float]) -> bytes:
+def _packed_map(values: dict[int, int | float]) -> bytes:
     return bytes([0x80 | len(values)]) + b"".join(
         bytes([key]) + _pack(value) for key, value in values.items()
     )

@@ -23,7 +23,7 @@ from schemas.errors import XlogMetaError, XlogMetaIncompleteError
 from schemas.iproto import LSN_MAX, VCLOCK_MAX
 
 FILE_TYPES = ("XLOG", "SNAP", "VYLOG", "RUN", "INDEX")
-VERSIONS = ("0.12", "0.13")
+FORMAT_VERSIONS = ("0.12", "0.13")
 META_LIMIT = 8192
 """No header is longer, in bytes: Tarantool's own limit is 2 KiB (`XLOG_META_LEN_MAX`)."""
 
@@ -54,7 +54,7 @@ class Meta:
     filetype : str
         One of `FILE_TYPES`.
     version : str
-        One of `VERSIONS`.
+        One of `FORMAT_VERSIONS`.
     instance_uuid : str or None
         Lower case, from `Instance` or `Server`; None if the file has neither.
     vclock : mapping of int to int
@@ -202,7 +202,7 @@ def peer_versions(meta: Meta, file: str) -> dict[int, str]:
 
 def _missing_end_error(data: bytes, file: str) -> XlogMetaError:
     """Return the error for a header without its empty line: incomplete, or not a header."""
-    beginnings = [f"{t}\n{v}\n".encode() for t in FILE_TYPES for v in VERSIONS]
+    beginnings = [f"{t}\n{v}\n".encode() for t in FILE_TYPES for v in FORMAT_VERSIONS]
     if any(b.startswith(data[: len(b)]) for b in beginnings):
         if len(data) >= META_LIMIT:
             return XlogMetaError(f"no header ends within {META_LIMIT} bytes", file=file, offset=0)
@@ -213,8 +213,8 @@ def _missing_end_error(data: bytes, file: str) -> XlogMetaError:
 def _check_type(filetype: str, version: str, file: str) -> None:
     if filetype not in FILE_TYPES:
         raise XlogMetaError(f"not a log file: it begins with {filetype[:16]!r}", file=file, offset=0)
-    if version not in VERSIONS:
-        advice = f"this version reads {' and '.join(VERSIONS)}"
+    if version not in FORMAT_VERSIONS:
+        advice = f"this version reads {' and '.join(FORMAT_VERSIONS)}"
         raise XlogMetaError(f"unknown version {version[:16]!r}", file=file, offset=0, advice=advice)
 
 

@@ -55,34 +55,45 @@ class Filter(NamedTuple):
 
 @kernel
 def is_selected(
-    wanted: Filter, kind: Int, replica: Int, lsn: Int, time: Int, space: Int, has_lsn: Int, has_time: Int
+    row_filter: Filter,
+    kind: Int,
+    replica_id: Int,
+    lsn: Int,
+    time: Int,
+    space_id: Int,
+    has_lsn: Int,
+    has_time: Int,
 ) -> bool:
     """Return whether a row is wanted.
 
     Parameters
     ----------
-    wanted : Filter
+    row_filter : Filter
         The conditions.
-    kind, replica, lsn, time : int
+    kind, replica_id, lsn, time : int
         The row's type, replica id (0 without one), lsn and timestamp in microseconds.
-    space : int
+    space_id : int
         Its space id, -1 without one.
     has_lsn, has_time : int
         0 if it has none.
 
     """
-    if wanted.control_only and kind < _FIRST_RAFT and not 0 <= space <= _SYSTEM_ID_MAX:
+    if row_filter.control_only and kind < _FIRST_RAFT and not 0 <= space_id <= _SYSTEM_ID_MAX:
         return False
-    if wanted.by_space:
-        at = np.searchsorted(wanted.space_ids, np.int32(space))
-        listed = at < wanted.space_ids.size and wanted.space_ids[at] == space
-        if not (listed or (wanted.with_spaceless and space < 0)):
+    if row_filter.by_space:
+        at = np.searchsorted(row_filter.space_ids, np.int32(space_id))
+        listed = at < row_filter.space_ids.size and row_filter.space_ids[at] == space_id
+        if not (listed or (row_filter.with_spaceless and space_id < 0)):
             return False
-    if not wanted.replica_ids[replica]:
+    if not row_filter.replica_ids[replica_id]:
         return False
-    if wanted.by_lsn and not (has_lsn and wanted.after_lsn[replica] < lsn <= wanted.upto_lsn[replica]):
+    if row_filter.by_lsn and not (
+        has_lsn and row_filter.after_lsn[replica_id] < lsn <= row_filter.upto_lsn[replica_id]
+    ):
         return False
-    return bool(not wanted.by_time or (has_time and wanted.from_time <= time < wanted.before_time))
+    return bool(
+        not row_filter.by_time or (has_time and row_filter.from_time <= time < row_filter.before_time)
+    )
 
 
 @dataclass(frozen=True)

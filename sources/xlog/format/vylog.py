@@ -105,36 +105,43 @@ class Tree:
 class _State:
     """The trees, ranges, runs and slices after the records so far."""
 
-    trees: dict[int, tuple[int, int]] = field(default_factory=dict)
-    ranges: dict[int, tuple[int, bool]] = field(default_factory=dict)
-    runs: dict[int, int] = field(default_factory=dict)
-    slices: dict[int, tuple[int, int, bool]] = field(default_factory=dict)
+    space_and_index_by_tree: dict[int, tuple[int, int]] = field(default_factory=dict)
+    tree_and_bounded_by_range: dict[int, tuple[int, bool]] = field(default_factory=dict)
+    dump_lsn_by_run: dict[int, int] = field(default_factory=dict)
+    range_run_bounded_by_slice: dict[int, tuple[int, int, bool]] = field(default_factory=dict)
 
     def apply(self, kind: int, keys: Mapping[int, Any]) -> None:
         lsm, range_ = keys.get(RecordKey.LSM_ID, 0), keys.get(RecordKey.RANGE_ID, 0)
         bounded = keys.get(RecordKey.BEGIN) is not None or keys.get(RecordKey.END) is not None
         if kind == RecordType.CREATE_LSM:
-            self.trees[lsm] = (keys.get(RecordKey.SPACE_ID, 0), keys.get(RecordKey.INDEX_ID, 0))
+            self.space_and_index_by_tree[lsm] = (
+                keys.get(RecordKey.SPACE_ID, 0),
+                keys.get(RecordKey.INDEX_ID, 0),
+            )
         elif kind in (RecordType.DROP_LSM, RecordType.FORGET_LSM):
-            self.trees.pop(lsm, None)
+            self.space_and_index_by_tree.pop(lsm, None)
         elif kind == RecordType.INSERT_RANGE:
-            self.ranges[range_] = (lsm, bounded)
+            self.tree_and_bounded_by_range[range_] = (lsm, bounded)
         elif kind == RecordType.DELETE_RANGE:
-            self.ranges.pop(range_, None)
+            self.tree_and_bounded_by_range.pop(range_, None)
         elif kind == RecordType.CREATE_RUN:
-            self.runs[keys.get(RecordKey.RUN_ID, 0)] = keys.get(RecordKey.DUMP_LSN, 0)
+            self.dump_lsn_by_run[keys.get(RecordKey.RUN_ID, 0)] = keys.get(RecordKey.DUMP_LSN, 0)
         elif kind == RecordType.INSERT_SLICE:
-            self.slices[keys.get(RecordKey.SLICE_ID, 0)] = (range_, keys.get(RecordKey.RUN_ID, 0), bounded)
+            self.range_run_bounded_by_slice[keys.get(RecordKey.SLICE_ID, 0)] = (
+                range_,
+                keys.get(RecordKey.RUN_ID, 0),
+                bounded,
+            )
         elif kind == RecordType.DELETE_SLICE:
-            self.slices.pop(keys.get(RecordKey.SLICE_ID, 0), None)
+            self.range_run_bounded_by_slice.pop(keys.get(RecordKey.SLICE_ID, 0), None)
 
     def tree(self, lsm: int, space_id: int) -> Tree:
         cut: dict[int, bool] = {}
-        for range_, run, bounded in self.slices.values():
-            owner, is_part = self.ranges.get(range_, (None, False))
+        for range_, run, bounded in self.range_run_bounded_by_slice.values():
+            owner, is_part = self.tree_and_bounded_by_range.get(range_, (None, False))
             if owner == lsm:
                 cut[run] = cut.get(run, False) or bounded or is_part
-        runs = [Run(run, self.runs.get(run, 0), is_partial) for run, is_partial in cut.items()]
+        runs = [Run(run, self.dump_lsn_by_run.get(run, 0), is_partial) for run, is_partial in cut.items()]
         return Tree(space_id, tuple(sorted(runs, key=lambda run: (run.dump_lsn, run.id))))
 
 
@@ -163,7 +170,11 @@ def trees_at_checkpoint(tuples: Iterable[bytes], file: str) -> dict[int, Tree]:
     for data in tuples:
         kind, keys = _decoded_record(data, file)
         if kind == RecordType.SNAPSHOT:
-            found = [state.tree(lsm, space) for lsm, (space, index) in state.trees.items() if index == 0]
+            found = [
+                state.tree(lsm, space)
+                for lsm, (space, index) in state.space_and_index_by_tree.items()
+                if index == 0
+            ]
             return {tree.space_id: tree for tree in found}
         state.apply(kind, keys)
     raise XlogRowError(

@@ -70,7 +70,7 @@ class XlogWriter:
             raise FileExistsError(path)
         self.path = path
         self.position = 0
-        """Number of bytes of the header and the whole blocks."""
+        """Number of bytes of the header and the complete blocks."""
         self.durable = 0
         """How many of these bytes were forced to the disk; with `NEVER`, they are only assumed to be."""
         self.is_sound = True
@@ -100,7 +100,7 @@ class XlogWriter:
         path : Path
             The log.
         position : int
-            Where its whole blocks end, in bytes; bytes after it are removed.
+            Where its complete blocks end, in bytes; bytes after it are removed.
         fsync, compress
             As for the class.
 
@@ -185,7 +185,7 @@ class XlogWriter:
             self._sync(self.position)
 
     def _append(self, data: bytes) -> None:
-        """Write at the end; after a partial write, truncate the file to its last whole block."""
+        """Write at the end; after a partial write, truncate the file to its last complete block."""
         if not self.is_sound:
             raise OSError(errno.EIO, "an earlier write failed, and the end of the file is uncertain")
         self.is_sound = False  # until all is written, in case this is interrupted

@@ -101,7 +101,7 @@ class PlainBlock(NamedTuple):
 
 
 def read_blocks(stream: BinaryIO, position: int, file: str) -> Iterator[PlainBlock]:
-    """Yield each whole block from a position on.
+    """Yield each complete block from a position on.
 
     Stops at the end marker, or at a block that is not complete yet.
 

@@ -1,6 +1,6 @@
 """Reads log files: their header, their rows as Arrow batches, and their written end.
 
-`read_rows` is what a Spark task runs. The driver plans with `end_of_whole_blocks` and `block_starts` many times a
+`read_rows` is what a Spark task runs. The driver plans with `end_of_complete_blocks` and `block_starts` many times a
 minute, so these read block headers alone: no row is decoded, no checksum is computed, and most bytes are not even read.
 All of Tarantool's files are read in the same way: `.xlog`, `.snap`, `.vylog`, `.run`, `.index`, and those with
 `.inprogress` at the end.
@@ -30,14 +30,14 @@ from sources.xlog.reader.file_buffer import FileBuffer, base_name, open_fs
 from sources.xlog.reader.scan import Scanner, ScanRange
 
 __all__ = [
+    "CompleteBlocksEnd",
     "Headers",
     "Limits",
     "Mode",
     "Selection",
     "SkippedDamage",
-    "WholeBlocksEnd",
     "block_starts",
-    "end_of_whole_blocks",
+    "end_of_complete_blocks",
     "ends_with_marker",
     "first_block_start",
     "open_fs",
@@ -71,7 +71,7 @@ def read_rows(
     begin : int
         Any byte; a position inside the text header means the first block.
     end : int, optional
-        None: up to the last whole block.
+        None: up to the last complete block.
     selection : Selection, optional
         The wanted rows; all by default.
     mode : Mode
@@ -196,13 +196,13 @@ TAIL_BYTES = 1 << 18
 block. Only a larger transaction gives a longer block."""
 
 
-class WholeBlocksEnd(NamedTuple):
-    """The end of the whole blocks of a file.
+class CompleteBlocksEnd(NamedTuple):
+    """The end of the complete blocks of a file.
 
     Parameters
     ----------
     position : int
-        End of the last whole block, in bytes; the end marker, an unfinished block or nothing follows.
+        End of the last complete block, in bytes; the end marker, an unfinished block or nothing follows.
     has_eof_marker : bool
         Whether the end marker follows: the file is closed. (A restarted server opens a file again only if it has no
         block, and overwrites the marker: `xlog_open` in `src/box/xlog.c`.)
@@ -233,10 +233,10 @@ def read_meta(fs: pa.fs.FileSystem, path: str) -> Meta:
         raise XlogMissingError("the file is gone", file=path) from None
 
 
-def end_of_whole_blocks(
+def end_of_complete_blocks(
     fs: pa.fs.FileSystem, path: str, begin: int = 0, limit: int = BLOCK_LIMIT
-) -> WholeBlocksEnd:
-    """Return where the whole blocks of a file end, by a walk over its block headers from `begin` on.
+) -> CompleteBlocksEnd:
+    """Return where the complete blocks of a file end, by a walk over its block headers from `begin` on.
 
     Parameters
     ----------
@@ -256,7 +256,7 @@ def end_of_whole_blocks(
     """
     with FileBuffer(fs, path, SMALL_WINDOW) as buffer:
         *_, (position, status, _) = _walk(buffer, _first_block(fs, path, begin), limit)
-        return WholeBlocksEnd(position, status is Status.EOF)
+        return CompleteBlocksEnd(position, status is Status.EOF)
 
 
 def ends_with_marker(fs: pa.fs.FileSystem, path: str, begin: int, end: int, limit: int = BLOCK_LIMIT) -> bool:
@@ -292,7 +292,7 @@ def ends_with_marker(fs: pa.fs.FileSystem, path: str, begin: int, end: int, limi
         if is_before and not header_claims_end(buffer.bytes, at, behind, limit):
             return True
     try:
-        return end_of_whole_blocks(fs, path, begin, limit) == (end - MAGIC_SIZE, True)
+        return end_of_complete_blocks(fs, path, begin, limit) == (end - MAGIC_SIZE, True)
     except XlogError:
         return True
 
@@ -314,14 +314,14 @@ def block_starts(
     begin : int
         The start of a block, or 0 for the first one; it is the first item of the result, if the block is whole.
     end : int, optional
-        None: up to the last whole block.
+        None: up to the last complete block.
     every : int
         Minimum distance between two starts, in bytes; at least 1.
 
     Raises
     ------
     XlogMagicError, XlogHeaderError
-        Like `end_of_whole_blocks`.
+        Like `end_of_complete_blocks`.
 
     """
     starts: list[int] = []
@@ -357,7 +357,7 @@ def first_block_start(
         Any byte.
     begin : int, optional
         The start of a block at or before `target`, 0 for the first one: then the walk follows block headers and is
-        certain. Without it the block is found by its magic and checksum, so a whole block inside a tuple would be
+        certain. Without it the block is found by its magic and checksum, so a complete block inside a tuple would be
         found too.
     end : int, optional
         By default the end of the file.
@@ -386,7 +386,7 @@ def _first_block(fs: pa.fs.FileSystem, path: str, begin: int) -> int:
 
 
 def _walk(buffer: FileBuffer, position: int, limit: int) -> Iterator[tuple[int, Status, Blocks]]:
-    """Yield (position reached, status there, starts of the blocks before it) until the whole blocks end."""
+    """Yield (position reached, status there, starts of the blocks before it) until the complete blocks end."""
     blocks = np.empty((4, BLOCKS_PER_WALK), np.int64)
     status = Status.GROUP
     while status is Status.GROUP:

@@ -83,7 +83,7 @@ def initial_entry(member: MemberFiles, uuid: str, options: XlogOptions) -> Offse
     logs = member.listing.logs
     _refuse_without_vclock(member, options)
     if uuid in options.start_vclock:
-        index = newest_index_at_most(logs, options.start_vclock[uuid], local=False)
+        index = newest_index_at_most(logs, options.start_vclock[uuid], with_local=False)
         if index is None:
             generation = _replacing_snapshot(member, options.start_vclock[uuid])
             if generation is not None:
@@ -123,7 +123,7 @@ def _replacing_snapshot(member: MemberFiles, applied: Vclock) -> OffsetEntry | N
         for file in member.complete_snapshots
         if is_at_most(without_local(applied), without_local(file.vclock))
     ]
-    continued = [f for f in ahead if newest_index_at_most(logs, f.vclock, local=True) is not None]
+    continued = [f for f in ahead if newest_index_at_most(logs, f.vclock, with_local=True) is not None]
     found = continued[0] if continued else ahead[-1] if ahead else None
     if found is None:
         return None
@@ -147,7 +147,7 @@ def entry_after_removed_file(
     """
     leader = next((member for member in members if member.name == entry.leader), None)
     logs = leader.listing.logs if leader is not None and leader.listing is not None else ()
-    index = newest_index_at_most(logs, settled, local=False)
+    index = newest_index_at_most(logs, settled, with_local=False)
     if index is None or logs[index].name < entry.file:
         return None
     return replace(entry_at(entry.leader, logs[index], 0, entry.since), is_restart=True)
@@ -231,9 +231,9 @@ def entry_of_successor(
     if entry.is_snapshot:
         return None if member.initial_snapshot is None else entry_at(member.name, member.initial_snapshot)
     logs = member.listing.logs
-    index = newest_index_at_most(logs, entry.vclock, local=False)
+    index = newest_index_at_most(logs, entry.vclock, with_local=False)
     if vclock_before_gap is not None and index is not None:
-        before = newest_index_at_most(logs, vclock_before_gap, local=False)
+        before = newest_index_at_most(logs, vclock_before_gap, with_local=False)
         index = 0 if before is None else min(index, before)
     since = (
         None if entry.since is None else without_local(entry.since)

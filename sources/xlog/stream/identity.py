@@ -156,14 +156,14 @@ class ForeignFiles:
         return self._unregistered_instance(listing, own, known_instances, replicaset)
 
     def _unregistered_instance(
-        self, listing: Listing, own: list[LogFile], known_instances: set[str], replicaset: str
+        self, listing: Listing, files: list[LogFile], known_instances: set[str], replicaset: str
     ) -> str | None:
         """Return a text about the first file whose instance is in no `_cluster` of the replicaset.
 
         None if there is no such file, or if no `_cluster` is known.
         """
         unregistered = (
-            {str(file.instance_uuid) for file in own}
+            {str(file.instance_uuid) for file in files}
             - known_instances
             - self._instances_being_copied(listing)
         )
@@ -175,9 +175,9 @@ class ForeignFiles:
                 break
         if not has_members:
             return None
-        for file in own:
+        for file in files:
             if file.instance_uuid in unregistered:
-                home = next((one for one in own if one.instance_uuid not in unregistered), None)
+                home = next((one for one in files if one.instance_uuid not in unregistered), None)
                 return _contradiction(home, replicaset, file, None)
         return None
 
@@ -229,7 +229,17 @@ class ForeignFiles:
             return False
 
 
-def _contradiction(home: LogFile | None, replicaset: str, file: LogFile, other: str | None) -> str:
-    belongs = f"of replicaset {other}" if other is not None else "which is no member of that replicaset"
-    mine = f"{home.name} is of instance {home.instance_uuid}, " if home is not None else "the source is "
+def _contradiction(
+    own_file: LogFile | None, replicaset: str, file: LogFile, other_replicaset: str | None
+) -> str:
+    belongs = (
+        f"of replicaset {other_replicaset}"
+        if other_replicaset is not None
+        else "which is no member of that replicaset"
+    )
+    mine = (
+        f"{own_file.name} is of instance {own_file.instance_uuid}, "
+        if own_file is not None
+        else "the source is "
+    )
     return f"{mine}of replicaset {replicaset}; {file.name} is of instance {file.instance_uuid}, {belongs}"

@@ -59,7 +59,10 @@ class ReplicasetProgress:
 
 
 def hopeless_waits(
-    progress: Mapping[str, ReplicasetProgress], wait_seconds: float, now: int, unknown: str | None = None
+    progress: Mapping[str, ReplicasetProgress],
+    wait_seconds: float,
+    now: int,
+    unidentified_source: str | None = None,
 ) -> dict[str, str]:
     """Return why the wait of a replicaset cannot succeed, by its uuid, for each such replicaset.
 
@@ -71,7 +74,7 @@ def hopeless_waits(
         How long after its marker a replicaset waits for the others.
     now : int
         The time of the clock, microseconds since 1970.
-    unknown : str, optional
+    unidentified_source : str, optional
         A source that cannot be read and whose replicaset is unknown: no instant is complete without it.
 
     """
@@ -85,31 +88,31 @@ def hopeless_waits(
             for name, other in progress.items()
             if name != uuid
         ]
-        if unknown is not None and now > until:
-            reasons.append(f"source {unknown} cannot be read")
+        if unidentified_source is not None and now > until:
+            reasons.append(f"source {unidentified_source} cannot be read")
         reason = next((text for text in reasons if text is not None), None)
         if reason is not None:
             found[uuid] = reason
     return found
 
 
-def _why_unreachable(own: Instant, other: ReplicasetProgress, name: str, until: int) -> str | None:
+def _why_unreachable(point: Instant, other: ReplicasetProgress, other_uuid: str, deadline: int) -> str | None:
     """Return why another replicaset cannot reach a point any more; None if it waits there, or may still reach it."""
     at = other.instant
-    if at is not None and at.label == own.label:
+    if at is not None and at.label == point.label:
         if at.state is InstantState.WAITING:
             return None
         if at.state is InstantState.MISSED:
-            return f"replicaset {name} has passed it before"
+            return f"replicaset {other_uuid} has passed it before"
     # Markers have one order; points in different order in two replicasets are not instants.
     elif (
         at is not None
         and at.state in (InstantState.WAITING, InstantState.MISSED)
-        and (at.time, at.label) > (own.time, own.label)
+        and (at.time, at.label) > (point.time, point.label)
     ):
-        return f"replicaset {name} has come to a later one, {at.label!r}, without it"
-    if other.next_row_time is not None and other.next_row_time > until:
-        return f"replicaset {name} has not come to it in time"
+        return f"replicaset {other_uuid} has come to a later one, {at.label!r}, without it"
+    if other.next_row_time is not None and other.next_row_time > deadline:
+        return f"replicaset {other_uuid} has not come to it in time"
     return None
 
 
@@ -204,7 +207,8 @@ class InstantLogStream(LogStream):
     def _unidentified_source(self) -> str | None:
         """Return a source that cannot be read and whose replicaset is unknown, if there is one."""
         return next(
-            (name for name in sorted(self.unreadable) if name not in self._replicaset_uuid_by_source), None
+            (name for name in sorted(self.unreadable_sources) if name not in self._replicaset_uuid_by_source),
+            None,
         )
 
     def _waiting_replicasets(self, start: Offset, end_without_waits: Offset) -> set[str]:

@@ -44,10 +44,10 @@ class LogStream:
     """
 
     options: XlogOptions
-    is_final: bool = False
-    unreadable: dict[str, str] = field(default_factory=dict)
+    ignores_growth: bool = False
+    unreadable_sources: dict[str, str] = field(default_factory=dict)
     """Why each source that cannot be read is not read, by its name, as of the last call of `latest`."""
-    newest: dict[str, OffsetEntry] = field(default_factory=dict)
+    newest_offset: dict[str, OffsetEntry] = field(default_factory=dict)
     """What the last call of `latest` would have returned without `max_bytes`."""
     origins_by_source: dict[str, Origins] = field(default_factory=dict)
     """The instances of replica ids, by name of the source."""
@@ -79,7 +79,7 @@ class LogStream:
                 )
             options = self.options
             self._directory_by_source[name] = Directory(
-                source, options.mode, options.on_gap == "report", options.max_block_bytes, self.is_final
+                source, options.mode, options.on_gap == "report", options.max_block_bytes, self.ignores_growth
             )
         return self._directory_by_source[name]
 
@@ -119,7 +119,7 @@ class LogStream:
             If a replicaset cannot be followed and `on_source_error` is `fail`.
 
         """
-        self._previously_unreadable, self.unreadable = self.unreadable, {}
+        self._previously_unreadable, self.unreadable_sources = self.unreadable_sources, {}
         self._glob_matches.clear()
         ends = dict(start)
         read_aheads: dict[str, ReadAhead] = {}
@@ -131,11 +131,11 @@ class LogStream:
                 ends[uuid] = found
         for uuid in self._uuids_of_removed_files(start):
             del ends[uuid]
-        self.newest = ends | {
+        self.newest_offset = ends | {
             uuid: self._advance(read_ahead, None) for uuid, read_ahead in read_aheads.items()
         }
         if max_bytes is None:
-            return dict(self.newest)
+            return dict(self.newest_offset)
         budgets = fair_shares(
             {uuid: sum(read_ahead.unread_bytes) for uuid, read_ahead in read_aheads.items()}, max_bytes
         )
@@ -365,7 +365,9 @@ class LogStream:
                 continue
             if not matched:
                 nothing = SourceError("nothing matches the path", source=source.name, advice="check the path")
-                (self._raise_or_report if self.is_final else self._report_unreadable)(source.name, nothing)
+                (self._raise_or_report if self.ignores_growth else self._report_unreadable)(
+                    source.name, nothing
+                )
             self._glob_matches.update(matched)
             found |= {path: Source(path, path) for path in matched if path not in done}
         return tuple(found.values())
@@ -427,8 +429,8 @@ class LogStream:
 
     def _report_unreadable(self, source: str, error: Exception) -> None:
         """Store why a source is not followed, and log each new reason once."""
-        known = self.unreadable.get(source, self._previously_unreadable.get(source))
-        self.unreadable[source] = str(error)
+        known = self.unreadable_sources.get(source, self._previously_unreadable.get(source))
+        self.unreadable_sources[source] = str(error)
         if known != str(error):
             logger.warning("source %s is not followed: %s", source, error)
 

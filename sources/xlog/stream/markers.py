@@ -81,7 +81,7 @@ class MarkerFinder:
 
     def __post_init__(self) -> None:
         self._label_field_by_space = {
-            one.space: one.label for one in self.spaces if one.space != RECOVERY_POINT
+            one.space: one.label_field for one in self.spaces if one.space != RECOVERY_POINT
         }
         self._has_points = any(one.space == RECOVERY_POINT for one in self.spaces)
         self._label_index_by_space_id: dict[int, int] = {}
@@ -132,7 +132,7 @@ class MarkerFinder:
     def _label_indexes_at(self, directory: Directory, listing: Listing, segment: Segment) -> dict[int, int]:
         """Return the index of the label's field by space id, from the definitions of marker spaces before a segment."""
         self._label_index_by_space_id = {}
-        file = listing.log(segment.file)
+        file = listing.log_named(segment.file)
         parts = [
             (one, directory.ends.end_of(one, closed=True).position)
             for one in files_before(directory, listing, file)

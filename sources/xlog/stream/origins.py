@@ -183,7 +183,7 @@ class Origins:
             Uuids of the instances whose rows are read.
 
         """
-        file = listing.log(segment.file)
+        file = listing.log_named(segment.file)
         instances = self._instances_at_start(listing, file)
         spans = [_origin_span(segment.begin, instances, whitelist, segment.instance_uuid)]
         for found in self._assignments(file, segment.end):
@@ -210,7 +210,7 @@ class Origins:
         """
         spans = self.origin_spans(listing, segment, whitelist)
         left_out: dict[int, dict[int, str]] = {}
-        for found in self._assignments(listing.log(segment.file), segment.end):
+        for found in self._assignments(listing.log_named(segment.file), segment.end):
             span = [one for one in spans if one.begin <= found.position][-1:]
             if span and found.origin_id not in span[0].wanted_ids | span[0].unknown_ids:
                 left_out.setdefault(found.position, {})[found.replica_id] = found.instance_uuid
@@ -261,10 +261,10 @@ def _spans_between(spans: Sequence[OriginSpan], begin: int, end: int) -> tuple[O
 
 
 def _origin_span(
-    position: int, instances: Mapping[int, str], whitelist: frozenset[str], own: str | None
+    position: int, instances: Mapping[int, str], whitelist: frozenset[str], file_instance: str | None
 ) -> OriginSpan:
     wanted = {id_ for id_, uuid in instances.items() if uuid in whitelist}
-    if own in whitelist:
+    if file_instance in whitelist:
         wanted.add(0)
     unknown = frozenset(range(1, VCLOCK_MAX)) - set(instances)
     return OriginSpan(position, frozenset(wanted), unknown)
@@ -286,7 +286,7 @@ def members_at(directory: Directory, listing: Listing, segment: Segment) -> dict
         Instance uuids by replica id; empty if there is neither a snapshot nor an older log.
 
     """
-    file = listing.log(segment.file)
+    file = listing.log_named(segment.file)
     members: dict[int, str] = {}
     for before in files_before(directory, listing, file):
         _update_members(members, directory, before, directory.ends.end_of(before, closed=True).position)

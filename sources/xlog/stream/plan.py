@@ -130,28 +130,30 @@ def with_numbers(segments: Iterable[Segment]) -> tuple[Segment, ...]:
     return tuple(replace(segment, number=index) for index, segment in enumerate(segments))
 
 
-def logs_within(headers: Sequence[Vclock], after: Vclock | None, upto: Vclock | None) -> tuple[int, int]:
+def logs_within(
+    header_vclocks: Sequence[Vclock], after: Vclock | None, upto: Vclock | None
+) -> tuple[int, int]:
     """Return the slice (first, last + 1) of the logs that may have rows above `after` and not above `upto`.
 
     Parameters
     ----------
-    headers : sequence of Vclock
+    header_vclocks : sequence of Vclock
         The header VClocks of consecutive logs. A log has no row at or below its own VClock, or above the next log's.
     after, upto : Vclock or None
         The bounds.
 
     """
-    first, last = 0, len(headers)
-    while after is not None and first + 1 < last and is_at_most(headers[first + 1], after):
+    first, last = 0, len(header_vclocks)
+    while after is not None and first + 1 < last and is_at_most(header_vclocks[first + 1], after):
         first += 1
-    while upto is not None and last > first and is_at_most(upto, headers[last - 1]):
+    while upto is not None and last > first and is_at_most(upto, header_vclocks[last - 1]):
         last -= 1
     return first, last
 
 
-def range_bytes(total: int, split_bytes: int, min_partitions: int) -> int:
+def range_bytes(total_bytes: int, split_bytes: int, min_partitions: int) -> int:
     """Return about how many bytes one task reads."""
-    return min(split_bytes, max(MIN_RANGE_BYTES, -(-total // min_partitions)))
+    return min(split_bytes, max(MIN_RANGE_BYTES, -(-total_bytes // min_partitions)))
 
 
 def split_segment(segment: Segment, cuts: Iterable[int], at_block_starts: bool = True) -> list[ByteRange]:
@@ -165,13 +167,13 @@ def split_segment(segment: Segment, cuts: Iterable[int], at_block_starts: bool =
     return found if segment.space_id is None else found[::-1]
 
 
-def share_tasks(ranges: Iterable[ByteRange], size: int) -> list[tuple[ByteRange, ...]]:
-    """Return the byte ranges of each task: consecutive ranges share a task up to `size` bytes."""
+def share_tasks(ranges: Iterable[ByteRange], max_bytes: int) -> list[tuple[ByteRange, ...]]:
+    """Return the byte ranges of each task: consecutive ranges share a task up to `max_bytes` bytes."""
     tasks: list[list[ByteRange]] = []
     filled = 0
     for byte_range in ranges:
         length = byte_range.end - byte_range.begin
-        if not tasks or filled + length > size:
+        if not tasks or filled + length > max_bytes:
             tasks.append([])
             filled = 0
         tasks[-1].append(byte_range)
@@ -179,14 +181,14 @@ def share_tasks(ranges: Iterable[ByteRange], size: int) -> list[tuple[ByteRange,
     return [tuple(task) for task in tasks]
 
 
-def fair_shares(wants: Mapping[str, int], limit: int) -> dict[str, int]:
+def fair_shares(wanted_bytes: Mapping[str, int], limit_bytes: int) -> dict[str, int]:
     """Divide a limit fairly: no replicaset gets more than it can read; the others share the rest.
 
     Parameters
     ----------
-    wants : mapping of str to int
+    wanted_bytes : mapping of str to int
         Number of bytes that each replicaset could read.
-    limit : int
+    limit_bytes : int
         Number of bytes that all may read together.
 
     Returns
@@ -196,22 +198,22 @@ def fair_shares(wants: Mapping[str, int], limit: int) -> dict[str, int]:
 
     """
     given = {}
-    left = limit
-    for rank, name in enumerate(sorted(wants, key=lambda name: (wants[name], name))):
-        fair = left // (len(wants) - rank)
-        given[name] = min(wants[name], max(fair, 1))
-        left = max(0, left - given[name])
+    left_bytes = limit_bytes
+    for rank, name in enumerate(sorted(wanted_bytes, key=lambda name: (wanted_bytes[name], name))):
+        fair = left_bytes // (len(wanted_bytes) - rank)
+        given[name] = min(wanted_bytes[name], max(fair, 1))
+        left_bytes = max(0, left_bytes - given[name])
     return given
 
 
-def budget_end(lengths: Sequence[int], budget: int) -> tuple[int, int]:
+def budget_end(file_bytes: Sequence[int], budget_bytes: int) -> tuple[int, int]:
     """Return the file and position at which a budget of bytes ends.
 
     Parameters
     ----------
-    lengths : sequence of int
+    file_bytes : sequence of int
         Number of bytes left to read in each file, in order.
-    budget : int
+    budget_bytes : int
         Number of bytes to read; less than 1 counts as 1.
 
     Returns
@@ -221,9 +223,9 @@ def budget_end(lengths: Sequence[int], budget: int) -> tuple[int, int]:
         its whole length.
 
     """
-    left = max(budget, 1)
-    for index, length in enumerate(lengths):
+    left = max(budget_bytes, 1)
+    for index, length in enumerate(file_bytes):
         if length >= left:
             return index, left
         left -= length
-    return len(lengths) - 1, lengths[-1]
+    return len(file_bytes) - 1, file_bytes[-1]

@@ -51,7 +51,7 @@ def _selection_of_part(segment: Segment, options: XlogOptions, span: OriginSpan 
     )
 
 
-def spans_within(byte_range: ByteRange) -> Iterator[tuple[int, int, OriginSpan | None]]:
+def parts_by_span(byte_range: ByteRange) -> Iterator[tuple[int, int, OriginSpan | None]]:
     """Yield (begin, end, span) for each part of a range in which the meaning of replica ids does not change."""
     spans = byte_range.segment.origin_spans
     if spans is None:
@@ -109,7 +109,7 @@ def _parts_to_read(
     the others are found by their checksums; the reader of the part with the damage reports its exact position.
     """
     if byte_range.segment.space_id is None or not byte_range.at_block_starts:
-        yield from spans_within(byte_range)
+        yield from parts_by_span(byte_range)
         return
     try:
         limit = options.max_block_bytes
@@ -168,7 +168,7 @@ def read_range(byte_range: ByteRange, options: XlogOptions) -> Iterator[pa.Recor
             options.mode,
             at_block_starts=byte_range.at_block_starts,
             closed=byte_range.at_block_starts or segment.is_closed,
-            # Behind its last whole block a log may have the beginning of one that its server was killed in.
+            # Behind its last complete block a log may have the beginning of one that its server was killed in.
             next_block_before=segment.end,
             skipped=skipped,
             limits=reader.Limits(max_block_bytes=options.max_block_bytes),

@@ -1,7 +1,7 @@
 """Computes how far a batch can read in one source's files, and how far it reads within a budget of bytes.
 
 A `ReadAhead` is computed only from the list of files, their headers and their ends. Its end, and every position within
-a budget, is the end of a whole block, in the canonical form of offsets (`sources.xlog.directory.offset`). Rows are read
+a budget, is the end of a complete block, in the canonical form of offsets (`sources.xlog.directory.offset`). Rows are read
 only to find out whether any are missing between two files: if the first file has no EOF marker, or the second one has
 no PrevVClock.
 
@@ -36,7 +36,7 @@ class ReadAhead:
     files : tuple of LogFile
         From the entry's file to the last one that may be read.
     end_position : int
-        End of the whole blocks of the last file, in bytes.
+        End of the complete blocks of the last file, in bytes.
 
     """
 
@@ -45,27 +45,27 @@ class ReadAhead:
     files: tuple[LogFile, ...]
     end_position: int
 
-    def first_byte(self, index: int) -> int:
+    def first_unread_byte(self, file_index: int) -> int:
         """Return the position of the first byte to read of a file."""
-        return max(self.files[index].header_bytes, self.entry.position if index == 0 else 0)
+        return max(self.files[file_index].header_bytes, self.entry.position if file_index == 0 else 0)
 
     @property
     def unread_bytes(self) -> list[int]:
         """Number of bytes left to read in each file; for a closed file they include the EOF marker."""
         last = len(self.files) - 1
         ends = [self.end_position if index == last else file.size for index, file in enumerate(self.files)]
-        return [max(0, end - self.first_byte(index)) for index, end in enumerate(ends)]
+        return [max(0, end - self.first_unread_byte(index)) for index, end in enumerate(ends)]
 
-    def entry_after(self, budget: int | None = None) -> OffsetEntry:
-        """Return where the stream is after reading about `budget` bytes, but at least a block; None reads all."""
-        lengths = self.unread_bytes
-        if budget is not None and self.files[0].is_snapshot and self.entry.since is not None:
-            budget = max(budget, lengths[0])
-        while budget is not None and budget < sum(lengths):
-            found = self._within_budget(lengths, budget)
+    def entry_after(self, budget_bytes: int | None = None) -> OffsetEntry:
+        """Return where the stream is after reading about `budget_bytes` bytes, but at least a block; None reads all."""
+        unread_bytes = self.unread_bytes
+        if budget_bytes is not None and self.files[0].is_snapshot and self.entry.since is not None:
+            budget_bytes = max(budget_bytes, unread_bytes[0])
+        while budget_bytes is not None and budget_bytes < sum(unread_bytes):
+            found = self._within_budget(unread_bytes, budget_bytes)
             if found != self.entry:
                 return found
-            budget *= 2  # the budget ended in a marker or an unfinished block
+            budget_bytes *= 2  # the budget ended in a marker or an unfinished block
         return self.canonical_entry(len(self.files) - 1, self.end_position)
 
     def remember_end(self, end: OffsetEntry) -> None:
@@ -74,46 +74,46 @@ class ReadAhead:
         if file.replicaset_uuid is not None and not file.is_snapshot and end.position:
             self.directory.ends.remember_position(file.name, end.position)
 
-    def _within_budget(self, lengths: Sequence[int], budget: int) -> OffsetEntry:
-        index, taken = budget_end(lengths, budget)
-        file, target = self.files[index], self.first_byte(index) + taken
+    def _within_budget(self, unread_bytes: Sequence[int], budget_bytes: int) -> OffsetEntry:
+        index, taken = budget_end(unread_bytes, budget_bytes)
+        file, target = self.files[index], self.first_unread_byte(index) + taken
         is_last = index == len(self.files) - 1
         end = self.end_position if is_last else self.directory.ends.end_of(file, closed=True).position
         position = (
             end
             if target >= end
-            else self.directory.ends.block_start_from(file, self.first_byte(index), target, end)
+            else self.directory.ends.block_start_from(file, self.first_unread_byte(index), target, end)
         )
         return self.canonical_entry(index, position)
 
-    def canonical_entry(self, index: int, position: int) -> OffsetEntry:
+    def canonical_entry(self, file_index: int, position: int) -> OffsetEntry:
         """Return the canonical entry of a position: without a gap, the end of a file is the start of the next one.
 
         Before a gap the entry stays at the end of the file, until rows of the file after the gap are read. So one batch
         has the gap and a row after it.
         """
         since = since_after_entry(self.entry, self.files[0])
-        while index > 0 and position <= self.files[index].header_bytes:
-            index, position = (
-                index - 1,
-                self.directory.ends.end_of(self.files[index - 1], closed=True).position,
+        while file_index > 0 and position <= self.files[file_index].header_bytes:
+            file_index, position = (
+                file_index - 1,
+                self.directory.ends.end_of(self.files[file_index - 1], closed=True).position,
             )
-        while index + 1 < len(self.files) and self._continues_in_next(index, position):
-            index, position = index + 1, 0
-        file = self.files[index]
+        while file_index + 1 < len(self.files) and self._continues_in_next(file_index, position):
+            file_index, position = file_index + 1, 0
+        file = self.files[file_index]
         found = entry_at(self.directory.source.name, file, position, since)
         if not file.is_snapshot:
             return found
-        return replace(found, since=without_local(file.vclock) if index else self.entry.since)
+        return replace(found, since=without_local(file.vclock) if file_index else self.entry.since)
 
-    def _continues_in_next(self, index: int, position: int) -> bool:
+    def _continues_in_next(self, file_index: int, position: int) -> bool:
         """Return whether a file is read to its end, and the next one follows it without a gap."""
-        file = self.files[index]
+        file = self.files[file_index]
         if max(position, file.header_bytes) < self.directory.ends.end_of(file, closed=True).position:
             return False
-        if self.files[index + 1].is_snapshot:
+        if self.files[file_index + 1].is_snapshot:
             return True
-        return gap_between(self.directory, file, self.files[index + 1]) is None
+        return gap_between(self.directory, file, self.files[file_index + 1]) is None
 
 
 def read_ahead_of(

@@ -128,7 +128,7 @@ def _block_header(data: Int, p: Int, end: Int, limit: Int, with_checksums: bool)
 def walk_blocks(
     buffer: Bytes, begin: Int, end: Int, stop: Int, limit: Int, with_checksums: bool, blocks: Blocks
 ) -> tuple[Int, Int, Int]:
-    """Walk over whole blocks.
+    """Walk over complete blocks.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def walk_blocks(
 
 @kernel
 def find_magic(buffer: Bytes, begin: Int, end: Int) -> Int:
-    """Return the first position of a whole block magic in `begin..end`, or -1."""
+    """Return the first position of a complete block magic in `begin..end`, or -1."""
     data = address_of(buffer)
     for p in range(begin, end - MAGIC_SIZE + 1):
         if byte_at(data, p) == MAGIC_PLAIN >> 24:

@@ -1,4 +1,4 @@
-"""Copies the rows of whole blocks into Arrow's buffers: the decoder's main loop, in numba."""
+"""Copies the rows of complete blocks into Arrow's buffers: the decoder's main loop, in numba."""
 
 from __future__ import annotations
 
@@ -35,13 +35,20 @@ from sources.xlog.format.selection import Filter, is_selected
 
 
 @kernel
-def _is_wanted(wanted: Filter, numbers: Ints, row_bits: Int) -> bool:
-    replica = numbers[REPLICA_ID] if (row_bits >> REPLICA_ID) & 1 else 0
-    space = numbers[SPACE_ID] if (row_bits >> SPACE_ID) & 1 else -1
+def _is_wanted(row_filter: Filter, numbers: Ints, row_bits: Int) -> bool:
+    replica_id = numbers[REPLICA_ID] if (row_bits >> REPLICA_ID) & 1 else 0
+    space_id = numbers[SPACE_ID] if (row_bits >> SPACE_ID) & 1 else -1
     has_lsn, has_time = (row_bits >> LSN) & 1, (row_bits >> TIMESTAMP) & 1
     return bool(
         is_selected(
-            wanted, numbers[TYPE], replica, numbers[LSN], numbers[TIMESTAMP], space, has_lsn, has_time
+            row_filter,
+            numbers[TYPE],
+            replica_id,
+            numbers[LSN],
+            numbers[TIMESTAMP],
+            space_id,
+            has_lsn,
+            has_time,
         )
     )
 

@@ -101,4 +101,4 @@ def test_the_class_of_an_error_says_what_is_wrong(status: Status, kind: type[err
 
 def test_a_block_that_no_header_can_say_is_refused() -> None:
     with pytest.raises(errors.XlogHeaderError):
-        block._mp_uint(2**32)
+        block._packed_uint(2**32)

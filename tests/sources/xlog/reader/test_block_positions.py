@@ -10,7 +10,7 @@ import pytest
 from schemas.errors import XlogHeaderError, XlogMagicError, XlogMetaIncompleteError, XlogMissingError
 from sources.xlog.format.block import EOF_MARKER, encode_block
 from sources.xlog.reader import reader
-from sources.xlog.reader.reader import SMALL_WINDOW, WholeBlocksEnd
+from sources.xlog.reader.reader import SMALL_WINDOW, CompleteBlocksEnd
 from tests.sources.xlog import samples
 
 PARTS = samples.blocks(7)
@@ -22,8 +22,8 @@ LARGE = [encode_block(samples.insert(lsn, "x" * size), compress=False) for lsn, 
 LARGE_STARTS = [*itertools.accumulate(map(len, LARGE), initial=len(samples.HEADER))]
 
 
-def end_of(path: str, begin: int = 0) -> WholeBlocksEnd:
-    return reader.end_of_whole_blocks(*reader.open_fs(path), begin)
+def end_of(path: str, begin: int = 0) -> CompleteBlocksEnd:
+    return reader.end_of_complete_blocks(*reader.open_fs(path), begin)
 
 
 def starts_of(path: str, begin: int, end: int | None, every: int) -> list[int]:

@@ -187,4 +187,4 @@ def test_a_successor_skips_no_row_that_the_leader_had_not_passed(
     start = [log.name for log in logs].index(found.file)
     assert is_at_most(without_local(headers[start]), stopped)
     assert all(not is_at_most(without_local(header), stopped) for header in headers[start + 1 :])
-    assert newest_index_at_most(logs, stopped, local=False) == start
+    assert newest_index_at_most(logs, stopped, with_local=False) == start
