@@ -1,11 +1,11 @@
 """Spark's data source `format("xlog")`: Tarantool's logs as a table and as a stream.
 
 `sources.xlog.options` checks the options, and `sources.xlog.readers` reads. The data source defines no `pushFilters`,
-because a data source with this method cannot be read while filter pushdown for Python data sources is off, which is
-Spark's default. Options filter instead.
+because Spark refuses a data source with this method if filter pushdown for Python data sources is off, which is the
+default. Options filter rows instead.
 
-The readers are imported when they are needed: they load compiled kernels, for half a second, and Spark starts a process
-for the schema alone.
+The readers are imported at their first use, because they load compiled kernels, which takes half a second. Spark also
+starts a process that needs only the schema.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class XlogDataSource(DataSource):
         return parse_options(self.options)
 
     def schema(self) -> StructType:
-        """Return the columns: `schemas.xrow`, as the options select them."""
+        """Return the columns of `schemas.xrow` that rows have under the options."""
         return spark_schema(schema_of(self._xlog_options))
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002

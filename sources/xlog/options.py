@@ -1,7 +1,7 @@
 """Checks the options of `format("xlog")` before anything is opened; unknown ones are refused.
 
 Spark passes options as text, with names in any case. `XlogOptions` explains each option. The functions that parse a
-text raise `ValueError` with the reason; `_parsed_option` adds the option's name.
+text raise `ValueError` with the reason, to which `_parsed_option` adds the option's name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MEBIBYTE = 1 << 20
 
 @dataclass(frozen=True)
 class Source:
-    """One stream of xrows: a directory of `.snap`/`.xlog` files, or one file of any type.
+    """A source of xrows: a directory of `.snap` and `.xlog` files, or one file of any type.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class Source:
     replicaset : str or None
         The replicaset's uuid, if the files do not have it.
     origin_uuids : frozenset of str
-        Uuids of the instances whose rows are read; empty: all.
+        Uuids of the instances whose rows are read; if it is empty, rows of all instances are read.
 
     """
 
@@ -56,7 +56,7 @@ class MarkerSpace:
     space : str
         Name of the space.
     label_field : str or int or None
-        Name of the field with the label, or its number from 1 on; None for `_recovery_point`.
+        Name of the field that has the label, or its number, from 1 on; None for the space `_recovery_point`.
 
     """
 
@@ -76,26 +76,27 @@ class XlogOptions:
         match is read by itself, as a source of its own: a directory in the order of its logs, a file as a whole,
         whatever its type and name.
     with_replicaset : bool
-        Whether rows have `REPLICASET_FIELDS`: if the option `sources` was given.
+        Whether rows have the columns `REPLICASET_FIELDS`. They do if the option `sources` is given.
     start : str
         `snapshot` reads the newest complete snapshot and then the logs after it. `history` reads the oldest snapshot
         that the logs continue, and then these logs. `logs` reads from the first log, without a snapshot.
         `includeSnapshot=true` means `snapshot`, `includeSnapshot=false` means `logs`. Default: logs. A path whose
         directory has snapshots and no log begins with the newest complete snapshot. One file is read from its
         beginning.
-    start_vclock : mapping
-        `startVclock`: for each replicaset, begin in the newest log whose header VClock is at most this vclock.
-    vclock_before_gap : mapping
-        `heldVclock`: for each replicaset whose rows wait because of a gap, the vclock before the gap. A new leader
+    start_vclock : mapping of str to Vclock
+        `startVclock`: by replicaset uuid, a vclock; the stream begins in the newest log whose header VClock is at most
+        this vclock.
+    vclock_before_gap : mapping of str to Vclock
+        `heldVclock`: by uuid of a replicaset whose rows wait because of a gap, the vclock before the gap. A new leader
         begins at or before this vclock, so that its log can supply the missing rows.
     start_offset, end_offset : mapping of str to OffsetEntry, or None
         `startOffset`, `endOffset`: texts of offsets that bound a batch read.
     from_vclock, to_vclock : Vclock or None
-        `fromVclock` (exclusive), `toVclock` (inclusive); a component that is missing is 0. Batch reads of
-        one path; the rows of a snapshot have no lsn and are not bounded.
+        `fromVclock` (exclusive), `toVclock` (inclusive). A missing component is 0. Only for batch reads of one path.
+        The rows of a snapshot have no lsn, so they are always read.
     from_timestamp, to_timestamp : int or None
-        `fromTimestamp` (inclusive), `toTimestamp` (exclusive), microseconds since 1970. Batch reads; the
-        rows of a snapshot have no time of their own and are not bounded.
+        `fromTimestamp` (inclusive), `toTimestamp` (exclusive), microseconds since 1970. Only for batch reads. The rows
+        of a snapshot have no time of their own, so they are always read.
     space_ids : frozenset of int or None
         `spaces`: only rows of these space ids.
     origin_uuids : frozenset of str
@@ -105,21 +106,21 @@ class XlogOptions:
     split_bytes : int
         `splitBytes`: maximum bytes of log files that one task reads, rounded up to complete blocks. Default 32m.
     min_partitions : int
-        `minPartitions`: make tasks smaller (not below 1m) if there would be fewer of them. Default 1.
+        `minPartitions`: tasks are made smaller, but not below 1m, until there are at least so many. Default 1.
     mode : Mode
         What to do about damage: FAILFAST, DROPMALFORMED or PERMISSIVE.
     on_gap : str
-        `gaps`: `fail` stops with `XlogGapError` if files are missing between two files; `report` marks
-        the segment after the gap (`Segment.gap`) and continues.
+        `gaps`: if rows are missing between two files, `fail` stops with `XlogGapError`; `report` names the gap in the
+        segment after it (`Segment.gap`) and continues.
     on_source_error : str
-        `on_source_error`, spelled like the key of the configuration: `fail`, or `skip` a source that cannot be read,
-        with a warning.
+        `on_source_error` (spelled like the key of the configuration): if a source cannot be read, `fail` stops; `skip`
+        logs a warning and continues without it.
     max_lag_seconds : float
-        `maxLag`: by how many seconds a leader's last write may be older than another member's, before this member
-        becomes the leader. Default 60.
+        `maxLag`: if the leader's last write is by more than this many seconds older than that of another member, this
+        member becomes the leader. Default 60.
     max_block_bytes : int
-        `maxBlockBytes`: the longest block, and so the largest transaction, that is read, in bytes, in the file and
-        decompressed. A task has one block in memory at a time. Default 1g.
+        `maxBlockBytes`: maximum length of a block, and so of a transaction, that is read; it applies to the block in
+        the file and to the decompressed block. A task has one block in memory at a time. Default 1g.
     marker_spaces : tuple of MarkerSpace
         `instants`: a JSON list of {space, label?}, the spaces whose rows mark instants at which batches end.
     instant_wait_seconds : float
@@ -163,7 +164,7 @@ _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def bytes_of(text: str) -> int:
-    """Return bytes: `64m`, `1g`, `500k`, `1048576` (as Spark writes sizes; powers of 1024); at least 1."""
+    """Return the number of bytes, at least 1, of a size as Spark writes it: `64m`, `1g`, `500k` or `1048576`."""
     match = _BYTES.match(text.strip())
     if match is None or int(match[1]) == 0:
         raise ValueError(f"{text!r} is not a size like 64m")
@@ -171,21 +172,21 @@ def bytes_of(text: str) -> int:
 
 
 def count_of(text: str) -> int:
-    """Return a whole number of at least 1."""
+    """Return the integer that the text names, at least 1."""
     if not (text.isascii() and text.isdecimal() and int(text) > 0):
         raise ValueError(f"{text!r} is not a number of 1 or more")
     return int(text)
 
 
 def boolean_of(text: str) -> bool:
-    """Return `true` or `false`, in any case."""
+    """Return the boolean of the text `true` or `false`, in any case."""
     if text.lower() not in ("true", "false"):
         raise ValueError(f"{text!r} is neither true nor false")
     return text.lower() == "true"
 
 
 def microseconds_of(text: str) -> int:
-    """Return microseconds since 1970: ISO 8601 (UTC if it names no zone), or seconds with a fraction."""
+    """Return microseconds since 1970 for an ISO 8601 time (in UTC if it names no zone), or for seconds since 1970."""
     if re.fullmatch(r"\d+(\.\d{1,6})?", text):
         whole, _, fraction = text.partition(".")
         return int(whole) * 1_000_000 + int(fraction.ljust(6, "0") or 0)
@@ -198,14 +199,14 @@ def microseconds_of(text: str) -> int:
 
 
 def seconds_of(text: str) -> float:
-    """Return seconds: a whole number or decimal fraction, not negative."""
+    """Return a number of seconds that is not negative; it may have decimals."""
     if not re.fullmatch(r"\d+(\.\d+)?", text):
         raise ValueError(f"{text!r} is not a number of seconds")
     return float(text)
 
 
 def items_of(text: str) -> list[str]:
-    """Return the items of a JSON list, or of a list with commas between."""
+    """Return the items of a JSON list, or of a text with commas between the items."""
     if text.lstrip().startswith("["):
         items = parsed_json(text)
         if not isinstance(items, list):
@@ -223,7 +224,7 @@ def uuid_of(text: object) -> str:
 
 
 def uuids_of(text: str) -> frozenset[str]:
-    """Return the uuids of a list; at least one."""
+    """Return the uuids of a list with at least one item (`items_of`)."""
     uuids = frozenset(uuid_of(item) for item in items_of(text))
     if not uuids:
         raise ValueError("the list is empty")
@@ -231,7 +232,7 @@ def uuids_of(text: str) -> frozenset[str]:
 
 
 def space_ids_of(text: str) -> frozenset[int]:
-    """Return the space ids of a list; a name is refused, since one name has another id in each replicaset."""
+    """Return the space ids of a list; names are refused, since a space may have another id in each replicaset."""
     items = items_of(text)
     for item in items:
         if not (item.isascii() and item.isdecimal() and int(item) < 1 << 31):
@@ -250,12 +251,12 @@ def parsed_json(text: str) -> Any:
 
 
 def vclock_of_text(text: str) -> dict[int, int]:
-    """Return a vclock: `{"1": 100, "2": 7}`."""
+    """Return the vclock of a JSON text like `{"1": 100, "2": 7}`."""
     return vclock_of(parsed_json(text))
 
 
 def vclocks_by_replicaset(text: str) -> dict[str, dict[int, int]]:
-    """Return a vclock per replicaset: `{"<replicaset uuid>": {"1": 100}}`."""
+    """Return {replicaset uuid: vclock} from a JSON text like `{"<replicaset uuid>": {"1": 100}}`."""
     document = parsed_json(text)
     if not isinstance(document, Mapping):
         raise ValueError("not an object {replicaset uuid: {replica id: lsn}}")
@@ -364,7 +365,7 @@ OPTION_NAMES = (*_PARSERS, "path", "paths", "replicaset")
 
 
 def _with_documented_names(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options under their documented spelling."""
+    """Return the options by their names as documented, with upper and lower case."""
     spelling = {name.lower(): name for name in OPTION_NAMES}
     named = {}
     for name, text in options.items():

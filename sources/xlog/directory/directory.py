@@ -1,14 +1,15 @@
 """Lists the log files of one source, in the order of the log.
 
-Facts about directories, from Tarantool's `src/box/xlog.c` and `src/box/wal.c`: a file is named by the signature of its
-header's VClock, 20 digits; `.inprogress` is a file that is still being written (snapshots) or created (logs) and is not
-read; a log is closed, with an EOF marker, before the next one is created (`wal_opt_rotate`), so a log with a successor
-does not grow. A log with an EOF marker and no successor may still grow: a restarted server appends to an empty last log
-over its marker (`wal_open`).
+Facts about directories, from Tarantool's `src/box/xlog.c` and `src/box/wal.c`:
 
-`FileEnds` finds where the files end and where their blocks start, and caches the answers while they are valid: a closed
-file does not change, and of a growing one only the new part is walked. It reads block headers only, except in
-`FileEnds.end_vclock`.
+- A file is named by the signature of its header's VClock (the sum of its lsns), with 20 digits.
+- A file `*.inprogress` is not read: it is a snapshot that is being written, or a log that is being created.
+- A server closes a log with an EOF marker before it creates the next one (`wal_opt_rotate`), so a log with a successor
+  does not grow. The last log may grow in spite of its marker: if it has no rows, a restarted server overwrites the
+  marker with the next row (`wal_open`).
+
+`FileEnds` finds where the files end and where their blocks start. It caches the ends: a closed file does not change,
+and only the new part of a growing file is walked. It reads block headers only, except in `FileEnds.end_vclock`.
 """
 
 from __future__ import annotations
@@ -42,14 +43,16 @@ from sources.xlog.options import Source
 from sources.xlog.reader import reader
 
 SEARCH_AHEAD_BYTES = 1 << 20
-"""Bytes that are searched first for a block start after a given position; then the rest of the file is walked."""
+"""Number of bytes after a position that are searched for a block start, before the rest of the file is searched."""
 
 PROBE_BYTES = 1 << 16
+"""Number of bytes at the beginning of a range that show how large its blocks are."""
+
 COMPARED_BYTES = 64
-"""Bytes before a position that are compared: the end of a row, which differs from another row's."""
+"""Number of bytes before a position that are compared to find out whether the log was written again."""
 
 LARGE_BLOCK_BYTES = 1 << 12
-"""A file whose blocks have at least this many bytes is split by walking its headers."""
+"""If blocks have at least this many bytes on average, a file is split at block starts, found by a walk over headers."""
 
 SOURCE_ERRORS = (AggregatorError, OSError, pa.ArrowException)
 """Exceptions that mean that a source cannot be read."""
@@ -70,9 +73,9 @@ class FileEnds:
         What to do about damage.
     max_block_bytes : int
         The longest block, in bytes.
-    is_final : bool
-        Whether files are read once and their growth is ignored: then an incomplete snapshot is damage, not a copy in
-        progress.
+    ignores_growth : bool
+        Whether files are read once and their growth is ignored. Then an incomplete snapshot counts as damaged;
+        otherwise it may still be being copied.
 
     """
 
@@ -81,9 +84,13 @@ class FileEnds:
     max_block_bytes: int = BLOCK_LIMIT
     ignores_growth: bool = False
     _end_by_file: dict[str, tuple[int, FileEnd]] = field(default_factory=dict)
+    """By file: its size when the end was found, and the end."""
     _end_vclock_by_file: dict[str, tuple[int, dict[int, int]]] = field(default_factory=dict)
+    """By file: the end of its complete blocks, in bytes, and the vclock there."""
     _is_complete_by_file: dict[str, tuple[int, bool]] = field(default_factory=dict)
+    """By file: its size when it was checked, and whether the EOF marker ends it."""
     _bytes_before_by_file: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    """By file: a position, and the bytes before it."""
 
     def forget_all_but(self, names: Collection[str]) -> None:
         """Drop the cached ends of removed files, so that memory does not grow with the log."""
@@ -99,8 +106,9 @@ class FileEnds:
     def end_of(self, file: LogFile, *, closed: bool, begin: int = 0) -> FileEnd:
         """Return where the complete blocks of a file end now.
 
-        A file that ends with the EOF marker is not walked: reading its rows finds any damage. If `ignores_growth`, a
-        snapshot without the marker ends with its last byte, so that reading its rows finds the incomplete block.
+        The blocks of a file that ends with the EOF marker are not walked, since damage is found when the rows are read.
+        If `ignores_growth`, a snapshot without the marker ends with its last byte: then the incomplete block at its end
+        is found when the rows are read.
 
         Parameters
         ----------
@@ -109,7 +117,7 @@ class FileEnds:
         closed : bool
             Whether the file cannot grow: a snapshot, or a log with a successor.
         begin : int
-            The end of a complete block, at which the walk begins unless a later position is cached.
+            Where the walk over blocks begins, unless a later position is cached: the end of a complete block, or 0.
 
         Raises
         ------
@@ -133,9 +141,9 @@ class FileEnds:
         return end
 
     def _walk_from(self, name: str, cached_end: int, begin: int) -> FileEnd:
-        """Return the end of the blocks, by a walk from `cached_end`, or from `begin` if no block starts at `cached_end` any more.
+        """Return the end of the blocks, by a walk from `cached_end`, or from `begin` if the walk finds an error.
 
-        The latter happens if the log became shorter and was written again.
+        No block starts at `cached_end` any more if the log became shorter and was written again.
         """
         try:
             return self._walk_to_end(name, max(cached_end, begin))
@@ -145,7 +153,7 @@ class FileEnds:
             return self._walk_to_end(name, begin)
 
     def _walk_to_end(self, name: str, begin: int) -> FileEnd:
-        """Return the end of the blocks from `begin` on; a lenient mode continues after damage."""
+        """Return the end of the blocks from `begin` on; all modes but FAILFAST continue after damage."""
         filesystem, path = self.locate(name)
         while True:
             try:
@@ -164,15 +172,15 @@ class FileEnds:
                 begin = following
 
     def remember_position(self, name: str, position: int) -> None:
-        """Remember the bytes of a spool's log before the end of a batch, for `refuse_rewritten`."""
+        """Remember the bytes before a position in a spool's log, where a batch ends, for `refuse_rewritten`."""
         self._bytes_before_by_file[name] = position, self._bytes_before(name, position)
 
     def refuse_rewritten(self, file: LogFile, position: int) -> None:
-        """Raise an error if a spool's log became shorter than a position, and was written again since.
+        """Raise an error if a spool's log became shorter than a position, and has been written again since.
 
-        The error is raised if no block starts at the position, or if the bytes before it are not those at the last call
-        of `remember_position`. After a restart nothing is remembered, so a rewritten log with a block start there is
-        not noticed here. Then lsns are missing in the stream.
+        The error is raised if no block starts at the position, or if the bytes before it have changed since the last
+        call of `remember_position`. After a restart of the job no bytes are remembered, so a rewritten log in which a
+        block starts at the position is not noticed here. Then lsns are missing in the stream.
         """
         if self.mode is Mode.FAILFAST and position < file.size:
             reader.block_starts(*self.locate(file.name), position, position + 1, 1, self.max_block_bytes)
@@ -201,7 +209,10 @@ class FileEnds:
         return remembered[1]
 
     def end_vclock(self, file: LogFile) -> dict[int, int]:
-        """Return the vclock after the last complete block of a log. Expensive: it reads the headers of all rows."""
+        """Return the vclock after the last complete block of a log.
+
+        This is slow, because it reads the headers of all rows.
+        """
         end = self.end_of(file, closed=False)
         remembered = self._end_vclock_by_file.get(file.name)
         if remembered is None or remembered[0] != end.position:
@@ -210,7 +221,7 @@ class FileEnds:
         return remembered[1]
 
     def _last_lsns(self, file: LogFile, end: int) -> dict[int, int]:
-        """Return the highest lsn per vclock component among the rows of a log."""
+        """Return {replica id: highest lsn} of the rows of a log up to the position `end`."""
         highest = np.zeros(VCLOCK_MAX, np.int64)
         limits = reader.Limits(max_block_bytes=self.max_block_bytes)
         where = (*self.locate(file.name), file.header_bytes, end, self.mode)
@@ -220,7 +231,7 @@ class FileEnds:
         return {id_: int(lsn) for id_, lsn in enumerate(highest) if lsn > 0}
 
     def block_start_from(self, file: LogFile, begin: int, target: int, end: int) -> int:
-        """Return the first block start at or after `target`, or `end`.
+        """Return the position of the first block start at or after `target`; `end` if there is none before it.
 
         Parameters
         ----------
@@ -229,7 +240,7 @@ class FileEnds:
         begin, end : int
             Bytes; a block starts at `begin`, and the last block ends at `end`.
         target : int
-            Bytes, between them.
+            A position between `begin` and `end`, in bytes.
 
         """
         for last in (target + SEARCH_AHEAD_BYTES, end):
@@ -239,14 +250,15 @@ class FileEnds:
         return end
 
     def has_large_blocks(self, name: str, begin: int, end: int) -> bool:
-        """Return whether the first blocks from `begin` are so large that walking their headers skips most bytes."""
+        """Return whether the first blocks from `begin` are so large that a walk over headers skips most bytes."""
         probed = min(end - begin, PROBE_BYTES)
         return len(self.block_starts(name, begin, begin + probed, 1)) * LARGE_BLOCK_BYTES <= probed
 
     def block_starts(self, name: str, begin: int, end: int, min_distance: int) -> list[int]:
         """Return block starts that split [begin, end) into ranges of about `min_distance` bytes.
 
-        The walk follows block headers, so bytes of a tuple that look like a block cannot mislead it.
+        Starts are found by a walk over block headers, so bytes of a tuple that look like a block are no start. If a
+        header is damaged and `mode` is not FAILFAST, the only start is `begin`.
         """
         try:
             return reader.block_starts(*self.locate(name), begin, end, min_distance, self.max_block_bytes)
@@ -264,7 +276,7 @@ _FILETYPE_BY_SUFFIX = {"xlog": "XLOG", "snap": "SNAP"}
 
 
 def child_path(path: str, name: str) -> str:
-    """Return the path of a file in a directory; the query of a URI stays at the end."""
+    """Return the path of a file in the directory `path`; if that is a URI, its query stays at the end."""
     stem, question, query = path.partition("?") if "://" in path else (path, "", "")
     return f"{stem.rstrip('/')}/{name}{question}{query}"
 
@@ -288,7 +300,7 @@ def _log_file(info: pafs.FileInfo, path: str, meta: Meta) -> LogFile:
 
 @dataclass
 class Directory:
-    """Lists one source's files; caches their headers, which do not change once a file has rows.
+    """Lists one source's files, and caches the headers of those with rows, which do not change any more.
 
     Parameters
     ----------
@@ -299,7 +311,7 @@ class Directory:
         Whether the listing has `generations`: snapshots from which a spool continues after a gap.
     max_block_bytes : int
         The longest block, in bytes.
-    is_final : bool
+    ignores_growth : bool
         Whether files are read once and their growth is ignored (`FileEnds`).
     is_file : bool
         Whether the source is one file, as of the last listing.
@@ -327,16 +339,16 @@ class Directory:
     def listing(self) -> Listing:
         """Return the files.
 
-        Empty files are left out, and so is the newest file of a kind if its header is incomplete. A damaged header is
-        an error. In the modes DROPMALFORMED and PERMISSIVE a directory is listed without such a file, since its place
-        in the order is unknown. If the source is one file, its blocks are read nevertheless.
+        Empty files are left out, and so are the newest log and the newest snapshot if their headers are incomplete. A
+        damaged header is an error in mode FAILFAST. In the other modes the file is left out of a directory's listing,
+        since its place in the order is unknown; if the source is this one file, its blocks are read nevertheless.
 
         Raises
         ------
         SourceError
             If the path cannot be listed.
         XlogMetaError
-            If a header is damaged.
+            If a header is damaged and `mode` is FAILFAST.
 
         """
         try:
@@ -365,14 +377,14 @@ class Directory:
         return Listing(self.source.name, snapshots, logs, generations=generations)
 
     def locate(self, name: str) -> FileLocation:
-        """Return the location of a file; a source of one file has one location for every name."""
+        """Return the location of a file; if the source is one file, its location for any name."""
         filesystem, path = self._locate_root()
         return filesystem, path if self.is_file else f"{path.rstrip('/')}/{name}"
 
     def read_rows(
         self, name: str, begin: int, end: int, selection: Selection | None = None, *, closed: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a file between two block starts (`reader.read_rows`), by the source's mode and limits."""
+        """Yield the rows of a file between two block starts (`reader.read_rows`), with the source's mode and limits."""
         return reader.read_rows(
             *(*self.locate(name), begin, end, selection, self.mode),
             at_block_starts=True,
@@ -388,7 +400,7 @@ class Directory:
         return reader.read_headers(*where, at_block_starts=True, closed=closed, limits=self.limits)
 
     def oldest_snapshot_before_logs(self, listing: Listing) -> LogFile | None:
-        """Return the oldest complete snapshot from which the logs continue."""
+        """Return the oldest complete snapshot that the logs continue, or None."""
         for file in listing.snapshots:
             covered = newest_index_at_most(listing.logs, file.vclock, with_local=True) is not None
             if covered and self.ends.is_complete(file):
@@ -396,7 +408,7 @@ class Directory:
         return None
 
     def newest_complete(self, snapshots: Sequence[LogFile]) -> LogFile | None:
-        """Return the newest snapshot that has an EOF marker: one without it may still be being copied."""
+        """Return the newest of the snapshots that has an EOF marker, or None; others may still be being copied."""
         return next((file for file in reversed(snapshots) if self.ends.is_complete(file)), None)
 
     def complete_snapshots(self, snapshots: Sequence[LogFile]) -> tuple[LogFile, ...]:

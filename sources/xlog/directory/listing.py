@@ -28,7 +28,7 @@ class LogFile:
     modified_time : float or None
         Seconds since 1970 of the last write, or None if the file system does not say.
     header_bytes : int
-        Length of the text header in bytes, which is the position of the first block.
+        Length of the text header, and so the position of the first block.
     vclock : Vclock
         The instance's vclock before the first row.
     prev_vclock : Vclock or None
@@ -36,11 +36,12 @@ class LogFile:
     instance_uuid : str or None
         From the header.
     replicaset_uuid : str or None
-        From the header of a spool's file; Tarantool's own files have none.
+        From the header of a spool's file; None for Tarantool's own files, whose headers do not have it.
     filetype : str
-        The type that the header names; empty if the header is damaged: then the file name decides.
+        The type that the header names, such as SNAP. Empty if the header is damaged; then the file name says whether
+        the file is a snapshot.
     has_vclock : bool
-        Whether the header has a VClock; files of 1.6.1 do not.
+        Whether the header has a VClock; files of Tarantool 1.6.1 do not.
 
     """
 
@@ -63,7 +64,7 @@ class LogFile:
 
     @property
     def is_log(self) -> bool:
-        """Whether its rows are changes with an lsn and a timestamp: neither a snapshot nor a vinyl file."""
+        """Whether the file is a log: its rows are changes with an lsn and a timestamp."""
         return self.filetype in ("", "XLOG") and not self.is_snapshot
 
 
@@ -74,13 +75,13 @@ class Listing:
     Parameters
     ----------
     source : str
-        Its name.
+        Name of the source.
     snapshots, logs : tuple of LogFile
-        Each in the order of the log.
+        Each from the oldest to the newest.
     is_file : bool
         Whether the source is one file, not a directory.
     generations : tuple of LogFile
-        Snapshots from which a spool continues after a gap.
+        Those of the snapshots from which a spool continues after a gap in its logs.
 
     """
 
@@ -101,7 +102,7 @@ class Listing:
         Raises
         ------
         XlogMissingError
-            If it is gone, although a batch was planned with it.
+            If the file is gone, although a batch was planned with it.
 
         """
         for file in self.logs:
@@ -122,8 +123,9 @@ def _log_order_key(file: LogFile) -> tuple[str, bool]:
 def generations_of(snapshots: Sequence[LogFile], logs: Sequence[LogFile]) -> list[LogFile]:
     """Return the snapshots from which a spool continues after a gap in its logs.
 
-    A spool's daemon takes a snapshot when it begins, and when no server has the next logs any more. The log after
-    such a snapshot has its own VClock as `PrevVClock`, or does not exist yet (`sources.spool.spool`).
+    The daemon stores a server's snapshot in the spool when it begins, and again when no server has the next rows any
+    more. In the header of the log after such a snapshot, `PrevVClock` equals `VClock`; this log may not exist yet
+    (`sources.spool.spool`).
     """
     found = []
     for file in snapshots:
@@ -146,9 +148,9 @@ class FileEnd:
     Parameters
     ----------
     position : int
-        Bytes, before the EOF marker.
+        The end of the last complete block, in bytes.
     has_marker : bool
-        Whether the EOF marker follows.
+        Whether the EOF marker follows there.
 
     """
 
@@ -157,16 +159,16 @@ class FileEnd:
 
 
 def newest_index_at_most(logs: Sequence[LogFile], vclock: Vclock, *, with_local: bool) -> int | None:
-    """Return the index of the newest log whose header VClock is not beyond `vclock`.
+    """Return the index of the newest log whose header VClock is at most `vclock`; None if there is none.
 
     Parameters
     ----------
     logs : sequence of LogFile
-        In the order of the log.
+        From the oldest to the newest.
     vclock : Vclock
         The vclock to compare with.
     with_local : bool
-        Whether component 0 counts: only if both vclocks come from one instance.
+        Whether component 0 is compared too. This makes sense only if both vclocks come from one instance.
 
     """
     for index in range(len(logs) - 1, -1, -1):
@@ -182,7 +184,7 @@ def files_from(listing: Listing, entry: OffsetEntry) -> tuple[LogFile, ...]:
     Raises
     ------
     XlogMissingError
-        If that file is gone.
+        If the entry's file is gone.
 
     """
     files = listing.ordered_files
@@ -211,13 +213,13 @@ def files_from(listing: Listing, entry: OffsetEntry) -> tuple[LogFile, ...]:
 
 
 def logs_after_snapshot(logs: Sequence[LogFile], snapshot: LogFile) -> tuple[LogFile, ...]:
-    """Return the logs that continue a snapshot."""
+    """Return the logs that continue a snapshot: from the newest one that begins at or before it, or all logs."""
     base = newest_index_at_most(logs, snapshot.vclock, with_local=True)
     return tuple(logs[base or 0 :])
 
 
 def files_up_to(files: Sequence[LogFile], name: str) -> tuple[LogFile, ...] | None:
-    """Return the files up to and including the named one; None if it is not among them."""
+    """Return the files up to and including the file `name`; None if it is not among them."""
     for index, file in enumerate(files):
         if file.name == name:
             return tuple(files[: index + 1])
@@ -225,11 +227,11 @@ def files_up_to(files: Sequence[LogFile], name: str) -> tuple[LogFile, ...] | No
 
 
 def may_miss_rows(before: LogFile, end: FileEnd, after: LogFile) -> bool:
-    """Return whether rows may be missing between two consecutive files, by their headers and ends.
+    """Return whether rows may be missing between two consecutive files, as far as headers and ends show.
 
-    A log's `PrevVClock` is the VClock of the log before it; logs of old versions do not have it, so rows missing before
-    them show only as a gap in lsns. A log without EOF marker was not closed by its server: its end may differ from
-    where the next log begins.
+    A log's `PrevVClock` is the VClock of the log before it. Logs of old Tarantool versions do not have it. A log
+    without EOF marker was not closed by its server, so it may end before the next log begins. In both cases only the
+    lsns of the rows show whether any are missing.
     """
     if before.is_snapshot:
         return not is_at_most(after.vclock, before.vclock)

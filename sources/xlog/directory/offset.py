@@ -1,25 +1,27 @@
 """A stream's offset: for each replicaset the leader, its file, and a byte position in the file.
 
-One position has one text. Keys are sorted; `position` is the end of a complete block, and 0 if no row of the file has been
-read. The end of a file whose successor follows without a gap is written as position 0 of the successor
-(`sources.xlog.stream.read_ahead` does so), so an idle stream does not depend on a file that Tarantool may remove.
+Each position in the logs has exactly one text (its canonical form), so that Spark can compare offsets as text. Keys are
+sorted. `position` is the end of a complete block, or 0 if no row of the file has been read. The end of a file whose
+successor follows without a gap is written as position 0 of the successor (`sources.xlog.stream.read_ahead` does so). So
+an idle stream does not depend on a file that Tarantool may remove.
 
     {"replicasets": {"<uuid>": {"file": "00000000000000001344.xlog", "leader": "a1", "position": 1205,
                                 "vclock": {"1": 729, "2": 613}}}, "version": 1}
 
-`vclock`    the file's header VClock without component 0: where a new leader begins if the leader and its file are gone
+`vclock`    the file's header VClock without component 0: it shows where a new leader must begin
 `since`     optional; the vclock of the snapshot that the stream began with: rows at or below it are in the snapshot and
-            are not read again. If `file` is a snapshot, it is a generation: it replaces all rows before a gap
+            are not read again. An entry with `since` whose `file` is a snapshot is in a generation: this snapshot
+            replaces all rows before a gap
 `restart`   optional, true: the previous file was removed, and the stream continues here
             (`sources.xlog.stream.failover`)
 `done`      optional, true: the file matched a glob and was read to its end marker, so it may be removed
 
 A marker row with one label in every replicaset defines an instant; its position in one log is a point. `instant`, if
 present, is the last point that the stream has reached in this replicaset (`sources.xlog.stream.instants`); for its
-`state` see `InstantState`. A point may be within a block: then `rows` rows of the block from
-`position` to `end` are read.
+`state` see `InstantState`. If the point is within a block, `position` is the start of this block and the instant's
+`end` is its end; the first `rows` rows of it have been read.
 
-Plain data and its strict parser, without I/O.
+This module has plain data and its strict parser, without I/O. Names of fields may differ from the keys of the JSON.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from sources.xlog.format.vclock import Vclock, vclock_of, without_local
 FORMAT_VERSION = 1
 
 _FILE_NAME = re.compile(r"[^/]+\Z")
-"""Any name: a file that is read by itself may have any name."""
+"""A file that is a source by itself may have any name."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _REQUIRED_KEYS = {"leader", "file", "position", "vclock"}
 _OPTIONAL_KEYS = {"done", "instant", "restart", "since"}
@@ -65,15 +67,16 @@ class Instant:
     Parameters
     ----------
     label : str
-        The same for the point in all replicasets.
+        The label of the marker, which is the same in all replicasets.
     time : int
         Timestamp of the marker row in this replicaset's log, microseconds since 1970.
     marker_lsns : Vclock
-        {replica id: lsn of the last marker that was read}. After a failover earlier markers are read again, and these
-        lsns identify them.
+        {replica id: lsn of the last marker that was read}. After a failover earlier markers are read again; they are
+        recognized by these lsns.
     state : InstantState
+        Whether the replicaset still waits at the point, or has been read further.
     rows_passed : int
-        Number of rows of the block at the entry's position that are before the point; 0 if it is between two blocks.
+        Number of rows before the point in the block at the entry's position; 0 if the point is between two blocks.
     block_end : int
         End of that block, in bytes; 0 if the point is between two blocks.
 
@@ -88,7 +91,7 @@ class Instant:
 
     @property
     def is_at_point(self) -> bool:
-        """Whether the stream is at the point, not beyond it."""
+        """Whether the stream is at the point: it has not been read further."""
         return self.state in (InstantState.WAITING, InstantState.WHOLE)
 
 
@@ -107,9 +110,9 @@ class OffsetEntry:
     vclock : Vclock
         The file's header VClock, without component 0 and zeros.
     since : Vclock or None
-        Rows at or below it are left out, because the snapshot that was read has them; with component 0.
+        The vclock, with component 0, of the snapshot that was read. Rows at or below it are left out.
     is_restart : bool
-        Whether the batch that ends here reads nothing, since the file before it was removed.
+        Whether the stream restarts here, because the file before was removed. The batch that ends here reads nothing.
     is_done : bool
         Whether the file matched a glob and was read to its end marker, so that it may be removed.
     instant : Instant or None
@@ -241,7 +244,7 @@ def from_document(document: object) -> dict[str, OffsetEntry]:
     Raises
     ------
     OffsetError
-        `to_document` would not make this document; the order of its keys does not matter.
+        If `to_document` cannot have made the document (apart from the order of its keys).
 
     """
     _require(isinstance(document, Mapping), f"an offset is an object, not {document!r}")

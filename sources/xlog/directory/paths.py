@@ -1,8 +1,9 @@
 """Expands globs: the files and directories that a path with wildcards matches now.
 
-A glob is a path that has one of `* ? [ {` in it and does not exist as it is written, as in Spark's file sources; in a
-URI `?` begins the query. Each part between two slashes is matched separately, so `*` matches no slash. If the last
-part ends in `*`, only files with names of Tarantool's logs match, and only directories that have some.
+As in Spark's file sources, a glob is a path that contains one of `* ? [ {`, unless a file or directory has exactly this
+name. In a URI, `?` begins the query. Each part between two slashes is matched separately, so `*` matches no slash. If
+the last part ends in `*`, only files with a suffix of Tarantool's log files match, and only directories that have such
+files.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def expand_glob(pattern: str) -> list[str]:
     Raises
     ------
     OSError
-        If a directory on the way cannot be listed.
+        If a directory in which matches are searched cannot be listed.
 
     """
     stem, query = _split_query(pattern)
@@ -109,7 +110,7 @@ def _split_query(path: str) -> tuple[str, str]:
 
 
 def _expanded_braces(pattern: str) -> Iterator[str]:
-    """Yield the patterns without braces that a pattern with `{a,b}` expands to."""
+    """Yield the patterns without braces to which a pattern with braces, such as `{a,b}.xlog`, expands."""
     found = _BRACES.search(pattern)
     if found is None:
         yield pattern

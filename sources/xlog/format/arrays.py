@@ -1,4 +1,4 @@
-"""Names of the array types that the decoder's modules pass to each other. No code."""
+"""Names of the types that the decoder's modules pass to each other. No code."""
 
 from __future__ import annotations
 

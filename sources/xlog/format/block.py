@@ -5,7 +5,7 @@
     1..5    mp_uint: length of what follows the fixed header, in bytes
     1..5    mp_uint: checksum of the block before; always 0
     1..5    mp_uint: checksum of this block's bytes as they are in the file (compressed)
-    0..12   mp_str of padding: the fixed header is 19 bytes long for all numbers
+    0..12   mp_str of padding, so that the fixed header is always 19 bytes long
     length  rows, one after another (`kernels.row`), or a zstd frame of them
 
 The checksum is CRC-32C that starts at 0 and is not inverted at the end. A block has whole transactions: none spans
@@ -59,7 +59,8 @@ def encode_block(rows: bytes, compress: bool | None = None) -> bytes:
     rows : bytes
         Whole transactions: the rows of `rows.encode_row`, one after another.
     compress : bool, optional
-        By default as Tarantool does, above `COMPRESS_THRESHOLD`, but only if it makes the block shorter.
+        Whether to compress the rows. By default, rows of more than `COMPRESS_THRESHOLD` bytes are compressed, as
+        Tarantool does, unless compression makes them longer.
 
     """
     is_free = compress is None
@@ -88,9 +89,9 @@ def decompress(frame: memoryview, out: memoryview, decompressor: zstandard.ZstdD
     Parameters
     ----------
     frame : memoryview
-        A whole frame (`chain.frame_bound` has measured it).
+        A complete frame (checked by `chain.decompressed_bound`).
     out : memoryview
-        The buffer for the rows; nothing is written after its end.
+        The buffer for the rows. Rows that do not fit are not written.
     decompressor : zstandard.ZstdDecompressor
         Reused for every block.
 

@@ -1,6 +1,7 @@
-"""Damage of a log file: its kinds, their errors, and what `mode` FAILFAST, DROPMALFORMED or PERMISSIVE does about it.
+"""Damage of a log file: its kinds, their errors, and what each `mode` does about it.
 
-Nothing is skipped silently: all that a lenient mode leaves out is counted here, by error class.
+The mode FAILFAST raises an error. The *lenient* modes DROPMALFORMED and PERMISSIVE leave the damaged part out, and
+count it by error class, so nothing is skipped silently.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from schemas.errors import (
 )
 
 MAX_ERRORS = 100
+"""How many errors `SkippedDamage` keeps."""
 
 LIMIT_ADVICE = (
     "if such a large transaction is meant, raise the option maxBlockBytes of the source; "
@@ -29,7 +31,7 @@ LIMIT_ADVICE = (
 
 
 class Status(IntEnum):
-    """Why a walk over a file's bytes stopped. Negative: damage."""
+    """Why a walk over a file's bytes stopped. Negative values mean damage."""
 
     GROUP = 0  # the walk reached its end
     PART = 1  # the bytes end inside a block: more must be read
@@ -87,11 +89,11 @@ def damage_error(
     status : Status
         The kind of damage.
     file, offset
-        The file, and the position in it of the block, in bytes.
+        The file's name, and the position of the damaged block in it, in bytes.
     row : int, optional
-        The number of the row in its block.
+        The number of the damaged row in its block.
     is_last : bool
-        Whether the rows after this row in the block cannot be found.
+        Whether the rows after it in the block cannot be found, because its end is unknown.
 
     """
     kind, reason, advice = _DAMAGE[status]
@@ -100,7 +102,7 @@ def damage_error(
 
 
 def transaction_limit_error(limit: int, **where: object) -> TransactionLimitError:
-    """Return the error for a transaction that is not written, since readers with the same limit would refuse it."""
+    """Return the error for a transaction longer than `limit` bytes, which is not written: no reader would accept it."""
     return TransactionLimitError(
         f"a transaction of more than {limit} bytes; it is neither written nor acknowledged",
         **where,
@@ -110,7 +112,7 @@ def transaction_limit_error(limit: int, **where: object) -> TransactionLimitErro
 
 
 class Mode(StrEnum):
-    """Spark's modes for malformed records."""
+    """Spark's modes for malformed records: raise an error, leave them out, or return them as corrupt records."""
 
     FAILFAST = "FAILFAST"
     DROPMALFORMED = "DROPMALFORMED"
@@ -119,18 +121,18 @@ class Mode(StrEnum):
 
 @dataclass
 class SkippedDamage:
-    """Counts of damage that a lenient mode left out; the caller passes one in and reads it afterwards.
+    """Counts what a lenient mode leaves out; a caller of a reader passes an object, and reads it afterwards.
 
     Parameters
     ----------
     damaged_parts : int
         Number of damaged parts of the file.
     bytes : int
-        Bytes left out: of the file; for a bad row, decompressed bytes.
+        Number of bytes that were left out: bytes of the file, but decompressed bytes for a single bad row.
     reasons : Counter of str
-        Damaged parts by class of error.
+        Number of damaged parts by the name of the error class.
     errors : list of XlogError
-        The first `MAX_ERRORS` of them.
+        The first `MAX_ERRORS` errors.
 
     """
 

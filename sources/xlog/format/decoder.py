@@ -1,8 +1,9 @@
-"""Decodes groups of checked blocks into batches: decompresses them, walks the rows, and ends batches at the limits.
+"""Decodes groups of checked blocks into batches: decompresses blocks, walks over rows, and ends batches at the limits.
 
-Memory is flat: one scratch buffer for decompressed rows, and one batch that is being filled. Damage inside a block is
-raised or left out, as `damage` says. If a zstd frame is damaged, the complete block is left out. If a row is bad, only
-this row is left out; if its end cannot be found in the MessagePack, the rest of its block is left out too.
+The memory does not grow with the file: there are one scratch buffer for decompressed rows, and one batch that is being
+filled. Damage inside a block is raised or left out, according to the mode (`damage`). If a zstd frame is damaged, its
+whole block is left out. If a row is bad, only this row is left out; but if its end cannot be found in the MessagePack,
+the rest of its block is left out too.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from sources.xlog.format.rows import new_columns
 from sources.xlog.format.selection import Selection, filter_of
 
 SCRATCH_BYTES = 1 << 20
+"""Size of the buffer for decompressed rows; it is larger only while a block needs more."""
 
 Batch = TypeVar("Batch")
 
@@ -47,7 +49,7 @@ class BlockGroup:
     file_position : int
         Position of `buffer[0]` in the file.
     blocks : int64[4, n]
-        As `chain.walk_blocks` fills it.
+        A column for each block, as `chain.walk_blocks` fills it.
     block_count : int
         Number of blocks.
 
@@ -68,9 +70,10 @@ class Limits:
     max_block_bytes : int
         The longest block, in the file and decompressed, in bytes.
     batch_rows, batch_bytes : int
-        Maximum number of rows of a batch, and of bytes in each of its binary columns (more if one row has more).
+        Maximum number of rows of a batch, and maximum number of bytes in each of its binary columns. A batch of one row
+        may have more bytes.
     window_bytes : int
-        Number of bytes of the file that are in memory at a time (more if one block has more).
+        Number of bytes of the file that are in memory at a time; more if one block is longer.
 
     """
 
@@ -85,7 +88,7 @@ DEFAULT_LIMITS = Limits()
 
 @dataclass(frozen=True)
 class Decoding:
-    """How to decode a log.
+    """Settings for decoding a log.
 
     Parameters
     ----------
@@ -104,22 +107,22 @@ class Decoding:
 
 
 class Decoder(Generic[Batch]):
-    """Decodes the groups of one file, in their order.
+    """Decodes the block groups of one file, in their order.
 
     Parameters
     ----------
     file : str
         Base name, for errors.
-    how : Decoding
+    decoding : Decoding
         Selection, mode and limits.
     skipped : Skipped
         Counts what a lenient mode leaves out.
-    finish : callable
-        Makes a batch from filled columns and their number of rows.
-    corrupt : callable, optional
-        Makes the batch that represents an error among the rows (PERMISSIVE).
-    binary : bool
-        Whether the binary columns are filled.
+    make_batch : callable
+        Makes a batch from filled columns and the number of rows in them.
+    make_error_batch : callable, optional
+        Makes the batch that represents an error among the rows, in mode PERMISSIVE.
+    with_binary : bool
+        Whether the binary columns are filled, or only the numbers of the row headers.
 
     """
 
@@ -146,7 +149,7 @@ class Decoder(Generic[Batch]):
         self._columns = self._empty_columns()
 
     def batches(self, group: BlockGroup) -> Iterator[Batch]:
-        """Yield the batches that the group completes; the remaining rows wait for `flush`."""
+        """Yield the batches that become full with the rows of a group; its last rows may wait for `flush`."""
         compressed = group.blocks[BLOCK_ZSTD, : group.block_count]
         edges = [0, *(np.flatnonzero(np.diff(compressed)) + 1).tolist(), group.block_count]
         for first, last in itertools.pairwise(edges):
@@ -164,7 +167,7 @@ class Decoder(Generic[Batch]):
             yield self._make_batch(columns, count)
 
     def batches_of_error(self, error: XlogError) -> Iterator[Batch]:
-        """Yield the batches of an error, in its place among the rows."""
+        """Yield the rows before an error, and then the batch that represents it, if there is `make_error_batch`."""
         if self._make_error_batch is not None:
             yield from self.flush()
             yield self._make_error_batch(error)
@@ -173,7 +176,7 @@ class Decoder(Generic[Batch]):
         return new_columns(self._limits.batch_rows, max(size, self._limits.batch_bytes), self._with_binary)
 
     def _walk_compressed(self, group: BlockGroup, first: int, last: int) -> Iterator[Batch]:
-        """Decompress blocks into the scratch buffer, and walk them whenever it is full."""
+        """Decompress blocks `first` to `last - 1` into the scratch buffer, and walk their rows when it is full."""
         if self._scratch_blocks.shape[1] < last:
             self._scratch_blocks = np.empty_like(group.blocks)
         moved, used, at = self._scratch_blocks, 0, first
@@ -198,13 +201,13 @@ class Decoder(Generic[Batch]):
             self._scratch = np.empty(SCRATCH_BYTES, np.uint8)
 
     def _needed_bytes(self, group: BlockGroup, index: int) -> int:
-        """Return how many bytes the decompressed block k needs at most; 0 if it is not one whole zstd frame."""
+        """Return how many bytes a decompressed block needs at most; 0 if it is not one complete zstd frame."""
         begin, end = int(group.blocks[BLOCK_BEGIN, index]), int(group.blocks[BLOCK_END, index])
         bound = int(decompressed_bound(group.buffer, begin, end))
         return max(0, min(bound, self._limits.max_block_bytes + 1))
 
     def _decompress(self, group: BlockGroup, index: int, offset: int, capacity: int) -> int:
-        """Return the size of block k's rows, now at `scratch[used]`, or a negative `Status`."""
+        """Decompress a block to `offset` in the scratch buffer; return the size of its rows, or a negative `Status`."""
         begin, end = int(group.blocks[BLOCK_BEGIN, index]), int(group.blocks[BLOCK_END, index])
         if capacity == 0 and decompressed_bound(group.buffer, begin, end) < 0:
             return Status.FRAME
@@ -218,7 +221,7 @@ class Decoder(Generic[Batch]):
     def _walk(
         self, group: BlockGroup, buffer: Bytes, blocks: Blocks, first: int, last: int
     ) -> Iterator[Batch]:
-        """Walk the rows of blocks first..last; `blocks` has their positions in `buffer`."""
+        """Walk the rows of blocks `first` to `last - 1`; `blocks` has their positions in `buffer`."""
         state = self._state
         state[BLOCK], state[AT], state[NUMBER] = first, -1, 0
         while True:

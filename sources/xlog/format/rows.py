@@ -1,7 +1,7 @@
-"""Makes columns of filled buffers, without copying a value.
+"""Converts filled buffers (`RowColumns`) to columns, without copying values.
 
-`batch_of` makes an Arrow batch with the columns of `schemas.xrow.XROW_FIELDS`; `headers_of` makes numpy arrays of the
-headers alone, for summaries and plans.
+`batch_of` returns an Arrow batch with the columns of `schemas.xrow.XROW_FIELDS`. `headers_of` returns numpy arrays of
+the row headers alone, for summaries and plans.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from sources.xlog.format.kernels.row import BINARY_COLUMNS, INT32_COLUMNS, INT64
 
 CORRUPT_FIELD = pa.field(CORRUPT_COLUMN, pa.string())
 XROW_PERMISSIVE = XROW_ARROW.append(CORRUPT_FIELD)
-"""The schema of `mode` PERMISSIVE: one more column at the end."""
+"""The schema of batches in mode PERMISSIVE, which have the column of corrupt records at the end."""
 
 ABSENT = -1
 ABSENT_TIMESTAMP = -(2**63)
-"""Values of `Headers` for a missing value, and for a missing timestamp."""
+"""Values of `Headers` in place of a missing number, and of a missing timestamp."""
 
 _NAMED_TYPE_COUNT = 128
 _PRESENCE_BIT = {
@@ -50,9 +50,9 @@ _FLAG_BIT = {"is_commit": kernel.COMMIT, "wait_sync": kernel.WAIT_SYNC, "wait_ac
 
 @lru_cache(maxsize=1)
 def _type_names() -> pa.Array:
-    """Return the names of all types.
+    """Return the names of the first request types, by number.
 
-    Made at the first call: PyArrow imports pandas for it, a fifth of a second in each process of Spark.
+    The array is made at the first call, because PyArrow imports pandas for it, which takes a fifth of a second.
     """
     return pa.array([type_name(code) for code in range(_NAMED_TYPE_COUNT)], pa.string())
 
@@ -60,7 +60,7 @@ def _type_names() -> pa.Array:
 def new_columns(row_count: int, binary_bytes: int, with_binary: bool = True) -> RowColumns:
     """Return empty buffers for `row_count` rows and `binary_bytes` bytes in each binary column.
 
-    The memory is not touched: parts that are never filled cost address space only.
+    The memory is not written, so parts that are never filled take address space only.
     """
     ends = np.empty((len(BINARY_COLUMNS), row_count + 1), np.int32)
     ends[:, 0] = 0
@@ -74,7 +74,9 @@ def new_columns(row_count: int, binary_bytes: int, with_binary: bool = True) -> 
 
 
 class FileColumns:
-    """Columns that have one value in all rows of a file, made once for the longest batch and sliced.
+    """The columns `file` and `instance_uuid`, which have the same value in all rows of a file.
+
+    They are made once for the longest batch so far; shorter batches get a slice.
 
     Parameters
     ----------
@@ -102,18 +104,18 @@ class FileColumns:
 def batch_of(
     columns: RowColumns, count: int, file_columns: FileColumns, permissive: bool = False
 ) -> pa.RecordBatch:
-    """Return the first `count` rows of filled buffers, which must not be filled again.
+    """Return the first `count` rows of filled buffers as a batch; the buffers must not be filled again.
 
     Parameters
     ----------
     columns : RowColumns
         Filled by `fill.walk_rows`.
     count : int
-        Rows.
-    labels : Labels
+        Number of rows.
+    file_columns : Labels
         The columns with the file's name and instance.
     permissive : bool
-        Whether the schema is `XROW_PERMISSIVE` (with nulls in its last column).
+        Whether the batch has the schema `XROW_PERMISSIVE`, with nulls in the last column.
 
     """
     row_bits = columns.row_bits[:count]
@@ -136,7 +138,7 @@ def batch_of(
 
 
 def corrupt_batch(error: XlogError, file: str) -> pa.RecordBatch:
-    """Return the row that PERMISSIVE shows for damage: only its position and the error."""
+    """Return the row that mode PERMISSIVE returns for damage; it has only the position and the error."""
     position = {"file": file, "position": error.fields.get("offset", 0), "row": error.fields.get("row")}
     row = position | {CORRUPT_COLUMN: str(error)}
     return pa.RecordBatch.from_pylist([row], schema=XROW_PERMISSIVE)
@@ -151,7 +153,7 @@ def type_column(codes: npt.NDArray[np.int32]) -> pa.Array:
 
 
 def _bits_in_all_and_any(row_bits: npt.NDArray[np.uint32]) -> tuple[int, int]:
-    """Return the bits that all rows have, and those that any has."""
+    """Return the bits that are set in all rows, and the bits that are set in any row."""
     if row_bits.size == 0:
         return 0, 0
     return int(np.bitwise_and.reduce(row_bits)), int(np.bitwise_or.reduce(row_bits))
@@ -188,16 +190,17 @@ def _column(columns: RowColumns, count: int, field: pa.Field, validity: pa.Buffe
 class Headers:
     """The header columns of n rows, in the order of the log.
 
-    A missing value is `ABSENT` (-1), a missing timestamp `ABSENT_TIMESTAMP`.
+    A missing value is `ABSENT` (-1), and a missing timestamp is `ABSENT_TIMESTAMP`.
 
     Parameters
     ----------
     position, lsn, tsn, timestamp : int64[n]
-        Position of the row's block in the file (bytes), lsn, tsn, microseconds since 1970 UTC.
+        Position of the row's block in the file (bytes), lsn, lsn of the transaction's first row, microseconds since
+        1970 UTC.
     row, type, replica_id, group_id, space_id : int32[n]
-        Number in the block, request type, replica id, group id, space id.
+        The row's number in its block, request type, replica id, group id, space id.
     is_commit, wait_ack : bool[n]
-        Whether the row ends its transaction; whether its transaction waits for a quorum.
+        Whether the row is the last of its transaction; whether the transaction waits for a quorum.
 
     """
 
@@ -215,7 +218,7 @@ class Headers:
 
 
 def headers_of(columns: RowColumns, count: int) -> Headers:
-    """Return the first `count` rows of filled columns as `Headers`; the columns must not be reused."""
+    """Return the headers of the first `count` rows of filled buffers; the buffers must not be filled again."""
     row_bits = columns.row_bits[:count]
     values: dict[str, Any] = {name: columns.int64s[k, :count] for k, name in enumerate(INT64_COLUMNS)}
     values |= {

@@ -1,7 +1,7 @@
-"""Selects rows by columns of their header, before any tuple is copied.
+"""Selects rows by their headers and space ids, before any tuple is copied.
 
-`Selection` is plain frozen data that is sent to Spark's workers; `filter_of` makes the arrays by which a kernel tests
-each row.
+`Selection` is plain frozen data that is sent to Spark's workers. `filter_of` converts it to arrays, with which a kernel
+tests each row.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ _SYSTEM_ID_MAX = int(SYSTEM_ID_MAX)
 
 
 class Filter(NamedTuple):
-    """A selection as the kernel reads it.
+    """A selection in the form that the kernel reads.
 
     Parameters
     ----------
     has_conditions, by_space, with_spaceless, by_lsn, by_time, control_only : bool
-        Which conditions are set; `active` is any of them.
+        Which conditions of the `Selection` are set. If `has_conditions` is False, every row is wanted.
     space_ids : int32[]
-        Sorted.
+        The wanted space ids, sorted.
     replica_ids : bool[32]
-        Whether each id is wanted.
+        By replica id: whether its rows are wanted.
     after_lsn, upto_lsn : int64[32]
-        Wanted lsns by replica id: after < lsn <= upto.
+        By replica id: the wanted lsns, after_lsn < lsn <= upto_lsn.
     from_time, before_time : int
-        Wanted times in microseconds: since <= time < before.
+        The wanted timestamps in microseconds since 1970: from_time <= timestamp < before_time.
 
     """
 
@@ -73,9 +73,9 @@ def is_selected(
     kind, replica_id, lsn, time : int
         The row's type, replica id (0 without one), lsn and timestamp in microseconds.
     space_id : int
-        Its space id, -1 without one.
+        The row's space id, -1 without one.
     has_lsn, has_time : int
-        0 if it has none.
+        1 if the row has an lsn, or a timestamp; otherwise 0.
 
     """
     if row_filter.control_only and kind < _FIRST_RAFT and not 0 <= space_id <= _SYSTEM_ID_MAX:
@@ -98,26 +98,26 @@ def is_selected(
 
 @dataclass(frozen=True)
 class Selection:
-    """The wanted rows: those that fulfil every condition that is set.
+    """Says which rows are wanted: those that fulfil every condition that is set.
 
-    A row without an lsn or timestamp fulfils no condition on it.
+    A row without an lsn fulfils no condition on lsns, and a row without a timestamp none on timestamps.
 
     Parameters
     ----------
     space_ids : frozenset of int, optional
-        Space ids.
+        Rows of the spaces with these ids.
     with_spaceless : bool
-        With `spaces`: whether rows that have no space (NOP, RAFT_CONFIRM, ...) are wanted too.
+        If `space_ids` is set: whether rows without a space (NOP, RAFT_CONFIRM, ...) are wanted too.
     replica_ids : frozenset of int, optional
-        Rows with these replica ids; rows without a replica id (of local spaces) count as 0.
+        Rows with these replica ids. Rows without one (of local spaces) count as rows of replica id 0.
     from_vclock : mapping of int to int, optional
-        Rows after it: lsn > from_vclock[replica id], a missing component being 0.
+        Rows after it: lsn > from_vclock[replica id]. A missing component is 0.
     to_vclock : mapping of int to int, optional
         Rows up to it: lsn <= to_vclock[replica id].
     from_timestamp, to_timestamp : int, optional
         Microseconds since 1970 UTC: from <= timestamp < to.
     control_only : bool
-        Only rows of system spaces (id up to 511) and those of the protocol (type 30 and up).
+        Whether only rows of system spaces (id up to 511) and of the protocol (type 30 and up) are wanted.
 
     """
 

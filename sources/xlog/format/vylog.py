@@ -1,4 +1,7 @@
-"""Reads a `.vylog`: which `.run` files have the rows of each vinyl space at a checkpoint.
+"""Reads a `.vylog`, the catalog of vinyl files: which `.run` files have the rows of each vinyl space at a checkpoint.
+
+Each index of a vinyl space is an LSM tree. The tree is divided into ranges of keys, and a range is a list of slices,
+which are parts of runs (sorted files).
 
 The file has the blocks of every log file. Each row is an INSERT whose tuple is `[type, {key: value}]`
 (`enum vy_log_record_type` and `enum vy_log_key` in Tarantool's `src/box/vy_log.c`); keys with value 0 are left out:
@@ -30,7 +33,7 @@ from schemas.system_tuples import ID_MAX, integer_of, unpacked
 
 
 class RecordType(IntEnum):
-    """Types of records that change which runs a space has."""
+    """Types of the records that change which runs a space has; others are ignored."""
 
     CREATE_LSM = 0
     DROP_LSM = 1
@@ -44,7 +47,7 @@ class RecordType(IntEnum):
 
 
 class RecordKey(IntEnum):
-    """Keys of a record."""
+    """Keys in the map of a record."""
 
     LSM_ID = 0
     RANGE_ID = 1
@@ -70,9 +73,9 @@ class Run:
     id : int
         The number in the file's name.
     dump_lsn : int
-        The lsn up to which the index was dumped by this run.
+        The dump that wrote this run wrote all rows of the index up to this lsn.
     is_partial : bool
-        Whether only a part of the file still belongs to the space, because its range was split.
+        Whether only a part of the file may still belong to the space, because its range was split.
 
     """
 
@@ -97,13 +100,16 @@ class Tree:
 
     @property
     def is_partial(self) -> bool:
-        """Whether some rows of its runs may no longer belong to it."""
+        """Whether a run of the tree is partial (`Run.is_partial`)."""
         return any(run.is_partial for run in self.runs)
 
 
 @dataclass
 class _State:
-    """The trees, ranges, runs and slices after the records so far."""
+    """The trees, ranges, runs and slices after the records so far, by their ids.
+
+    *Bounded* means that a range or slice has a first or last key, so it may be only a part of a tree or run.
+    """
 
     space_and_index_by_tree: dict[int, tuple[int, int]] = field(default_factory=dict)
     tree_and_bounded_by_range: dict[int, tuple[int, bool]] = field(default_factory=dict)
@@ -158,7 +164,7 @@ def trees_at_checkpoint(tuples: Iterable[bytes], file: str) -> dict[int, Tree]:
     Returns
     -------
     dict of int to Tree
-        By space id.
+        {space id: primary index}.
 
     Raises
     ------

@@ -1,10 +1,10 @@
-"""Writes log files that Tarantool itself reads: header, blocks of whole transactions, end marker.
+"""Writes log files that Tarantool itself can read: header, blocks of whole transactions, end marker.
 
-A file is written under the name `<name>.inprogress` and renamed in one step: a `.snap` when it is complete, a `.xlog`
-as soon as it has its header, so that readers can follow it. Local files only.
+A file is created with the name `<name>.inprogress` and renamed atomically: a `.snap` when it is complete, a `.xlog` as
+soon as it has its header, so that readers can follow it. Only local files are written.
 
-After a failed write the file is as it was before. If that is uncertain, and after any failed fsync (the kernel may have
-dropped the pages), the writer never writes again (`is_sound`), and bytes after `durable` may be lost.
+After a failed write the file is truncated to its length before. If that fails too, or if an fsync fails (the kernel may
+have dropped the pages), the writer refuses further writes (`is_sound`), and bytes after `durable` may be lost.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from sources.xlog.format.meta import Meta, format_meta
 
 INPROGRESS = ".inprogress"
 NO_SPACE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Errors of a write after which a later write may succeed."""
+"""Error numbers of a failed write that mean that there is no space: a later write may succeed."""
 
 
 class Fsync(StrEnum):
-    """When a file's bytes are forced to the disk."""
+    """When a file's bytes are forced to the disk: never, when the file is closed, or after each block."""
 
     NEVER = "never"
     CLOSE = "close"
@@ -34,7 +34,9 @@ class Fsync(StrEnum):
 
 
 class XlogWriter:
-    """Writes one file; also a context manager that closes it, or leaves it unfinished after an exception.
+    """Writes one file.
+
+    It is also a context manager, which closes the file, or leaves it without end marker after an exception.
 
     Parameters
     ----------
@@ -43,7 +45,7 @@ class XlogWriter:
     meta : Meta
         The header.
     fsync : Fsync
-        When bytes are forced to the disk: `BLOCK`: before `flush` returns; `CLOSE`: at the end only.
+        When bytes are forced to the disk. With `BLOCK`, this is done before `flush` returns.
     compress : bool, optional
         Whether to compress every block; by default as Tarantool does (above 2 KiB).
     replace : bool
@@ -53,7 +55,7 @@ class XlogWriter:
     Raises
     ------
     FileExistsError
-        A file of that name exists, and `replace` is false.
+        If a file of that name exists, and `replace` is False.
 
     """
 
@@ -143,12 +145,12 @@ class XlogWriter:
             self.flush()
 
     def write_block(self, rows: bytes) -> None:
-        """Write whole transactions as one block at once; if there is no room, the file is unchanged.
+        """Write whole transactions as one block, without delay; if the disk is full, the file stays as it was.
 
         Raises
         ------
         OSError
-            If they were not written.
+            If the block was not written.
 
         """
         self.flush()
@@ -172,7 +174,7 @@ class XlogWriter:
         self.abandon()
 
     def abandon(self) -> None:
-        """Close the file without an end marker, and without rows that were not flushed."""
+        """Close the file without writing an end marker or the rows that were not flushed."""
         file, self._file = self._file, -1
         if file >= 0:
             # All durable bytes were forced to the disk before; the descriptor is closed even if this fails.
@@ -214,7 +216,7 @@ class XlogWriter:
 
 
 def write_all(file: int, data: bytes) -> None:
-    """Write all bytes to a file descriptor; one call of the system may write only a part."""
+    """Write all bytes to a file descriptor; a single system call may write only a part."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(file, rest) :]

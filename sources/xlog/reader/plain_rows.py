@@ -37,25 +37,25 @@ class PlainRow:
     Parameters
     ----------
     position, row : int
-        Byte offset of its block, and its number in it.
+        Byte offset of the row's block, and the row's number in the block.
     type : str
         The name of the request type (`schemas.iproto.type_name`).
     replica_id, group_id, lsn, tsn : int or None
-        From the header; `tsn` is the lsn of the transaction's first row.
+        Numbers of the header; `tsn` is the lsn of the transaction's first row.
     is_commit : bool
         Whether the row is the last of its transaction.
     flags : int
-        From the header.
+        The bits of `RowFlag` in the header.
     timestamp : int or None
         Microseconds since 1970.
     space_id, index_base : int or None
-        From the body.
+        Numbers of the body.
     key, tuple, operations : bytes or None
-        MessagePack; the operations of an UPDATE too.
+        MessagePack arrays of the body. The array under the key TUPLE is in `operations` for an UPDATE.
     new_tuple : bytes or None
         The tuple after the change, which a server logs if `wal_ext` is set.
     body : bytes or None
-        The whole body, if the row has one.
+        The whole body as MessagePack, or None if the row has no body.
 
     """
 
@@ -103,7 +103,7 @@ class PlainBlock(NamedTuple):
 def read_blocks(stream: BinaryIO, position: int, file: str) -> Iterator[PlainBlock]:
     """Yield each complete block from a position on.
 
-    Stops at the end marker, or at a block that is not complete yet.
+    The last one is that before the end marker, or before a block that is not complete yet.
 
     Raises
     ------
@@ -139,7 +139,7 @@ def read_blocks(stream: BinaryIO, position: int, file: str) -> Iterator[PlainBlo
 
 
 def _length_and_checksum(head: bytes, file: str, position: int) -> tuple[int, int]:
-    """Return a block's length and checksum."""
+    """Return the length of a block's data, and their checksum, from the block's fixed header."""
     unpacker = msgpack.Unpacker()
     unpacker.feed(head[MAGIC_SIZE:])
     try:

@@ -1,9 +1,9 @@
-"""Reads log files: their header, their rows as Arrow batches, and their written end.
+"""Reads log files: their header, their rows as Arrow batches, and the end of their complete blocks.
 
 `read_rows` is what a Spark task runs. The driver plans with `end_of_complete_blocks` and `block_starts` many times a
 minute, so these read block headers alone: no row is decoded, no checksum is computed, and most bytes are not even read.
-All of Tarantool's files are read in the same way: `.xlog`, `.snap`, `.vylog`, `.run`, `.index`, and those with
-`.inprogress` at the end.
+All of Tarantool's files are read in the same way: `.xlog`, `.snap`, `.vylog`, `.run`, `.index`, and those whose name
+ends in `.inprogress`.
 """
 
 from __future__ import annotations
@@ -69,31 +69,33 @@ def read_rows(
     fs, path
         The file, as `open_fs` returns them.
     begin : int
-        Any byte; a position inside the text header means the first block.
+        Any position in the file. A position inside the text header means the first block.
     end : int, optional
         None: up to the last complete block.
     selection : Selection, optional
         The wanted rows; all by default.
     mode : Mode
         What to do about damage. In PERMISSIVE the batches have the column `_corrupt_record` too.
-    exact : bool
-        Whether both ends are block starts (`block_starts`): no block is searched for, and none after `end` is read.
+    at_block_starts : bool
+        Whether blocks start at `begin` and `end` (`block_starts`). Then the first block is not searched for, and no
+        block after `end` is read.
     closed : bool
-        Whether the file cannot grow: an incomplete block at its end is damage, otherwise it is being written.
+        Whether the file cannot grow. Then an incomplete block at its end is damage; otherwise it is still being
+        written.
     next_block_before : int, optional
-        Unless `at_block_starts`, the first block after `end` is checked if it begins before this position (None: wherever it
-        begins), because the reader of the next range cannot find that this block is damaged.
+        Unless `at_block_starts`, the first block after `end` is checked too, if it begins before this position (None:
+        wherever it begins). If this block is damaged, the reader of the next range cannot find it.
     meta : Meta, optional
         The file's header, if it is known.
     skipped : Skipped, optional
-        Counts what DROPMALFORMED and PERMISSIVE leave out.
+        Counts what the modes DROPMALFORMED and PERMISSIVE leave out.
     limits : Limits
         Sizes of blocks, batches and the buffer.
 
     Raises
     ------
     XlogError
-        In mode FAILFAST for any damage, with file, offset and reason.
+        In mode FAILFAST, if the file is damaged; the error names the file, the offset and the reason.
 
     """
     file, permissive = base_name(path), mode is Mode.PERMISSIVE
@@ -130,7 +132,7 @@ def read_headers(
     closed: bool = False,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Iterator[Headers]:
-    """Yield the header columns of all rows that `read_rows` would yield, without their tuples."""
+    """Yield the row headers of all rows that `read_rows` would yield with these arguments."""
     decoding, counted = Decoding(mode=mode, limits=limits), SkippedDamage()
     known, _ = _meta_or_damage(fs, path, begin, decoding, counted)
     decoder = Decoder(base_name(path), decoding, counted, headers_of, with_binary=False)
@@ -147,9 +149,9 @@ def read_headers(
 def _meta_or_damage(
     fs: pa.fs.FileSystem, path: str, begin: int, decoding: Decoding, skipped: SkippedDamage
 ) -> tuple[Meta, XlogError | None]:
-    """Return a file's header, and None; for a damaged header in a lenient mode, `DAMAGED_META` and the error.
+    """Return a file's header and None, or `DAMAGED_META` and the error for a damaged header in a lenient mode.
 
-    Only the reader of the file's first byte gets the error, so that it is reported once.
+    Only the reader of the file's first byte gets the error, so that it is reported once; the others get None.
     """
     try:
         return read_meta(fs, path), None
@@ -191,9 +193,10 @@ def _decoded_batches(
 
 SMALL_WINDOW, LARGE_WINDOW = 4 * 1024, 1 << 20
 BLOCKS_PER_WALK = 16 * 1024
+"""Maximum number of block headers that one step of a walk reads."""
 TAIL_BYTES = 1 << 18
-"""Number of bytes at the end of a file in which its last block is searched for: twice the size at which a server ends a
-block. Only a larger transaction gives a longer block."""
+"""Number of bytes at the end of a file in which its last block is searched for. It is twice the size at which a server
+ends a block, so only a very large transaction has a longer block."""
 
 
 class CompleteBlocksEnd(NamedTuple):
@@ -202,10 +205,10 @@ class CompleteBlocksEnd(NamedTuple):
     Parameters
     ----------
     position : int
-        End of the last complete block, in bytes; the end marker, an unfinished block or nothing follows.
+        End of the last complete block, in bytes. The end marker, an incomplete block or nothing follows.
     has_eof_marker : bool
-        Whether the end marker follows: the file is closed. (A restarted server opens a file again only if it has no
-        block, and overwrites the marker: `xlog_open` in `src/box/xlog.c`.)
+        Whether the end marker follows, which means that the file is closed. (A restarted server writes again to a
+        closed file only if it has no block, and overwrites the marker: `xlog_open` in `src/box/xlog.c`.)
 
     """
 
@@ -243,15 +246,15 @@ def end_of_complete_blocks(
     fs, path
         The file, as `open_fs` returns them.
     begin : int
-        The start of a block, such as the position that an earlier call returned; 0 for the first one.
+        The start of a block, such as the position that an earlier call returned; 0 means the first block.
     limit : int
         The longest block, in bytes.
 
     Raises
     ------
     XlogMagicError, XlogHeaderError
-        If other bytes are where a block must start, or bytes follow the end marker. An incomplete block at the end
-        is not an error: it is still being written.
+        If no block starts where one must start, or if bytes follow the end marker. An incomplete block at the end is no
+        error, because it is still being written.
 
     """
     with FileBuffer(fs, path, SMALL_WINDOW) as buffer:
@@ -260,20 +263,20 @@ def end_of_complete_blocks(
 
 
 def ends_with_marker(fs: pa.fs.FileSystem, path: str, begin: int, end: int, limit: int = BLOCK_LIMIT) -> bool:
-    """Return whether a file of `end` bytes is closed: its last bytes are the end marker, not those of a tuple.
+    """Return whether a file of `end` bytes is closed: its last bytes are the end marker, not a part of a tuple.
 
-    Its last bytes usually decide: a block header in them says that the block ends where the marker begins. If there is
-    no such header, or a header says that its block ends after the marker, all blocks of the file are walked. Damage
-    counts as closed: reading the rows finds it.
+    Usually the last `TAIL_BYTES` of the file decide, if they have a header of a block that ends where the marker
+    begins. If there is no such header, or if there is one of a block that would end after the marker, all block headers
+    of the file are walked. A damaged file counts as closed, since the damage is found when the rows are read.
 
     Parameters
     ----------
     fs, path
         The file.
     begin : int
-        The start of its first block.
+        The start of the first block.
     end : int
-        Its size, when it was listed.
+        The size of the file when it was listed.
     limit : int
         The longest block, in bytes.
 
@@ -312,10 +315,11 @@ def block_starts(
     fs, path
         The file.
     begin : int
-        The start of a block, or 0 for the first one; it is the first item of the result, if the block is whole.
+        The start of a block, or 0 for the first block. It is the first item of the result, unless the block is
+        incomplete.
     end : int, optional
         None: up to the last complete block.
-    every : int
+    min_distance : int
         Minimum distance between two starts, in bytes; at least 1.
 
     Raises
@@ -353,12 +357,12 @@ def first_block_start(
     ----------
     fs, path
         The file.
-    near : int
-        Any byte.
+    target : int
+        Any position in the file.
     begin : int, optional
-        The start of a block at or before `target`, 0 for the first one: then the walk follows block headers and is
-        certain. Without it the block is found by its magic and checksum, so a complete block inside a tuple would be
-        found too.
+        The start of a block at or before `target`; 0 means the first block. Then blocks are found by a walk over block
+        headers, which is certain. Without `begin`, a block is found by its magic and checksum, so bytes of a tuple that
+        are a complete block would be found too.
     end : int, optional
         By default the end of the file.
     limit : int
@@ -386,7 +390,10 @@ def _first_block(fs: pa.fs.FileSystem, path: str, begin: int) -> int:
 
 
 def _walk(buffer: FileBuffer, position: int, limit: int) -> Iterator[tuple[int, Status, Blocks]]:
-    """Yield (position reached, status there, starts of the blocks before it) until the complete blocks end."""
+    """Walk over block headers; yield (position reached, status there, starts of the blocks up to there) for each step.
+
+    The last status is not GROUP.
+    """
     blocks = np.empty((4, BLOCKS_PER_WALK), np.int64)
     status = Status.GROUP
     while status is Status.GROUP:

@@ -1,12 +1,13 @@
-"""Scans a byte range of a file into groups of checked blocks; decides where it begins and ends, and reports damage.
+"""Scans a byte range of a file into groups of checked blocks, and reports damage.
 
-Every block belongs to the range in which it *starts*. A range that begins at any byte finds its first block by magic,
-and verifies it by header and checksum, so that a magic inside compressed data is not mistaken for one. The start of a
-damaged block cannot be verified. The reader that arrives there from valid block to valid block reports the damage, even
-if the damaged block lies after the end of its range. So nothing is reported twice, and nothing is missed.
+Every block belongs to the range in which it *starts*. If a range begins anywhere in the file, its first block is
+searched for by the magic, and verified by header and checksum, so that a magic inside compressed data is not taken for
+a block. The start of a damaged block cannot be found in this way. So the damage is reported by the reader that comes to
+it from the valid block before it, even if that reader's range ends before the damaged block. Thus each damage is
+reported exactly once.
 
-A tuple may contain bytes that are a valid block, and a range that begins at any byte could mistake them for a block of
-the file. So the ranges of a segment with large blocks begin at known block starts (`reader.block_starts`).
+Bytes of a tuple may be a valid block, and a search could take them for a block of the file. So the ranges of a segment
+with large blocks begin at known block starts (`reader.block_starts`).
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ from sources.xlog.reader.file_buffer import FileBuffer
 GROUP_BYTES = 512 * 1024
 """Bytes of the file that are checked and decoded at a time, so that they stay in the processor's cache."""
 GROUP_BLOCKS = 16 * 1024
+"""Maximum number of blocks that are checked at a time."""
 
 FALSE_START_BYTES = 64 << 20
 FALSE_START_RATIO = 16
-"""A search for a block gives up when the lengths of false starts add up to more than `FALSE_START_BYTES` plus
-`FALSE_START_RATIO` times the bytes searched. Each false start costs a checksum over its claimed length, so bytes full
-of them would take quadratic time."""
+"""Limits of a search for a block. A *false start* is a magic with a valid header, but a wrong checksum. The search ends
+when the lengths in the headers of false starts add up to more than `FALSE_START_BYTES` plus `FALSE_START_RATIO` times
+the number of bytes searched. Otherwise bytes full of false starts would take quadratic time, because each checksum is
+computed over the length in the header."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +45,15 @@ class ScanRange:
     Parameters
     ----------
     begin, end : int
-        Blocks that start in begin <= position < end.
+        The range has the blocks that start at begin <= position < end.
     begins_at_block : bool
-        Whether `begin` is the start of a block; otherwise the first one is searched for.
+        Whether a block starts at `begin`; otherwise the first block of the range is searched for.
     next_block_before : int
-        The block after the range is checked if it begins before this position: the next range cannot see its damage.
+        The block after the range is checked too if it begins before this position, because a search from the begin of
+        the next range cannot find it if it is damaged.
     is_closed : bool
-        Whether the file cannot grow: then an incomplete tail is damage, otherwise it is still being written.
+        Whether the file cannot grow. Then an incomplete block at its end is damage; otherwise it is still being
+        written.
 
     """
 
@@ -60,13 +65,13 @@ class ScanRange:
 
 
 class Scanner:
-    """Walks the blocks of one range of one file.
+    """Finds and checks the blocks of ranges of one file.
 
     Parameters
     ----------
     buffer : FileBuffer
         The open file.
-    how : Decoding
+    decoding : Decoding
         Mode and limits.
     skipped : Skipped
         Counts what a lenient mode leaves out.
@@ -79,7 +84,7 @@ class Scanner:
         self._one_block: Blocks = np.empty((4, 1), np.int64)
 
     def groups(self, scan_range: ScanRange) -> Iterator[BlockGroup | XlogError]:
-        """Yield groups of sound blocks in order, and between them the errors that were counted."""
+        """Yield groups of valid blocks in order, and between them the errors for the damage that is left out."""
         position = (
             scan_range.begin
             if scan_range.begins_at_block
@@ -102,7 +107,7 @@ class Scanner:
                 yield error
 
     def find_block_start(self, begin: int, end: int) -> int:
-        """Return the first verified block start in begin <= position < end, or -1."""
+        """Return the first position in begin <= position < end at which a valid block starts, or -1."""
         position, claimed_bytes = begin, 0
         while position < end:
             offset = self._buffer.load(position, MAGIC_SIZE)
@@ -173,7 +178,7 @@ class Scanner:
     def _handle_stop(
         self, position: int, status: Status, scan_range: ScanRange
     ) -> tuple[XlogError | None, int]:
-        """Return the error for the status that stopped a walk, or None, and where the walk continues (-1: nowhere)."""
+        """Return the error for the status at which a walk stopped, or None; and where to continue, or -1."""
         buffer = self._buffer
         if status == Status.GROUP:
             return None, position
@@ -189,7 +194,7 @@ class Scanner:
         return self._damage(position, status)
 
     def _damage(self, position: int, status: Status) -> tuple[XlogError, int]:
-        """Raise or count the damage at a position; return it and the next sound block's position."""
+        """Raise or count the damage at a position; return its error, and the position of the next valid block or -1."""
         error = damage_error(status, self._buffer.file, position)
         raise_or_count(error, 0, self._decoding.mode, self._skipped)
         begin = position if status == Status.AFTER_EOF else position + 1
@@ -198,7 +203,7 @@ class Scanner:
         return error, following
 
     def _first_nonzero(self, position: int) -> int:
-        """Return the position of the first byte from `position` on that is not zero, or -1."""
+        """Return the first position from `position` on whose byte is not zero, or -1."""
         while position < self._buffer.size:
             offset = self._buffer.load(position, 0)
             ahead = np.flatnonzero(self._buffer.bytes[offset : self._buffer.filled])

@@ -1,6 +1,7 @@
 """Plans a batch: the segments between two offsets, and the byte ranges of each task.
 
-Offsets alone decide what is read; the directory only says where files end and whether any is missing.
+Only the offsets decide what is read. The directories are only listed to find where files end, and whether files are
+missing.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def _replicaset_files(
 
 
 def _is_same_position(first: OffsetEntry, last: OffsetEntry) -> bool:
-    """Return whether two entries are at the same position; an instant may have become complete in between."""
+    """Return whether two entries are at the same position, although the state of their instant may differ."""
     if replace(first, instant=None) != replace(last, instant=None):
         return False
     return _rows_passed(first) == _rows_passed(last)
@@ -89,7 +90,10 @@ def _files_between(log_stream: LogStream, start: Offset, end: Offset) -> Iterato
 
 
 def _within_bounds(segments: list[Segment], options: XlogOptions) -> list[Segment]:
-    """Return the segments that may have rows from `fromVclock` to `toVclock`, without gaps below `fromVclock`."""
+    """Return the segments that may have rows between `fromVclock` and `toVclock`.
+
+    Gaps before `fromVclock` are removed from them. Segments of files that are not logs are all returned.
+    """
     whole = [segment for segment in segments if segment.is_snapshot or not segment.is_log]
     logs = [segment for segment in segments if segment.is_log and not segment.is_snapshot]
     first, last = logs_within([log.vclock for log in logs], options.from_vclock, options.to_vclock)
@@ -127,7 +131,7 @@ def _with_origins(log_stream: LogStream, segments: list[Segment]) -> Iterator[Se
 
 
 def _with_vinyl(log_stream: LogStream, segments: list[Segment]) -> Iterator[Segment]:
-    """Yield the segments, and after the last one of a snapshot those of its vinyl runs."""
+    """Yield the segments, and after the last segment of a snapshot the segments of its vinyl runs."""
     for segment in segments:
         if not segment.is_snapshot:
             yield segment
@@ -147,12 +151,12 @@ def _with_vinyl(log_stream: LogStream, segments: list[Segment]) -> Iterator[Segm
 
 
 def segments_between(log_stream: LogStream, start: Offset, end: Offset) -> tuple[Segment, ...]:
-    """Return the segments that a batch reads, numbered.
+    """Return the segments that a batch reads, with their numbers.
 
     Parameters
     ----------
     log_stream : LogStream
-        Lists the files and finds their ends.
+        Knows the directories of the sources.
     start, end : Offset
         Start and end of the batch.
 

@@ -1,10 +1,10 @@
-"""Chooses the leader among the sources of a replicaset, and where it begins: pure functions of listings.
+"""Chooses the leader among the sources of a replicaset, and the position where it begins: pure functions of listings.
 
-A member's log has all rows of its replicaset in the order in which it applied them, so one source of a replicaset
-(the leader) is read and the others are on standby. The offset names the leader. It stays until its source is removed,
-cannot be followed, or is behind. The new leader begins at the newest of its logs whose header VClock is at most that of
-the file in which the old leader stopped. So every row that was not read from the old leader is in this log or a later
-one. Rows that were read from the old leader come twice; readers of the stream drop them by vclock.
+A member of a replicaset writes all rows of the replicaset to its log, in the order in which it applied them. So only
+one source of a replicaset, the leader, is read; the others are on standby. The offset names the leader. It remains the
+leader until its source is removed, cannot be read, or is behind. The new leader begins with the newest of its logs
+whose header VClock is at most that of the file in which the old leader stopped. So every row that was not read from the
+old leader is in this log or a later one. Some rows are read twice; readers of the stream drop them by vclock.
 
 The batch of a failover reads nothing: it ends where the new leader begins. So a batch never depends on two leaders, and
 the offsets are enough to repeat it.
@@ -38,7 +38,7 @@ class MemberFiles:
     listing : Listing or None
         None if the source cannot be read.
     initial_snapshot : LogFile or None
-        The snapshot that a new stream begins with; None unless the options want one.
+        The snapshot that a new stream begins with; None if it begins with a log.
     error : AggregatorError or None
         Why the source cannot be read.
     complete_snapshots : tuple of LogFile
@@ -54,7 +54,7 @@ class MemberFiles:
 
 
 def entry_at(source: str, file: LogFile, position: int = 0, since: Vclock | None = None) -> OffsetEntry:
-    """Return the entry of a position in a file; a position in the header becomes 0, so a place has one entry only."""
+    """Return the canonical entry of a position in a file: a position in the text header becomes 0."""
     canonical = position if position > file.header_bytes else 0
     return OffsetEntry(source, file.name, canonical, without_local(file.vclock), since_for_file(file, since))
 
@@ -73,7 +73,7 @@ def initial_entry(member: MemberFiles, uuid: str, options: XlogOptions) -> Offse
     Raises
     ------
     SourceError
-        If there is no file to begin with, or no complete snapshot although `start` wants one.
+        If there is no file to begin with, or if `start` is `snapshot` and there is no complete snapshot.
     XlogGapError
         If all logs begin beyond the vclock that `startVclock` names.
 
@@ -110,10 +110,10 @@ def initial_entry(member: MemberFiles, uuid: str, options: XlogOptions) -> Offse
 
 
 def _replacing_snapshot(member: MemberFiles, applied: Vclock) -> OffsetEntry | None:
-    """Return the start of the member's snapshot that replaces the missing rows after the vclock `applied`, or None.
+    """Return the entry of a member's snapshot with all rows up to the vclock `applied`, or None if it has none.
 
-    It is the oldest snapshot that the logs continue, so that as many rows as possible come from logs. If the logs
-    continue no snapshot, it is the newest one.
+    It is the oldest such snapshot that the logs continue, so that as many rows as possible come from logs. If the logs
+    continue none, it is the newest one.
     """
     listing = member.listing
     logs = listing.logs if listing is not None else ()
@@ -133,14 +133,16 @@ def _replacing_snapshot(member: MemberFiles, applied: Vclock) -> OffsetEntry | N
 def entry_after_removed_file(
     entry: OffsetEntry, members: Sequence[MemberFiles], settled: Vclock
 ) -> OffsetEntry | None:
-    """Return the entry of the log in which the leader continues without loss after the file of `entry` was removed.
+    """Return the entry of the leader's log in which the stream continues after the file of `entry` was removed.
 
-    None if rows after `settled` would be skipped.
+    The result is None if the leader's logs do not have all rows after `settled`.
 
     Parameters
     ----------
     entry : OffsetEntry
+        The entry whose file is gone.
     members : sequence of MemberFiles
+        The sources of the replicaset.
     settled : mapping of int to int
         All rows up to this vclock are applied, or dropped for good, so they need not be read.
 
@@ -154,7 +156,7 @@ def entry_after_removed_file(
 
 
 def is_inside_a_block(entry: OffsetEntry, error: Exception) -> bool:
-    """Return whether an error means that no block starts at the entry's position: the log was written again."""
+    """Return whether an error says that no block starts at the entry's position, as in a log that was written again."""
     return (
         isinstance(error, XlogMagicError | XlogHeaderError)
         and error.fields.get("file") == entry.file
@@ -163,7 +165,7 @@ def is_inside_a_block(entry: OffsetEntry, error: Exception) -> bool:
 
 
 def start_of_shortened_log(entry: OffsetEntry, members: Sequence[MemberFiles]) -> OffsetEntry | None:
-    """Return the entry of the start of a spool's log that was written again or cut; None for logs of servers."""
+    """Return the entry at the start of a spool's log that was truncated or written again; None for a server's log."""
     leader = next((member for member in members if member.name == entry.leader), None)
     logs = leader.listing.logs if leader is not None and leader.listing is not None else ()
     found = next((log for log in logs if log.name == entry.file and log.replicaset_uuid is not None), None)
@@ -173,7 +175,7 @@ def start_of_shortened_log(entry: OffsetEntry, members: Sequence[MemberFiles]) -
 def generation_entry(
     entry: OffsetEntry, members: Sequence[MemberFiles], settled: Vclock
 ) -> OffsetEntry | None:
-    """Return the entry of the snapshot from which the stream continues if no member has its next rows, or None.
+    """Return the entry of a snapshot from which the stream continues, because no member has the next rows, or None.
 
     Parameters
     ----------
@@ -195,7 +197,7 @@ def generation_entry(
 
 
 def _refuse_without_vclock(member: MemberFiles, options: XlogOptions) -> None:
-    """Raise if choosing among a directory's files needs their VClocks, and one file has none."""
+    """Raise an error if a file has no VClock, and the options need VClocks to choose the file to begin with."""
     if member.listing is None or not (
         options.with_replicaset or options.start != "logs" or options.start_vclock or options.from_vclock
     ):
@@ -213,17 +215,19 @@ def _refuse_without_vclock(member: MemberFiles, options: XlogOptions) -> None:
 def entry_of_successor(
     entry: OffsetEntry, member: MemberFiles, vclock_before_gap: Vclock | None = None
 ) -> OffsetEntry | None:
-    """Return where a member continues in place of the leader that `entry` names; None if its logs begin later.
+    """Return the entry at which a member continues in place of the leader, or None if its logs begin later.
 
-    If the leader becomes unreadable while the stream reads its snapshot, the member begins with its own snapshot. If
-    the leader's log had a gap, the member begins before the gap if it can.
+    If the stream is in the leader's snapshot, the member begins with its own snapshot. If the leader's log had a gap,
+    the member begins before the gap if it can.
 
     Parameters
     ----------
     entry : OffsetEntry
+        Where the stream is, in the leader's files.
     member : MemberFiles
-    before_gap : mapping of int to int, optional
-        The vclock before the gap.
+        The member that becomes the leader.
+    vclock_before_gap : mapping of int to int, optional
+        The vclock before a gap in the leader's log.
 
     """
     if member.listing is None:
@@ -250,7 +254,7 @@ def newest_signature(member: MemberFiles) -> int:
 def successor_entries(
     entry: OffsetEntry, members: Sequence[MemberFiles], vclock_before_gap: Vclock | None = None
 ) -> list[OffsetEntry]:
-    """Return where each other member would continue: the most advanced first, then in the given order."""
+    """Return the entries at which the other members can continue; that of the most advanced member is the first."""
     others = sorted((m for m in members if m.name != entry.leader), key=newest_signature, reverse=True)
     return [
         found
@@ -260,16 +264,16 @@ def successor_entries(
 
 
 def last_write_time(member: MemberFiles) -> float | None:
-    """Return the time of the last write to a member's newest log, in seconds since 1970, or None."""
+    """Return the time of the last write to a member's newest log, in seconds since 1970; None if it is not known."""
     logs = member.listing.logs if member.listing is not None else ()
     return logs[-1].modified_time if logs else None
 
 
 def names_of_members_ahead(leader: MemberFiles, members: Sequence[MemberFiles], max_lag: float) -> list[str]:
-    """Return the members that were written more than `max_lag` seconds after the leader was.
+    """Return the names of the members whose last write is more than `max_lag` seconds after the leader's.
 
-    Every row of a replicaset is written by each member, so a healthy leader is not far behind. Whether rows
-    are really missing in it is decided by vclocks later; rows of local spaces change one member's log alone.
+    Each member writes every row of the replicaset, so a healthy leader is not far behind. The caller compares vclocks
+    to find out whether the leader really lacks rows: rows of local spaces are in the log of one member only.
     """
     own = last_write_time(leader)
     if own is None:

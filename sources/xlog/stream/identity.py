@@ -1,16 +1,16 @@
-"""Finds the replicaset that a source belongs to, and refuses files of another one among the source's.
+"""Finds the replicaset that a source belongs to, and refuses a source that also has files of another replicaset.
 
 The uuid of a replicaset is a tuple of `_schema` (272): `{'cluster', uuid}` in Tarantool 1.6 to 2.x,
 `{'replicaset_uuid', uuid}` in 3.x (`box_set_replicaset_uuid` in `src/box/box.cc`). A snapshot has it in its first
 block, since spaces are written in the order of their ids; a log has it only if it began before the instance's first
 snapshot. Files of a spool name it in their headers, since a spool may have no snapshot.
 
-If files of another replicaset were read, their rows would be taken for rows of the source's replicaset. A header names
-the instance that wrote the file, and only a spool's names the replicaset. So an instance is known by its own snapshot,
-which has the uuid of its replicaset, and by `_cluster` of the snapshots and logs of known instances. A folder may
-rightly hold files of several members: a member that joined again has a new uuid. An unknown instance is not refused
-while its snapshot is still being copied, or while no `_cluster` is known. If all files name one instance, no file is
-read.
+If files of another replicaset were read, their rows would be taken for rows of the source's replicaset. The header of a
+file names the instance that wrote it, but only the header of a spool's file names the replicaset. So an instance is
+known to belong to the replicaset if its own snapshot has the uuid of the replicaset, or if `_cluster` in the files of a
+known instance names it. One folder may have files of several instances, since a member that joins again gets a new
+uuid. An unknown instance is not refused while its snapshot is still being copied, or while no `_cluster` is known. If
+all headers name the same instance, no file is read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _UUID_KEYS = ("cluster", "replicaset_uuid")
 
 
 def replicaset_uuids_in(directory: Directory, file: LogFile) -> Iterator[str]:
-    """Yield the replicaset uuids in a file's `_schema` rows; blocks after the first uuid are read only on demand."""
+    """Yield the replicaset uuids in the `_schema` rows of a file, which is read only as far as the caller iterates."""
     selection = Selection(space_ids=frozenset({int(SystemSpace.SCHEMA)}))
     for batch in reader.read_rows(*directory.locate(file.name), selection=selection, limits=directory.limits):
         for packed in batch["tuple"].to_pylist():
@@ -58,13 +58,13 @@ def replicaset_uuid_of(directory: Directory, listing: Listing, path_uuid: str | 
     directory, listing
         Of the source.
     path_uuid : str, optional
-        The uuid that stands for the path in offsets, if the option `path` or `paths` names the source
+        For a source of the option `path` or `paths`: the uuid that identifies the path in offsets
         (`LogStream._uuid_of_path`). Then the files are not searched.
 
     Raises
     ------
     SourceError
-        If neither the files nor the source's key `replicaset` name the replicaset, or they contradict each other.
+        If neither the files nor the source's key `replicaset` name the replicaset, or if they name different ones.
 
     """
     source = directory.source
@@ -92,20 +92,21 @@ def replicaset_uuid_of(directory: Directory, listing: Listing, path_uuid: str | 
 
 @dataclass
 class ForeignFiles:
-    """Looks for files of other replicasets in one source; remembers what it has read.
+    """Finds files of other replicasets in one source; it remembers what it has read.
 
     Parameters
     ----------
     directory : Directory
         Of the source.
     origins : Origins
-        Of the same source; reads `_cluster`.
+        Of the same source; it reads `_cluster`.
 
     """
 
     directory: Directory
     origins: Origins
     _replicaset_by_file: dict[str, str | None] = field(default_factory=dict)
+    """By file: the replicaset's uuid, or None if the file does not have it."""
 
     def refuse(self, listing: Listing, replicaset: str) -> None:
         """Raise an error if a file is of another replicaset.
@@ -120,7 +121,7 @@ class ForeignFiles:
         Raises
         ------
         SourceError
-            Names the file and one of the source's own, each with its instance.
+            If there is such a file. The error names it and a file of the source's replicaset, with their instances.
 
         """
         found = self.find_contradiction(listing, replicaset)
@@ -132,7 +133,7 @@ class ForeignFiles:
             )
 
     def find_contradiction(self, listing: Listing, replicaset: str) -> str | None:
-        """Return a text that names two files of different replicasets; None if all files may be of one replicaset."""
+        """Return a text that names two files of different replicasets; None if none are known to be."""
         files = (*listing.snapshots, *listing.logs)
         named = [file for file in files if file.replicaset_uuid is not None]
         for file in named:
@@ -160,7 +161,7 @@ class ForeignFiles:
     ) -> str | None:
         """Return a text about the first file whose instance is in no `_cluster` of the replicaset.
 
-        None if there is no such file, or if no `_cluster` is known.
+        The result is None if there is no such file, or if no `_cluster` is known.
         """
         unregistered = (
             {str(file.instance_uuid) for file in files}
@@ -184,7 +185,7 @@ class ForeignFiles:
     def _instances_per_file(
         self, listing: Listing, known_instances: Iterable[str]
     ) -> Iterator[frozenset[str]]:
-        """Yield the instances that each file of known instances registers, those of the newest snapshot first."""
+        """Yield the instances that `_cluster` of each file of a known instance names; the newest snapshot is first."""
         trusted = set(known_instances)
         for file in reversed(listing.snapshots):
             is_own = file.instance_uuid in trusted or file.replicaset_uuid is not None
@@ -206,11 +207,11 @@ class ForeignFiles:
             return frozenset()  # reading its rows reports the damage
 
     def _may_name_replicaset(self, listing: Listing, file: LogFile) -> bool:
-        """Return whether a file may have the uuid of its replicaset: a snapshot, or the first log."""
+        """Return whether a file may have the uuid of its replicaset: it is a complete snapshot or the first log."""
         return self._is_complete(file) if file.is_snapshot else file is listing.logs[0]
 
     def _replicaset_of(self, file: LogFile) -> str | None:
-        """Return the replicaset that a file's `_schema` names, if any."""
+        """Return the uuid of the replicaset that the `_schema` rows of a file name, or None."""
         if file.name not in self._replicaset_by_file:
             try:
                 self._replicaset_by_file[file.name] = next(replicaset_uuids_in(self.directory, file), None)

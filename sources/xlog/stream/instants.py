@@ -1,16 +1,17 @@
 """Follows sources so that batches end at the instants of a sharded cluster.
 
 An `InstantLogStream` computes the end of a batch as its base class does, and then searches for markers in the rows of
-the batch: a replicaset with a marker ends there, and waits there until all others do, or until its wait cannot succeed
-(`hopeless_waits`). The offset has the instant of each replicaset, so a restart, a replay or a failover needs no other
-state.
+the batch. If a replicaset has a marker, the batch ends there for this replicaset. The replicaset *waits* at this point,
+without being read further, until every other replicaset waits at a marker of the same label. The batch in which the
+last one arrives ends at the instant: together the batches have read all rows up to the point of every replicaset, and
+none after it.
 
-A replicaset that reaches a marker waits there until every other one waits at a marker of the same label. Then the batch
-ends at the instant: it has all rows up to the point of every replicaset, and none after. A replicaset stops waiting if
-the others can no longer reach its point, or have not done so in time. Time means timestamps of rows, so that an old log
-is read in the same way as a new one; for a replicaset without unread rows it is the time of the clock.
+A replicaset stops waiting if the others cannot reach the label any more, or have not done so in time
+(`hopeless_waits`). The time is that of the timestamps of rows, so that old logs are read in the same way as new ones.
+For a replicaset without unread rows it is the time of the clock.
 
-The driver decodes the rows of the marker spaces; it reads each byte of the logs only once.
+The offset has the instant of each replicaset, so a restart, a replay or a failover needs no other state. The driver
+decodes the rows of the marker spaces; it reads each byte of the logs only once.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ class ReplicasetProgress:
     instant : Instant or None
         The last instant that the replicaset has reached.
     next_row_time : int or None
-        Timestamp of the next row, microseconds since 1970; the time of the clock if there is no row; None if it is
-        unknown, as in a snapshot.
+        Timestamp of the next row, microseconds since 1970. It is the time of the clock if there is no row, and None if
+        it is unknown, as in a snapshot.
 
     """
 
@@ -64,18 +65,18 @@ def hopeless_waits(
     now: int,
     unidentified_source: str | None = None,
 ) -> dict[str, str]:
-    """Return why the wait of a replicaset cannot succeed, by its uuid, for each such replicaset.
+    """Return {replicaset uuid: reason} of the replicasets that wait in vain.
 
     Parameters
     ----------
-    reached : mapping of str to ReadState
+    progress : mapping of str to ReplicasetProgress
         By replicaset uuid, for all followed replicasets.
     wait_seconds : float
         How long after its marker a replicaset waits for the others.
     now : int
         The time of the clock, microseconds since 1970.
     unidentified_source : str, optional
-        A source that cannot be read and whose replicaset is unknown: no instant is complete without it.
+        Name of a source that cannot be read and whose replicaset is unknown. No instant is complete without it.
 
     """
     found: dict[str, str] = {}
@@ -97,7 +98,10 @@ def hopeless_waits(
 
 
 def _why_unreachable(point: Instant, other: ReplicasetProgress, other_uuid: str, deadline: int) -> str | None:
-    """Return why another replicaset cannot reach a point any more; None if it waits there, or may still reach it."""
+    """Return why another replicaset cannot reach a point any more; None if it waits there, or may still reach it.
+
+    The `deadline` is in microseconds since 1970.
+    """
     at = other.instant
     if at is not None and at.label == point.label:
         if at.state is InstantState.WAITING:
@@ -117,7 +121,7 @@ def _why_unreachable(point: Instant, other: ReplicasetProgress, other_uuid: str,
 
 
 def common_label(ends: Mapping[str, OffsetEntry]) -> str | None:
-    """Return the label at which all replicasets have just arrived, if there is one."""
+    """Return the label of the point at which all replicasets wait; None if they do not wait at one label."""
     instants = [entry.instant for entry in ends.values()]
     labels = {one.label for one in instants if one is not None and one.state is InstantState.WAITING}
     is_whole = len(labels) == 1 and all(
@@ -127,16 +131,16 @@ def common_label(ends: Mapping[str, OffsetEntry]) -> str | None:
 
 
 def with_complete_instant(entry: OffsetEntry) -> OffsetEntry:
-    """Return an entry at a point, marked as an instant that every replicaset has reached."""
+    """Return an entry with the state `whole` of its instant: every replicaset has reached it."""
     if entry.instant is None:
         return entry
     return replace(entry, instant=replace(entry.instant, state=InstantState.WHOLE))
 
 
 def with_passed_instant(entry: OffsetEntry, last: Instant | None) -> OffsetEntry:
-    """Return an entry with the instant `last`, after the stream has passed it.
+    """Return an entry after a point, with the instant `last` that the stream has passed.
 
-    The state `whole` becomes `done`, and `waiting` becomes `missed`.
+    The state `whole` of the instant becomes `done`, and `waiting` becomes `missed`.
     """
     if last is None:
         return entry
@@ -148,14 +152,14 @@ def with_passed_instant(entry: OffsetEntry, last: Instant | None) -> OffsetEntry
 
 @dataclass(frozen=True)
 class ReachedInstant:
-    """An instant that the tables have reached: its label, and the uuids of the replicasets that have reached it."""
+    """An instant at which a batch ends: its label, and the uuids of the replicasets that have reached it."""
 
     label: str
     replicasets: frozenset[str]
 
 
 def instant_between(start: Offset, end: Offset) -> ReachedInstant | None:
-    """Return the instant at which a batch ends, by its offsets; None if it does not end at one."""
+    """Return the instant at which the batch between two offsets ends; None if it does not end at one."""
     found = {}
     for uuid, entry in end.items():
         now, before = entry.instant, start[uuid].instant if uuid in start else None
@@ -173,7 +177,7 @@ class InstantLogStream(LogStream):
     _logged_changes: set[tuple[str, str]] = field(default_factory=set)
 
     def latest(self, start: Offset, max_bytes: int | None = None) -> dict[str, OffsetEntry]:
-        """Return the offset up to which a batch can read, at most up to the next instant of each replicaset.
+        """Return the offset up to which a batch can read, at most up to the next marker in each replicaset.
 
         The parameters and errors are documented at `LogStream.latest`.
         """
@@ -195,7 +199,7 @@ class InstantLogStream(LogStream):
         return ends
 
     def _uuids_with_sources(self, entries: Mapping[str, OffsetEntry]) -> list[str]:
-        """Return the uuids of the replicasets that have sources now; the others keep their entries."""
+        """Return the uuids of the replicasets with a configured source; the entries of all others do not change."""
         own = {
             self._replicaset_uuid_by_source[source.name]
             for source in self.options.sources
@@ -205,14 +209,14 @@ class InstantLogStream(LogStream):
         return [uuid for uuid, entry in entries.items() if uuid in own or entry.leader in names]
 
     def _unidentified_source(self) -> str | None:
-        """Return a source that cannot be read and whose replicaset is unknown, if there is one."""
+        """Return the name of a source that cannot be read and whose replicaset is unknown, or None."""
         return next(
             (name for name in sorted(self.unreadable_sources) if name not in self._replicaset_uuid_by_source),
             None,
         )
 
     def _waiting_replicasets(self, start: Offset, end_without_waits: Offset) -> set[str]:
-        """Return the replicasets that must still wait at an instant, because it is not complete.
+        """Return the uuids of the replicasets that must still wait at a point, because others may reach its label.
 
         `end_without_waits` is the offset up to which each replicaset could be read if none waited.
         """
@@ -244,7 +248,7 @@ class InstantLogStream(LogStream):
         return stay
 
     def _log_once(self, level: int, uuid: str, leader: str, instant: Instant, message: str) -> None:
-        """Log a change of an instant's state in a replicaset, once."""
+        """Log a message about the instant of a replicaset, unless it was logged before at this level."""
         key = (f"{uuid} {level}", instant.label)
         if key not in self._logged_changes:
             self._logged_changes.add(key)
@@ -252,7 +256,7 @@ class InstantLogStream(LogStream):
             logger.log(level, "replicaset %s at the point %r: %s", label, instant.label, message)
 
     def _next_row_time(self, start: Offset, end_without_waits: Offset, uuid: str, now: int) -> int | None:
-        """Return the timestamp of the next row of a replicaset, or the current time if there is no row."""
+        """Return the timestamp of the next row of a replicaset, or `now` if there is no row; None if it is unknown."""
         entry, end = start[uuid], end_without_waits.get(uuid, start[uuid])
         if replace(entry, instant=None) == end:
             return now
@@ -275,7 +279,7 @@ class InstantLogStream(LogStream):
         return None
 
     def _end_at_marker(self, uuid: str, before: OffsetEntry | None, end: OffsetEntry) -> OffsetEntry:
-        """Return the end of a batch in one replicaset: its first marker, or `end` if there is none."""
+        """Return the entry at which a batch ends in one replicaset: after its first marker, or `end` if it has none."""
         start = {} if before is None else {uuid: before}
         try:
             segments = segments_between(self, start, {uuid: end})
@@ -303,7 +307,7 @@ class InstantLogStream(LogStream):
         return None
 
     def _entry_after_marker(self, marker: Marker, before: OffsetEntry, end: OffsetEntry) -> OffsetEntry:
-        """Return the entry after a marker's transaction."""
+        """Return the entry after a marker's transaction, with the marker's instant."""
         directory = self.directory(marker.segment.source)
         rows, block_end = end_of_transaction(directory, marker)
         last = before.instant
@@ -322,5 +326,5 @@ class InstantLogStream(LogStream):
 
 
 def log_stream_of(options: XlogOptions) -> LogStream:
-    """Return the log stream of some sources; one that ends batches at instants if the options name any."""
+    """Return the log stream for the options; its batches end at instants if the options name marker spaces."""
     return InstantLogStream(options) if options.marker_spaces else LogStream(options)

@@ -1,7 +1,8 @@
 """The logs of all sources as one stream: computes the offsets up to which batches can read.
 
-`LogStream` caches facts about files that do not change: headers, ends of closed files, and replicasets. A batch depends
-on its offsets alone. Choices are pure functions of `sources.xlog.stream.failover` and `sources.xlog.stream.plan`.
+`LogStream` caches facts that do not change: headers of files, ends of closed files, and replicasets of sources. The
+rows of a batch depend only on its offsets. Pure functions of `sources.xlog.stream.failover` and
+`sources.xlog.stream.plan` choose where to read.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class LogStream:
     Parameters
     ----------
     options : XlogOptions
-    is_final : bool
+        The options of the reader.
+    ignores_growth : bool
         Whether the files are read once and their growth is ignored.
 
     """
@@ -46,16 +48,17 @@ class LogStream:
     options: XlogOptions
     ignores_growth: bool = False
     unreadable_sources: dict[str, str] = field(default_factory=dict)
-    """Why each source that cannot be read is not read, by its name, as of the last call of `latest`."""
+    """By name of a source that the last call of `latest` could not read: the reason."""
     newest_offset: dict[str, OffsetEntry] = field(default_factory=dict)
-    """What the last call of `latest` would have returned without `max_bytes`."""
+    """The end of the logs: what the last call of `latest` would have returned without `max_bytes`."""
     origins_by_source: dict[str, Origins] = field(default_factory=dict)
-    """The instances of replica ids, by name of the source."""
+    """By name of the source: the object that finds the instances of its replica ids."""
     _directory_by_source: dict[str, Directory] = field(default_factory=dict)
     _replicaset_uuid_by_source: dict[str, str] = field(default_factory=dict)
     _foreign_files_by_source: dict[str, ForeignFiles] = field(default_factory=dict)
     _previously_unreadable: dict[str, str] = field(default_factory=dict)
     _fixed_end_by_source: dict[str, OffsetEntry] | None = None
+    """By name of the source: where the stream ends (`fix_end`); None if the end is not fixed."""
     _glob_matches: set[str] = field(default_factory=set)
 
     def directory(self, name: str) -> Directory:
@@ -64,7 +67,7 @@ class LogStream:
         Raises
         ------
         SourceError
-            If no source has this name (any more).
+            If no configured source has this name.
 
         """
         if name not in self._directory_by_source:
@@ -84,11 +87,11 @@ class LogStream:
         return self._directory_by_source[name]
 
     def initial(self) -> dict[str, OffsetEntry]:
-        """Return where a new stream begins, in each replicaset that has a readable source."""
+        """Return the offset at which a new stream begins; it has each replicaset with a readable source."""
         return self.latest({})
 
     def fix_end(self) -> None:
-        """Fix the end of the stream: rows written later are not read (`Trigger.AvailableNow`)."""
+        """Fix the end of the stream for `Trigger.AvailableNow`: rows that are written later are not read."""
         fixed_ends = {}
         for source in self._sources_to_read({}):
             member = self._list_member(source)
@@ -111,7 +114,8 @@ class LogStream:
             The offset that the stream has reached. If a replicaset is missing in it, the batch has no rows of this
             replicaset: it ends where the replicaset begins.
         max_bytes : int, optional
-            Approximate number of bytes to read, divided fairly among the replicasets; each reads at least a block.
+            About how many bytes to read. They are divided fairly among the replicasets, and at least a block is read of
+            each.
 
         Raises
         ------
@@ -165,14 +169,14 @@ class LogStream:
         return MemberFiles(source.name, listing, snapshot, complete_snapshots=complete)
 
     def _initial_snapshot(self, directory: Directory, listing: Listing) -> LogFile | None:
-        """Return the snapshot that a new stream begins with, if any."""
+        """Return the snapshot that a new stream begins with, or None."""
         only_snapshots = not listing.logs and not self.options.with_replicaset
         if self.options.start == "snapshot" or (only_snapshots and self.options.start == "logs"):
             return directory.newest_complete(listing.snapshots)
         return directory.oldest_snapshot_before_logs(listing) if self.options.start == "history" else None
 
     def _members_by_replicaset(self, start: Offset) -> Mapping[str, Sequence[MemberFiles]]:
-        """Return the members of each replicaset by its uuid; the members are in the order of the option `sources`."""
+        """Return {replicaset uuid: its sources}; the sources are in the order of the options."""
         members: dict[str, list[MemberFiles]] = {}
         for source in self._sources_to_read(start):
             member = self._list_member(source)
@@ -216,9 +220,9 @@ class LogStream:
     def _files_or_entry(
         self, uuid: str, entry: OffsetEntry | None, members: Sequence[MemberFiles]
     ) -> ReadAhead | OffsetEntry | None:
-        """Return the files to read next, or the entry where the stream begins, restarts or fails over.
+        """Return the files to read next, or the entry at which the stream begins, restarts or changes its leader.
 
-        None if the replicaset cannot be followed now, and if it is one file without rows.
+        The result is None if no source of the replicaset can be read now, or if its source is one file without rows.
         """
         if entry is None:
             return self._initial_entry(uuid, members)
@@ -251,10 +255,11 @@ class LogStream:
     def _restart_entry(
         self, uuid: str, entry: OffsetEntry, members: Sequence[MemberFiles], error: Exception
     ) -> OffsetEntry | None:
-        """Return where the stream continues after its file was removed or became shorter; None if it cannot.
+        """Return the entry at which the stream continues after its file was removed or became shorter, or None.
 
-        A server removes old files. A spool's log becomes shorter when a disk fails, and its rows come again, in the
-        same log or in the next one: the file is read from its beginning, and settled rows are dropped as always.
+        A server removes old files. A spool's log may become shorter when a disk fails; then the daemon gets the lost
+        rows again, and writes them to the same log or to the next one. So the log is read again from its beginning, and
+        rows that were applied before are dropped.
         """
         if self.options.on_gap != "report":
             return None
@@ -305,7 +310,7 @@ class LogStream:
         )
 
     def _members_ahead_of(self, leader: MemberFiles, members: Sequence[MemberFiles]) -> list[MemberFiles]:
-        """Return the members with rows that the leader should have by now but does not have."""
+        """Return the members that have had rows for more than `maxLag` seconds that the leader does not have."""
         names = failover.names_of_members_ahead(leader, members, self.options.max_lag_seconds)
         if not names or self._fixed_end_by_source is not None:
             return []
@@ -313,10 +318,10 @@ class LogStream:
         return [m for m in members if m.name in names and rows_ahead(self._end_vclock(m), own) > 0]
 
     def _report_missing_logs(self, leader: MemberFiles, entry: OffsetEntry) -> None:
-        """Report a source whose newest snapshot is newer than its logs: rows of the snapshot are in no log.
+        """Report a source whose newest snapshot has rows that are in none of its logs.
 
-        A server writes a row to a log before it takes a snapshot with the row. So the missing logs were removed or are
-        elsewhere, and waiting does not help.
+        A server writes a row to a log before it takes a snapshot with the row. So the logs with these rows were
+        removed, or are in another directory, and waiting does not help.
         """
         listing = leader.listing
         if listing is None or not listing.snapshots or listing.snapshots[-1].replicaset_uuid is not None:
@@ -340,16 +345,16 @@ class LogStream:
         return self.directory(member.name).ends.end_vclock(logs[-1]) if logs else {}
 
     def _is_glob_match(self, name: str) -> bool:
-        """Return whether a source's name is a path that a glob of the options may have matched."""
+        """Return whether the name of a source is a path that a glob of the options matches."""
         if self.options.with_replicaset:
             return False
         patterns = (source.path for source in self.options.sources if source.name != name)
         return any(paths.glob_matches(pattern, name) for pattern in patterns)
 
     def _sources_to_read(self, start: Offset) -> tuple[Source, ...]:
-        """Return the sources of the options, each glob replaced by its matches.
+        """Return the sources of the options, and for each glob the files and directories that it matches.
 
-        A match that was read to its end marker is left out.
+        Files that were read to their end marker are left out.
         """
         done = {entry.leader for entry in start.values() if entry.is_done}
         found: dict[str, Source] = {}
@@ -373,17 +378,17 @@ class LogStream:
         return tuple(found.values())
 
     def _uuid_of_path(self, name: str) -> str:
-        """Return the uuid that stands for a path in offsets, in the place of a replicaset's uuid.
+        """Return the uuid that identifies a path in offsets, in place of a replicaset's uuid.
 
-        It is zero if the path is the only one, and otherwise derived from the path. The files are not searched.
+        It is zero if the path is the only one, and otherwise derived from the path.
         """
         is_one = len(self.options.sources) == 1 and self.options.sources[0].name == name
         return str(UUID(int=0) if is_one else uuid5(NAMESPACE_URL, name))
 
     def _is_empty_match(self, entry: OffsetEntry) -> bool:
-        """Return whether an entry is in a file that a glob matched and that has no rows so far.
+        """Return whether the file of an entry was matched by a glob and has no rows so far.
 
-        Such an entry is left out of the offset, so Tarantool may remove the file without loss.
+        Such an entry is left out of the offset, so the stream continues if Tarantool removes the file.
         """
         directory = self.directory(entry.leader)
         if not (directory.is_file and self._is_glob_match(entry.leader)):
@@ -392,7 +397,7 @@ class LogStream:
         return directory.ends.end_of(file, closed=file.is_snapshot).position <= file.header_bytes
 
     def _with_done_flag(self, read_ahead: ReadAhead, entry: OffsetEntry) -> OffsetEntry:
-        """Return the entry, with `is_done` if it is the end of a closed file that a glob matched."""
+        """Return an entry of a file that a glob matched with `is_done`, if it is the end of the closed file."""
         directory, file = read_ahead.directory, read_ahead.files[-1]
         if not (directory.is_file and self._is_glob_match(entry.leader)):
             return entry
@@ -400,9 +405,9 @@ class LogStream:
         return replace(entry, is_done=end.has_marker and entry.position >= end.position > file.header_bytes)
 
     def _uuids_of_removed_files(self, start: Offset) -> list[str]:
-        """Return the uuids that stand for files of a glob that were read to their end marker, and are gone.
+        """Return the uuids of files that a glob had matched, and that were removed after they were read to their end.
 
-        A file that is gone but was not read to its end marker is reported.
+        A file that was removed before is an error, or is reported (`_raise_or_report`).
         """
         gone = []
         for uuid, entry in start.items():
@@ -422,13 +427,13 @@ class LogStream:
         return gone
 
     def _raise_or_report(self, source: str, error: Exception) -> None:
-        """Report a source that cannot be followed, or raise if `on_source_error` is `fail`."""
+        """Raise the error of a source that cannot be read if `on_source_error` is `fail`; otherwise report it."""
         if self.options.on_source_error == "fail":
             raise error
         self._report_unreadable(source, error)
 
     def _report_unreadable(self, source: str, error: Exception) -> None:
-        """Store why a source is not followed, and log each new reason once."""
+        """Store the reason why a source is not read, and log it if it is new."""
         known = self.unreadable_sources.get(source, self._previously_unreadable.get(source))
         self.unreadable_sources[source] = str(error)
         if known != str(error):
@@ -436,7 +441,7 @@ class LogStream:
 
 
 def _error_with_source(error: Exception, source: str) -> AggregatorError:
-    """Return the error with the name of the source."""
+    """Return an error with the name of the source, as an `AggregatorError`."""
     if isinstance(error, AggregatorError):
         if "source" in error.fields:
             return error

@@ -1,15 +1,15 @@
 """Finds the rows of a log that mark an instant of a sharded cluster, and their positions.
 
-A coordinator writes a marker with one label to every replicaset while nothing is in flight between them. There are two
-kinds:
+A coordinator writes a marker with the same label to every replicaset, at a moment when no change that concerns several
+replicasets is in progress. There are two kinds of markers:
 
 - Tarantool's recovery points (3.8 and later). `box.backup.recovery_point.create{label = L}` logs an UPDATE of
-  `_recovery_point` (396) with the key `{0, 0, 0}` and the operation `{'=', 'opts', {label = L}}`. It changes nothing:
-  its position in the log *is* the point, so the UPDATE is the marker. Later the server inserts a row that describes the
-  point; other rows may come between the two (seen with 3.9).
+  `_recovery_point` (396) with the key `{0, 0, 0}` and the operation `{'=', 'opts', {label = L}}`. This UPDATE changes
+  nothing, but its position in the log is the point, so it is the marker. Later the server inserts a row that describes
+  the point; other rows may come between the two (seen with 3.9).
 - Rows of a user's space: an INSERT or REPLACE whose tuple has the label in a field.
 
-A marker without a label, or one that cannot be read, is skipped. `sources.xlog.stream.instants` acts on markers.
+A marker without a label, or with a malformed row, is skipped. `sources.xlog.stream.instants` uses the markers.
 """
 
 from __future__ import annotations
@@ -45,16 +45,17 @@ class Marker:
     Parameters
     ----------
     label : str
+        The label of the instant.
     time : int
-        Microseconds since 1970.
+        Timestamp of the row, microseconds since 1970.
     replica_id, lsn : int
-        Those of the row, which identify it.
+        Replica id and lsn of the row, which identify it.
     segment : Segment
-        The segment of the row.
+        The segment that has the row.
     block_position : int
-        Start of its block, in bytes.
+        Start of the row's block, in bytes.
     row_index : int
-        Its index in the block.
+        Index of the row in its block.
 
     """
 
@@ -74,6 +75,7 @@ class MarkerFinder:
     Parameters
     ----------
     spaces : sequence of MarkerSpace
+        The spaces whose rows are markers.
 
     """
 
@@ -95,6 +97,7 @@ class MarkerFinder:
         directory, listing
             Of the source.
         segment : Segment
+            A segment of one of its logs.
 
         """
         if self._label_field_by_space and self._searched_up_to != (
@@ -130,7 +133,7 @@ class MarkerFinder:
         )
 
     def _label_indexes_at(self, directory: Directory, listing: Listing, segment: Segment) -> dict[int, int]:
-        """Return the index of the label's field by space id, from the definitions of marker spaces before a segment."""
+        """Return {id of a marker space: index of the label's field}, as `_space` defines them before a segment."""
         self._label_index_by_space_id = {}
         file = listing.log_named(segment.file)
         parts = [
@@ -182,14 +185,14 @@ class MarkerFinder:
 def _rows_of_spaces(
     directory: Directory, segment: Segment, spaces: Iterable[int]
 ) -> Iterator[dict[str, Any]]:
-    """Yield a segment's rows of the given spaces; rows without an lsn are left out."""
+    """Yield the rows of a segment that belong to the spaces with the ids `spaces` and have an lsn."""
     wanted = Selection(space_ids=frozenset(spaces), from_vclock=segment.since)
     for batch in directory.read_rows(segment.file, segment.begin, segment.end, wanted, closed=True):
         yield from (row for row in batch.to_pylist() if row["lsn"] is not None)
 
 
 def label_field_index(space: Space, label: str | int | None) -> int | None:
-    """Return the index, from 0, of the field that `label` names or numbers from 1; None if no field has the name."""
+    """Return the index of the field with the name, or number from 1, `label`; None if no field has the name."""
     if isinstance(label, int):
         return label - 1
     names = [field.name for field in space.fields]
@@ -197,12 +200,12 @@ def label_field_index(space: Space, label: str | int | None) -> int | None:
 
 
 def point_label(row: Mapping[str, Any]) -> str | None:
-    """Return the label of the point that a row of `_recovery_point` makes; None if it makes none, or has no label.
+    """Return the label of a row of `_recovery_point`; None if the row is not a marker, or has no valid label.
 
     Raises
     ------
     TupleError
-        The row is malformed.
+        If the row is malformed.
 
     """
     if row["type"] != "UPDATE" or fields_of(row["key"], "a key of _recovery_point") != _RECOVERY_POINT_KEY:
@@ -239,9 +242,9 @@ def _marker_of_row(label: str, row: Mapping[str, Any], segment: Segment) -> Mark
 
 
 def end_of_transaction(directory: Directory, marker: Marker) -> tuple[int, int]:
-    """Return the end of a marker's transaction: the number of rows of its block up to there, and the block's end.
+    """Return how many rows of a marker's block end with the marker's transaction, and the end of the block in bytes.
 
-    The number is 0 if the block ends there too.
+    The number of rows is 0 if the transaction ends with the block.
     """
     file, begin = marker.segment.file, marker.block_position
     end = reader.first_block_start(

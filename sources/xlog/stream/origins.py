@@ -1,21 +1,22 @@
-"""Translates a whitelist of instances into the replica ids of one log, for each part of the log.
+"""Converts a whitelist of instances to the replica ids of one log, for each part of the log.
 
-Rows name their origin by replica id; `_cluster` (320) maps it to an instance. The ids at the beginning of a file are
-those in the newest complete snapshot whose vclock is at most the file's, changed by the `_cluster` rows of the logs
-between this snapshot and the file; without such a snapshot, those in the logs from the first one on. An id may get a
-new instance
-(`box_register_replica` in `src/box/box.cc` inserts a row, or updates its uuid): the old instance is valid up to the
-block of that row. A deleted id keeps its last instance until another instance gets the id.
+The *origin* of a row is the instance that first wrote it. Rows name it by replica id, and `_cluster` (320) maps the id
+to an instance. The instances of the ids at the beginning of a log are those in the newest complete snapshot whose
+vclock is at most the log's, changed by the `_cluster` rows of the logs between the two. If there is no such snapshot,
+all logs before are read. An id may get a new instance (`box_register_replica` in `src/box/box.cc` inserts a row, or
+updates the uuid in it), which is valid from the block of that row on. A deleted id keeps its last instance until
+another instance gets the id.
 
-A malformed row of `_cluster`, which no Tarantool server would write, registers nothing.
+A malformed row of `_cluster`, which no Tarantool server would write, is ignored.
 
-A row of `_cluster` that an unwanted instance wrote is left out like all rows of this instance. But the registration in
-the row must be known: the segment is split there, and its second part names the registration (`Segment.left_out_registrations`).
+A row of `_cluster` by an instance that is not on the whitelist is left out, like all rows of this instance. But readers
+must know which instance it registers: the segment is split there, and the second part has the registration
+(`Segment.left_out_registrations`).
 
 Rows of a snapshot have no origin and are not filtered. Rows of local spaces belong to the instance that wrote the file.
 
-`members_at` reads `_cluster` where a segment begins, without deleted members, as a server sends it to a new subscriber
-before any row.
+`members_at` returns `_cluster` where a segment begins, without deleted members. A server sends it like this to a new
+subscriber before any row.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _CLUSTER_ROWS = Selection(space_ids=frozenset({int(SystemSpace.CLUSTER)}))
 class IdAssignment:
     """A row of `_cluster` that assigns a replica id to an instance, valid from the block at `position` on.
 
-    `origin_id` and `lsn` are those of the row itself; `origin_id` is 0 in a snapshot.
+    `origin_id` and `lsn` are the replica id and lsn in the row's own header; both are 0 in a snapshot.
     """
 
     position: int
@@ -88,20 +89,20 @@ def expelled_replica_id(row: Mapping[str, Any]) -> int | None:
 
 
 def first_owners(rows: Iterable[Mapping[str, Any]]) -> dict[int, str | None]:
-    """Return which instance a replica id means before the rows of `_cluster` that follow.
+    """Return the instances of replica ids in a log before the given rows of `_cluster`.
 
-    An INSERT names the instance also of rows before it, since the id was free until then. Before any other row, the id
-    had an instance that the rows do not name.
+    If the first row of an id is an INSERT, the id was free before, and earlier rows with this id are taken for rows of
+    the inserted instance too. If it is any other row, the id had an instance that the rows do not name.
 
     Parameters
     ----------
     rows : iterable of mapping
-        Rows of `_cluster`, in order.
+        Rows of `_cluster`, in the order of the log.
 
     Returns
     -------
     dict of int to str or None
-        For each id in the rows its instance; None if it is not known.
+        {replica id: instance uuid} for each id in the rows; None if the instance is not known.
 
     """
     owners: dict[int, str | None] = {}
@@ -116,7 +117,7 @@ def first_owners(rows: Iterable[Mapping[str, Any]]) -> dict[int, str | None]:
 
 
 def unknown_instance_error(replica_id: int, **where: Any) -> UnknownInstanceError:
-    """Return the error for a row whose instance no row of `_cluster` names; `where` are the fields of the error."""
+    """Return the error for a row with a replica id that is not in `_cluster`; `where` are the fields of the error."""
     return UnknownInstanceError(f"no row of _cluster names the instance of replica id {replica_id}", **where)
 
 
@@ -125,7 +126,7 @@ def _replica_id(fields: Sequence[Any]) -> int:
 
 
 def id_assignments(directory: Directory, file: LogFile, begin: int, end: int) -> Iterator[IdAssignment]:
-    """Yield the rows of `_cluster` in a byte range that assign a replica id, in order."""
+    """Yield the assignments of replica ids in the `_cluster` rows between two block starts, in order."""
     for batch in directory.read_rows(file.name, begin, end, _CLUSTER_ROWS):
         for row in batch.to_pylist():
             found = id_assignment_of(row) if row["type"] is not None else None
@@ -134,7 +135,7 @@ def id_assignments(directory: Directory, file: LogFile, begin: int, end: int) ->
 
 
 def files_before(directory: Directory, listing: Listing, file: LogFile) -> list[LogFile]:
-    """Return the files whose `_cluster` rows define the replica ids where a log begins, in order.
+    """Return the files whose `_cluster` rows, in this order, define the replica ids where a log begins.
 
     Parameters
     ----------
@@ -155,7 +156,7 @@ def files_before(directory: Directory, listing: Listing, file: LogFile) -> list[
 
 @dataclass
 class Origins:
-    """Finds the instances of replica ids in one source's files; reads each byte of a log at most once.
+    """Finds the instances of replica ids in the files of one source; each byte of a log is read at most once.
 
     Parameters
     ----------
@@ -166,12 +167,12 @@ class Origins:
 
     directory: Directory
     _read_assignments: dict[str, tuple[int, tuple[IdAssignment, ...]]] = field(default_factory=dict)
-    """By file: the position up to which it was read, and the assignments found before it."""
+    """By file: the position up to which it was read, and the assignments before this position."""
 
     def origin_spans(
         self, listing: Listing, segment: Segment, whitelist: frozenset[str]
     ) -> tuple[OriginSpan, ...]:
-        """Return the wanted replica ids of a segment: a new span begins where an id gets another instance.
+        """Return the wanted replica ids of a segment, as spans; a new span begins where an id gets another instance.
 
         Parameters
         ----------
@@ -197,10 +198,11 @@ class Origins:
     def split_by_origins(
         self, listing: Listing, segment: Segment, whitelist: frozenset[str]
     ) -> Iterator[Segment]:
-        """Yield the parts of a segment, each with the replica ids whose rows are read (`Segment.origins`).
+        """Split a segment at each row of `_cluster` that the whitelist leaves out; yield the parts as segments.
 
-        A part begins at each row of `_cluster` that the whitelist leaves out: readers of the segment do not see the
-        row, but the replica id that it assigns has another instance from there on (`Segment.left_out_registrations`).
+        The parts have the replica ids whose rows are read (`Segment.origin_spans`). A part that begins with such a row
+        names the instance that the row registers, because readers do not get the row
+        (`Segment.left_out_registrations`).
 
         Parameters
         ----------
@@ -230,11 +232,11 @@ class Origins:
             )
 
     def registered_instances(self, file: LogFile, end: int) -> frozenset[str]:
-        """Return the uuids of the instances that a file's blocks before `end` register, also if expelled later."""
+        """Return the uuids of the instances that a file registers before `end`, including those expelled later."""
         return frozenset(found.instance_uuid for found in self._assignments(file, end))
 
     def _instances_at_start(self, listing: Listing, file: LogFile) -> dict[int, str]:
-        """Return the uuid of each replica id's instance where a log begins."""
+        """Return {replica id: instance uuid} where a log begins."""
         files = files_before(self.directory, listing, file)
         instances: dict[int, str] = {}
         for before in files:
@@ -252,7 +254,7 @@ class Origins:
 
 
 def _spans_between(spans: Sequence[OriginSpan], begin: int, end: int) -> tuple[OriginSpan, ...]:
-    """Return the spans that apply from `begin` to `end`; the first one begins at `begin`."""
+    """Return the spans that apply between `begin` and `end`; the first one is cut, so that it begins at `begin`."""
     first = max(i for i, span in enumerate(spans) if span.begin <= begin)
     return (
         replace(spans[first], begin=begin),
@@ -271,7 +273,7 @@ def _origin_span(
 
 
 def members_at(directory: Directory, listing: Listing, segment: Segment) -> dict[int, str]:
-    """Return a source's `_cluster` as it is before the first row of a segment.
+    """Return the members of a replicaset in `_cluster`, as they are before the first row of a segment.
 
     Parameters
     ----------
@@ -283,7 +285,7 @@ def members_at(directory: Directory, listing: Listing, segment: Segment) -> dict
     Returns
     -------
     dict of int to str
-        Instance uuids by replica id; empty if there is neither a snapshot nor an older log.
+        {replica id: instance uuid}; empty if there is neither a snapshot nor an older log.
 
     """
     file = listing.log_named(segment.file)
@@ -295,7 +297,7 @@ def members_at(directory: Directory, listing: Listing, segment: Segment) -> dict
 
 
 def _update_members(members: dict[int, str], directory: Directory, file: LogFile, end: int) -> None:
-    """Apply the `_cluster` rows of a file up to `end`."""
+    """Apply the `_cluster` rows of a file up to the position `end` to `members`."""
     if end <= file.header_bytes:
         return
     for batch in directory.read_rows(file.name, file.header_bytes, end, _CLUSTER_ROWS):

@@ -2,9 +2,8 @@
 
 For each replicaset, a batch reads the files from the start entry to the end entry. If the start is in a snapshot, the
 batch reads the snapshot first, then the logs, beginning with the newest log whose header VClock is at most the
-snapshot's vclock. Each file is one `Segment`; a task
-gets byte ranges of segments. A range has the blocks that *start* in it, so however a segment is split, every block
-belongs to exactly one task.
+snapshot's vclock. The part of each file that is read is one `Segment`, and a task gets byte ranges of segments. A range
+has the blocks that *start* in it, so every block belongs to exactly one task, however a segment is split.
 """
 
 from __future__ import annotations
@@ -31,14 +30,15 @@ class ReplicasetFiles:
     Parameters
     ----------
     replicaset_uuid : str
+        The replicaset.
     source : Source
-        The leader.
+        The leader of the replicaset.
     files : tuple of LogFile
         From the file of `start` to the file of `end`.
     ends : tuple of FileEnd
-        Ends of all files but the last one.
+        The end of each file but the last one.
     gaps : tuple of (LogGap or None)
-        The gap before each file.
+        For each file the gap before it, or None.
     start, end : OffsetEntry
         Start and end of the batch.
 
@@ -54,19 +54,22 @@ class ReplicasetFiles:
 
 
 def since_for_file(file: LogFile, since: Vclock | None) -> Vclock | None:
-    """Return the vclock `since`, or None if it excludes no row of the file."""
+    """Return the vclock `since`, or None if no row of the file is at or below it."""
     return None if since is None or file.is_snapshot or is_at_most(since, file.vclock) else since
 
 
 def since_after_entry(entry: OffsetEntry, first: LogFile) -> Vclock | None:
-    """Return the vclock of the snapshot that was read: rows at or below it are left out of the logs after `entry`."""
+    """Return the vclock up to which rows of logs are left out, because a snapshot has them.
+
+    It is that of the first file to read, if this is a snapshot, otherwise `OffsetEntry.since`.
+    """
     return {i: n for i, n in sorted(first.vclock.items()) if n} if first.is_snapshot else entry.since
 
 
 def segments_of(files_read: ReplicasetFiles) -> Iterator[Segment]:
-    """Yield the segments of one replicaset in the order of its log; a file without bytes to read has none.
+    """Yield the segments of one replicaset in the order of its log, one for each file that has bytes to read.
 
-    The gap before a file without a segment is added to the next segment (`Segment.gap`).
+    The gap before a file without a segment is a part of the next segment's gap (`Segment.gap`).
 
     Raises
     ------
@@ -126,21 +129,22 @@ def shorter_file_error(file: LogFile, entry: OffsetEntry, source: str) -> XlogTr
 
 
 def with_numbers(segments: Iterable[Segment]) -> tuple[Segment, ...]:
-    """Return the segments with their numbers in the batch."""
+    """Return the segments numbered by their order in the batch, from 0 on."""
     return tuple(replace(segment, number=index) for index, segment in enumerate(segments))
 
 
 def logs_within(
     header_vclocks: Sequence[Vclock], after: Vclock | None, upto: Vclock | None
 ) -> tuple[int, int]:
-    """Return the slice (first, last + 1) of the logs that may have rows above `after` and not above `upto`.
+    """Return the slice (begin, end) of the logs that may have rows above `after` and at most at `upto`.
 
     Parameters
     ----------
     header_vclocks : sequence of Vclock
-        The header VClocks of consecutive logs. A log has no row at or below its own VClock, or above the next log's.
+        The header VClocks of consecutive logs. The rows of a log are above its own VClock, and at most at that of the
+        next log.
     after, upto : Vclock or None
-        The bounds.
+        The bounds of the rows; None means no bound.
 
     """
     first, last = 0, len(header_vclocks)
@@ -152,12 +156,12 @@ def logs_within(
 
 
 def range_bytes(total_bytes: int, split_bytes: int, min_partitions: int) -> int:
-    """Return about how many bytes one task reads."""
+    """Return about how many bytes one task reads: `split_bytes`, or less to get `min_partitions` tasks."""
     return min(split_bytes, max(MIN_RANGE_BYTES, -(-total_bytes // min_partitions)))
 
 
 def split_segment(segment: Segment, cuts: Iterable[int], at_block_starts: bool = True) -> list[ByteRange]:
-    """Return a segment as byte ranges, split at `cuts`; `at_block_starts` means that the cuts are starts of blocks.
+    """Split a segment into byte ranges at the positions `cuts`; `at_block_starts` says whether blocks start there.
 
     The ranges of a vinyl run are in reverse order, because a run has the newest statement of a key first
     (`vy_write_iterator.c`), and rows are read from the oldest to the newest.
@@ -168,7 +172,7 @@ def split_segment(segment: Segment, cuts: Iterable[int], at_block_starts: bool =
 
 
 def share_tasks(ranges: Iterable[ByteRange], max_bytes: int) -> list[tuple[ByteRange, ...]]:
-    """Return the byte ranges of each task: consecutive ranges share a task up to `max_bytes` bytes."""
+    """Return the byte ranges of each task: consecutive ranges are combined up to `max_bytes` bytes."""
     tasks: list[list[ByteRange]] = []
     filled = 0
     for byte_range in ranges:
@@ -182,19 +186,20 @@ def share_tasks(ranges: Iterable[ByteRange], max_bytes: int) -> list[tuple[ByteR
 
 
 def fair_shares(wanted_bytes: Mapping[str, int], limit_bytes: int) -> dict[str, int]:
-    """Divide a limit fairly: no replicaset gets more than it can read; the others share the rest.
+    """Divide a limit of bytes fairly: no replicaset gets more than it can read, and the others share the rest.
 
     Parameters
     ----------
     wanted_bytes : mapping of str to int
-        Number of bytes that each replicaset could read.
+        {replicaset uuid: number of bytes that can be read of it}.
     limit_bytes : int
-        Number of bytes that all may read together.
+        Number of bytes that may be read of all replicasets together.
 
     Returns
     -------
     dict of str to int
-        At least 1 for a replicaset that can read anything, so that each advances by a block.
+        {replicaset uuid: number of bytes to read}. It is at least 1 if any can be read, so that each replicaset
+        advances by a block.
 
     """
     given = {}
@@ -219,8 +224,8 @@ def budget_end(file_bytes: Sequence[int], budget_bytes: int) -> tuple[int, int]:
     Returns
     -------
     tuple of int
-        Index of the file in which the budget ends, and how many of its bytes fit; if all files fit, the last one and
-        its whole length.
+        Index of the file in which the budget ends, and the number of bytes to read of this file. If the budget is
+        enough for all files, it ends at the end of the last one.
 
     """
     left = max(budget_bytes, 1)

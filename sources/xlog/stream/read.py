@@ -1,6 +1,6 @@
-"""Reads the byte ranges of one task and yields Arrow batches in the columns that the options want.
+"""Reads the byte ranges of one task, and yields Arrow batches with the columns that the options select.
 
-It has no state: it needs only a range, the options and the file.
+There is no state: the batches depend only on the range, the options and the file.
 """
 
 from __future__ import annotations
@@ -26,11 +26,14 @@ from sources.xlog.stream.vinyl import as_snapshot_rows
 logger = logging.getLogger(__name__)
 
 RUN_PART_BYTES = 256 << 10
-"""Bytes of a vinyl run that are decoded at a time, or one block if that is longer."""
+"""Number of bytes of a vinyl run that are decoded at a time; more if one block is longer."""
 
 
 def _lsn_bound(segment: Segment, options: XlogOptions) -> Vclock | None:
-    """Return the exclusive lower bound of lsns: the vclock of the snapshot that was read, and `fromVclock`."""
+    """Return the vclock above which rows are read, or None: that of the snapshot read before, or `fromVclock`.
+
+    If both are set, it is their maximum.
+    """
     if segment.is_snapshot or not segment.is_log or options.from_vclock is None:
         return segment.since
     return (
@@ -52,7 +55,10 @@ def _selection_of_part(segment: Segment, options: XlogOptions, span: OriginSpan 
 
 
 def parts_by_span(byte_range: ByteRange) -> Iterator[tuple[int, int, OriginSpan | None]]:
-    """Yield (begin, end, span) for each part of a range in which the meaning of replica ids does not change."""
+    """Yield (begin, end, span) for each part of a range in which all replica ids keep their instances.
+
+    The span is None if there is no whitelist.
+    """
     spans = byte_range.segment.origin_spans
     if spans is None:
         yield byte_range.begin, byte_range.end, None
@@ -65,7 +71,7 @@ def parts_by_span(byte_range: ByteRange) -> Iterator[tuple[int, int, OriginSpan 
 
 
 def _refuse_unknown_ids(batch: pa.RecordBatch, span: OriginSpan, segment: Segment) -> None:
-    """Raise an error if the instance of a row is unknown, so that the whitelist cannot decide about the row."""
+    """Raise an error if a row has an unknown instance, because then it is unknown whether the row is wanted."""
     ids = pa.array(sorted(span.unknown_ids), pa.int32())
     found = batch.filter(pc.is_in(batch["replica_id"], value_set=ids))
     if found.num_rows:
@@ -79,7 +85,7 @@ def _refuse_unknown_ids(batch: pa.RecordBatch, span: OriginSpan, segment: Segmen
 
 
 def _without_other_batches(segment: Segment, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Remove the rows of the segment's first and last block that belong to other micro-batches."""
+    """Remove the rows of the segment's first and last block that other micro-batches read."""
     if segment.skipped_rows:
         is_first = pc.equal(batch["position"], segment.begin)
         batch = batch.filter(pc.invert(pc.and_(is_first, pc.less(batch["row"], segment.skipped_rows))))
@@ -103,10 +109,10 @@ def _with_replicaset_columns(batch: pa.RecordBatch, segment: Segment) -> pa.Reco
 def _parts_to_read(
     byte_range: ByteRange, filesystem: pa.fs.FileSystem, path: str, options: XlogOptions
 ) -> Iterator[tuple[int, int, OriginSpan | None]]:
-    """Yield the parts of a range in the order of reading; those of a vinyl run in reverse.
+    """Yield (begin, end, span) for the parts of a range in the order of reading; parts of a vinyl run are in reverse.
 
-    The rows of a part of a run are in memory together, so that they can be reversed. If a block's header is damaged,
-    the others are found by their checksums; the reader of the part with the damage reports its exact position.
+    All rows of a part of a run are in memory at a time, so that they can be reversed. If the header of a block is
+    damaged, the starts of the parts are found by checksums, and reading the part with the damage reports it.
     """
     if byte_range.segment.space_id is None or not byte_range.at_block_starts:
         yield from parts_by_span(byte_range)
@@ -125,7 +131,7 @@ def _parts_to_read(
 def _verified_block_starts(
     byte_range: ByteRange, filesystem: pa.fs.FileSystem, path: str, options: XlogOptions
 ) -> Iterator[int]:
-    """Yield starts of blocks inside a range that are at least `RUN_PART_BYTES` apart, each found by its checksum."""
+    """Yield block starts inside a range, at least `RUN_PART_BYTES` apart; each is found by magic and checksum."""
     limit, position = options.max_block_bytes, byte_range.begin
     while position + RUN_PART_BYTES < byte_range.end:
         try:
@@ -138,11 +144,11 @@ def _verified_block_starts(
 
 
 def read_range(byte_range: ByteRange, options: XlogOptions) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the blocks that start in a range.
+    """Yield the rows of the blocks that start in a range, without those that the options leave out.
 
     Parameters
     ----------
-    piece, options
+    byte_range, options
         The range, and the reader's options.
 
     Raises
@@ -152,7 +158,7 @@ def read_range(byte_range: ByteRange, options: XlogOptions) -> Iterator[pa.Recor
     XlogError
         If the file is damaged and `mode` is FAILFAST.
     UnknownInstanceError
-        If there is a whitelist, and a row has a replica id that no `_cluster` row names.
+        If there is a whitelist, and a row has a replica id that is not in `_cluster`.
 
     """
     segment, skipped = byte_range.segment, reader.SkippedDamage()

@@ -1,12 +1,11 @@
 """Computes how far a batch can read in one source's files, and how far it reads within a budget of bytes.
 
-A `ReadAhead` is computed only from the list of files, their headers and their ends. Its end, and every position within
-a budget, is the end of a complete block, in the canonical form of offsets (`sources.xlog.directory.offset`). Rows are read
-only to find out whether any are missing between two files: if the first file has no EOF marker, or the second one has
-no PrevVClock.
+A `ReadAhead` is computed from the list of files, their headers and their ends. Rows are read only to find out whether
+any are missing between two files, if the first file has no EOF marker or the second one has no PrevVClock. A batch
+always ends at the end of a complete block; this position is in the canonical form of offsets
+(`sources.xlog.directory.offset`).
 
-A generation (a spool's snapshot after a gap) begins a batch of its own and is read whole: the rows that it replaces are
-in no log.
+A generation (a spool's snapshot after a gap) is read in one batch, which begins with it.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from sources.xlog.stream.segment import LogGap
 
 @dataclass(frozen=True)
 class ReadAhead:
-    """The files that the stream can read next, from an entry on.
+    """The files of one source that the stream can read next.
 
     Parameters
     ----------
@@ -36,7 +35,7 @@ class ReadAhead:
     files : tuple of LogFile
         From the entry's file to the last one that may be read.
     end_position : int
-        End of the complete blocks of the last file, in bytes.
+        Where the complete blocks of the last file end, in bytes.
 
     """
 
@@ -46,18 +45,18 @@ class ReadAhead:
     end_position: int
 
     def first_unread_byte(self, file_index: int) -> int:
-        """Return the position of the first byte to read of a file."""
+        """Return the position of the first byte to read of the file with this index."""
         return max(self.files[file_index].header_bytes, self.entry.position if file_index == 0 else 0)
 
     @property
     def unread_bytes(self) -> list[int]:
-        """Number of bytes left to read in each file; for a closed file they include the EOF marker."""
+        """Number of bytes left to read in each file; the EOF marker counts, except in the last file."""
         last = len(self.files) - 1
         ends = [self.end_position if index == last else file.size for index, file in enumerate(self.files)]
         return [max(0, end - self.first_unread_byte(index)) for index, end in enumerate(ends)]
 
     def entry_after(self, budget_bytes: int | None = None) -> OffsetEntry:
-        """Return where the stream is after reading about `budget_bytes` bytes, but at least a block; None reads all."""
+        """Return the entry after about `budget_bytes` more bytes, but at least one block; None means all bytes."""
         unread_bytes = self.unread_bytes
         if budget_bytes is not None and self.files[0].is_snapshot and self.entry.since is not None:
             budget_bytes = max(budget_bytes, unread_bytes[0])
@@ -69,7 +68,7 @@ class ReadAhead:
         return self.canonical_entry(len(self.files) - 1, self.end_position)
 
     def remember_end(self, end: OffsetEntry) -> None:
-        """Remember the end of a batch in a spool's log, so that the next call notices if the log is rewritten."""
+        """Remember the bytes before the end of a batch in a spool's log, to notice if the log is rewritten."""
         file = next(file for file in self.files if file.name == end.file)
         if file.replicaset_uuid is not None and not file.is_snapshot and end.position:
             self.directory.ends.remember_position(file.name, end.position)
@@ -87,10 +86,10 @@ class ReadAhead:
         return self.canonical_entry(index, position)
 
     def canonical_entry(self, file_index: int, position: int) -> OffsetEntry:
-        """Return the canonical entry of a position: without a gap, the end of a file is the start of the next one.
+        """Return the canonical entry of a position in the file with this index.
 
-        Before a gap the entry stays at the end of the file, until rows of the file after the gap are read. So one batch
-        has the gap and a row after it.
+        The end of a file becomes the start of the next file, unless there is a gap between the two. Before a gap the
+        entry remains at the end of the file, so the batch with the first rows after the gap also has the gap.
         """
         since = since_after_entry(self.entry, self.files[0])
         while file_index > 0 and position <= self.files[file_index].header_bytes:
@@ -107,7 +106,7 @@ class ReadAhead:
         return replace(found, since=without_local(file.vclock) if file_index else self.entry.since)
 
     def _continues_in_next(self, file_index: int, position: int) -> bool:
-        """Return whether a file is read to its end, and the next one follows it without a gap."""
+        """Return whether a position is the end of a file that the next file follows without a gap."""
         file = self.files[file_index]
         if max(position, file.header_bytes) < self.directory.ends.end_of(file, closed=True).position:
             return False
@@ -119,23 +118,23 @@ class ReadAhead:
 def read_ahead_of(
     directory: Directory, listing: Listing, entry: OffsetEntry, fixed_end: OffsetEntry | None = None
 ) -> ReadAhead:
-    """Return what the stream can read from an entry on.
+    """Return the files that the stream can read from an entry on.
 
     Parameters
     ----------
     directory, listing
-        Of the leader.
+        The leader's directory, and its files.
     entry : OffsetEntry
         Where the stream is.
     fixed_end : OffsetEntry, optional
-        Where reading stops, in the same source.
+        Where reading ends in this source, if its end is fixed.
 
     Raises
     ------
     XlogMissingError
         If the entry's file is gone.
     XlogTruncatedError
-        If a file is shorter than the part already read, or was shorter at some time and has grown again.
+        If the entry's file is shorter than the part already read, or was shorter at some time and has grown again.
     XlogError
         If the last file is damaged, or no block of a spool's file starts at the entry.
 
@@ -167,13 +166,13 @@ def read_ahead_of(
 
 
 def _up_to_generation(files: tuple[LogFile, ...]) -> tuple[LogFile, ...]:
-    """Return the files up to and including the next generation: the batch ends where the generation begins."""
+    """Return the files up to and including the next generation, at whose start the batch ends."""
     stop = next((index for index, file in enumerate(files) if index and file.is_snapshot), len(files))
     return files[: stop + 1]
 
 
 def newest_entry(directory: Directory, listing: Listing) -> OffsetEntry | None:
-    """Return the current end of a source: rows that are written later come after it."""
+    """Return the entry at the current end of a source's files; None if it has none."""
     snapshot = directory.newest_complete(listing.snapshots)
     files = listing.ordered_files or (listing.snapshots if listing.is_file else (snapshot,))
     newest = files[-1] if files else None
@@ -184,7 +183,7 @@ def newest_entry(directory: Directory, listing: Listing) -> OffsetEntry | None:
 
 
 def gap_between(directory: Directory, before: LogFile, after: LogFile) -> LogGap | None:
-    """Return the gap between two consecutive files, or None."""
+    """Return the gap between two consecutive files, or None if no rows are missing."""
     if not may_miss_rows(before, directory.ends.end_of(before, closed=True), after):
         return None
     reached = before.vclock if before.is_snapshot else directory.ends.end_vclock(before)

@@ -1,10 +1,11 @@
 """Walks from block to block over a buffer: numba kernels that find and check blocks and zstd frames, and decode no row.
 
 Positions are offsets in the buffer; the caller knows where in the file the buffer is. `block` describes a block's
-format. Every kernel reads only `buffer[begin:end]`, whatever the bytes are.
+format. No kernel reads outside of `buffer[begin:end]`, even if the bytes are damaged.
 
-A zstd frame that is incomplete decompresses without an error to fewer rows, and Tarantool writes neither a size nor a
-checksum into it, so `decompressed_bound` walks the parts of a frame before it is decompressed (RFC 8878, section 3.1.1).
+An incomplete zstd frame decompresses without an error to fewer rows, and Tarantool writes neither a size nor a checksum
+into a frame. So `decompressed_bound` walks over the parts of a frame, before it is decompressed, to find out whether it
+is complete (RFC 8878, section 3.1.1).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _PADDING, _TOO_LONG, _CHECKSUM = int(Status.PADDING), int(Status.TOO_LONG), int(
 
 
 def _crc_tables() -> npt.NDArray[np.uint32]:
-    """Return the 8 tables of slicing-by-8: tables[k, b] is byte b followed by k zero bytes."""
+    """Return the tables of the algorithm slicing-by-8: tables[k, b] is the CRC of byte b and k zero bytes after it."""
     tables = np.zeros((8, 256), np.uint32)
     for byte in range(256):
         crc = byte
@@ -67,7 +68,7 @@ def crc_by_instruction(data: Int, begin: Int, end: Int) -> Int:
 
 @kernel
 def crc_by_tables(data: Int, begin: Int, end: Int) -> Int:
-    """Return the checksum of the bytes from `begin` to `end`, 8 bytes a step by tables (any processor)."""
+    """Return the checksum of the bytes from `begin` to `end`, by tables, 8 bytes a step, on any processor."""
     crc, p = np.int64(0), begin
     while p + 8 <= end:
         low = crc ^ np.int64(word_at(data, p) & np.uint64(0xFFFFFFFF))
@@ -97,7 +98,10 @@ def _magic_at(data: Int, p: Int) -> Int:
 
 @kernel
 def _block_header(data: Int, p: Int, end: Int, limit: Int, with_checksums: bool) -> tuple[Int, Int]:
-    """Return (status, length of the data) of the block at `p`; the buffer has at least `MAGIC_SIZE` bytes there."""
+    """Return (status, length of the data) of the block at `p`.
+
+    At least `MAGIC_SIZE` bytes of the block are in the buffer.
+    """
     magic = _magic_at(data, p)
     if magic == MAGIC_EOF:
         return _EOF, 0
@@ -140,16 +144,16 @@ def walk_blocks(
         Blocks that start here or later are not walked.
     limit : int
         The longest data of a block, in bytes.
-    check : bool
-        Whether a block must be complete and match its checksum; otherwise only headers are read, and the last
-        block may end after `end`.
+    with_checksums : bool
+        Whether a block must be complete and match its checksum. Otherwise only headers are read, and the last block may
+        end after `end`.
     blocks : int64[4, n]
-        Filled by `BLOCK_START` ... `BLOCK_ZSTD`; the walk ends when it is full.
+        Filled with a column for each block (rows `BLOCK_START` to `BLOCK_ZSTD`). The walk ends when it is full.
 
     Returns
     -------
     count, position, status : int
-        Number of blocks; where the walk stopped; why (`damage.Status`).
+        Number of blocks, where the walk stopped, and why it stopped (`damage.Status`).
 
     """
     count, p, data = 0, begin, address_of(buffer)
@@ -172,7 +176,7 @@ def walk_blocks(
 
 @kernel
 def find_magic(buffer: Bytes, begin: Int, end: Int) -> Int:
-    """Return the first position of a complete block magic in `begin..end`, or -1."""
+    """Return the first position between `begin` and `end` at which a block's magic is, or -1."""
     data = address_of(buffer)
     for p in range(begin, end - MAGIC_SIZE + 1):
         if byte_at(data, p) == MAGIC_PLAIN >> 24:
@@ -184,7 +188,7 @@ def find_magic(buffer: Bytes, begin: Int, end: Int) -> Int:
 
 @kernel
 def header_claims_end(buffer: Bytes, begin: Int, end: Int, limit: Int) -> bool:
-    """Return whether the header of some block in `begin..end` says that the block ends at `end`."""
+    """Return whether bytes between `begin` and `end` are a block header that says that its block ends at `end`."""
     data = address_of(buffer)
     for p in range(begin, end - FIXED_HEADER_SIZE + 1):
         if byte_at(data, p) == MAGIC_PLAIN >> 24:
@@ -209,7 +213,7 @@ def _little_endian(data: Int, p: Int, size: Int) -> Int:
 
 @kernel
 def _first_zstd_block(data: Int, begin: Int, end: Int) -> Int:
-    """Return the position of the first block of the frame at `begin`, or -1."""
+    """Return the position of the first zstd block of the frame at `begin`, or -1 if no frame begins there."""
     if begin + 5 > end or _little_endian(data, begin, 4) != ZSTD_MAGIC:
         return -1
     descriptor: Int = byte_at(data, begin + 4)
@@ -221,9 +225,10 @@ def _first_zstd_block(data: Int, begin: Int, end: Int) -> Int:
 
 @kernel
 def decompressed_bound(buffer: Bytes, begin: Int, end: Int) -> Int:
-    """Return how many bytes a frame can decompress to at most, or -1 if `buffer[begin:end]` is not one whole frame.
+    """Return how many bytes a zstd frame has at most when decompressed.
 
-    The bound is tight but for the last 128 KiB.
+    The result is at most 128 KiB too large for each block of the frame that is not full. It is -1 if
+    `buffer[begin:end]` is not one complete frame.
     """
     data = address_of(buffer)
     p = _first_zstd_block(data, begin, end)

@@ -72,7 +72,7 @@ def _store_numbers(
 
 @kernel
 def _missing_room(columns: RowColumns, i: Int, field_bounds: Ints, row_bits: Int) -> Int:
-    """Return 0 if the row's binary values fit, otherwise the bytes that their buffers must have."""
+    """Return 0 if the row's binary values fit into the buffers, otherwise how many bytes each buffer must have."""
     lacking, size = 0, columns.binary_data.shape[1]
     for c in range(4):
         if (row_bits >> (KEY + c)) & 1:
@@ -105,33 +105,33 @@ def walk_rows(
     columns: RowColumns,
     state: Ints,
 ) -> Int:
-    """Fill columns with the rows of blocks, from the position in `state` on.
+    """Fill columns with the rows of blocks, from the position that `state` says.
 
     Parameters
     ----------
     buffer : uint8[]
-        Rows, decompressed.
+        The decompressed rows.
     blocks : int64[4, n]
-        As `chain.walk_blocks` fills them; begin and end are offsets in `buffer`.
+        As `chain.walk_blocks` fills them; `BLOCK_BEGIN` and `BLOCK_END` are offsets in `buffer`.
     count : int
         Number of blocks to walk.
-    base : int
-        Added to a block's start: its position in the file.
+    file_position : int
+        Added to a block's `BLOCK_START`, which gives its position in the file.
     wanted : Filter
-        The rows that are filled in; the others only count for the row numbers.
-    binary : bool
+        Selects the rows that are copied; the others only count for the row numbers.
+    with_binary : bool
         Whether the binary columns are filled.
     columns : RowColumns
         Filled from row `state[COUNT]` on.
     state : int64[5]
-        Read and written: the position of the walk. `AT` is -1 at the start of a block; on an error `BLOCK`, `AT`
-        and `NUMBER` say which row.
+        The position of the walk, read and updated. `AT` is -1 at the start of a block. After an error, `BLOCK`, `AT`
+        and `NUMBER` are those of the bad row.
 
     Returns
     -------
     int
-        `FILLED` (all blocks are done), `FULL` (no room: `state[ROOM]` bytes are needed in an empty buffer),
-        or a negative `damage.Status`.
+        `FILLED`: all blocks are done. `FULL`: the columns have no room for the next row; `state[ROOM]` is 0, or how
+        many bytes a binary column must have. Otherwise a negative `damage.Status`.
 
     """
     numbers, field_bounds = np.zeros(16, np.int64), np.zeros(8, np.int64)

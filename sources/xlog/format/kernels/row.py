@@ -5,8 +5,8 @@ A row is a header map, then a body map (none for NOP):
     header  0 type, 2 replica id, 3 lsn, 4 timestamp (double, s), 7 group id, 8 lsn - tsn, 9 flags
     body    0x10 space, 0x15 index base, 0x20 key, 0x21 tuple (UPDATE: operations), 0x28 UPSERT's operations
 
-Keys come in any order, unknown ones are skipped. The kernels read only inside their block, whatever its bytes are, and
-refuse what Tarantool refuses: anything but a map, and a value whose type does not fit its key.
+The keys of a map are in any order, and unknown keys are skipped. The kernels read only inside their block, even if its
+bytes are damaged. They refuse what Tarantool refuses: anything but a map, and a value whose type does not fit its key.
 
 For changes other than INSERT, REPLACE, UPDATE, UPSERT and DELETE (DELETE_RANGE, INSERT_ARROW, types of later servers)
 only the space is read, and the column `body` has the whole body. The column also has the body of an UPDATE or UPSERT
@@ -33,8 +33,8 @@ TYPE, REPLICA_ID, LSN, TIMESTAMP = 0, 2, 3, 4
 GROUP_ID, TSN, FLAGS, SPACE_ID, INDEX_BASE = 7, 8, 9, 11, 12
 KEY, TUPLE, OPERATIONS, BODY = 13, 14, 15, 16
 COMMIT, WAIT_SYNC, WAIT_ACK, _HAS_NEW_TUPLE = 17, 18, 19, 20
-"""Numbers of bits in `RowColumns.row_bits`; up to `INDEX_BASE` also indexes of the array `numbers`. Those up to 9 are the
-header's keys."""
+"""Numbers of bits in `RowColumns.row_bits`. Those up to `INDEX_BASE` are also indexes of the array `numbers`, and those
+up to 9 equal the keys of the header."""
 
 INT64_COLUMNS = ("position", "lsn", "tsn", "timestamp")
 INT32_COLUMNS = ("row", "type", "replica_id", "group_id", "space_id", "index_base")
@@ -42,7 +42,8 @@ BINARY_COLUMNS = ("key", "tuple", "operations", "body")
 
 FILLED, FULL = 0, 1
 COUNT, BLOCK, AT, NUMBER, ROOM = range(5)
-"""Indices in the state of `walk_rows`: rows filled; block, position and row in it; bytes that did not fit."""
+"""Indexes in the state of `walk_rows`: number of filled rows; number of the block; position in it; number of the row in
+it; bytes that each binary column must have for the next row."""
 
 _UINT_KEYS = 1 << TYPE | 1 << REPLICA_ID | 1 << LSN | 1 << GROUP_ID | 1 << TSN | 1 << FLAGS
 _INT32_KEYS = 1 << TYPE | 1 << REPLICA_ID | 1 << GROUP_ID
@@ -67,16 +68,17 @@ class RowColumns(NamedTuple):
     Parameters
     ----------
     int64s : int64[4, n]
-        `INT64_COLUMNS`: position of the block in the file (bytes), lsn, tsn, timestamp (microseconds since 1970 UTC).
+        The columns `INT64_COLUMNS`: position of the row's block in the file (bytes), lsn, tsn, timestamp (microseconds
+        since 1970 UTC).
     int32s : int32[6, n]
-        `INT32_COLUMNS`: number in the block, type, replica id, group id, space id, index base.
+        The columns `INT32_COLUMNS`: the row's number in its block, type, replica id, group id, space id, index base.
     row_bits : uint32[n]
-        One bit for each column that the row has, and bits for its flags. If the bit of a column is not set, its value
-        in `int64s` or `int32s` is undefined.
+        For each row, one bit for each column in which it has a value, and bits for its flags. If the bit of a column is
+        not set, the value in `int64s` or `int32s` is undefined.
     binary_ends : int32[4, n + 1]
-        `binary_ends[k]` has Arrow's offsets of the binary column `binary_data[k]`; `binary_ends[k, 0]` is 0.
+        `binary_ends[k]` has Arrow's offsets of the values in `binary_data[k]`; `binary_ends[k, 0]` is 0.
     binary_data : uint8[4, size]
-        The bytes of the columns `BINARY_COLUMNS`.
+        The bytes of each of the columns `BINARY_COLUMNS`, one value after another.
 
     """
 
@@ -89,7 +91,7 @@ class RowColumns(NamedTuple):
 
 @kernel
 def _walk_header(data: Int, begin: Int, end: Int, numbers: Int) -> tuple[Int, Int]:
-    """Store the header's values by key; return (position after it or status, bits of the keys seen)."""
+    """Store the header's values in `numbers`, by key; return (position after it or status, bits of its keys)."""
     pairs, p = load_map_size(data, begin, end)
     seen = 0
     if p < 0:
@@ -119,7 +121,7 @@ def _walk_header(data: Int, begin: Int, end: Int, numbers: Int) -> tuple[Int, In
 
 @kernel
 def _finish_header(numbers: Ints, seen: Int) -> Int:
-    """Turn the header's raw values into columns; return the row's bits, or a status."""
+    """Convert the header's values in `numbers` to values of columns; return the row's bits, or a status."""
     if (seen >> TIMESTAMP) & 1:
         seconds = double_of(numbers[TIMESTAMP])
         if not -_MAX_SECONDS < seconds < _MAX_SECONDS:
@@ -145,7 +147,7 @@ def _finish_header(numbers: Ints, seen: Int) -> Int:
 def _walk_body(
     data: Int, begin: Int, end: Int, kind: Int, numbers: Int, field_bounds: Int
 ) -> tuple[Int, Int]:
-    """Store the body's numbers and the positions of its fields; return (position after it or status, row bits)."""
+    """Store the body's numbers and the bounds of its fields; return (position after the body or status, row bits)."""
     pairs, p = load_map_size(data, begin, end)
     row_bits, update, is_read_by_field = 0, kind == _UPDATE, (_TYPES_READ_BY_FIELD >> kind) & 1 == 1
     if p < 0:
@@ -182,7 +184,7 @@ def _walk_body(
 
 @kernel
 def row_end(data: Int, begin: Int, end: Int) -> Any:
-    """Return the position after a row that `walk_row` refused, or a negative number if that is unknown.
+    """Return the position after a row that `walk_row` refused, or a negative number if its end is unknown.
 
     Only the type in the header says whether a body follows, so without a readable type the end is unknown.
     """
@@ -214,16 +216,16 @@ def walk_row(data: Int, begin: Int, end: Int, numbers: Ints, field_bounds: Ints)
     data : int
         Address of the rows.
     begin, end : int
-        Where the row begins, and the block ends.
+        Where the row begins, and where its block ends.
     numbers : int64[16]
-        Filled with the header's and body's numbers, by their bit of `RowColumns.row_bits`.
+        Filled with the numbers of the header and the body, at the indexes `TYPE` to `INDEX_BASE`.
     field_bounds : int64[8]
-        Filled with begin and end of key, tuple, operations, body.
+        Filled with the begin and the end of key, tuple, operations and body, in this order.
 
     Returns
     -------
     position, row_bits : int
-        Position after the row, or a negative `damage.Status`; `RowColumns.row_bits`.
+        The position after the row, or a negative `damage.Status`; and the row's value of `RowColumns.row_bits`.
 
     """
     numbers[TYPE] = 0
