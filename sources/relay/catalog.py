@@ -194,7 +194,10 @@ class SpoolCatalog:
                 return
         except XlogError:
             path = str(file.path)
-            if reader.first_block_start(_FILES, path, begin, file.meta.length, limit=self.limit) == begin:
+            if (
+                reader.first_block_start(_FILES, path, begin, file.meta.length, max_block_bytes=self.limit)
+                == begin
+            ):
                 raise
         self._read_ends.pop(file.path.name, None)
         self._registrations.pop(file.path, None)

@@ -24,7 +24,7 @@ from sources.spool.spool import ServerVersions
 from sources.spool.state import SpoolFile
 from sources.xlog.format.arrays import Bytes, Ints
 from sources.xlog.format.block import BLOCK_LIMIT, MAGIC_SIZE, decompress
-from sources.xlog.format.damage import Status, damage_error
+from sources.xlog.format.damage import WalkStatus, damage_error
 from sources.xlog.format.kernels.chain import (
     BLOCK_BEGIN,
     BLOCK_END,
@@ -90,10 +90,10 @@ class BlockReader:
             stop = data.size if limit is None else min(data.size, limit - self.position)
             count, end, status = walk_blocks(data, 0, data.size, stop, self._limit, True, blocks)
             if status < 0:
-                raise damage_error(Status(int(status)), self.path.name, self.position + int(end))
+                raise damage_error(WalkStatus(int(status)), self.path.name, self.position + int(end))
             blocks_read = [self._block_rows(data, blocks[:, k]) for k in range(count)]
             self.position += int(end)
-            self.is_closed = status == Status.EOF
+            self.is_closed = status == WalkStatus.EOF
             if blocks_read or data.size < self._size or stop < data.size:
                 self._size = READ_BYTES
                 return blocks_read
@@ -118,7 +118,7 @@ class BlockReader:
                 f"a block cannot be decompressed: {error}", file=str(self.path), offset=self.position
             ) from None
         if size > self._limit:
-            raise damage_error(Status.TOO_BIG, self.path.name, self.position)
+            raise damage_error(WalkStatus.TOO_BIG, self.path.name, self.position)
         return out[:size]
 
 

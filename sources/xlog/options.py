@@ -77,7 +77,7 @@ class XlogOptions:
         whatever its type and name.
     with_replicaset : bool
         Whether rows have the columns `REPLICASET_FIELDS`. They do if the option `sources` is given.
-    start : str
+    start_from : str
         `snapshot` reads the newest complete snapshot and then the logs after it. `history` reads the oldest snapshot
         that the logs continue, and then these logs. `logs` reads from the first log, without a snapshot.
         `includeSnapshot=true` means `snapshot`, `includeSnapshot=false` means `logs`. Default: logs. A path whose
@@ -130,7 +130,7 @@ class XlogOptions:
 
     sources: tuple[Source, ...]
     with_replicaset: bool = False
-    start: str = "logs"
+    start_from: str = "logs"
     start_vclock: Mapping[str, Vclock] = dataclasses.field(default_factory=dict)
     vclock_before_gap: Mapping[str, Vclock] = dataclasses.field(default_factory=dict)
     start_offset: Mapping[str, OffsetEntry] | None = None
@@ -158,14 +158,14 @@ class XlogOptions:
         return [name for name, field in _FIELD_BY_BATCH_OPTION.items() if getattr(self, field) is not None]
 
 
-_BYTES = re.compile(r"(\d+)\s*([kmgt]?)b?\Z", re.IGNORECASE)
+_SIZE_PATTERN = re.compile(r"(\d+)\s*([kmgt]?)b?\Z", re.IGNORECASE)
 _POWER_OF_1024 = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def bytes_of(text: str) -> int:
     """Return the number of bytes, at least 1, of a size as Spark writes it: `64m`, `1g`, `500k` or `1048576`."""
-    match = _BYTES.match(text.strip())
+    match = _SIZE_PATTERN.match(text.strip())
     if match is None or int(match[1]) == 0:
         raise ValueError(f"{text!r} is not a size like 64m")
     return int(match[1]) << 10 * _POWER_OF_1024[match[2].lower()]
@@ -337,8 +337,8 @@ def _parsed_marker_spaces(text: str) -> tuple[MarkerSpace, ...]:
 
 _PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "sources": ("sources", _parsed_sources),
-    "start": ("start", _choice_parser("snapshot", "history", "logs")),
-    "includeSnapshot": ("start", lambda text: "snapshot" if boolean_of(text) else "logs"),
+    "start": ("start_from", _choice_parser("snapshot", "history", "logs")),
+    "includeSnapshot": ("start_from", lambda text: "snapshot" if boolean_of(text) else "logs"),
     "startVclock": ("start_vclock", vclocks_by_replicaset),
     "heldVclock": ("vclock_before_gap", vclocks_by_replicaset),
     "startOffset": ("start_offset", from_text),

@@ -163,7 +163,7 @@ class FileEnds:
                     raise
                 damaged = int(error.fields["offset"])
                 following = reader.first_block_start(
-                    filesystem, path, damaged + 1, limit=self.max_block_bytes
+                    filesystem, path, damaged + 1, max_block_bytes=self.max_block_bytes
                 )
                 size = filesystem.get_file_info(path).size
                 if following >= size:

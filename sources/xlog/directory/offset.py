@@ -68,7 +68,7 @@ class Instant:
     ----------
     label : str
         The label of the marker, which is the same in all replicasets.
-    time : int
+    marker_time : int
         Timestamp of the marker row in this replicaset's log, microseconds since 1970.
     marker_lsns : Vclock
         {replica id: lsn of the last marker that was read}. After a failover earlier markers are read again; they are
@@ -83,7 +83,7 @@ class Instant:
     """
 
     label: str
-    time: int
+    marker_time: int
     marker_lsns: Vclock
     state: InstantState
     rows_passed: int = 0
@@ -109,7 +109,7 @@ class OffsetEntry:
         Bytes: the end of a complete block, or 0 if no row of the file has been read.
     vclock : Vclock
         The file's header VClock, without component 0 and zeros.
-    since : Vclock or None
+    snapshot_vclock : Vclock or None
         The vclock, with component 0, of the snapshot that was read. Rows at or below it are left out.
     is_restart : bool
         Whether the stream restarts here, because the file before was removed. The batch that ends here reads nothing.
@@ -124,7 +124,7 @@ class OffsetEntry:
     file: str
     position: int
     vclock: Vclock
-    since: Vclock | None = None
+    snapshot_vclock: Vclock | None = None
     is_restart: bool = False
     is_done: bool = False
     instant: Instant | None = None
@@ -150,7 +150,7 @@ def _instant_json(instant: Instant) -> dict[str, Any]:
         "lsns": _vclock_json(instant.marker_lsns),
         "rows": instant.rows_passed,
         "state": str(instant.state),
-        "time": instant.time,
+        "time": instant.marker_time,
     }
 
 
@@ -160,8 +160,8 @@ def _entry_json(entry: OffsetEntry) -> dict[str, Any]:
         document = {"done": True} | document
     if entry.instant is not None:
         document["instant"] = _instant_json(entry.instant)
-    if entry.since is not None:
-        document["since"] = _vclock_json(entry.since)
+    if entry.snapshot_vclock is not None:
+        document["since"] = _vclock_json(entry.snapshot_vclock)
     if entry.is_restart:
         document["restart"] = True
     return document | {"vclock": _vclock_json(entry.vclock)}
@@ -229,13 +229,13 @@ def _parsed_entry(uuid: str, value: object) -> OffsetEntry:
     _require(sound, f"{uuid}: position {position!r} is not a byte position")
     vclock = _parsed_vclock(fields["vclock"], f"{uuid}: vclock")
     _require(vclock == without_local(vclock), f"{uuid}: vclock has a local or an empty component")
-    since = _parsed_vclock(fields["since"], f"{uuid}: since") if "since" in fields else None
+    snapshot_vclock = _parsed_vclock(fields["since"], f"{uuid}: since") if "since" in fields else None
     restart = "restart" in fields
     _require(
         not restart or (fields["restart"] is True and position == 0), f"{uuid}: restart is not at position 0"
     )
     instant = _parsed_instant(uuid, fields["instant"]) if "instant" in fields else None
-    return OffsetEntry(leader, file, position, vclock, since, restart, "done" in fields, instant)
+    return OffsetEntry(leader, file, position, vclock, snapshot_vclock, restart, "done" in fields, instant)
 
 
 def from_document(document: object) -> dict[str, OffsetEntry]:

@@ -30,7 +30,7 @@ LIMIT_ADVICE = (
 )
 
 
-class Status(IntEnum):
+class WalkStatus(IntEnum):
     """Why a walk over a file's bytes stopped. Negative values mean damage."""
 
     GROUP = 0  # the walk reached its end
@@ -53,34 +53,34 @@ class Status(IntEnum):
     FALSE_STARTS = -14
 
 
-_DAMAGE: dict[Status, tuple[type[XlogError], str, str | None]] = {
-    Status.MAGIC: (XlogMagicError, "no block starts here", None),
-    Status.AFTER_EOF: (XlogMagicError, "bytes follow the end marker", None),
-    Status.LENGTH: (XlogHeaderError, "the block's length is not a MessagePack number", None),
-    Status.CHECKSUM_FIELD: (XlogHeaderError, "a checksum field is not a MessagePack number", None),
-    Status.PADDING: (XlogHeaderError, "the padding does not fill the block's header", None),
-    Status.TOO_LONG: (XlogHeaderError, "the block is longer than the limit", LIMIT_ADVICE),
-    Status.CHECKSUM: (XlogChecksumError, "the block's checksum does not match its bytes", None),
-    Status.FRAME: (XlogCompressionError, "the block is not one whole zstd frame", None),
-    Status.TOO_BIG: (
+_DAMAGE: dict[WalkStatus, tuple[type[XlogError], str, str | None]] = {
+    WalkStatus.MAGIC: (XlogMagicError, "no block starts here", None),
+    WalkStatus.AFTER_EOF: (XlogMagicError, "bytes follow the end marker", None),
+    WalkStatus.LENGTH: (XlogHeaderError, "the block's length is not a MessagePack number", None),
+    WalkStatus.CHECKSUM_FIELD: (XlogHeaderError, "a checksum field is not a MessagePack number", None),
+    WalkStatus.PADDING: (XlogHeaderError, "the padding does not fill the block's header", None),
+    WalkStatus.TOO_LONG: (XlogHeaderError, "the block is longer than the limit", LIMIT_ADVICE),
+    WalkStatus.CHECKSUM: (XlogChecksumError, "the block's checksum does not match its bytes", None),
+    WalkStatus.FRAME: (XlogCompressionError, "the block is not one whole zstd frame", None),
+    WalkStatus.TOO_BIG: (
         XlogCompressionError,
         "the block grows beyond the limit when decompressed",
         LIMIT_ADVICE,
     ),
-    Status.ROW_HEADER: (XlogRowError, "a row's header is not a MessagePack map of an xrow", None),
-    Status.ROW_BODY: (XlogRowError, "a row's body is not MessagePack of its type", None),
-    Status.ROW_RANGE: (XlogRowError, "a number of a row is out of its range", None),
-    Status.FALSE_STARTS: (
+    WalkStatus.ROW_HEADER: (XlogRowError, "a row's header is not a MessagePack map of an xrow", None),
+    WalkStatus.ROW_BODY: (XlogRowError, "a row's body is not MessagePack of its type", None),
+    WalkStatus.ROW_RANGE: (XlogRowError, "a number of a row is out of its range", None),
+    WalkStatus.FALSE_STARTS: (
         XlogMagicError,
         "false starts of blocks claim more bytes than a search can prove wrong",
         "bring an undamaged copy of the file",
     ),
-    Status.TRUNCATED: (XlogTruncatedError, "the file ends inside a block", None),
+    WalkStatus.TRUNCATED: (XlogTruncatedError, "the file ends inside a block", None),
 }
 
 
 def damage_error(
-    status: Status, file: str, offset: int, row: int | None = None, *, is_last: bool = False
+    status: WalkStatus, file: str, offset: int, row: int | None = None, *, is_last: bool = False
 ) -> XlogError:
     """Return the error for a negative status.
 

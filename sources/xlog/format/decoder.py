@@ -19,7 +19,7 @@ import zstandard
 from schemas.errors import XlogError
 from sources.xlog.format.arrays import Blocks, Bytes
 from sources.xlog.format.block import BLOCK_LIMIT, decompress
-from sources.xlog.format.damage import Mode, SkippedDamage, Status, damage_error, raise_or_count
+from sources.xlog.format.damage import Mode, SkippedDamage, WalkStatus, damage_error, raise_or_count
 from sources.xlog.format.kernels.chain import (
     BLOCK_BEGIN,
     BLOCK_END,
@@ -87,7 +87,7 @@ DEFAULT_LIMITS = Limits()
 
 
 @dataclass(frozen=True)
-class Decoding:
+class DecodeSettings:
     """Settings for decoding a log.
 
     Parameters
@@ -129,7 +129,7 @@ class Decoder(Generic[Batch]):
     def __init__(
         self,
         file: str,
-        decoding: Decoding,
+        decoding: DecodeSettings,
         skipped: SkippedDamage,
         make_batch: Callable[[RowColumns, int], Batch],
         make_error_batch: Callable[[XlogError], Batch] | None = None,
@@ -191,7 +191,7 @@ class Decoder(Generic[Batch]):
             size = self._decompress(group, index, used, room)
             if size < 0:
                 yield from self._walk(group, self._scratch, moved, at, index)
-                yield from self._skip_bad_block(group, index, Status(size))
+                yield from self._skip_bad_block(group, index, WalkStatus(size))
                 used, at = 0, index + 1
             else:
                 moved[BLOCK_BEGIN, index], moved[BLOCK_END, index] = used, used + size
@@ -207,16 +207,16 @@ class Decoder(Generic[Batch]):
         return max(0, min(bound, self._limits.max_block_bytes + 1))
 
     def _decompress(self, group: BlockGroup, index: int, offset: int, capacity: int) -> int:
-        """Decompress a block to `offset` in the scratch buffer; return the size of its rows, or a negative `Status`."""
+        """Decompress a block to `offset` in the scratch buffer; return its size, or a negative `WalkStatus`."""
         begin, end = int(group.blocks[BLOCK_BEGIN, index]), int(group.blocks[BLOCK_END, index])
         if capacity == 0 and decompressed_bound(group.buffer, begin, end) < 0:
-            return Status.FRAME
+            return WalkStatus.FRAME
         out = self._scratch.data[offset : offset + capacity]
         try:
             size = decompress(group.buffer.data[begin:end], out, self._zstd)
         except zstandard.ZstdError:
-            return Status.FRAME
-        return Status.TOO_BIG if size > self._limits.max_block_bytes else size
+            return WalkStatus.FRAME
+        return WalkStatus.TOO_BIG if size > self._limits.max_block_bytes else size
 
     def _walk(
         self, group: BlockGroup, buffer: Bytes, blocks: Blocks, first: int, last: int
@@ -238,14 +238,14 @@ class Decoder(Generic[Batch]):
             if status == FILLED:
                 return
             if status != FULL:
-                yield from self._skip_bad_row(group, buffer, blocks, Status(status))
+                yield from self._skip_bad_row(group, buffer, blocks, WalkStatus(status))
             elif state[COUNT]:
                 yield from self.flush()
             else:
                 self._columns = self._empty_columns(int(state[ROOM]))
 
     def _skip_bad_row(
-        self, group: BlockGroup, buffer: Bytes, blocks: Blocks, status: Status
+        self, group: BlockGroup, buffer: Bytes, blocks: Blocks, status: WalkStatus
     ) -> Iterator[Batch]:
         """Skip the current row of the walk, and the rest of its block if the row's end is unknown."""
         state = self._state
@@ -261,7 +261,7 @@ class Decoder(Generic[Batch]):
         size = (end if after < 0 else after) - at
         yield from self.batches_of_error(raise_or_count(error, size, self._decoding.mode, self._skipped))
 
-    def _skip_bad_block(self, group: BlockGroup, index: int, status: Status) -> Iterator[Batch]:
+    def _skip_bad_block(self, group: BlockGroup, index: int, status: WalkStatus) -> Iterator[Batch]:
         """Leave out a block whose frame is damaged."""
         start = int(group.blocks[BLOCK_START, index])
         size = int(group.blocks[BLOCK_END, index]) - start

@@ -21,7 +21,7 @@ _FIRST_RAFT = int(RequestType.RAFT)
 _SYSTEM_ID_MAX = int(SYSTEM_ID_MAX)
 
 
-class Filter(NamedTuple):
+class RowFilter(NamedTuple):
     """A selection in the form that the kernel reads.
 
     Parameters
@@ -55,7 +55,7 @@ class Filter(NamedTuple):
 
 @kernel
 def is_selected(
-    row_filter: Filter,
+    row_filter: RowFilter,
     kind: Int,
     replica_id: Int,
     lsn: Int,
@@ -131,7 +131,7 @@ class Selection:
     control_only: bool = False
 
 
-def filter_of(selection: Selection | None) -> Filter:
+def filter_of(selection: Selection | None) -> RowFilter:
     """Return a selection as arrays; None selects every row."""
     wanted = selection or Selection()
     lower, upper = wanted.from_timestamp, wanted.to_timestamp
@@ -139,7 +139,7 @@ def filter_of(selection: Selection | None) -> Filter:
     by_lsn = wanted.from_vclock is not None or wanted.to_vclock is not None
     after = [-1 if wanted.from_vclock is None else wanted.from_vclock.get(i, 0) for i in ids]
     upto = [LSN_MAX if wanted.to_vclock is None else wanted.to_vclock.get(i, 0) for i in ids]
-    return Filter(
+    return RowFilter(
         has_conditions=wanted != Selection(with_spaceless=wanted.with_spaceless),
         by_space=wanted.space_ids is not None,
         with_spaceless=wanted.with_spaceless,

@@ -141,11 +141,11 @@ class _State:
         elif kind == RecordType.DELETE_SLICE:
             self.range_run_bounded_by_slice.pop(keys.get(RecordKey.SLICE_ID, 0), None)
 
-    def tree(self, lsm: int, space_id: int) -> Tree:
+    def tree(self, tree_id: int, space_id: int) -> Tree:
         cut: dict[int, bool] = {}
         for range_, run, bounded in self.range_run_bounded_by_slice.values():
             owner, is_part = self.tree_and_bounded_by_range.get(range_, (None, False))
-            if owner == lsm:
+            if owner == tree_id:
                 cut[run] = cut.get(run, False) or bounded or is_part
         runs = [Run(run, self.dump_lsn_by_run.get(run, 0), is_partial) for run, is_partial in cut.items()]
         return Tree(space_id, tuple(sorted(runs, key=lambda run: (run.dump_lsn, run.id))))

@@ -105,11 +105,11 @@ class FileBuffer:
         self._fill_up_to(wanted)
         return 0
 
-    def _fill_up_to(self, wanted: int) -> None:
+    def _fill_up_to(self, wanted_bytes: int) -> None:
         target = self.bytes.data
         self._source.seek(self.base + self.filled)
-        while self.filled < wanted:
-            count = self._source.readinto(target[self.filled : wanted])
+        while self.filled < wanted_bytes:
+            count = self._source.readinto(target[self.filled : wanted_bytes])
             if count == 0:
                 position = self.base + self.filled
                 raise XlogTruncatedError("the file became shorter", file=self.file, offset=position)

@@ -24,7 +24,7 @@ from sources.xlog.format.block import (
     MAGIC_ZSTD,
     checksum,
 )
-from sources.xlog.format.damage import Status, damage_error
+from sources.xlog.format.damage import WalkStatus, damage_error
 from sources.xlog.format.meta import META_LIMIT, Meta, parse_meta
 
 _UNWRITTEN_MAGIC = bytes(MAGIC_SIZE)
@@ -121,17 +121,17 @@ def read_blocks(stream: BinaryIO, position: int, file: str) -> Iterator[PlainBlo
         if magic == MAGIC_EOF:
             return
         if magic not in (MAGIC_PLAIN, MAGIC_ZSTD):
-            raise damage_error(Status.MAGIC, file, position)
+            raise damage_error(WalkStatus.MAGIC, file, position)
         if len(head) < FIXED_HEADER_SIZE:
             return
         length, expected = _length_and_checksum(head, file, position)
         if length > BLOCK_LIMIT:
-            raise damage_error(Status.TOO_LONG, file, position)
+            raise damage_error(WalkStatus.TOO_LONG, file, position)
         data = stream.read(length)
         if len(data) < length:
             return
         if checksum(data) != expected:
-            raise damage_error(Status.CHECKSUM, file, position)
+            raise damage_error(WalkStatus.CHECKSUM, file, position)
         if magic == MAGIC_ZSTD:
             data = _decompressed(decompressor, data, file, position)
         yield PlainBlock(position, data, position + FIXED_HEADER_SIZE + length)
@@ -145,11 +145,11 @@ def _length_and_checksum(head: bytes, file: str, position: int) -> tuple[int, in
     try:
         length, before, own = (unpacker.unpack() for _ in range(3))
     except (ValueError, msgpack.OutOfData):
-        raise damage_error(Status.LENGTH, file, position) from None
+        raise damage_error(WalkStatus.LENGTH, file, position) from None
     if not isinstance(length, int):
-        raise damage_error(Status.LENGTH, file, position)
+        raise damage_error(WalkStatus.LENGTH, file, position)
     if not isinstance(before, int) or not isinstance(own, int):
-        raise damage_error(Status.CHECKSUM_FIELD, file, position)
+        raise damage_error(WalkStatus.CHECKSUM_FIELD, file, position)
     return length, own
 
 
@@ -158,9 +158,9 @@ def _decompressed(decompressor: zstandard.ZstdDecompressor, data: bytes, file: s
         with decompressor.stream_reader(data) as reader:
             found = bytes(reader.read(BLOCK_LIMIT + 1))
     except zstandard.ZstdError:
-        raise damage_error(Status.FRAME, file, position) from None
+        raise damage_error(WalkStatus.FRAME, file, position) from None
     if len(found) > BLOCK_LIMIT:
-        raise damage_error(Status.TOO_BIG, file, position)
+        raise damage_error(WalkStatus.TOO_BIG, file, position)
     return found
 
 
@@ -182,16 +182,16 @@ def decode_rows(data: bytes, position: int, file: str) -> Iterator[PlainRow]:
         try:
             header = unpacker.unpack()
         except (ValueError, msgpack.OutOfData):
-            raise damage_error(Status.ROW_HEADER, file, position, number) from None
+            raise damage_error(WalkStatus.ROW_HEADER, file, position, number) from None
         if not isinstance(header, dict) or not isinstance(header.get(HeaderKey.TYPE), int):
-            raise damage_error(Status.ROW_HEADER, file, position, number)
+            raise damage_error(WalkStatus.ROW_HEADER, file, position, number)
         begin = unpacker.tell()
         spans: Mapping[int, bytes] = {}
         if header[HeaderKey.TYPE] != RequestType.NOP and begin < len(data):
             try:
                 spans = _packed_values(unpacker, data)
             except (ValueError, msgpack.OutOfData):
-                raise damage_error(Status.ROW_BODY, file, position, number) from None
+                raise damage_error(WalkStatus.ROW_BODY, file, position, number) from None
         yield _plain_row(position, number, header, spans, data[begin : unpacker.tell()])
         number += 1
 

@@ -19,8 +19,8 @@ import pyarrow.fs
 from schemas.errors import XlogError, XlogMetaError, XlogMissingError
 from sources.xlog.format.arrays import Blocks
 from sources.xlog.format.block import BLOCK_LIMIT, EOF_MARKER, MAGIC_SIZE
-from sources.xlog.format.damage import Mode, SkippedDamage, Status, damage_error, raise_or_count
-from sources.xlog.format.decoder import DEFAULT_LIMITS, Batch, BlockGroup, Decoder, Decoding, Limits
+from sources.xlog.format.damage import Mode, SkippedDamage, WalkStatus, damage_error, raise_or_count
+from sources.xlog.format.decoder import DEFAULT_LIMITS, Batch, BlockGroup, Decoder, DecodeSettings, Limits
 from sources.xlog.format.kernels.chain import BLOCK_START, header_claims_end, walk_blocks
 from sources.xlog.format.kernels.row import RowColumns
 from sources.xlog.format.meta import DAMAGED_META, META_LIMIT, Meta, parse_meta
@@ -99,7 +99,10 @@ def read_rows(
 
     """
     file, permissive = base_name(path), mode is Mode.PERMISSIVE
-    decoding, counted = Decoding(selection, mode, limits), SkippedDamage() if skipped is None else skipped
+    decoding, counted = (
+        DecodeSettings(selection, mode, limits),
+        SkippedDamage() if skipped is None else skipped,
+    )
     known, damaged = (meta, None) if meta is not None else _meta_or_damage(fs, path, begin, decoding, counted)
     labels = FileColumns(file, known.instance_uuid)
 
@@ -133,7 +136,7 @@ def read_headers(
     limits: Limits = DEFAULT_LIMITS,
 ) -> Iterator[Headers]:
     """Yield the row headers of all rows that `read_rows` would yield with these arguments."""
-    decoding, counted = Decoding(mode=mode, limits=limits), SkippedDamage()
+    decoding, counted = DecodeSettings(mode=mode, limits=limits), SkippedDamage()
     known, _ = _meta_or_damage(fs, path, begin, decoding, counted)
     decoder = Decoder(base_name(path), decoding, counted, headers_of, with_binary=False)
     with FileBuffer(fs, path, limits.window_bytes) as buffer:
@@ -147,7 +150,7 @@ def read_headers(
 
 
 def _meta_or_damage(
-    fs: pa.fs.FileSystem, path: str, begin: int, decoding: Decoding, skipped: SkippedDamage
+    fs: pa.fs.FileSystem, path: str, begin: int, decoding: DecodeSettings, skipped: SkippedDamage
 ) -> tuple[Meta, XlogError | None]:
     """Return a file's header and None, or `DAMAGED_META` and the error for a damaged header in a lenient mode.
 
@@ -180,7 +183,7 @@ def _decoded_batches(
     buffer: FileBuffer,
     scan_range: ScanRange,
     decoder: Decoder[Batch],
-    decoding: Decoding,
+    decoding: DecodeSettings,
     skipped: SkippedDamage,
 ) -> Iterator[Batch]:
     for found in Scanner(buffer, decoding, skipped).groups(scan_range):
@@ -237,7 +240,7 @@ def read_meta(fs: pa.fs.FileSystem, path: str) -> Meta:
 
 
 def end_of_complete_blocks(
-    fs: pa.fs.FileSystem, path: str, begin: int = 0, limit: int = BLOCK_LIMIT
+    fs: pa.fs.FileSystem, path: str, begin: int = 0, max_block_bytes: int = BLOCK_LIMIT
 ) -> CompleteBlocksEnd:
     """Return where the complete blocks of a file end, by a walk over its block headers from `begin` on.
 
@@ -247,7 +250,7 @@ def end_of_complete_blocks(
         The file, as `open_fs` returns them.
     begin : int
         The start of a block, such as the position that an earlier call returned; 0 means the first block.
-    limit : int
+    max_block_bytes : int
         The longest block, in bytes.
 
     Raises
@@ -258,11 +261,13 @@ def end_of_complete_blocks(
 
     """
     with FileBuffer(fs, path, SMALL_WINDOW) as buffer:
-        *_, (position, status, _) = _walk(buffer, _first_block(fs, path, begin), limit)
-        return CompleteBlocksEnd(position, status is Status.EOF)
+        *_, (position, status, _) = _walk(buffer, _begin_or_first_block(fs, path, begin), max_block_bytes)
+        return CompleteBlocksEnd(position, status is WalkStatus.EOF)
 
 
-def ends_with_marker(fs: pa.fs.FileSystem, path: str, begin: int, end: int, limit: int = BLOCK_LIMIT) -> bool:
+def ends_with_marker(
+    fs: pa.fs.FileSystem, path: str, begin: int, end: int, max_block_bytes: int = BLOCK_LIMIT
+) -> bool:
     """Return whether a file of `end` bytes is closed: its last bytes are the end marker, not a part of a tuple.
 
     Usually the last `TAIL_BYTES` of the file decide, if they have a header of a block that ends where the marker
@@ -277,7 +282,7 @@ def ends_with_marker(fs: pa.fs.FileSystem, path: str, begin: int, end: int, limi
         The start of the first block.
     end : int
         The size of the file when it was listed.
-    limit : int
+    max_block_bytes : int
         The longest block, in bytes.
 
     """
@@ -291,11 +296,11 @@ def ends_with_marker(fs: pa.fs.FileSystem, path: str, begin: int, end: int, limi
         at = buffer.load(first, end - first)
         behind = at + end - first
         before = behind - MAGIC_SIZE
-        is_before = begin == end - MAGIC_SIZE or header_claims_end(buffer.bytes, at, before, limit)
-        if is_before and not header_claims_end(buffer.bytes, at, behind, limit):
+        is_before = begin == end - MAGIC_SIZE or header_claims_end(buffer.bytes, at, before, max_block_bytes)
+        if is_before and not header_claims_end(buffer.bytes, at, behind, max_block_bytes):
             return True
     try:
-        return end_of_complete_blocks(fs, path, begin, limit) == (end - MAGIC_SIZE, True)
+        return end_of_complete_blocks(fs, path, begin, max_block_bytes) == (end - MAGIC_SIZE, True)
     except XlogError:
         return True
 
@@ -306,7 +311,7 @@ def block_starts(
     begin: int,
     end: int | None,
     min_distance: int,
-    limit: int = BLOCK_LIMIT,
+    max_block_bytes: int = BLOCK_LIMIT,
 ) -> list[int]:
     """Return block starts that split `begin <= position < end` into ranges of about `min_distance` bytes.
 
@@ -332,7 +337,7 @@ def block_starts(
     target = begin
     with FileBuffer(fs, path, SMALL_WINDOW) as buffer:
         last = buffer.size if end is None else end
-        for position, _, found in _walk(buffer, _first_block(fs, path, begin), limit):
+        for position, _, found in _walk(buffer, _begin_or_first_block(fs, path, begin), max_block_bytes):
             at = np.searchsorted(found, target)
             while at < found.size and found[at] < last:
                 starts.append(int(found[at]))
@@ -349,7 +354,7 @@ def first_block_start(
     target: int,
     begin: int | None = None,
     end: int | None = None,
-    limit: int = BLOCK_LIMIT,
+    max_block_bytes: int = BLOCK_LIMIT,
 ) -> int:
     """Return the first block start from `target` on, or `end` if there is none before it.
 
@@ -365,18 +370,18 @@ def first_block_start(
         are a complete block would be found too.
     end : int, optional
         By default the end of the file.
-    limit : int
+    max_block_bytes : int
         The longest block, in bytes.
 
     """
     with FileBuffer(fs, path, LARGE_WINDOW if begin is None else SMALL_WINDOW) as buffer:
         last = buffer.size if end is None else min(end, buffer.size)
         if begin is None:
-            found = Scanner(buffer, Decoding(limits=Limits(limit)), SkippedDamage()).find_block_start(
-                target, last
-            )
+            found = Scanner(
+                buffer, DecodeSettings(limits=Limits(max_block_bytes)), SkippedDamage()
+            ).find_block_start(target, last)
             return last if found < 0 else found
-        for position, _, starts in _walk(buffer, _first_block(fs, path, begin), limit):
+        for position, _, starts in _walk(buffer, _begin_or_first_block(fs, path, begin), max_block_bytes):
             at = np.searchsorted(starts, target)
             if at < starts.size:
                 return min(int(starts[at]), last)
@@ -385,29 +390,31 @@ def first_block_start(
         return last
 
 
-def _first_block(fs: pa.fs.FileSystem, path: str, begin: int) -> int:
+def _begin_or_first_block(fs: pa.fs.FileSystem, path: str, begin: int) -> int:
     return begin if begin > 0 else read_meta(fs, path).length
 
 
-def _walk(buffer: FileBuffer, position: int, limit: int) -> Iterator[tuple[int, Status, Blocks]]:
+def _walk(
+    buffer: FileBuffer, position: int, max_block_bytes: int
+) -> Iterator[tuple[int, WalkStatus, Blocks]]:
     """Walk over block headers; yield (position reached, status there, starts of the blocks up to there) for each step.
 
     The last status is not GROUP.
     """
     blocks = np.empty((4, BLOCKS_PER_WALK), np.int64)
-    status = Status.GROUP
-    while status is Status.GROUP:
+    status = WalkStatus.GROUP
+    while status is WalkStatus.GROUP:
         if position >= buffer.size:
-            yield position, Status.PART, np.empty(0, np.int64)
+            yield position, WalkStatus.PART, np.empty(0, np.int64)
             return
         offset = buffer.load(position, MAGIC_SIZE)
-        args = (buffer.bytes, offset, buffer.filled, buffer.filled, limit, False, blocks)
+        args = (buffer.bytes, offset, buffer.filled, buffer.filled, max_block_bytes, False, blocks)
         count, at, code = walk_blocks(*args)
-        at, status = buffer.base + at, Status(code)
+        at, status = buffer.base + at, WalkStatus(code)
         if at > buffer.size:  # the last block is incomplete
-            count, at, status = count - 1, buffer.base + int(blocks[BLOCK_START, count - 1]), Status.PART
-        elif status is Status.PART and buffer.base + buffer.filled < buffer.size:
-            status = Status.GROUP
+            count, at, status = count - 1, buffer.base + int(blocks[BLOCK_START, count - 1]), WalkStatus.PART
+        elif status is WalkStatus.PART and buffer.base + buffer.filled < buffer.size:
+            status = WalkStatus.GROUP
             if count == 0:
                 buffer.load(position)
         _raise_damage(buffer, at, status)
@@ -416,8 +423,8 @@ def _walk(buffer: FileBuffer, position: int, limit: int) -> Iterator[tuple[int, 
         position = at
 
 
-def _raise_damage(buffer: FileBuffer, position: int, status: Status) -> None:
-    if status is Status.EOF and position + MAGIC_SIZE != buffer.size:
-        raise damage_error(Status.AFTER_EOF, buffer.file, position + MAGIC_SIZE)
+def _raise_damage(buffer: FileBuffer, position: int, status: WalkStatus) -> None:
+    if status is WalkStatus.EOF and position + MAGIC_SIZE != buffer.size:
+        raise damage_error(WalkStatus.AFTER_EOF, buffer.file, position + MAGIC_SIZE)
     if status < 0:
         raise damage_error(status, buffer.file, position)

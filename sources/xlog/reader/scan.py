@@ -20,8 +20,8 @@ import numpy as np
 from schemas.errors import XlogError
 from sources.xlog.format.arrays import Blocks
 from sources.xlog.format.block import FIXED_HEADER_SIZE, MAGIC_SIZE
-from sources.xlog.format.damage import SkippedDamage, Status, damage_error, raise_or_count
-from sources.xlog.format.decoder import BlockGroup, Decoding
+from sources.xlog.format.damage import SkippedDamage, WalkStatus, damage_error, raise_or_count
+from sources.xlog.format.decoder import BlockGroup, DecodeSettings
 from sources.xlog.format.kernels.chain import BLOCK_END, BLOCK_START, find_magic, walk_blocks
 from sources.xlog.reader.file_buffer import FileBuffer
 
@@ -78,7 +78,7 @@ class Scanner:
 
     """
 
-    def __init__(self, buffer: FileBuffer, decoding: Decoding, skipped: SkippedDamage) -> None:
+    def __init__(self, buffer: FileBuffer, decoding: DecodeSettings, skipped: SkippedDamage) -> None:
         self._buffer, self._decoding, self._skipped = buffer, decoding, skipped
         self._blocks: Blocks = np.empty((4, GROUP_BLOCKS), np.int64)
         self._one_block: Blocks = np.empty((4, 1), np.int64)
@@ -94,14 +94,14 @@ class Scanner:
             count, position, status = self._walk_group(position, scan_range.end)
             if count:
                 yield BlockGroup(self._buffer.bytes, self._buffer.base, self._blocks, count)
-            if status != Status.GROUP:
+            if status != WalkStatus.GROUP:
                 error, position = self._handle_stop(position, status, scan_range)
                 if error is not None:
                     yield error
         if 0 <= position < min(scan_range.next_block_before, self._buffer.size):
             status, _ = self._check_block(position)
             error, _ = (
-                self._handle_stop(position, status, scan_range) if status != Status.GROUP else (None, -1)
+                self._handle_stop(position, status, scan_range) if status != WalkStatus.GROUP else (None, -1)
             )
             if error is not None:
                 yield error
@@ -120,17 +120,17 @@ class Scanner:
                 continue
             position = self._buffer.base + found
             status, size = self._check_block(position)
-            if status == Status.GROUP:
+            if status == WalkStatus.GROUP:
                 return position
             claimed_bytes += min(size, self._buffer.size - position)
             if claimed_bytes > FALSE_START_BYTES + FALSE_START_RATIO * (position - begin):
-                error = damage_error(Status.FALSE_STARTS, self._buffer.file, position)
+                error = damage_error(WalkStatus.FALSE_STARTS, self._buffer.file, position)
                 raise_or_count(error, self._buffer.size - position, self._decoding.mode, self._skipped)
                 return -1
             position += 1
         return -1
 
-    def _walk_group(self, position: int, end: int) -> tuple[int, int, Status]:
+    def _walk_group(self, position: int, end: int) -> tuple[int, int, WalkStatus]:
         """Walk one group; return its number of blocks, the position after it, and why the walk stopped."""
         buffer = self._buffer
         offset = buffer.load(position, MAGIC_SIZE)
@@ -144,25 +144,25 @@ class Scanner:
             True,
             self._blocks,
         )
-        if status == Status.PART and count == 0 and buffer.base + buffer.filled < buffer.size:
+        if status == WalkStatus.PART and count == 0 and buffer.base + buffer.filled < buffer.size:
             # The block does not end in the buffer: read more, and try again.
             status, _ = self._check_block(position)
             return 0, position, status
-        if status == Status.PART and buffer.base + buffer.filled < buffer.size:
-            status = Status.GROUP
-        return count, buffer.base + at, Status(status)
+        if status == WalkStatus.PART and buffer.base + buffer.filled < buffer.size:
+            status = WalkStatus.GROUP
+        return count, buffer.base + at, WalkStatus(status)
 
-    def _check_block(self, position: int) -> tuple[Status, int]:
+    def _check_block(self, position: int) -> tuple[WalkStatus, int]:
         """Return the status of the block at a position (`GROUP` if it is undamaged), and the size in its header."""
         buffer = self._buffer
         offset = buffer.load(position, FIXED_HEADER_SIZE)
         args = (offset + 1, self._decoding.limits.max_block_bytes)
         count, _, status = walk_blocks(buffer.bytes, offset, buffer.filled, *args, False, self._one_block)
         if count == 0:
-            return Status(status), 0
+            return WalkStatus(status), 0
         size = int(self._one_block[BLOCK_END, 0] - self._one_block[BLOCK_START, 0])
         if position + size > buffer.size:
-            return Status.PART, size
+            return WalkStatus.PART, size
         offset = buffer.load(position, size)
         _, _, status = walk_blocks(
             buffer.bytes,
@@ -173,31 +173,35 @@ class Scanner:
             True,
             self._one_block,
         )
-        return Status(status), size
+        return WalkStatus(status), size
 
     def _handle_stop(
-        self, position: int, status: Status, scan_range: ScanRange
+        self, position: int, status: WalkStatus, scan_range: ScanRange
     ) -> tuple[XlogError | None, int]:
         """Return the error for the status at which a walk stopped, or None; and where to continue, or -1."""
         buffer = self._buffer
-        if status == Status.GROUP:
+        if status == WalkStatus.GROUP:
             return None, position
-        if status == Status.EOF:
+        if status == WalkStatus.EOF:
             if position + MAGIC_SIZE == buffer.size:
                 return None, -1
-            return self._damage(position + MAGIC_SIZE, Status.AFTER_EOF)
-        if status == Status.PART:
-            return self._damage(position, Status.TRUNCATED) if scan_range.is_closed else (None, -1)
-        if status == Status.ZEROS:
+            return self._raise_or_count_damage(position + MAGIC_SIZE, WalkStatus.AFTER_EOF)
+        if status == WalkStatus.PART:
+            return (
+                self._raise_or_count_damage(position, WalkStatus.TRUNCATED)
+                if scan_range.is_closed
+                else (None, -1)
+            )
+        if status == WalkStatus.ZEROS:
             written = self._first_nonzero(position) if scan_range.is_closed else -1
-            return (None, -1) if written < 0 else self._damage(position, Status.MAGIC)
-        return self._damage(position, status)
+            return (None, -1) if written < 0 else self._raise_or_count_damage(position, WalkStatus.MAGIC)
+        return self._raise_or_count_damage(position, status)
 
-    def _damage(self, position: int, status: Status) -> tuple[XlogError, int]:
+    def _raise_or_count_damage(self, position: int, status: WalkStatus) -> tuple[XlogError, int]:
         """Raise or count the damage at a position; return its error, and the position of the next valid block or -1."""
         error = damage_error(status, self._buffer.file, position)
         raise_or_count(error, 0, self._decoding.mode, self._skipped)
-        begin = position if status == Status.AFTER_EOF else position + 1
+        begin = position if status == WalkStatus.AFTER_EOF else position + 1
         following = self.find_block_start(begin, self._buffer.size)
         self._skipped.bytes += (self._buffer.size if following < 0 else following) - position
         return error, following

@@ -25,11 +25,11 @@ from sources.xlog.stream.plan import (
     segments_of,
     share_tasks,
     split_segment,
-    with_numbers,
+    with_segment_numbers,
 )
 from sources.xlog.stream.read_ahead import gap_between
 from sources.xlog.stream.segment import ByteRange, Segment
-from sources.xlog.stream.vinyl import ends_snapshot, run_segments, vinyl_spaces_of
+from sources.xlog.stream.vinyl import is_end_of_snapshot, run_segments, vinyl_spaces_of
 
 
 def _files_up_to_end(files: tuple[LogFile, ...], start: OffsetEntry, end: OffsetEntry) -> tuple[LogFile, ...]:
@@ -119,7 +119,7 @@ def _refuse_gaps(segments: list[Segment]) -> None:
             )
 
 
-def _with_origins(log_stream: LogStream, segments: list[Segment]) -> Iterator[Segment]:
+def _split_by_origins(log_stream: LogStream, segments: list[Segment]) -> Iterator[Segment]:
     for segment in segments:
         directory = log_stream.directory(segment.source)
         whitelist = directory.source.origin_uuids or log_stream.options.origin_uuids
@@ -130,7 +130,7 @@ def _with_origins(log_stream: LogStream, segments: list[Segment]) -> Iterator[Se
         yield from origins.split_by_origins(directory.listing(), segment, whitelist)
 
 
-def _with_vinyl(log_stream: LogStream, segments: list[Segment]) -> Iterator[Segment]:
+def _with_vinyl_runs(log_stream: LogStream, segments: list[Segment]) -> Iterator[Segment]:
     """Yield the segments, and after the last segment of a snapshot the segments of its vinyl runs."""
     for segment in segments:
         if not segment.is_snapshot:
@@ -145,7 +145,7 @@ def _with_vinyl(log_stream: LogStream, segments: list[Segment]) -> Iterator[Segm
         vinyl = vinyl_spaces_of(directory, segment.file, is_strict=is_strict)
         yield replace(segment, vinyl_space_ids=vinyl.space_ids)
         wanted = log_stream.options.space_ids
-        if ends_snapshot(directory, segment):
+        if is_end_of_snapshot(directory, segment):
             runs = run_segments(directory, segment, vinyl)
             yield from (run for run in runs if wanted is None or run.space_id in wanted)
 
@@ -175,10 +175,10 @@ def segments_between(log_stream: LogStream, start: Offset, end: Offset) -> tuple
     segments: list[Segment] = []
     for files_read in _files_between(log_stream, start, end):
         found = _within_bounds(list(segments_of(files_read)), log_stream.options)
-        segments += _with_vinyl(log_stream, found)
+        segments += _with_vinyl_runs(log_stream, found)
     if log_stream.options.on_gap == "fail":
         _refuse_gaps(segments)
-    return with_numbers(_with_origins(log_stream, segments))
+    return with_segment_numbers(_split_by_origins(log_stream, segments))
 
 
 def tasks_of(log_stream: LogStream, segments: Sequence[Segment]) -> list[tuple[ByteRange, ...]]:

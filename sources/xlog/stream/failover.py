@@ -24,7 +24,7 @@ from sources.xlog.directory.listing import Listing, LogFile, newest_index_at_mos
 from sources.xlog.directory.offset import OffsetEntry
 from sources.xlog.format.vclock import Vclock, are_equal, is_at_most, vclock_maximum, without_local
 from sources.xlog.options import XlogOptions
-from sources.xlog.stream.plan import since_for_file
+from sources.xlog.stream.plan import snapshot_vclock_for_file
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,18 @@ class MemberFiles:
     complete_snapshots: tuple[LogFile, ...] = ()
 
 
-def entry_at(source: str, file: LogFile, position: int = 0, since: Vclock | None = None) -> OffsetEntry:
+def entry_at(
+    source: str, file: LogFile, position: int = 0, snapshot_vclock: Vclock | None = None
+) -> OffsetEntry:
     """Return the canonical entry of a position in a file: a position in the text header becomes 0."""
     canonical = position if position > file.header_bytes else 0
-    return OffsetEntry(source, file.name, canonical, without_local(file.vclock), since_for_file(file, since))
+    return OffsetEntry(
+        source,
+        file.name,
+        canonical,
+        without_local(file.vclock),
+        snapshot_vclock_for_file(file, snapshot_vclock),
+    )
 
 
 def initial_entry_of_file(member: MemberFiles) -> OffsetEntry | None:
@@ -95,7 +103,7 @@ def initial_entry(member: MemberFiles, uuid: str, options: XlogOptions) -> Offse
                 advice="bring older logs back, or take a snapshot of the server: box.snapshot()",
             )
         return entry_at(member.name, logs[index])
-    if options.start == "snapshot":
+    if options.start_from == "snapshot":
         if member.initial_snapshot is None:
             raise SourceError(
                 "there is no complete snapshot", source=member.name, advice="wait, or use start=logs"
@@ -127,7 +135,7 @@ def _replacing_snapshot(member: MemberFiles, applied: Vclock) -> OffsetEntry | N
     found = continued[0] if continued else ahead[-1] if ahead else None
     if found is None:
         return None
-    return replace(entry_at(member.name, found), since=without_local(found.vclock))
+    return replace(entry_at(member.name, found), snapshot_vclock=without_local(found.vclock))
 
 
 def entry_after_removed_file(
@@ -152,7 +160,7 @@ def entry_after_removed_file(
     index = newest_index_at_most(logs, settled, with_local=False)
     if index is None or logs[index].name < entry.file:
         return None
-    return replace(entry_at(entry.leader, logs[index], 0, entry.since), is_restart=True)
+    return replace(entry_at(entry.leader, logs[index], 0, entry.snapshot_vclock), is_restart=True)
 
 
 def is_inside_a_block(entry: OffsetEntry, error: Exception) -> bool:
@@ -169,7 +177,11 @@ def start_of_shortened_log(entry: OffsetEntry, members: Sequence[MemberFiles]) -
     leader = next((member for member in members if member.name == entry.leader), None)
     logs = leader.listing.logs if leader is not None and leader.listing is not None else ()
     found = next((log for log in logs if log.name == entry.file and log.replicaset_uuid is not None), None)
-    return None if found is None else replace(entry_at(entry.leader, found, 0, entry.since), is_restart=True)
+    return (
+        None
+        if found is None
+        else replace(entry_at(entry.leader, found, 0, entry.snapshot_vclock), is_restart=True)
+    )
 
 
 def generation_entry(
@@ -199,7 +211,7 @@ def generation_entry(
 def _refuse_without_vclock(member: MemberFiles, options: XlogOptions) -> None:
     """Raise an error if a file has no VClock, and the options need VClocks to choose the file to begin with."""
     if member.listing is None or not (
-        options.with_replicaset or options.start != "logs" or options.start_vclock or options.from_vclock
+        options.with_replicaset or options.start_from != "logs" or options.start_vclock or options.from_vclock
     ):
         return
     for file in (*member.listing.logs, *member.listing.snapshots):
@@ -239,10 +251,10 @@ def entry_of_successor(
     if vclock_before_gap is not None and index is not None:
         before = newest_index_at_most(logs, vclock_before_gap, with_local=False)
         index = 0 if before is None else min(index, before)
-    since = (
-        None if entry.since is None else without_local(entry.since)
+    snapshot_vclock = (
+        None if entry.snapshot_vclock is None else without_local(entry.snapshot_vclock)
     )  # component 0 counts the old leader's own rows
-    return None if index is None else entry_at(member.name, logs[index], 0, since)
+    return None if index is None else entry_at(member.name, logs[index], 0, snapshot_vclock)
 
 
 def newest_signature(member: MemberFiles) -> int:
@@ -269,8 +281,10 @@ def last_write_time(member: MemberFiles) -> float | None:
     return logs[-1].modified_time if logs else None
 
 
-def names_of_members_ahead(leader: MemberFiles, members: Sequence[MemberFiles], max_lag: float) -> list[str]:
-    """Return the names of the members whose last write is more than `max_lag` seconds after the leader's.
+def names_of_members_ahead(
+    leader: MemberFiles, members: Sequence[MemberFiles], max_lag_seconds: float
+) -> list[str]:
+    """Return the names of the members whose last write is more than `max_lag_seconds` seconds after the leader's.
 
     Each member writes every row of the replicaset, so a healthy leader is not far behind. The caller compares vclocks
     to find out whether the leader really lacks rows: rows of local spaces are in the log of one member only.
@@ -281,4 +295,4 @@ def names_of_members_ahead(leader: MemberFiles, members: Sequence[MemberFiles], 
     writes: Mapping[str, float | None] = {
         m.name: last_write_time(m) for m in members if m.name != leader.name
     }
-    return [name for name, moment in writes.items() if moment is not None and moment - own > max_lag]
+    return [name for name, moment in writes.items() if moment is not None and moment - own > max_lag_seconds]

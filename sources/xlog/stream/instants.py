@@ -83,7 +83,7 @@ def hopeless_waits(
     for uuid, one in progress.items():
         if one.instant is None or one.instant.state is not InstantState.WAITING:
             continue
-        until = one.instant.time + round(wait_seconds * MICROSECONDS_PER_SECOND)
+        until = one.instant.marker_time + round(wait_seconds * MICROSECONDS_PER_SECOND)
         reasons = [
             _why_unreachable(one.instant, other, name, until)
             for name, other in progress.items()
@@ -112,7 +112,7 @@ def _why_unreachable(point: Instant, other: ReplicasetProgress, other_uuid: str,
     elif (
         at is not None
         and at.state in (InstantState.WAITING, InstantState.MISSED)
-        and (at.time, at.label) > (point.time, point.label)
+        and (at.marker_time, at.label) > (point.marker_time, point.label)
     ):
         return f"replicaset {other_uuid} has come to a later one, {at.label!r}, without it"
     if other.next_row_time is not None and other.next_row_time > deadline:
@@ -155,7 +155,7 @@ class ReachedInstant:
     """An instant at which a batch ends: its label, and the uuids of the replicasets that have reached it."""
 
     label: str
-    replicasets: frozenset[str]
+    replicaset_uuids: frozenset[str]
 
 
 def instant_between(start: Offset, end: Offset) -> ReachedInstant | None:
@@ -321,7 +321,9 @@ class InstantLogStream(LogStream):
             read_ahead = ReadAhead(directory, bare, files, max(end.position, files[-1].header_bytes))
             return replace(read_ahead.canonical_entry(index, block_end), instant=at)
         # The block is read in part, so the stream has passed a gap before its file.
-        found = entry_at(directory.source.name, files[index], marker.block_position, marker.segment.since)
+        found = entry_at(
+            directory.source.name, files[index], marker.block_position, marker.segment.snapshot_vclock
+        )
         return replace(found, instant=at)
 
 

@@ -171,9 +171,11 @@ class LogStream:
     def _initial_snapshot(self, directory: Directory, listing: Listing) -> LogFile | None:
         """Return the snapshot that a new stream begins with, or None."""
         only_snapshots = not listing.logs and not self.options.with_replicaset
-        if self.options.start == "snapshot" or (only_snapshots and self.options.start == "logs"):
+        if self.options.start_from == "snapshot" or (only_snapshots and self.options.start_from == "logs"):
             return directory.newest_complete(listing.snapshots)
-        return directory.oldest_snapshot_before_logs(listing) if self.options.start == "history" else None
+        return (
+            directory.oldest_snapshot_before_logs(listing) if self.options.start_from == "history" else None
+        )
 
     def _members_by_replicaset(self, start: Offset) -> Mapping[str, Sequence[MemberFiles]]:
         """Return {replicaset uuid: its sources}; the sources are in the order of the options."""

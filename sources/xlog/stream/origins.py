@@ -135,7 +135,7 @@ def id_assignments(directory: Directory, file: LogFile, begin: int, end: int) ->
 
 
 def files_before(directory: Directory, listing: Listing, file: LogFile) -> list[LogFile]:
-    """Return the files whose `_cluster` rows, in this order, define the replica ids where a log begins.
+    """Return the files whose rows of system spaces, in this order, give the state of these spaces where a log begins.
 
     Parameters
     ----------
@@ -263,13 +263,13 @@ def _spans_between(spans: Sequence[OriginSpan], begin: int, end: int) -> tuple[O
 
 
 def _origin_span(
-    position: int, instances: Mapping[int, str], whitelist: frozenset[str], file_instance: str | None
+    begin: int, instances: Mapping[int, str], whitelist: frozenset[str], file_instance: str | None
 ) -> OriginSpan:
     wanted = {id_ for id_, uuid in instances.items() if uuid in whitelist}
     if file_instance in whitelist:
         wanted.add(0)
     unknown = frozenset(range(1, VCLOCK_MAX)) - set(instances)
-    return OriginSpan(position, frozenset(wanted), unknown)
+    return OriginSpan(begin, frozenset(wanted), unknown)
 
 
 def members_at(directory: Directory, listing: Listing, segment: Segment) -> dict[int, str]:

@@ -53,17 +53,23 @@ class ReplicasetFiles:
     end: OffsetEntry
 
 
-def since_for_file(file: LogFile, since: Vclock | None) -> Vclock | None:
-    """Return the vclock `since`, or None if no row of the file is at or below it."""
-    return None if since is None or file.is_snapshot or is_at_most(since, file.vclock) else since
+def snapshot_vclock_for_file(file: LogFile, snapshot_vclock: Vclock | None) -> Vclock | None:
+    """Return the vclock `snapshot_vclock`, or None if no row of the file is at or below it."""
+    return (
+        None
+        if snapshot_vclock is None or file.is_snapshot or is_at_most(snapshot_vclock, file.vclock)
+        else snapshot_vclock
+    )
 
 
-def since_after_entry(entry: OffsetEntry, first: LogFile) -> Vclock | None:
+def snapshot_vclock_after(entry: OffsetEntry, first: LogFile) -> Vclock | None:
     """Return the vclock up to which rows of logs are left out, because a snapshot has them.
 
-    It is that of the first file to read, if this is a snapshot, otherwise `OffsetEntry.since`.
+    It is that of the first file to read, if this is a snapshot, otherwise `OffsetEntry.snapshot_vclock`.
     """
-    return {i: n for i, n in sorted(first.vclock.items()) if n} if first.is_snapshot else entry.since
+    return (
+        {i: n for i, n in sorted(first.vclock.items()) if n} if first.is_snapshot else entry.snapshot_vclock
+    )
 
 
 def segments_of(files_read: ReplicasetFiles) -> Iterator[Segment]:
@@ -77,7 +83,7 @@ def segments_of(files_read: ReplicasetFiles) -> Iterator[Segment]:
         If a file is shorter than the position already read.
 
     """
-    since = since_after_entry(files_read.start, files_read.files[0])
+    snapshot_vclock = snapshot_vclock_after(files_read.start, files_read.files[0])
     at, until = files_read.start.instant, files_read.end.instant
     skipped = at.rows_passed if at is not None and at.is_at_point else 0
     is_cut = until is not None and until.is_at_point and until.rows_passed > 0
@@ -108,8 +114,9 @@ def segments_of(files_read: ReplicasetFiles) -> Iterator[Segment]:
                 vclock=file.vclock,
                 instance_uuid=file.instance_uuid,
                 gap=missing,
-                since=since_for_file(file, since),
-                is_generation=file.is_snapshot and (index > 0 or files_read.start.since is not None),
+                snapshot_vclock=snapshot_vclock_for_file(file, snapshot_vclock),
+                is_generation=file.is_snapshot
+                and (index > 0 or files_read.start.snapshot_vclock is not None),
                 is_log=file.is_log,
                 skipped_rows=skipped if index == 0 else 0,
                 partial_last_block=partial_last_block,
@@ -128,7 +135,7 @@ def shorter_file_error(file: LogFile, entry: OffsetEntry, source: str) -> XlogTr
     )
 
 
-def with_numbers(segments: Iterable[Segment]) -> tuple[Segment, ...]:
+def with_segment_numbers(segments: Iterable[Segment]) -> tuple[Segment, ...]:
     """Return the segments numbered by their order in the batch, from 0 on."""
     return tuple(replace(segment, number=index) for index, segment in enumerate(segments))
 

@@ -35,9 +35,11 @@ def _lsn_bound(segment: Segment, options: XlogOptions) -> Vclock | None:
     If both are set, it is their maximum.
     """
     if segment.is_snapshot or not segment.is_log or options.from_vclock is None:
-        return segment.since
+        return segment.snapshot_vclock
     return (
-        options.from_vclock if segment.since is None else vclock_maximum(segment.since, options.from_vclock)
+        options.from_vclock
+        if segment.snapshot_vclock is None
+        else vclock_maximum(segment.snapshot_vclock, options.from_vclock)
     )
 
 
@@ -136,7 +138,9 @@ def _verified_block_starts(
     while position + RUN_PART_BYTES < byte_range.end:
         try:
             near = position + RUN_PART_BYTES
-            position = reader.first_block_start(filesystem, path, near, end=byte_range.end, limit=limit)
+            position = reader.first_block_start(
+                filesystem, path, near, end=byte_range.end, max_block_bytes=limit
+            )
         except XlogError:  # false starts: the reader of the rest reports them
             return
         if position < byte_range.end:

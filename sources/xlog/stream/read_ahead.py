@@ -18,7 +18,7 @@ from sources.xlog.directory.listing import Listing, LogFile, files_from, files_u
 from sources.xlog.directory.offset import OffsetEntry
 from sources.xlog.format.vclock import is_at_most, without_local
 from sources.xlog.stream.failover import entry_at
-from sources.xlog.stream.plan import budget_end, shorter_file_error, since_after_entry
+from sources.xlog.stream.plan import budget_end, shorter_file_error, snapshot_vclock_after
 from sources.xlog.stream.segment import LogGap
 
 
@@ -58,7 +58,7 @@ class ReadAhead:
     def entry_after(self, budget_bytes: int | None = None) -> OffsetEntry:
         """Return the entry after about `budget_bytes` more bytes, but at least one block; None means all bytes."""
         unread_bytes = self.unread_bytes
-        if budget_bytes is not None and self.files[0].is_snapshot and self.entry.since is not None:
+        if budget_bytes is not None and self.files[0].is_snapshot and self.entry.snapshot_vclock is not None:
             budget_bytes = max(budget_bytes, unread_bytes[0])
         while budget_bytes is not None and budget_bytes < sum(unread_bytes):
             found = self._within_budget(unread_bytes, budget_bytes)
@@ -91,7 +91,7 @@ class ReadAhead:
         The end of a file becomes the start of the next file, unless there is a gap between the two. Before a gap the
         entry remains at the end of the file, so the batch with the first rows after the gap also has the gap.
         """
-        since = since_after_entry(self.entry, self.files[0])
+        snapshot_vclock = snapshot_vclock_after(self.entry, self.files[0])
         while file_index > 0 and position <= self.files[file_index].header_bytes:
             file_index, position = (
                 file_index - 1,
@@ -100,10 +100,12 @@ class ReadAhead:
         while file_index + 1 < len(self.files) and self._continues_in_next(file_index, position):
             file_index, position = file_index + 1, 0
         file = self.files[file_index]
-        found = entry_at(self.directory.source.name, file, position, since)
+        found = entry_at(self.directory.source.name, file, position, snapshot_vclock)
         if not file.is_snapshot:
             return found
-        return replace(found, since=without_local(file.vclock) if file_index else self.entry.since)
+        return replace(
+            found, snapshot_vclock=without_local(file.vclock) if file_index else self.entry.snapshot_vclock
+        )
 
     def _continues_in_next(self, file_index: int, position: int) -> bool:
         """Return whether a position is the end of a file that the next file follows without a gap."""

@@ -75,7 +75,7 @@ class Segment:
         The instance that the header names.
     gap : LogGap or None
         The gap before this file.
-    since : Vclock or None
+    snapshot_vclock : Vclock or None
         The vclock of the snapshot that was read before. Rows at or below it are left out.
     origin_spans : tuple of OriginSpan or None
         The whitelist as replica ids; None means that there is no whitelist.
@@ -108,7 +108,7 @@ class Segment:
     vclock: Vclock
     instance_uuid: str | None
     gap: LogGap | None = None
-    since: Vclock | None = None
+    snapshot_vclock: Vclock | None = None
     origin_spans: tuple[OriginSpan, ...] | None = None
     left_out_registrations: Mapping[int, str] = field(default_factory=dict)
     space_id: int | None = None

@@ -124,7 +124,7 @@ def _with_sorted_runs(directory: Directory, tree: Tree) -> Tree:
     folder = f"{tree.space_id}/0"
     lsns = {run: _max_lsn(directory, folder, run) for run in tree.runs}
     for run in tree.runs:
-        _check_ends(directory, _run_file(tree, run))
+        _check_is_complete(directory, _run_file(tree, run))
     return replace(tree, runs=tuple(sorted(tree.runs, key=lambda run: (lsns[run], run.id))))
 
 
@@ -132,7 +132,7 @@ def _run_file(tree: Tree, run: Run) -> str:
     return f"{tree.space_id}/0/{run.id:020}.run"
 
 
-def _check_ends(directory: Directory, file: str) -> None:
+def _check_is_complete(directory: Directory, file: str) -> None:
     """Raise an error if a run has no header or no end marker: its file is an incomplete copy."""
     fs, path = directory.locate(file)
     try:
@@ -152,7 +152,7 @@ def _check_ends(directory: Directory, file: str) -> None:
         )
 
 
-def ends_snapshot(directory: Directory, segment: Segment) -> bool:
+def is_end_of_snapshot(directory: Directory, segment: Segment) -> bool:
     """Return whether a segment of a snapshot includes the end of the file."""
     fs, path = directory.locate(segment.file)
     return bool(segment.end >= fs.get_file_info(path).size - len(EOF_MARKER))

@@ -19,7 +19,7 @@ def test_a_path_alone_has_sparks_defaults() -> None:
     options = parse_options({"path": "/logs/a1"})
     assert options.sources == (Source("/logs/a1", "/logs/a1"),)
     assert not options.with_replicaset
-    assert (options.start, options.mode, options.on_gap) == ("logs", Mode.FAILFAST, "fail")
+    assert (options.start_from, options.mode, options.on_gap) == ("logs", Mode.FAILFAST, "fail")
     assert options.split_bytes == 32 << 20
 
 
@@ -48,7 +48,7 @@ def test_every_option_is_read_without_regard_to_case() -> None:
     }
     options = parse_options(given)
     assert options.sources == (Source("/x", "/x", A),)
-    assert options.start == "snapshot"
+    assert options.start_from == "snapshot"
     assert options.start_vclock == {A: {1: 5}}
     assert options.start_offset == options.end_offset == offset
     assert (options.from_vclock, options.to_vclock) == ({1: 5}, {1: 9})

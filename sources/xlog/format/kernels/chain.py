@@ -16,7 +16,7 @@ import numpy.typing as npt
 from schemas.compiled import kernel
 from sources.xlog.format.arrays import Blocks, Bytes, Int
 from sources.xlog.format.block import FIXED_HEADER_SIZE, MAGIC_EOF, MAGIC_PLAIN, MAGIC_SIZE, MAGIC_ZSTD
-from sources.xlog.format.damage import Status
+from sources.xlog.format.damage import WalkStatus
 from sources.xlog.format.kernels.native import (
     HAS_CRC32C,
     address_of,
@@ -32,9 +32,18 @@ CRC32C_POLYNOMIAL = 0x82F63B78  # CRC-32C, reflected
 BLOCK_START, BLOCK_BEGIN, BLOCK_END, BLOCK_ZSTD = 0, 1, 2, 3
 """Rows of the matrix that `walk_blocks` fills: start of the block, of its data, its end, whether zstd."""
 
-_GROUP, _PART, _EOF, _ZEROS = int(Status.GROUP), int(Status.PART), int(Status.EOF), int(Status.ZEROS)
-_MAGIC, _LENGTH, _CHECKSUM_FIELD = int(Status.MAGIC), int(Status.LENGTH), int(Status.CHECKSUM_FIELD)
-_PADDING, _TOO_LONG, _CHECKSUM = int(Status.PADDING), int(Status.TOO_LONG), int(Status.CHECKSUM)
+_GROUP, _PART, _EOF, _ZEROS = (
+    int(WalkStatus.GROUP),
+    int(WalkStatus.PART),
+    int(WalkStatus.EOF),
+    int(WalkStatus.ZEROS),
+)
+_MAGIC, _LENGTH, _CHECKSUM_FIELD = (
+    int(WalkStatus.MAGIC),
+    int(WalkStatus.LENGTH),
+    int(WalkStatus.CHECKSUM_FIELD),
+)
+_PADDING, _TOO_LONG, _CHECKSUM = int(WalkStatus.PADDING), int(WalkStatus.TOO_LONG), int(WalkStatus.CHECKSUM)
 
 
 def _crc_tables() -> npt.NDArray[np.uint32]:
@@ -153,7 +162,7 @@ def walk_blocks(
     Returns
     -------
     count, position, status : int
-        Number of blocks, where the walk stopped, and why it stopped (`damage.Status`).
+        Number of blocks, where the walk stopped, and why it stopped (`damage.WalkStatus`).
 
     """
     count, p, data = 0, begin, address_of(buffer)

@@ -31,11 +31,11 @@ from sources.xlog.format.kernels.row import (
     row_end,
     walk_row,
 )
-from sources.xlog.format.selection import Filter, is_selected
+from sources.xlog.format.selection import RowFilter, is_selected
 
 
 @kernel
-def _is_wanted(row_filter: Filter, numbers: Ints, row_bits: Int) -> bool:
+def _is_wanted(row_filter: RowFilter, numbers: Ints, row_bits: Int) -> bool:
     replica_id = numbers[REPLICA_ID] if (row_bits >> REPLICA_ID) & 1 else 0
     space_id = numbers[SPACE_ID] if (row_bits >> SPACE_ID) & 1 else -1
     has_lsn, has_time = (row_bits >> LSN) & 1, (row_bits >> TIMESTAMP) & 1
@@ -55,13 +55,13 @@ def _is_wanted(row_filter: Filter, numbers: Ints, row_bits: Int) -> bool:
 
 @kernel
 def _store_numbers(
-    columns: RowColumns, i: Int, position: Int, number: Int, numbers: Ints, row_bits: Int
+    columns: RowColumns, i: Int, position: Int, row_number: Int, numbers: Ints, row_bits: Int
 ) -> None:
     columns.int64s[0, i] = position
     columns.int64s[1, i] = numbers[LSN]
     columns.int64s[2, i] = numbers[TSN]
     columns.int64s[3, i] = numbers[TIMESTAMP]
-    columns.int32s[0, i] = number
+    columns.int32s[0, i] = row_number
     columns.int32s[1, i] = numbers[TYPE]
     columns.int32s[2, i] = numbers[REPLICA_ID]
     columns.int32s[3, i] = numbers[GROUP_ID]
@@ -71,7 +71,7 @@ def _store_numbers(
 
 
 @kernel
-def _missing_room(columns: RowColumns, i: Int, field_bounds: Ints, row_bits: Int) -> Int:
+def _needed_binary_bytes(columns: RowColumns, i: Int, field_bounds: Ints, row_bits: Int) -> Int:
     """Return 0 if the row's binary values fit into the buffers, otherwise how many bytes each buffer must have."""
     lacking, size = 0, columns.binary_data.shape[1]
     for c in range(4):
@@ -98,9 +98,9 @@ def _store_binary_values(columns: RowColumns, i: Int, data: Int, field_bounds: I
 def walk_rows(
     buffer: Bytes,
     blocks: Blocks,
-    count: Int,
+    block_count: Int,
     file_position: Int,
-    wanted: Filter,
+    row_filter: RowFilter,
     with_binary: bool,
     columns: RowColumns,
     state: Ints,
@@ -113,11 +113,11 @@ def walk_rows(
         The decompressed rows.
     blocks : int64[4, n]
         As `chain.walk_blocks` fills them; `BLOCK_BEGIN` and `BLOCK_END` are offsets in `buffer`.
-    count : int
+    block_count : int
         Number of blocks to walk.
     file_position : int
         Added to a block's `BLOCK_START`, which gives its position in the file.
-    wanted : Filter
+    row_filter : Filter
         Selects the rows that are copied; the others only count for the row numbers.
     with_binary : bool
         Whether the binary columns are filled.
@@ -131,13 +131,13 @@ def walk_rows(
     -------
     int
         `FILLED`: all blocks are done. `FULL`: the columns have no room for the next row; `state[ROOM]` is 0, or how
-        many bytes a binary column must have. Otherwise a negative `damage.Status`.
+        many bytes a binary column must have. Otherwise a negative `damage.WalkStatus`.
 
     """
     numbers, field_bounds = np.zeros(16, np.int64), np.zeros(8, np.int64)
     i, b, p, number, result = state[COUNT], state[BLOCK], state[AT], state[NUMBER], FILLED
     capacity, data = columns.row_bits.size, address_of(buffer)
-    while b < count and result == FILLED:
+    while b < block_count and result == FILLED:
         end = blocks[BLOCK_END, b]
         p = blocks[BLOCK_BEGIN, b] if p < 0 else p
         while p < end:
@@ -145,9 +145,11 @@ def walk_rows(
             if behind < 0:
                 result = behind
                 break
-            if not wanted.has_conditions or _is_wanted(wanted, numbers, row_bits):
+            if not row_filter.has_conditions or _is_wanted(row_filter, numbers, row_bits):
                 lacking = (
-                    _missing_room(columns, i, field_bounds, row_bits) if with_binary and i < capacity else 0
+                    _needed_binary_bytes(columns, i, field_bounds, row_bits)
+                    if with_binary and i < capacity
+                    else 0
                 )
                 if i == capacity or lacking:
                     state[ROOM] = lacking

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from schemas.compiled import kernel
 from schemas.iproto import VCLOCK_MAX, BodyKey, HeaderKey, RequestType
 from sources.xlog.format.arrays import Int, Ints
-from sources.xlog.format.damage import Status
+from sources.xlog.format.damage import WalkStatus
 from sources.xlog.format.kernels.native import address_of, byte_at, double_of, put_word
 from sources.xlog.format.kernels.skip import DOUBLE, big_endian, is_array, load_map_size, load_uint, skip
 
@@ -56,7 +56,11 @@ _TYPES_READ_BY_FIELD |= 1 << _UPDATE | 1 << _UPSERT
 _SPACE_KEY, _INDEX_BASE_KEY, _KEY_KEY = int(BodyKey.SPACE_ID), int(BodyKey.INDEX_BASE), int(BodyKey.KEY)
 _NEW_TUPLE_KEY = int(BodyKey.NEW_TUPLE)
 _TUPLE_KEY, _OPERATIONS_KEY, _LAST_HEADER_KEY = int(BodyKey.TUPLE), int(BodyKey.OPS), int(HeaderKey.FLAGS)
-_BAD_HEADER, _BAD_BODY, _BAD_RANGE = int(Status.ROW_HEADER), int(Status.ROW_BODY), int(Status.ROW_RANGE)
+_BAD_HEADER, _BAD_BODY, _BAD_RANGE = (
+    int(WalkStatus.ROW_HEADER),
+    int(WalkStatus.ROW_BODY),
+    int(WalkStatus.ROW_RANGE),
+)
 _REPLICA_ID_LIMIT = int(VCLOCK_MAX)
 _INT32_MAX = 2**31 - 1
 _MAX_SECONDS = 9.2e12  # seconds: the range of 63 bits of microseconds
@@ -93,7 +97,7 @@ class RowColumns(NamedTuple):
 def _walk_header(data: Int, begin: Int, end: Int, numbers: Int) -> tuple[Int, Int]:
     """Store the header's values in `numbers`, by key; return (position after it or status, bits of its keys)."""
     pairs, p = load_map_size(data, begin, end)
-    seen = 0
+    key_bits = 0
     if p < 0:
         return _BAD_HEADER, 0
     for _ in range(pairs):
@@ -104,38 +108,38 @@ def _walk_header(data: Int, begin: Int, end: Int, numbers: Int) -> tuple[Int, In
             if p + 9 > end or byte_at(data, p) != DOUBLE:
                 return _BAD_HEADER, 0
             put_word(numbers, 8 * TIMESTAMP, big_endian(data, p + 1, 8))
-            seen |= 1 << TIMESTAMP
+            key_bits |= 1 << TIMESTAMP
             p += 9
         elif 0 <= key <= _LAST_HEADER_KEY and (_UINT_KEYS >> key) & 1:
             value, p = load_uint(data, p, end)
             if (_INT32_KEYS >> key) & 1 and not 0 <= value <= _INT32_MAX:
                 return (_BAD_RANGE if p >= 0 else _BAD_HEADER), 0
             put_word(numbers, 8 * key, value)
-            seen |= 1 << key
+            key_bits |= 1 << key
         else:
             p = skip(data, p, end)
         if p < 0:
             return _BAD_HEADER, 0
-    return p, seen
+    return p, key_bits
 
 
 @kernel
-def _finish_header(numbers: Ints, seen: Int) -> Int:
+def _convert_header(numbers: Ints, key_bits: Int) -> Int:
     """Convert the header's values in `numbers` to values of columns; return the row's bits, or a status."""
-    if (seen >> TIMESTAMP) & 1:
+    if (key_bits >> TIMESTAMP) & 1:
         seconds = double_of(numbers[TIMESTAMP])
         if not -_MAX_SECONDS < seconds < _MAX_SECONDS:
             return _BAD_RANGE
         numbers[TIMESTAMP] = np.int64(np.rint(seconds * 1e6))
-    if (seen >> REPLICA_ID) & 1 and numbers[REPLICA_ID] >= _REPLICA_ID_LIMIT:
+    if (key_bits >> REPLICA_ID) & 1 and numbers[REPLICA_ID] >= _REPLICA_ID_LIMIT:
         return _BAD_RANGE
-    if (seen >> LSN) & 1 and numbers[LSN] < 0:
+    if (key_bits >> LSN) & 1 and numbers[LSN] < 0:
         return _BAD_RANGE
-    flags = numbers[FLAGS] if (seen >> FLAGS) & 1 else 0
-    row_bits = seen & ~(1 << TSN | 1 << FLAGS) | (flags & 1) << COMMIT
+    flags = numbers[FLAGS] if (key_bits >> FLAGS) & 1 else 0
+    row_bits = key_bits & ~(1 << TSN | 1 << FLAGS) | (flags & 1) << COMMIT
     row_bits |= ((flags >> 1) & 1) << WAIT_SYNC | ((flags >> 2) & 1) << WAIT_ACK
     # A local row inside a global transaction wraps around 2^64, as int64 arithmetic does.
-    if (seen >> TSN) & 1:
+    if (key_bits >> TSN) & 1:
         numbers[TSN] = numbers[LSN] - numbers[TSN]
     else:
         numbers[TSN] = numbers[LSN]
@@ -225,15 +229,15 @@ def walk_row(data: Int, begin: Int, end: Int, numbers: Ints, field_bounds: Ints)
     Returns
     -------
     position, row_bits : int
-        The position after the row, or a negative `damage.Status`; and the row's value of `RowColumns.row_bits`.
+        The position after the row, or a negative `damage.WalkStatus`; and the row's value of `RowColumns.row_bits`.
 
     """
     numbers[TYPE] = 0
     numbers[LSN] = 0
-    p, seen = _walk_header(data, begin, end, address_of(numbers))
+    p, key_bits = _walk_header(data, begin, end, address_of(numbers))
     if p < 0:
         return p, 0
-    row_bits = _finish_header(numbers, seen)
+    row_bits = _convert_header(numbers, key_bits)
     kind = numbers[TYPE]
     if row_bits < 0:
         return row_bits, 0

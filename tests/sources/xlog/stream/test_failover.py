@@ -55,8 +55,8 @@ def test_an_entry_at_the_start_of_a_file_is_position_0() -> None:
 
 
 def test_since_is_dropped_when_a_file_is_beyond_it() -> None:
-    assert entry_at("a1", file({1: 5}), 0, {0: 1, 1: 5}).since == {0: 1, 1: 5}
-    assert entry_at("a1", file({0: 1, 1: 6}), 0, {0: 1, 1: 5}).since is None
+    assert entry_at("a1", file({1: 5}), 0, {0: 1, 1: 5}).snapshot_vclock == {0: 1, 1: 5}
+    assert entry_at("a1", file({0: 1, 1: 6}), 0, {0: 1, 1: 5}).snapshot_vclock is None
 
 
 def test_logs_begin_at_the_first() -> None:
@@ -134,7 +134,7 @@ def test_a_successor_keeps_since() -> None:
     entry = OffsetEntry("a1", "x.xlog", 0, {1: 5}, {0: 3, 1: 7})
     found = entry_of_successor(entry, member("a2", {1: 4}))
     assert found is not None
-    assert found.since == {1: 7}, "the leader's local rows say nothing"
+    assert found.snapshot_vclock == {1: 7}, "the leader's local rows say nothing"
 
 
 def test_the_farthest_member_takes_over_then_the_first() -> None:

@@ -87,7 +87,7 @@ def test_the_instant_of_a_batch_follows_from_its_offsets() -> None:
     end = {"A": with_complete_instant(start["A"]), "B": with_complete_instant(entry(at("p", 2)))}
     found = instant_between(start, end)
     assert found is not None
-    assert (found.label, found.replicasets) == ("p", frozenset({"A", "B"}))
+    assert (found.label, found.replicaset_uuids) == ("p", frozenset({"A", "B"}))
     assert instant_between(end, end) is None
     later = {"A": with_passed_instant(entry(None, 20), end["A"].instant), "B": end["B"]}
     assert instant_between(end, later) is None

@@ -23,7 +23,7 @@ from sources.xlog.stream.plan import (
     segments_of,
     share_tasks,
     split_segment,
-    with_numbers,
+    with_segment_numbers,
 )
 from sources.xlog.stream.segment import ByteRange, LogGap, Segment
 
@@ -79,7 +79,7 @@ def test_a_gap_marks_the_next_segment_that_has_rows() -> None:
 def test_the_logs_after_a_snapshot_leave_out_what_it_holds() -> None:
     snapshot = log(5, suffix="snap")
     planned = files_read([snapshot, log(3), log(5), log(7)], 0, 500)
-    assert [segment.since for segment in segments_of(planned)] == [None, {1: 5}, None, None]
+    assert [segment.snapshot_vclock for segment in segments_of(planned)] == [None, {1: 5}, None, None]
     assert [segment.is_snapshot for segment in segments_of(planned)] == [True, False, False, False]
 
 
@@ -101,7 +101,7 @@ def segment(begin: int, end: int, index: int = 0) -> Segment:
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=6), st.integers(10, 400))
 def test_every_byte_is_in_exactly_one_task_in_order(sizes: list[int], size: int) -> None:
-    segments = with_numbers(segment(HEADER, HEADER + size) for size in sizes)
+    segments = with_segment_numbers(segment(HEADER, HEADER + size) for size in sizes)
     ranges = [
         piece
         for each in segments
