@@ -312,7 +312,7 @@ class LogStream:
         )
 
     def _members_ahead_of(self, leader: MemberFiles, members: Sequence[MemberFiles]) -> list[MemberFiles]:
-        """Return the members that have had rows for more than `maxLag` seconds that the leader does not have."""
+        """Return the members with rows that the leader should have by now, but does not have."""
         names = failover.names_of_members_ahead(leader, members, self.options.max_lag_seconds)
         if not names or self._fixed_end_by_source is not None:
             return []
@@ -399,7 +399,7 @@ class LogStream:
         return directory.ends.end_of(file, closed=file.is_snapshot).position <= file.header_bytes
 
     def _with_done_flag(self, read_ahead: ReadAhead, entry: OffsetEntry) -> OffsetEntry:
-        """Return an entry of a file that a glob matched with `is_done`, if it is the end of the closed file."""
+        """Return the entry, with `is_done` if it is at the end of a closed file that a glob matched."""
         directory, file = read_ahead.directory, read_ahead.files[-1]
         if not (directory.is_file and self._is_glob_match(entry.leader)):
             return entry
@@ -407,9 +407,9 @@ class LogStream:
         return replace(entry, is_done=end.has_marker and entry.position >= end.position > file.header_bytes)
 
     def _uuids_of_removed_files(self, start: Offset) -> list[str]:
-        """Return the uuids of files that a glob had matched, and that were removed after they were read to their end.
+        """Return the uuids (`_uuid_of_path`) of files of a glob that were removed after they were read to their end.
 
-        A file that was removed before is an error, or is reported (`_raise_or_report`).
+        If a file was removed before, an error is raised or reported.
         """
         gone = []
         for uuid, entry in start.items():

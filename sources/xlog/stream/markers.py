@@ -192,7 +192,7 @@ def _rows_of_spaces(
 
 
 def label_field_index(space: Space, label: str | int | None) -> int | None:
-    """Return the index of the field with the name, or number from 1, `label`; None if no field has the name."""
+    """Return the index, from 0, of the field that `label` names or numbers from 1; None if no field has the name."""
     if isinstance(label, int):
         return label - 1
     names = [field.name for field in space.fields]
@@ -242,9 +242,9 @@ def _marker_of_row(label: str, row: Mapping[str, Any], segment: Segment) -> Mark
 
 
 def end_of_transaction(directory: Directory, marker: Marker) -> tuple[int, int]:
-    """Return how many rows of a marker's block end with the marker's transaction, and the end of the block in bytes.
+    """Return (number of rows, end of the block in bytes) for the block of a marker.
 
-    The number of rows is 0 if the transaction ends with the block.
+    The rows are those up to the end of the marker's transaction; their number is 0 if the block ends there too.
     """
     file, begin = marker.segment.file, marker.block_position
     end = reader.first_block_start(
